@@ -1,0 +1,40 @@
+# make setup   builds .venv                     PYTHON=, TORCH_INDEX_URL=, CUDA=1: see scripts/setup
+# make demo    trains, compares and explains a few small models
+# make check   ruff, mypy, sqlfluff
+# make test    everything that continuous integration runs
+# make bench   measures mmdb beside its peers   BENCH="hop store": only these
+# make clean   removes what the other targets made
+
+export PYTHON TORCH_INDEX_URL CUDA
+
+BIN := .venv/bin
+BENCH ?= hop store train match warm plan feature load
+STAMP := .venv/.stamp
+
+.PHONY: help setup demo check test bench clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@scripts/setup
+
+demo: setup
+	@$(BIN)/mmdb demo
+
+check: setup
+	@scripts/check
+
+test: setup
+	@$(BIN)/python -m scripts.system_packages
+	@scripts/check
+	@$(BIN)/python -m pytest
+
+bench: setup
+	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name; done
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,179 @@
+"""The command `mmdb`. Exit codes: 0 done, 1 failed, 2 wrong use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from mmdb.errors import MmdbError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = given.command
+    try:
+        return command(given)
+    except MmdbError as error:
+        from mmdb.terminal import show_error
+
+        show_error(error)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; committed hops are kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mmdb", description="Train, keep and explain deep-learning models in your database."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], about: str) -> Any:
+        command = commands.add_parser(name, help=about, description=about)
+        command.set_defaults(command=run)
+        return command
+
+    demo = add("demo", _demo, "Train 8 candidates on handwritten digits and show what came out.")
+    _add_database(demo, required=False)
+    _add_workers(demo)
+
+    add("install", _install, "Install or upgrade mmdb in a database.").add_argument("url")
+
+    doctor = add("doctor", _doctor, "Check everything that can be wrong with a database.")
+    doctor.add_argument("url")
+    _add_json(doctor)
+
+    train = add("train", _train, "Train a run, or go on with one that was interrupted.")
+    train.add_argument("run")
+    _add_database(train)
+    _add_workers(train)
+    _add_json(train)
+
+    predict = add("predict", _predict, "Predict every row of a SELECT.")
+    predict.add_argument("model", help="name or name@version")
+    predict.add_argument("query")
+    predict.add_argument("--key", default="id", help="column that names a row (id)")
+    _add_database(predict)
+    _add_json(predict)
+
+    sql = add("sql", _sql, "Run a statement and print its rows.")
+    sql.add_argument("statement")
+    _add_database(sql)
+    _add_json(sql)
+
+    bench = add("bench", _bench, "Measure this machine and this database.")
+    bench.add_argument("name", choices=("hop", "load", "train"))
+    bench.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    _add_database(bench, required=False)
+    return parser
+
+
+def _add_database(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    url = os.environ.get("MMDB_URL")
+    command.add_argument(
+        "--database",
+        metavar="URL",
+        default=url,
+        required=required and url is None,
+        help="postgresql://... or duckdb:///file; MMDB_URL if left out",
+    )
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--workers", type=int, help="sessions to train with (one per processor)")
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _demo(given: argparse.Namespace) -> int:
+    from mmdb.demo import run_demo
+
+    run_demo(given.database, given.workers)
+    return 0
+
+
+def _install(given: argparse.Namespace) -> int:
+    from mmdb.db.install import install
+
+    install(given.url)
+    print("mmdb is installed and up to date")
+    return 0
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from mmdb.db.doctor import examine
+    from mmdb.terminal import show_checks
+
+    checks = examine(given.url)
+    if given.json:
+        print(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        show_checks(checks)
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _train(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal import console, leaderboard_rows, show_rows, training_progress
+
+    with connect(given.database) as db:
+        run = db.run(given.run)
+        if given.json:
+            print(json.dumps(asdict(run.train(workers=given.workers))))
+            return 0
+        with training_progress(given.run) as on_change:
+            summary = run.train(workers=given.workers, on_change=on_change)
+        show_rows("Leaderboard", leaderboard_rows(run.leaderboard()))
+        console.print(
+            f"{summary.hops} hops in {summary.seconds:.1f} s; the best candidate is the model "
+            f"{summary.model}@{summary.version}."
+        )
+    return 0
+
+
+def _predict(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+
+    with connect(given.database) as db:
+        rows = db.predict_query(given.model, given.query, key=given.key)
+    return _print_rows(f"Predictions of {given.model}", rows, given.json)
+
+
+def _sql(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+
+    with connect(given.database) as db:
+        return _print_rows("", db.sql(given.statement), given.json)
+
+
+def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
+    from mmdb.terminal import show_rows
+
+    if as_json:
+        print(json.dumps([dict(row) for row in rows], default=str))
+    else:
+        show_rows(title, rows)
+    return 0
+
+
+def _bench(given: argparse.Namespace) -> int:
+    from mmdb.bench import run_bench
+
+    return run_bench(given.name, given.database, given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Datasets: from a query to packed, shuffled partitions, and back to arrays."""

@@ -1,0 +1,223 @@
+"""From a SELECT to packed partitions in a file: scanned, shuffled, cut, packed, hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, count, pairwise
+from pathlib import Path
+from typing import IO, Literal
+
+from mmdb.data.decoding import Decoding
+from mmdb.data.features import Field, Request, quote
+from mmdb.data.layout import Batch
+from mmdb.data.pack import digest, pack, partition_hash, rows_per_block
+from mmdb.data.query import Engine
+from mmdb.data.rows import RowPacker
+from mmdb.data.shuffle import Shuffle, cut
+from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
+from mmdb.errors import NotFinite, NullValues, RaggedArray, TooFewRows
+
+Role = Literal["train", "validation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How a dataset's rows are divided."""
+
+    partitions: int
+    validation: float  # share of the rows
+    seed: int
+
+    def slices(self, rows: int) -> list[tuple[Role, int]]:
+        """Return role and row count of each slice, in the order of the shuffled rows.
+
+        Raises:
+            TooFewRows: a slice would be empty.
+        """
+        held_out = round(rows * self.validation)
+        train = rows - held_out
+        if train < self.partitions:
+            raise TooFewRows(
+                f"The query returned {rows} rows: {train} to train on, which is fewer than the "
+                f"{self.partitions} partitions."
+            )
+        if self.validation > 0 and held_out == 0:
+            raise TooFewRows(
+                f"The query returned {rows} rows; a validation share of {self.validation} of them "
+                "is no row.",
+                hint="Pass validation => 0, or a larger share.",
+            )
+        bounds = [index * train // self.partitions for index in range(self.partitions + 1)]
+        parts: list[tuple[Role, int]] = [("train", high - low) for low, high in pairwise(bounds)]
+        return [("validation", held_out), *parts] if held_out else parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedBlock:
+    """A packed block, kept in a file until it is written to the database."""
+
+    row_count: int
+    digest: bytes
+    offset: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedPartition:
+    """A partition all of whose blocks are packed."""
+
+    role: Role
+    ordinal: int
+    row_count: int
+    content_hash: bytes
+    blocks: tuple[SealedBlock, ...]
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of its blocks."""
+        return sum(block.byte_count for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A dataset that is ready to be written."""
+
+    decoding: Decoding
+    row_count: int
+    partitions: tuple[SealedPartition, ...]  # train by ordinal, then validation
+    path: Path  # holds the blocks
+
+    def read(self, block: SealedBlock) -> bytes:
+        """Return the bytes of a block."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(block.offset)
+            return file.read(block.byte_count)
+
+
+def seal(
+    connection: Connection, select: str, request: Request, split: Split, directory: Path
+) -> Sealed:
+    """Read the rows of a SELECT once and return them as packed partitions.
+
+    Args:
+        directory: takes two files, each as large as the rows; the caller removes it.
+    Raises:
+        NullValues, RaggedArray, NotFinite, OneClass, TooFewRows, TooManyCategories
+    """
+    with (directory / "rows").open("w+b", buffering=0) as spill:
+        try:
+            packer, shuffle = _gather(connection, select, request, split.seed, spill)
+        except NotFinite:
+            # PostgreSQL's cast to real ends the query at a double that is too large or too small:
+            # read again, with those made NaN, which are counted, and 0.
+            spill.truncate(0)
+            packer, shuffle = _gather(connection, select, request, split.seed, spill, clamped=True)
+        decoding = packer.decoding()
+        slices = split.slices(packer.row_count)
+        path = directory / "blocks"
+        with path.open("wb") as file:
+            partitions = _pack_slices(shuffle, packer, slices, decoding, file)
+    return Sealed(
+        decoding=decoding, row_count=packer.row_count, partitions=tuple(partitions), path=path
+    )
+
+
+def _gather(
+    connection: Connection,
+    select: str,
+    request: Request,
+    seed: int,
+    spill: IO[bytes],
+    *,
+    clamped: bool = False,
+) -> tuple[RowPacker, Shuffle]:
+    packer, shuffle = RowPacker(request, seed), None
+    with closing(_scan(connection, select, request, clamped=clamped)) as batches:
+        for batch in batches:
+            rows, keys = packer.pack(batch)
+            if shuffle is None:
+                shuffle = Shuffle(spill, packer.layout.row_bytes)
+            shuffle.add(rows, keys)
+    if shuffle is None:
+        raise TooFewRows("The query returned no rows.", hint="Check its WHERE clause.")
+    return packer, shuffle
+
+
+def _scan(
+    connection: Connection, select: str, request: Request, *, clamped: bool
+) -> Generator[Batch, None, None]:
+    try:
+        with connection.snapshot():
+            yield from connection.scan(
+                request.cast_select(select, clamped=clamped), request.kinds()
+            )
+    except NullFound:
+        raise _count_nulls(connection, select, request) from None
+    except RaggedFound as error:
+        raise RaggedArray(
+            f"Column {error.column!r} holds arrays or byte strings of different lengths."
+        ) from None
+
+
+def _count_nulls(connection: Connection, select: str, request: Request) -> NullValues:
+    counts = ", ".join(
+        f"(count(*) FILTER ({where}))::bigint AS {quote(field.name)}"
+        for field in request.fields
+        for where in (f"WHERE {_is_null(field, request.engine)}",)
+    )
+    kinds: list[tuple[str, Kind]] = [(field.name, "bigint") for field in request.fields]
+    with connection.snapshot():
+        (batch,) = connection.scan(f"SELECT {counts} FROM ({select}\n) AS q", kinds)
+    found = {name: int(batch[name][0]) for name, _ in kinds}
+    named = ", ".join(f"{name} ({count})" for name, count in found.items() if count)
+    return NullValues(f"The query returned NULLs: {named or 'inside nested arrays'}.")
+
+
+def _is_null(field: Field, engine: Engine) -> str:
+    name = quote(field.name)
+    if field.kind != "tensor":
+        return f"{name} IS NULL"
+    if engine == "duckdb":
+        return f"{name} IS NULL OR len(list_filter({name}, lambda v: v IS NULL)) > 0"
+    return f"{name} IS NULL OR EXISTS (SELECT FROM unnest({name}) AS u (v) WHERE v IS NULL)"
+
+
+def _pack_slices(
+    shuffle: Shuffle,
+    packer: RowPacker,
+    slices: Sequence[tuple[Role, int]],
+    decoding: Decoding,
+    file: IO[bytes],
+) -> list[SealedPartition]:
+    """Pack the shuffled rows into `file`; return the train slices by ordinal, then validation."""
+    most = rows_per_block(packer.layout)
+    counts = [_block_rows(rows, most) for _, rows in slices]
+    pieces = cut(shuffle.read(packer.recode), chain.from_iterable(counts))
+    partitions = []
+    ordinals = {"train": count(), "validation": count()}
+    for (role, rows), block_counts in zip(slices, counts, strict=True):
+        blocks = [_write_block(pack(next(pieces), packer.layout), n, file) for n in block_counts]
+        partitions.append(
+            SealedPartition(
+                role=role,
+                ordinal=next(ordinals[role]),
+                row_count=rows,
+                content_hash=partition_hash((block.digest for block in blocks), decoding),
+                blocks=tuple(blocks),
+            )
+        )
+    return sorted(partitions, key=lambda partition: (partition.role, partition.ordinal))
+
+
+def _block_rows(rows: int, most: int) -> list[int]:
+    return [min(most, rows - start) for start in range(0, rows, most)]
+
+
+def _write_block(data: bytes, row_count: int, file: IO[bytes]) -> SealedBlock:
+    offset = file.tell()
+    file.write(data)
+    return SealedBlock(
+        row_count=row_count, digest=digest(data), offset=offset, byte_count=len(data)
+    )

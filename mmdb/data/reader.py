@@ -1,0 +1,90 @@
+"""Partitions out of the database: blocks read a few at a time, verified, decoded into the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from mmdb.data import node_cache
+from mmdb.data.decoding import Decoding
+from mmdb.data.pack import digest, partition_hash, unpack
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import BlockCorrupt, DatasetDropped, PartitionNotFound
+
+_Q = load("datasets")
+#: Blocks that one query reads: some MB.
+BLOCKS = 4
+
+
+def ensure_partition(connection: Connection, part_id: int, content_hash: bytes) -> None:
+    """Have a partition decoded in the node's cache, where `node_cache.map` finds it.
+
+    Raises:
+        PartitionNotFound, DatasetDropped
+        BlockCorrupt: the stored blocks do not match their digests or `content_hash`.
+    """
+
+    def write(x_path: Path, y_path: Path) -> None:
+        _write_partition(connection, part_id, content_hash, x_path, y_path)
+
+    node_cache.ensure(content_hash, write)
+
+
+def read_partition(
+    connection: Connection, part_id: int, content_hash: bytes
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return features, float32 (n, *input_shape), and labels of a partition, through the cache."""
+    while True:
+        ensure_partition(connection, part_id, content_hash)
+        try:
+            return node_cache.map(content_hash)
+        except node_cache.NotCached:  # another process made room; decode it again
+            continue
+
+
+def _write_partition(
+    connection: Connection, part_id: int, content_hash: bytes, x_path: Path, y_path: Path
+) -> None:
+    found = connection.rows(_Q.find_partition, part_id=part_id)
+    if not found:
+        raise PartitionNotFound(f"Partition {part_id} does not exist.")
+    partition = found[0]
+    if partition["dropped"]:
+        raise DatasetDropped(f"Dataset {partition['dataset']!r} has been dropped.")
+    columns = connection.rows(_Q.find_columns, dataset_id=partition["dataset_id"])
+    decoding = Decoding.from_rows(partition, columns)
+    digests, rows = [], int(partition["row_count"])
+    with x_path.open("wb") as x_file, y_path.open("wb") as y_file:
+        _write_header(x_file, "<f4", (rows, *decoding.input_shape))
+        _write_header(y_file, decoding.label_dtype, (rows,))
+        for block in _blocks(connection, part_id):
+            x, y = unpack(block["data"], decoding)
+            if len(x) != block["row_count"]:
+                raise BlockCorrupt(f"Block {block['ordinal']} of partition {part_id} lost rows.")
+            x_file.write(x.data)
+            y_file.write(y.data)
+            digests.append(bytes(block["digest"]))
+            rows -= len(x)
+    if rows or partition_hash(digests, decoding) != content_hash:
+        raise BlockCorrupt(f"The blocks of partition {part_id} do not match its content hash.")
+
+
+def _blocks(connection: Connection, part_id: int) -> Iterator[Row]:
+    low = 0
+    while found := connection.rows(_Q.read_blocks, part_id=part_id, low=low, high=low + BLOCKS):
+        for block in found:
+            if digest(block["data"]) != block["digest"]:
+                raise BlockCorrupt(
+                    f"Block {block['ordinal']} of partition {part_id} does not match its digest."
+                )
+            yield block
+        low += BLOCKS
+
+
+def _write_header(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> None:
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)

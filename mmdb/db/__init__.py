@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL and DuckDB: the only code that opens one."""

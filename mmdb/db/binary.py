@@ -1,0 +1,203 @@
+"""PostgreSQL's binary rows, as COPY and record_send write them, turned into columns.
+
+Rows without text have one length, so a batch of them is one structured array whose length fields
+are compared all at once. Text comes last in a row and is cut out row by row.
+
+Source: PostgreSQL manual, COPY, section Binary Format; array_send and record_send in its sources.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from mmdb.db.connection import Kind, NullFound, RaggedFound
+
+#: "copy": a field count of 16 bits, then length and data of each field.
+#: "record": a field count of 32 bits, then type, length and data of each field.
+Framing = Literal["copy", "record"]
+Batch = dict[str, np.ndarray | list[str]]
+Field = tuple[str, Kind]
+
+_COUNT = {"copy": ">i2", "record": ">i4"}
+_SCALARS = {"real": (">f4", "<f4"), "bigint": (">i8", "<i8")}  # on the wire, in the batch
+_INT = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What the first row says about one field."""
+
+    kind: Kind
+    size: int  # bytes of its data
+    dims: tuple[int, ...] = ()  # of an array
+
+
+class RowParser:
+    """Parses the rows of one scan; its first row fixes the length of every field but text."""
+
+    def __init__(self, fields: Sequence[Field], framing: Framing) -> None:
+        """Take the fields in their order on the wire, text last."""
+        order = [kind == "text" for _, kind in fields]
+        assert order == sorted(order), "text comes last"
+        self._fixed = [field for field in fields if field[1] != "text"]
+        self._texts = [name for name, kind in fields if kind == "text"]
+        self._fields = list(fields)
+        self._count = _COUNT[framing]
+        self._prefix = 4 if framing == "record" else 0  # the field's type, before its length
+        self._shapes: list[_Shape] = []
+        self._groups: list[tuple[_Shape, list[str]]] = []
+        self._dtype = np.dtype([])
+
+    def parse(self, rows: Sequence[bytes | memoryview]) -> Batch:
+        """Return the columns of some rows; see `Kind` for dtypes and shapes.
+
+        Raises:
+            NullFound: a field, or an element of an array, is NULL.
+            RaggedFound: an array or byte string is not as long as the first row's.
+        """
+        if not self._shapes:
+            self._learn(bytes(rows[0]))
+        table = self._table(rows)
+        batch: Batch = {}
+        for index, (shape, names) in enumerate(self._groups):
+            field = table[f"g{index}"]
+            self._check_lengths(shape, names, field)
+            _add_columns(batch, shape, names, field["data"])
+        if self._texts:
+            batch |= self._parse_texts(rows)
+        return batch
+
+    def _learn(self, row: bytes) -> None:
+        position = np.dtype(self._count).itemsize
+        for _, kind in self._fixed:
+            position += self._prefix
+            shape = _shape_of(kind, row, position)
+            self._shapes.append(shape)
+            position += 4 + shape.size
+        for shape, (name, _) in zip(self._shapes, self._fixed, strict=True):
+            if not self._groups or self._groups[-1][0] != shape:
+                self._groups.append((shape, []))
+            self._groups[-1][1].append(name)
+        self._dtype = np.dtype(
+            [("count", self._count)]
+            + [
+                (f"g{index}", self._field_dtype(shape), (len(names),))
+                for index, (shape, names) in enumerate(self._groups)
+            ]
+        )
+
+    def _field_dtype(self, shape: _Shape) -> np.dtype[np.void]:
+        length: list[tuple[str, str]] = [("length", ">i4")]
+        oid = [("oid", ">i4")] if self._prefix else []
+        return np.dtype([*oid, *length, ("data", _data_dtype(shape))])
+
+    def _table(self, rows: Sequence[bytes | memoryview]) -> np.ndarray:
+        size = self._dtype.itemsize
+        joined = b"".join([row[:size] for row in rows] if self._texts else rows)
+        if len(joined) != size * len(rows):
+            self._blame(rows)
+        table = np.frombuffer(joined, self._dtype)
+        if (table["count"] != len(self._fields)).any():
+            self._blame(rows)
+        return table
+
+    def _check_lengths(self, shape: _Shape, names: list[str], field: np.ndarray) -> None:
+        lengths = field["length"]
+        if (lengths != shape.size).any():
+            _raise_first_wrong(lengths, shape.size, names)
+        if shape.kind != "reals":
+            return
+        data = field["data"]
+        if (data["ndim"] != len(shape.dims)).any() or (data["dims"]["n"] != shape.dims).any():
+            wrong = (data["dims"]["n"] != shape.dims).any(axis=2) | (
+                data["ndim"] != len(shape.dims)
+            )
+            raise RaggedFound(names[int(np.argwhere(wrong)[0][1])])
+        if (data["items"]["length"] != 4).any():
+            raise NullFound
+
+    def _parse_texts(self, rows: Sequence[bytes | memoryview]) -> dict[str, list[str]]:
+        columns: list[list[str]] = [[] for _ in self._texts]
+        start, prefix, unpack = self._dtype.itemsize, self._prefix, _INT.unpack_from
+        for row in rows:
+            position = start
+            for column in columns:
+                position += prefix + 4
+                (length,) = unpack(row, position - 4)
+                if length < 0:
+                    raise NullFound
+                column.append(str(row[position : position + length], "utf-8"))
+                position += length
+            if position != len(row):
+                raise ValueError("A binary row has another length than its fields add up to.")
+        return dict(zip(self._texts, columns, strict=True))
+
+    def _blame(self, rows: Sequence[bytes | memoryview]) -> None:
+        """Raise for the first field whose length differs from the first row's."""
+        for row in rows:
+            position = np.dtype(self._count).itemsize
+            for (name, _), shape in zip(self._fixed, self._shapes, strict=True):
+                position += self._prefix
+                (length,) = _INT.unpack_from(row, position)
+                if length < 0:
+                    raise NullFound
+                if length != shape.size:
+                    raise RaggedFound(name)
+                position += 4 + length
+        raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
+
+
+def _shape_of(kind: Kind, row: bytes, position: int) -> _Shape:
+    (size,) = _INT.unpack_from(row, position)
+    if size < 0:
+        raise NullFound
+    if kind in _SCALARS:
+        size = np.dtype(_SCALARS[kind][0]).itemsize
+    if kind != "reals":
+        return _Shape(kind=kind, size=size)
+    (ndim,) = _INT.unpack_from(row, position + 4)
+    dims = [_INT.unpack_from(row, position + 16 + 8 * axis)[0] for axis in range(ndim)]
+    count = int(np.prod(dims)) if dims else 0
+    if size != 12 + 8 * ndim + 8 * count:  # an element shorter than 8 bytes: a NULL
+        raise NullFound
+    return _Shape(kind=kind, size=size, dims=tuple(dims))
+
+
+def _data_dtype(shape: _Shape) -> np.dtype[np.generic]:
+    if shape.kind in _SCALARS:
+        return np.dtype(_SCALARS[shape.kind][0])
+    if shape.kind == "bytes":
+        return np.dtype(("u1", (shape.size,)))
+    count = int(np.prod(shape.dims)) if shape.dims else 0
+    return np.dtype(
+        [
+            ("ndim", ">i4"),
+            ("flags", ">i4"),
+            ("oid", ">i4"),
+            ("dims", [("n", ">i4"), ("low", ">i4")], (len(shape.dims),)),
+            ("items", [("length", ">i4"), ("value", ">f4")], (count,)),
+        ]
+    )
+
+
+def _raise_first_wrong(lengths: np.ndarray, expected: int, names: list[str]) -> None:
+    row, column = np.argwhere(lengths != expected)[0]
+    if lengths[row, column] < 0:
+        raise NullFound
+    raise RaggedFound(names[int(column)])
+
+
+def _add_columns(batch: Batch, shape: _Shape, names: list[str], data: np.ndarray) -> None:
+    if shape.kind in _SCALARS:
+        block = data.astype(_SCALARS[shape.kind][1])  # (n, columns)
+    elif shape.kind == "bytes":
+        block = data  # (n, columns, bytes)
+    else:
+        block = data["items"]["value"].astype("<f4")  # (n, columns, elements)
+    for index, name in enumerate(names):
+        batch[name] = block[:, index]

@@ -1,0 +1,90 @@
+"""What the rest of mmdb needs of a database: named query + parameters -> rows.
+
+Three classes implement it: `postgres.PostgresConnection` (psycopg), `duck.DuckConnection`, and
+`server.plpy_connection.PlpyConnection` inside the server. Nothing above `db` knows which it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from mmdb.db.queries import Query
+
+Row = Mapping[str, Any]
+
+#: How a scanned column arrives: float32 (n,), int64 (n,), list of str,
+#: float32 (n, k), uint8 (n, k).
+Kind = Literal["real", "bigint", "text", "reals", "bytes"]
+
+#: A column's type, as far as mmdb tells types apart; anything else keeps the engine's name.
+#: "integer", "float", "boolean", "text", "float_array", "bytes"
+ColumnType = str
+
+#: What a lock guards: a candidate while it hops, or a run while a driver trains it.
+Lock = Literal["hop", "run"]
+
+#: Rows that one step of a scan returns at most.
+SCAN_ROWS = 65536
+
+
+class NullFound(Exception):
+    """A scan met a NULL; whoever scans says in which column and how many."""
+
+
+class RaggedFound(Exception):
+    """A scan met an array or byte string of another length than the first row's."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+class Connection(Protocol):
+    """One session with a database. Not safe for use by two threads at once."""
+
+    engine: Literal["postgres", "duckdb"]
+
+    def rows(self, query: Query, /, **parameters: object) -> list[Row]:
+        """Run `query` and return its rows; json is text, bytea is bytes."""
+
+    def run(self, query: Query, /, **parameters: object) -> None:
+        """Run `query` and return nothing."""
+
+    def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
+        """Run `query` once for each mapping of parameters, in one round of traffic."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing: commit when the block ends, roll back when it raises."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Inside the block every read sees the same snapshot, and nothing can be written."""
+
+    def try_lock(self, kind: Lock, key: int) -> bool:
+        """Take an exclusive lock, or return False at once where another session holds it.
+
+        A "hop" lock ends with the transaction, a "run" lock with `unlock` or the session.
+        """
+
+    def unlock(self, kind: Lock, key: int) -> None:
+        """Release a "run" lock."""
+
+    def columns(self, select: str) -> list[tuple[str, ColumnType]]:
+        """Return name and type of the columns of a SELECT without running it."""
+
+    def scan(
+        self, select: str, kinds: Sequence[tuple[str, Kind]]
+    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+        """Run a SELECT whose columns are already cast to `kinds` and yield columns by name.
+
+        Yields:
+            At most SCAN_ROWS rows a step; see `Kind` for dtypes and shapes.
+        Raises:
+            NullFound, RaggedFound
+        """
+
+    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
+        """Return name and type of a table's columns, or None where it is not there."""

@@ -1,0 +1,136 @@
+"""A DuckDB file, opened by this process, as a `Connection`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+
+from mmdb import errors
+from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.queries import Query, load
+from mmdb.db.scan import columns_duckdb, scan_duckdb
+
+
+class DuckConnection:
+    """The one connection of the process that owns the file."""
+
+    engine: Literal["duckdb"] = "duckdb"
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.raw = duckdb.connect(path)
+        except duckdb.IOException as error:
+            if "lock" in str(error).lower():
+                raise errors.DatabaseLocked(f"{path} is open in another process.") from error
+            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
+        except duckdb.Error as error:
+            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
+        self.url = f"duckdb:///{path}"
+        self._depth = 0
+        self._locked_runs: set[int] = set()
+        #: States between two hops, by candidate: hash in hex and bytes. The process that owns
+        #: the file dies with its workers, so nothing would be gained by writing them.
+        self.in_flight: dict[int, tuple[str, bytes]] = {}
+        #: The error that a function of mmdb raised inside the statement under way:
+        #: DuckDB passes on its text alone.
+        self.raised: errors.MmdbError | None = None
+
+    def translate_error(self, error: duckdb.Error) -> errors.MmdbError:
+        """Return the mmdb error that a DuckDB error stands for."""
+        raised, self.raised = self.raised, None
+        if raised is not None:
+            return raised
+        text = _text(error)
+        if isinstance(error, duckdb.CatalogException) and "mmdb" in text:
+            return errors.NotInstalled(text)
+        return errors.DatabaseFailed(text)
+
+    def rows(self, query: Query, /, **parameters: object) -> list[Row]:
+        return self.select(query.duckdb, parameters)
+
+    def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        """Run SQL text (of the user, or of `sql/`) and return its rows."""
+        try:
+            cursor = self.raw.execute(sql, parameters or None)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except duckdb.Error as error:
+            raise self.translate_error(error) from error
+
+    def script(self, sql: str) -> None:
+        """Run several statements of `sql/`, which take no parameters."""
+        self.select(sql)
+
+    def run(self, query: Query, /, **parameters: object) -> None:
+        self.select(query.duckdb, parameters)
+
+    def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
+        for row in rows:
+            self.select(query.duckdb, row)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self._depth:  # DuckDB has no savepoints: an inner block belongs to the outer one
+            yield
+            return
+        self.raw.execute("BEGIN")
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._end("ROLLBACK")
+            raise
+        self._end("COMMIT")
+
+    def _end(self, how: str) -> None:
+        self._depth -= 1
+        try:
+            self.raw.execute(how)
+        except duckdb.Error as error:
+            if how == "COMMIT":
+                raise self.translate_error(error) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with self.transaction():
+            yield
+
+    def try_lock(self, kind: Lock, key: int) -> bool:
+        if kind == "hop":
+            return True  # the owner of the file sends one hop of a candidate at a time
+        if key in self._locked_runs:
+            return False
+        self._locked_runs.add(key)
+        return True
+
+    def unlock(self, kind: Lock, key: int) -> None:
+        self._locked_runs.discard(key)
+
+    def columns(self, select: str) -> list[tuple[str, ColumnType]]:
+        return columns_duckdb(self.raw, select)
+
+    def scan(
+        self, select: str, kinds: Sequence[tuple[str, Kind]]
+    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+        return scan_duckdb(self.raw, select, kinds)
+
+    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
+        rows = self.rows(load("catalog").table_columns, table=table)
+        return [(r["name"], r["type"]) for r in rows] or None
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def cursor(self) -> DuckConnection:
+        """Return a second session on the same file, for use inside a function call."""
+        other: Any = object.__new__(DuckConnection)
+        other.__dict__.update(self.__dict__ | {"raw": self.raw.cursor(), "_depth": 0})
+        return other  # type: ignore[no-any-return]
+
+
+def _text(error: Exception) -> str:
+    return str(error).split("\n\nLINE ")[0].strip()

@@ -1,0 +1,124 @@
+"""A psycopg session as a `Connection`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, LiteralString, cast
+
+import numpy as np
+import psycopg
+from psycopg.rows import dict_row
+
+from mmdb import errors
+from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.queries import Query, load
+from mmdb.db.scan import columns_postgres, scan_copy
+
+_LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
+
+
+def translate_error(error: psycopg.Error) -> errors.MmdbError:
+    """Return the mmdb error that a PostgreSQL error stands for."""
+    text = error.diag.message_primary or str(error).strip()
+    hint = error.diag.message_hint or ""
+    state = error.sqlstate or ""
+    if state.startswith("MM"):
+        known = errors.from_sqlstate(state, text.removeprefix("plpy.Error: "), hint)
+        if known:
+            return known
+    if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
+        return errors.ConnectionLost(text)
+    if state == "42501":
+        return errors.RightsMissing(text)
+    if state == "57014":
+        return errors.Cancelled(text)
+    if state in {"3F000", "42883", "42P01"} and "mmdb" in text:
+        return errors.NotInstalled(text)
+    return errors.DatabaseFailed(text, hint=hint)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate_error(error) from error
+
+
+class PostgresConnection:
+    """One PostgreSQL session in autocommit mode; `transaction()` groups statements."""
+
+    engine: Literal["postgres"] = "postgres"
+
+    def __init__(self, url: str, *, application_name: str = "mmdb") -> None:
+        try:
+            self.raw: psycopg.Connection[dict[str, Any]] = psycopg.connect(
+                url,
+                autocommit=True,
+                row_factory=dict_row,
+                application_name=application_name,
+                connect_timeout=10,
+            )
+        except psycopg.Error as error:
+            raise errors.WrongUrl(f"Cannot connect: {str(error).strip()}") from error
+        self.url = url
+
+    def rows(self, query: Query, /, **parameters: object) -> list[Row]:
+        return self.select(query.sql, parameters)
+
+    def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        """Run SQL text (of the user, or of `sql/`) and return its rows."""
+        with _translated():
+            cursor = self.raw.execute(cast(LiteralString, sql), parameters or None, binary=True)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def script(self, sql: str) -> None:
+        """Run several statements of `sql/`, which take no parameters."""
+        with _translated():
+            self.raw.execute(cast(LiteralString, sql))
+
+    def run(self, query: Query, /, **parameters: object) -> None:
+        self.select(query.sql, parameters)
+
+    def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
+        with _translated(), self.raw.cursor() as cursor:
+            cursor.executemany(cast(LiteralString, query.sql), rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with _translated(), self.raw.transaction():
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with _translated(), self.raw.transaction():
+            self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
+
+    def try_lock(self, kind: Lock, key: int) -> bool:
+        query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run
+        return bool(self.rows(query, key=key % 2**31)[0]["locked"])
+
+    def unlock(self, kind: Lock, key: int) -> None:
+        self.run(load("locks").unlock_run, key=key % 2**31)
+
+    def columns(self, select: str) -> list[tuple[str, ColumnType]]:
+        return columns_postgres(self.raw, select)
+
+    def scan(
+        self, select: str, kinds: Sequence[tuple[str, Kind]]
+    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+        return scan_copy(self.raw, select, kinds)
+
+    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
+        rows = self.rows(load("catalog").table_columns, table=table)
+        return [(r["name"], r["type"]) for r in rows] or None
+
+    def cancel(self) -> None:
+        """Cancel the statement that another thread runs over this connection."""
+        with suppress(psycopg.Error):
+            self.raw.cancel_safe(timeout=2)
+
+    def close(self) -> None:
+        self.raw.close()

@@ -1,0 +1,77 @@
+"""Named queries: every statement that Python sends lives in `sql/queries/*.sql`.
+
+A query starts with `-- name: find_run`, one comment line that says what it does, and holds one
+statement. Placeholders are `%(name)s::type`; the cast tells all three drivers the type.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from mmdb.db.ddl import translate_query
+
+_NAME = re.compile(r"^-- name: (\w+)\n-- (.+)\n", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
+
+
+def sql_directory(part: str) -> Path:
+    """Return the folder `sql/<part>` or `udf`, in a checkout or in an installed wheel."""
+    package = Path(__file__).resolve().parents[1]
+    top, _, rest = part.partition("/")
+    inside = package / f"_{top}" / rest
+    return inside if inside.is_dir() else package.parent / part
+
+
+@dataclass(frozen=True)
+class Query:
+    """One named statement, in the form that each driver takes."""
+
+    name: str
+    meaning: str
+    sql: str  # PostgreSQL, psycopg placeholders
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """Names of the placeholders and their SQL types, in order of appearance."""
+        return dict(_PLACEHOLDER.findall(self.sql))
+
+    @cached_property
+    def numbered(self) -> str:
+        """The statement with `$1, $2, …` in the order of `parameters`, for plpy."""
+        order = {name: f"${i}" for i, name in enumerate(self.parameters, 1)}
+        return _PLACEHOLDER.sub(lambda m: f"{order[m[1]]}::{m[2]}", self.sql).replace("%%", "%")
+
+    @cached_property
+    def duckdb(self) -> str:
+        """The statement in DuckDB's dialect with `$name` placeholders."""
+        named = _PLACEHOLDER.sub(lambda m: f"${m[1]}::{m[2]}", self.sql).replace("%%", "%")
+        return translate_query(named)
+
+
+class Queries:
+    """The queries of one file, by name."""
+
+    def __init__(self, path: Path) -> None:
+        parts = _NAME.split(path.read_text())[1:]
+        self._by_name = {
+            name: Query(name, meaning, sql.strip().removesuffix(";"))
+            for name, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        }
+
+    def __getattr__(self, name: str) -> Query:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._by_name.values())
+
+
+@cache
+def load(name: str) -> Queries:
+    """Return the queries of `sql/queries/<name>.sql`."""
+    return Queries(sql_directory("sql/queries") / f"{name}.sql")

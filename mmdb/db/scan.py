@@ -1,0 +1,291 @@
+"""The columns and the rows of the user's SELECT: by COPY, by a PL/Python cursor, from DuckDB.
+
+This module imports no driver, so that the server loads none: sessions come as arguments, and
+their errors are told apart by SQLSTATE or class name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from mmdb import errors
+from mmdb.db.binary import Batch, Field, RowParser
+from mmdb.db.connection import SCAN_ROWS, ColumnType, Kind, NullFound, RaggedFound
+
+#: A step holds about as many bytes, so that it stays in the processor's cache.
+STEP_BYTES = 2 * 2**20
+STEP_ROWS = min(8192, SCAN_ROWS)
+#: Rows of the first step, which tells how long a row is.
+FIRST_ROWS = 64
+
+_COPY_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+_COPY_END = b"\xff\xff"
+
+_POSTGRES_TYPES = {
+    **dict.fromkeys((20, 21, 23), "integer"),
+    **dict.fromkeys((700, 701, 1700), "float"),
+    16: "boolean",
+    **dict.fromkeys((19, 25, 1042, 1043), "text"),  # name, text, char(n), varchar
+    17: "bytes",
+    **dict.fromkeys((1005, 1007, 1016, 1021, 1022, 1231), "float_array"),
+}
+
+_DUCKDB_TYPES = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "integer"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
+    "BOOLEAN": "boolean",
+    **dict.fromkeys(("VARCHAR", "ENUM"), "text"),
+    "BLOB": "bytes",
+}
+
+
+# -- PostgreSQL, both ways ----------------------------------------------------
+
+
+def columns_postgres(session: Any, select: str) -> list[tuple[str, ColumnType]]:
+    """Return name and type of the columns of a SELECT, over a psycopg connection.
+
+    Raises:
+        UnknownTable, UnknownColumn, NotASelect, QueryFailed: as the server says.
+    """
+    with session.cursor() as cursor:
+        with _said_by(_from_postgres):
+            cursor.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
+        described = [(column.name, column.type_code) for column in cursor.description or ()]
+    return [(name, _POSTGRES_TYPES.get(oid) or _type_name(session, oid)) for name, oid in described]
+
+
+def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
+    """Return name and type of the columns of a SELECT, inside the server."""
+    with _said_by(_from_postgres):
+        result = plpy.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
+    return [
+        (name, _POSTGRES_TYPES.get(oid) or _type_name_inside(plpy, oid))
+        for name, oid in zip(result.colnames(), result.coltypes(), strict=True)
+    ]
+
+
+def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
+    """Yield the rows of a SELECT by binary COPY over a psycopg connection; see Connection.scan."""
+    fields = _text_last(kinds)
+    parser = RowParser(fields, "copy")
+    statement = f"COPY ({_wire_select(select, fields)}) TO STDOUT (FORMAT BINARY)"
+    with session.cursor() as cursor, _said_by(_from_postgres), cursor.copy(statement) as copy:
+        for rows in _steps(_copy_rows(iter(copy))):
+            yield parser.parse(rows)
+
+
+def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
+    """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan."""
+    fields = _text_last(kinds)
+    parser = RowParser(fields, "record")
+    wire = _wire_select(select, fields)
+    size = FIRST_ROWS
+    with _said_by(_from_postgres):
+        cursor = plpy.cursor(f"SELECT pg_catalog.record_send(q) AS r FROM ({wire}) AS q")
+        try:
+            while rows := [row["r"] for row in cursor.fetch(size)]:
+                yield parser.parse(rows)
+                size = _step_rows(len(rows[0]))
+        finally:
+            with suppress(plpy.Error, ValueError):  # gone with the subtransaction that failed
+                cursor.close()
+
+
+def _text_last(kinds: Sequence[Field]) -> list[Field]:
+    return sorted(kinds, key=lambda field: field[1] == "text")
+
+
+def _wire_select(select: str, fields: Sequence[Field]) -> str:
+    """Put text last, and send it in UTF-8 whatever encoding the client asked for."""
+    items = [
+        f"pg_catalog.convert_to({_quote(name)}, 'UTF8') AS {_quote(name)}"
+        if kind == "text"
+        else _quote(name)
+        for name, kind in fields
+    ]
+    return f"SELECT {', '.join(items)} FROM ({select}\n) AS s"
+
+
+def _copy_rows(messages: Iterator[memoryview]) -> Iterator[memoryview]:
+    """Yield the rows of a COPY: the server sends each as one message, the header with the first."""
+    first = next(messages, memoryview(b""))
+    if bytes(first[:11]) != _COPY_SIGNATURE:
+        raise ValueError("The server's COPY does not start as PostgreSQL's manual describes it.")
+    header = 19 + int.from_bytes(first[15:19], "big")
+    if len(first) > header:
+        yield from _not_the_end(first[header:])
+    for message in messages:
+        yield from _not_the_end(message)
+
+
+def _not_the_end(message: memoryview) -> Iterator[memoryview]:
+    if len(message) > 2 or message != _COPY_END:
+        yield message
+
+
+def _steps(rows: Iterator[memoryview]) -> Iterator[list[memoryview]]:
+    step: list[memoryview] = []
+    size = FIRST_ROWS
+    for row in rows:
+        step.append(row)
+        if len(step) == size:
+            yield step
+            step, size = [], _step_rows(len(row))
+    if step:
+        yield step
+
+
+def _step_rows(row_bytes: int) -> int:
+    return max(1, min(STEP_ROWS, STEP_BYTES // max(row_bytes, 1)))
+
+
+def _type_name(session: Any, oid: int) -> str:
+    with session.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.format_type(%s::oid, NULL) AS name", (oid,))
+        (row,) = cursor.fetchall()
+        return str(row["name"] if isinstance(row, dict) else row[0])
+
+
+def _type_name_inside(plpy: Any, oid: int) -> str:
+    plan = plpy.prepare("SELECT pg_catalog.format_type($1, NULL) AS name", ["oid"])
+    return str(plpy.execute(plan, [oid])[0]["name"])
+
+
+def _from_postgres(error: Exception) -> Exception:
+    """Return what a server's error says about the query; anything else as it is."""
+    state = getattr(error, "sqlstate", None)
+    diag = getattr(error, "diag", None)
+    text = (diag.message_primary if diag else None) or str(error)
+    kinds: dict[str, type[errors.MmdbError]] = {
+        "42P01": errors.UnknownTable,
+        "3F000": errors.UnknownTable,
+        "42703": errors.UnknownColumn,
+        "25006": errors.NotASelect,  # it calls a function that writes
+        "22003": errors.NotFinite,
+    }
+    if state in kinds:
+        return kinds[state](_sentence(text))
+    if isinstance(error, errors.MmdbError) or not state:
+        return error
+    if state == "42501" or state[:2] in {"08", "57", "MM"}:  # rights, lost, cancelled, our own
+        return error
+    return errors.QueryFailed(f"The database refused the query: {_sentence(text)}")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+@contextmanager
+def _said_by(translate: Callable[[Exception], Exception]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        translated = translate(error)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- DuckDB -------------------------------------------------------------------
+
+
+def columns_duckdb(session: Any, select: str) -> list[tuple[str, ColumnType]]:
+    """Return name and type of the columns of a SELECT.
+
+    Raises:
+        UnknownTable, UnknownColumn, QueryFailed: as DuckDB says.
+    """
+    with _said_by(_from_duckdb):
+        rows = session.execute(f"DESCRIBE SELECT * FROM ({select}\n) AS q").fetchall()
+    return [(row[0], _duckdb_type(row[1])) for row in rows]
+
+
+def scan_duckdb(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
+    """Yield the rows of a SELECT through Arrow; see Connection.scan.
+
+    Lists may hold any number type and be nested: they are cast to float32 and flattened here.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    with _said_by(_from_duckdb):
+        for batch in session.sql(select).to_arrow_reader(STEP_ROWS):
+            if batch.num_rows:
+                yield {
+                    name: _from_arrow(batch.column(name), name, kind, shapes)
+                    for name, kind in kinds
+                }
+
+
+def _duckdb_type(name: str) -> ColumnType:
+    if name.endswith("]"):
+        return "float_array" if _duckdb_type(name[: name.rindex("[")]) in _ARRAY_ITEMS else name
+    return _DUCKDB_TYPES.get(name.partition("(")[0].strip(), name)
+
+
+_ARRAY_ITEMS = {"integer", "float", "float_array"}
+
+
+def _from_arrow(
+    array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
+) -> np.ndarray | list[str]:
+    if array.null_count:
+        raise NullFound
+    if kind == "text":
+        return array.to_pylist()  # type: ignore[no-any-return]
+    if kind in ("real", "bigint"):
+        return array.to_numpy().astype("<f4" if kind == "real" else "<i8", copy=False)  # type: ignore[no-any-return]
+    flat, shape = _flatten_bytes(array, name) if kind == "bytes" else _flatten_list(array, name)
+    if shapes.setdefault(name, shape) != shape:
+        raise RaggedFound(name)
+    return flat
+
+
+def _flatten_bytes(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
+    values = array.to_pylist()
+    width = len(values[0])
+    if any(len(value) != width for value in values):
+        raise RaggedFound(name)
+    flat = np.frombuffer(b"".join(values), np.uint8)
+    return flat.reshape(len(values), width), (width,)
+
+
+def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
+    rows, count, shape = len(array), len(array), []
+    while hasattr(array.type, "value_type"):
+        width = len(array.flatten()) // count if count else 0
+        if hasattr(array, "offsets"):
+            lengths = np.diff(array.offsets.to_numpy())
+            if (lengths != width).any():
+                raise RaggedFound(name)
+        array, count = array.flatten(), count * width
+        shape.append(width)
+        if array.null_count:
+            raise NullFound
+    with np.errstate(over="ignore"):  # an infinity is found, counted and refused above
+        flat = array.to_numpy(zero_copy_only=False).astype("<f4")
+    return flat.reshape(rows, -1), tuple(shape)
+
+
+def _from_duckdb(error: Exception) -> Exception:
+    kind, text = type(error).__name__, str(error).split("\n\nLINE ")[0].split("\n")[0].strip()
+    if kind == "CatalogException" and ("Table with name" in text or "chema" in text):
+        return errors.UnknownTable(_sentence(text))
+    if kind == "BinderException" and ("Referenced column" in text or "a column named" in text):
+        return errors.UnknownColumn(_sentence(text))
+    if kind == "ConversionException" and "out of range for the destination type FLOAT" in text:
+        return errors.NotFinite(_sentence(text))
+    if kind == "InterruptException":
+        return errors.Cancelled(_sentence(text))
+    if not type(error).__module__.endswith("duckdb"):
+        return error
+    return errors.QueryFailed(f"The database refused the query: {_sentence(text)}")

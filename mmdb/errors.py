@@ -1,0 +1,499 @@
+"""Every error mmdb raises, one class and one SQLSTATE each.
+
+The same class reaches Python through either engine: inside PostgreSQL an error
+travels as its SQLSTATE, message and hint, and `from_sqlstate` rebuilds it at
+the client.
+
+    MmdbError                    MM000
+    ├── InputError               MM100   the caller can mend the call
+    │   ├── QueryError           MM110   the dataset's query
+    │   ├── DataError            MM120   the rows that the query returned
+    │   ├── ArchitectureError    MM130   factory or layer graph
+    │   ├── SearchError          MM140   search space and run options
+    │   ├── NotFound             MM150   a name or id that does not exist
+    │   └── AlreadyExists        MM160   a name that is taken
+    ├── HopError                 MM200   one hop could not be done
+    ├── RunError                 MM300   a run cannot go on
+    └── EngineError              MM400   the database or its set-up
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MmdbError(Exception):
+    """mmdb could not do what was asked."""
+
+    sqlstate: ClassVar[str] = "MM000"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").splitlines()[0]
+        self.hint = hint or self.default_hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
+
+
+class InputError(MmdbError):
+    """The call cannot be carried out as it was written."""
+
+    sqlstate = "MM100"
+
+
+# -- the dataset's query ------------------------------------------------------
+
+
+class QueryError(InputError):
+    """The dataset's query cannot be used."""
+
+    sqlstate = "MM110"
+    default_hint = "Pass exactly one SELECT over your tables."
+
+
+class NotOneStatement(QueryError):
+    """The query holds more than one statement, or none."""
+
+    sqlstate = "MM111"
+
+
+class NotASelect(QueryError):
+    """The query is not a SELECT."""
+
+    sqlstate = "MM112"
+    default_hint = "A dataset is read, never written: pass a SELECT that changes nothing."
+
+
+class QueryFailed(QueryError):
+    """The database refused the dataset's query."""
+
+    sqlstate = "MM113"
+    default_hint = "Run the query by itself; it must succeed there first."
+
+
+class UnknownTable(QueryError):
+    """The query names a table that does not exist."""
+
+    sqlstate = "MM114"
+    default_hint = "Check the table's name and schema, and that you may SELECT from it."
+
+
+class UnknownColumn(QueryError):
+    """The query, or the label, names a column that does not exist."""
+
+    sqlstate = "MM115"
+    default_hint = "Check the spelling; `label` must be one of the query's output columns."
+
+
+# -- the rows -----------------------------------------------------------------
+
+
+class DataError(InputError):
+    """The rows of the query cannot be trained on."""
+
+    sqlstate = "MM120"
+
+
+class NullValues(DataError):
+    """The query returned NULLs."""
+
+    sqlstate = "MM121"
+    default_hint = "Filter them out with WHERE ... IS NOT NULL, or fill them with COALESCE."
+
+
+class RaggedArray(DataError):
+    """The arrays or byte strings of a column differ in length."""
+
+    sqlstate = "MM122"
+    default_hint = "Every row of a tensor column must have the same number of elements."
+
+
+class OneClass(DataError):
+    """The label has a single class."""
+
+    sqlstate = "MM123"
+    default_hint = "A classifier needs at least two classes; check the query's WHERE clause."
+
+
+class TooFewRows(DataError):
+    """There are more partitions than rows."""
+
+    sqlstate = "MM124"
+    default_hint = "Ask for fewer partitions, or a smaller validation share."
+
+
+class UnsupportedType(DataError):
+    """A column has a type that mmdb cannot turn into numbers."""
+
+    sqlstate = "MM125"
+    default_hint = "Cast it in the query, for example extract(epoch FROM ts) or (flag)::int."
+
+
+class NotFinite(DataError):
+    """The query returned NaN, infinite or out-of-range numbers."""
+
+    sqlstate = "MM126"
+    default_hint = "Filter or clamp them in the query; float32 holds up to 3.4e38."
+
+
+class TooManyCategories(DataError):
+    """A text column has too many distinct values to be one-hot encoded."""
+
+    sqlstate = "MM127"
+    default_hint = "Leave the column out of the query, or group rare values with CASE."
+
+
+# -- architectures ------------------------------------------------------------
+
+
+class ArchitectureError(InputError):
+    """The architecture cannot be built."""
+
+    sqlstate = "MM130"
+
+
+class UnknownFactory(ArchitectureError):
+    """No factory of that name is registered."""
+
+    sqlstate = "MM131"
+    default_hint = "SELECT name FROM mmdb.factory shows what is registered; the owner adds more with register_factory."
+
+
+class FactoryNotAllowed(ArchitectureError):
+    """Only the owner may register a factory."""
+
+    sqlstate = "MM132"
+    default_hint = "Ask the owner of schema mmdb to call mmdb.register_factory(name, target)."
+
+
+class FactoryFailed(ArchitectureError):
+    """The factory raised, or did not return a torch.nn.Module."""
+
+    sqlstate = "MM133"
+    default_hint = "Call the factory by hand with the same arguments."
+
+
+class OutputMismatch(ArchitectureError):
+    """The model's output does not fit the dataset's labels."""
+
+    sqlstate = "MM134"
+    default_hint = "The last layer must have one output per class, or one for a regression."
+
+
+class InvalidLayerGraph(ArchitectureError):
+    """The layer graph is not well formed."""
+
+    sqlstate = "MM135"
+    default_hint = "docs/architectures.md shows the format and the allowed layers."
+
+
+# -- runs ---------------------------------------------------------------------
+
+
+class SearchError(InputError):
+    """The search or the run's options cannot be used."""
+
+    sqlstate = "MM140"
+
+
+class EmptySearch(SearchError):
+    """The search space holds no candidate."""
+
+    sqlstate = "MM141"
+    default_hint = "Give every dimension at least one value."
+
+
+class InvalidHyperparameter(SearchError):
+    """A hyper-parameter has the wrong name, type or range."""
+
+    sqlstate = "MM142"
+    default_hint = "docs/search.md lists every hyper-parameter with its type."
+
+
+class InvalidOption(SearchError):
+    """An option has an unknown name or a wrong value."""
+
+    sqlstate = "MM143"
+
+
+# -- names --------------------------------------------------------------------
+
+
+class NotFound(InputError):
+    """There is nothing of that name or id."""
+
+    sqlstate = "MM150"
+
+
+class DatasetNotFound(NotFound):
+    """There is no such dataset."""
+
+    sqlstate = "MM151"
+    default_hint = "SELECT name FROM mmdb.dataset_overview lists the datasets."
+
+
+class DatasetDropped(NotFound):
+    """The run's dataset has been dropped."""
+
+    sqlstate = "MM152"
+    default_hint = "Create the dataset again and start a new run on it."
+
+
+class RunNotFound(NotFound):
+    """There is no such run."""
+
+    sqlstate = "MM153"
+    default_hint = "SELECT run FROM mmdb.run_progress lists the runs."
+
+
+class CandidateNotFound(NotFound):
+    """There is no such candidate."""
+
+    sqlstate = "MM154"
+    default_hint = "SELECT candidate_id FROM mmdb.leaderboard lists the candidates."
+
+
+class PartitionNotFound(NotFound):
+    """There is no such partition, or it is not of this run's dataset."""
+
+    sqlstate = "MM155"
+    default_hint = "SELECT part_id FROM mmdb.partition_overview lists the partitions."
+
+
+class ModelNotFound(NotFound):
+    """There is no such model."""
+
+    sqlstate = "MM156"
+    default_hint = "SELECT model, version FROM mmdb.model_overview lists the models."
+
+
+class AlreadyExists(InputError):
+    """The name is taken."""
+
+    sqlstate = "MM160"
+    default_hint = "Choose another name, or drop the old one first."
+
+
+class InvalidName(InputError):
+    """The name is empty, too long or holds a character that is not allowed."""
+
+    sqlstate = "MM161"
+    default_hint = "Use 1 to 200 letters, digits, '_', '-', '.' and '/'."
+
+
+class InvalidInput(InputError):
+    """The value does not fit the model's input."""
+
+    sqlstate = "MM170"
+    default_hint = "Pass one number per feature, or a JSON row with the dataset's columns."
+
+
+class DatasetInUse(InputError):
+    """A run or a model still needs the dataset."""
+
+    sqlstate = "MM171"
+    default_hint = "Pass force => true to drop it all the same."
+
+
+# -- hops ---------------------------------------------------------------------
+
+
+class HopError(MmdbError):
+    """The hop could not be done."""
+
+    sqlstate = "MM200"
+
+
+class OutOfTurn(HopError):
+    """It is not this hop's turn."""
+
+    sqlstate = "MM201"
+    default_hint = "Pass epoch => NULL and the partition that the hint of the message names."
+
+
+class CandidateStopped(HopError):
+    """The candidate has failed or was stopped."""
+
+    sqlstate = "MM202"
+    default_hint = "SELECT * FROM mmdb.leaderboard shows its error."
+
+
+class CandidateBusy(HopError):
+    """Another session is training this candidate now."""
+
+    sqlstate = "MM203"
+    default_hint = "Wait for that hop to end."
+
+
+class NotANumber(HopError):
+    """The loss became NaN or infinite."""
+
+    sqlstate = "MM204"
+    default_hint = "Lower the learning rate, or clip gradients."
+
+
+class TrainingFailed(HopError):
+    """The model raised while it was trained."""
+
+    sqlstate = "MM205"
+
+
+class ReplayMismatch(HopError):
+    """A replayed hop gave other bits than the hop that is stored."""
+
+    sqlstate = "MM206"
+    default_hint = "The hop ran with another torch, CPU capability or thread count; use that one to resume."
+
+
+class StateNotFound(HopError):
+    """The candidate's state is not where the last hop left it."""
+
+    sqlstate = "MM207"
+
+
+class BlockCorrupt(HopError):
+    """A block's bytes do not match its stored hash."""
+
+    sqlstate = "MM208"
+    default_hint = "Create the dataset again; its stored rows were damaged."
+
+
+class WorkerLost(HopError):
+    """The worker's session ended in the middle of a hop."""
+
+    sqlstate = "MM210"
+
+
+class PartitionEvicted(HopError):
+    """A partition left the node's cache before it was mapped."""
+
+    sqlstate = "MM211"
+    default_hint = "Give the cache more room with MMDB_CACHE_BYTES in the server's environment."
+
+
+# -- runs under way -----------------------------------------------------------
+
+
+class RunError(MmdbError):
+    """The run cannot go on."""
+
+    sqlstate = "MM300"
+
+
+class RunBusy(RunError):
+    """The run is being trained by another driver."""
+
+    sqlstate = "MM301"
+    default_hint = "SELECT * FROM mmdb.run_progress shows how far it is."
+
+
+class RunFailed(RunError):
+    """Every candidate of the run has failed."""
+
+    sqlstate = "MM302"
+    default_hint = "SELECT candidate_id, error FROM mmdb.leaderboard shows why."
+
+
+class InTransaction(RunError):
+    """`train` cannot run inside a transaction block."""
+
+    sqlstate = "MM303"
+    default_hint = "Run CALL mmdb.train(...) by itself, outside BEGIN ... COMMIT."
+
+
+class NoWorkerLogin(RunError):
+    """The server has no login with which to open its worker sessions."""
+
+    sqlstate = "MM304"
+    default_hint = "Train from outside with `mmdb train RUN --database URL`, or let the owner set mmdb.setting 'worker_dsn'."
+
+
+# -- engines ------------------------------------------------------------------
+
+
+class EngineError(MmdbError):
+    """The database is not set up for mmdb."""
+
+    sqlstate = "MM400"
+
+
+class WrongUrl(EngineError):
+    """The database URL is not understood, or nothing answers there."""
+
+    sqlstate = "MM401"
+    default_hint = "Use postgresql://user@host:port/database or duckdb:///path/to/file.duckdb."
+
+
+class DatabaseLocked(EngineError):
+    """Another process has the DuckDB file open."""
+
+    sqlstate = "MM402"
+    default_hint = "Close the other process; one process at a time owns a DuckDB file."
+
+
+class ExtensionMissing(EngineError):
+    """The server has no plpython3u."""
+
+    sqlstate = "MM403"
+    default_hint = "Install the package postgresql-plpython3-<major> on the server, then run `mmdb install` again."
+
+
+class NotInstalled(EngineError):
+    """mmdb is not installed in this database, or its schema is behind."""
+
+    sqlstate = "MM404"
+    default_hint = "Run `mmdb install URL`."
+
+
+class MigrationMismatch(EngineError):
+    """A migration differs from the one that was applied, or is unknown here."""
+
+    sqlstate = "MM405"
+    default_hint = "Install the mmdb version that wrote this schema, or a newer one."
+
+
+class UntranslatableSql(EngineError):
+    """A statement of sql/ has no faithful form in this engine."""
+
+    sqlstate = "MM406"
+
+
+class RightsMissing(EngineError):
+    """The role may not do this."""
+
+    sqlstate = "MM407"
+    default_hint = "GRANT mmdb_trainer TO the role, or ask the owner."
+
+
+class DatabaseFailed(EngineError):
+    """The database raised an error of its own."""
+
+    sqlstate = "MM408"
+
+
+class ConnectionLost(EngineError):
+    """The connection to the database broke."""
+
+    sqlstate = "MM409"
+    default_hint = "Look at the server's log, then call again; committed hops are kept."
+
+
+class Cancelled(EngineError):
+    """The statement was cancelled, or ran past its timeout."""
+
+    sqlstate = "MM410"
+
+
+def _tree(root: type[MmdbError]) -> dict[str, type[MmdbError]]:
+    found = {root.sqlstate: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+def from_sqlstate(sqlstate: str, message: str, hint: str = "") -> MmdbError | None:
+    """Return the error that a server raised with `sqlstate`, or None if it is not of mmdb."""
+    kind = _tree(MmdbError).get(sqlstate)
+    return kind(message, hint=hint) if kind else None

@@ -1,0 +1,1 @@
+"""Architectures: shipped factories, layer graphs in JSON, and modules built from either."""

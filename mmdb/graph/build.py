@@ -1,0 +1,236 @@
+"""From an architecture, as the user wrote it, to a module whose weights depend on a seed alone."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import re
+import threading
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from mmdb.errors import ArchitectureError, FactoryFailed, OutputMismatch, UnknownFactory
+from mmdb.graph.architecture import canonical as canonical
+from mmdb.graph.architecture import parse as parse
+from mmdb.graph.layers import build_layers
+from mmdb.graph.values import explain, show
+
+MAX_PARAMETERS = 1_000_000_000
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+# torch has one default generator per process: whoever borrows it holds this lock.
+_generator_lock = threading.RLock()
+
+
+def resolve(target: str) -> Callable[..., object]:
+    """Return the callable that 'package.module:callable' names.
+
+    Raises:
+        FactoryFailed: the target is malformed, or cannot be imported or called.
+    """
+    if not isinstance(target, str) or len(target) > 500 or not _TARGET.fullmatch(target):
+        raise FactoryFailed(
+            f"{show(target)} is not the target of a factory",
+            hint="Write package.module:callable.",
+        )
+    module_name, _, name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except Exception as exc:  # importing runs the owner's code, which may raise anything
+        raise FactoryFailed(
+            f"cannot import {target}: {type(exc).__name__}: {explain(exc)}",
+            hint="Install the package where the workers' Python finds it, and check the spelling.",
+        ) from exc
+    if not callable(found):
+        raise FactoryFailed(f"{target} is a {type(found).__name__}, which cannot be called")
+    return cast("Callable[..., object]", found)
+
+
+def build(
+    architecture: str | Mapping[str, object],
+    arguments: Mapping[str, object],
+    input_shape: tuple[int, ...],
+    outputs: int,
+    factories: Mapping[str, str],
+    *,
+    max_parameters: int = MAX_PARAMETERS,
+) -> nn.Module:
+    """Return the architecture's module, with weights from torch's current generator.
+
+    Args:
+        architecture: what `parse` takes.
+        arguments: the candidate's; they override the architecture's own.
+        input_shape: of one row, without the batch; at least one dimension.
+        outputs: number of classes, or 1 for a regression.
+        factories: registered name -> 'package.module:callable'.
+    Raises:
+        UnknownFactory: the name is not in `factories`.
+        FactoryFailed: the factory cannot be imported, raised, or returned no usable module.
+        InvalidLayerGraph: the layer graph is not well formed, or too large.
+    """
+    parsed = parse(architecture)
+    _check_sizes(input_shape, outputs)
+    if "layers" in parsed:
+        return build_layers(parsed, arguments, input_shape, outputs, max_parameters=max_parameters)
+    name = cast("str", parsed["factory"])
+    own = cast("Mapping[str, object]", parsed["arguments"])
+    if name not in factories:
+        raise _unknown_factory(name, factories)
+    factory, given = resolve(factories[name]), {**own, **arguments}
+    if factories[name].startswith("mmdb.graph.factories:"):
+        # Ours work on the meta device, which allocates nothing; a stranger's may not.
+        with torch.device("meta"):
+            _check_parameters(
+                name, _call(name, factory, input_shape, outputs, given), max_parameters
+            )
+    module = _call(name, factory, input_shape, outputs, given)
+    _check_parameters(name, module, max_parameters)
+    return module
+
+
+def initial_module(
+    architecture: str | Mapping[str, object],
+    arguments: Mapping[str, object],
+    input_shape: tuple[int, ...],
+    outputs: int,
+    factories: Mapping[str, str],
+    *,
+    seed: int,
+    max_parameters: int = MAX_PARAMETERS,
+) -> nn.Module:
+    """Return `build`'s module with weights drawn from `seed`; torch's generator is left as it was.
+
+    Args:
+        seed: 0 to 2**64 - 1. The same seed gives the same bits, on one torch build.
+    """
+    with _generator_lock, torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would also seed every GPU, which fork_rng does not restore.
+        torch.default_generator.manual_seed(seed)
+        return build(
+            architecture, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+        )
+
+
+def check_output(module: nn.Module, input_shape: tuple[int, ...], outputs: int) -> None:
+    """Run a batch of two zeros; nothing of the module or of torch's generator changes.
+
+    Raises:
+        OutputMismatch: the result is not float (2, outputs), or (2,) when there is one output.
+        FactoryFailed: `forward` raised.
+    """
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    batch = torch.zeros(2, *input_shape, device=device)
+    result = _run_in_eval(module, batch)
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        raise OutputMismatch(f"the model returns a {_describe(result)}, not a tensor of floats")
+    allowed = [(2, outputs), (2,)] if outputs == 1 else [(2, outputs)]
+    if tuple(result.shape) not in allowed:
+        raise OutputMismatch(
+            f"for a batch of 2 the model returns shape {tuple(result.shape)}; "
+            f"the labels need (2, {outputs})"
+        )
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Return how many numbers the module's parameters hold; a shared one counts once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def _run_in_eval(module: nn.Module, batch: Tensor) -> object:
+    modes = {part: part.training for part in module.modules()}
+    devices = [batch.device] if batch.device.type == "cuda" else []
+    try:
+        with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
+            return module.eval()(batch)
+    except Exception as exc:  # forward is the owner's code
+        raise FactoryFailed(
+            f"the model cannot read a batch of shape {tuple(batch.shape)}: "
+            f"{type(exc).__name__}: {explain(exc)}",
+            hint="Check the model against the dataset's input shape (options.shape).",
+        ) from exc
+    finally:
+        for part, was_training in modes.items():
+            part.training = was_training
+
+
+def _call(
+    name: str,
+    factory: Callable[..., object],
+    input_shape: tuple[int, ...],
+    outputs: int,
+    arguments: Mapping[str, object],
+) -> nn.Module:
+    _check_arguments(name, factory, input_shape, outputs, arguments)
+    try:
+        module = factory(input_shape, outputs, **arguments)
+    except ArchitectureError:
+        raise
+    except Exception as exc:  # a factory is the owner's code, which may raise anything
+        raise FactoryFailed(f"factory {name} raised {type(exc).__name__}: {explain(exc)}") from exc
+    if not isinstance(module, nn.Module):
+        raise FactoryFailed(f"factory {name} returned a {_describe(module)}, not a torch.nn.Module")
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        raise FactoryFailed(
+            f"factory {name} returned a module with lazy layers",
+            hint="Give every layer its sizes, so that its weights exist before the first batch.",
+        )
+    return module
+
+
+def _check_arguments(
+    name: str,
+    factory: Callable[..., object],
+    input_shape: tuple[int, ...],
+    outputs: int,
+    arguments: Mapping[str, object],
+) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    try:
+        signature.bind(input_shape, outputs, **arguments)
+    except TypeError as exc:
+        bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        shown = inspect.Signature(bare)
+        raise FactoryFailed(
+            f"factory {name}: {explain(exc)}", hint=f"Its signature: {name}{shown}"
+        ) from exc
+
+
+def _check_parameters(name: str, module: nn.Module, max_parameters: int) -> None:
+    if parameter_count(module) > max_parameters:
+        raise FactoryFailed(
+            f"factory {name} makes {parameter_count(module):,} parameters; "
+            f"the limit is {max_parameters:,}",
+            hint="Make the model smaller.",
+        )
+
+
+def _check_sizes(input_shape: tuple[int, ...], outputs: int) -> None:
+    sizes = (*input_shape, outputs)
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+    if not input_shape or not whole or math.prod(input_shape) >= 2**31:
+        raise FactoryFailed(
+            f"no model reads rows of shape {show(input_shape)} for {show(outputs)} outputs",
+            hint="The dataset needs at least one feature, and the label at least one class.",
+        )
+
+
+def _unknown_factory(name: str, factories: Mapping[str, str]) -> UnknownFactory:
+    close = get_close_matches(name, factories, n=3) or sorted(factories)[:10]
+    return UnknownFactory(
+        f"there is no factory {name!r}; did you mean {' or '.join(close)}?"
+        if close
+        else f"there is no factory {name!r}, nor any other"
+    )
+
+
+def _describe(value: object) -> str:
+    return f"tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__

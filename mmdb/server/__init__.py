@@ -1,0 +1,1 @@
+"""What runs inside the database; PL/Python bodies import from here."""

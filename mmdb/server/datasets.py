@@ -1,0 +1,49 @@
+"""`create_dataset` and `drop_dataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmdb.data import dataset as datasets
+from mmdb.server.arguments import json_object
+from mmdb.server.backend import Backend, exposed
+
+
+@exposed
+def create_dataset(
+    backend: Backend,
+    name: str,
+    query: str,
+    label: str,
+    partitions: int,
+    validation: float,
+    seed: int,
+    options: str,
+) -> list[dict[str, Any]]:
+    """Create a dataset and return its row; see `mmdb.data.dataset.create_dataset`."""
+    made = datasets.create_dataset(
+        backend.connection,
+        name,
+        query,
+        label=label,
+        partitions=partitions,
+        validation=validation,
+        seed=seed,
+        options=json_object(options, "options"),
+    )
+    return [
+        {
+            "dataset_id": made.dataset_id,
+            "name": made.name,
+            "rows": made.rows,
+            "partitions": made.partitions,
+            "bytes": made.bytes,
+            "content_hash": made.content_hash.hex(),
+        }
+    ]
+
+
+@exposed
+def drop_dataset(backend: Backend, name: str, force: bool) -> int:
+    """Drop a dataset's blocks; return the bytes freed."""
+    return datasets.drop_dataset(backend.connection, name, force=force)

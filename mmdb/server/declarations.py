@@ -1,0 +1,94 @@
+"""The functions of `udf/`, read from their declarations, so that DuckDB gets the same ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from sqlglot import exp
+
+from mmdb.db.queries import sql_directory
+
+_FUNCTION = re.compile(
+    r"CREATE OR REPLACE FUNCTION mmdb\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*"
+    r"RETURNS (?P<returns>.*?)\s*LANGUAGE plpython3u.*?"
+    r"from (?P<module>[\w.]+) import (?P<function>\w+)\n",
+    re.DOTALL,
+)
+_TYPE = re.compile(r"CREATE TYPE mmdb\.(?P<name>\w+) AS \((?P<columns>.*?)\n\);", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a function."""
+
+    name: str
+    type: str  # PostgreSQL's
+    default: str | None  # SQL text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One function of `udf/`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    columns: tuple[tuple[str, str], ...]  # of a set-returning function: name and type
+    returns: str  # of a scalar function: type
+    module: str
+    function: str
+
+
+def duckdb_type(postgres: str) -> str:
+    """Return the DuckDB type that stands for a PostgreSQL type; json travels as text."""
+    if postgres == "jsonb":
+        return "VARCHAR"
+    return exp.DataType.build(postgres.replace(" [", "["), dialect="postgres").sql("duckdb")
+
+
+@cache
+def declarations() -> tuple[Declaration, ...]:
+    """Return the functions of `udf/` in order."""
+    types = _composite_types()
+    return tuple(
+        _declaration(match, types)
+        for path in sorted(sql_directory("udf").glob("*.sql"))
+        for match in _FUNCTION.finditer(path.read_text())
+    )
+
+
+def _composite_types() -> dict[str, str]:
+    text = (sql_directory("sql/engines") / "postgres.sql").read_text()
+    return {match["name"]: match["columns"] for match in _TYPE.finditer(text)}
+
+
+def _declaration(match: re.Match[str], types: dict[str, str]) -> Declaration:
+    returns = match["returns"].strip()
+    columns = ""
+    if returns.startswith("TABLE"):
+        columns = returns.removeprefix("TABLE").strip()[1:-1]
+    elif returns.startswith("SETOF mmdb."):
+        columns = types[returns.removeprefix("SETOF mmdb.")]
+    return Declaration(
+        name=match["name"],
+        arguments=tuple(map(_argument, _items(match["arguments"]))),
+        columns=tuple((name, kind) for name, _, kind in map(_split, _items(columns))),
+        returns=returns,
+        module=match["module"],
+        function=match["function"],
+    )
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _split(item: str) -> tuple[str, str, str]:
+    return item.partition(" ")
+
+
+def _argument(item: str) -> Argument:
+    declared, _, default = item.partition(" DEFAULT ")
+    name, _, kind = declared.partition(" ")
+    return Argument(name=name, type=kind, default=default or None)

@@ -1,0 +1,118 @@
+"""mmdb's functions in DuckDB: a Python UDF for each, and a macro in schema `mmdb` that calls it.
+
+The macro gives the schema-qualified name, the argument names and the defaults; the UDF takes every
+argument and returns a list of structs, or a scalar.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from mmdb.db.connection import Connection
+from mmdb.db.duck import DuckConnection
+from mmdb.errors import MmdbError
+from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
+from mmdb.train.child import Child
+
+
+class DuckBackend:
+    """The process that owns a DuckDB file, inside a function call."""
+
+    def __init__(self, owner: DuckConnection) -> None:
+        self._owner = owner
+        self._inside = owner.cursor()  # the owner's own session is busy with the calling query
+        self.models: OrderedDict[int, Any] = OrderedDict()
+
+    @property
+    def connection(self) -> Connection:
+        """A second session on the file."""
+        return self._inside
+
+    @cached_property
+    def performer(self) -> Child:
+        """A worker process: hops never run in the user's own process."""
+        return Child()
+
+    @property
+    def worker(self) -> str:
+        """The session's name in `hop_timeline`."""
+        return "session"
+
+    def warm_up(self) -> str:
+        """Start the worker process."""
+        return self.performer.warm_up()
+
+    def close(self) -> None:
+        """End the worker process and the second session."""
+        if "performer" in self.__dict__:
+            self.performer.close()
+        self._inside.close()
+
+
+def register(owner: DuckConnection) -> DuckBackend:
+    """Make every function of `udf/` callable over `owner`."""
+    backend = DuckBackend(owner)
+    for declaration in _distinct():
+        _register(owner, backend, declaration)
+    return backend
+
+
+def _distinct() -> list[Declaration]:
+    """One declaration a name: of overloads the last, whose json argument takes any value."""
+    return list({d.name: d for d in declarations()}.values())
+
+
+def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declaration) -> None:
+    name = f"_mmdb_{declaration.name}"
+    result = duckdb_type(declaration.returns) if not declaration.columns else _struct(declaration)
+    owner.raw.create_function(
+        name,
+        _callable(owner, backend, declaration),  # type: ignore[arg-type]
+        [duckdb_type(a.type) for a in declaration.arguments],  # type: ignore[misc]
+        result,  # type: ignore[arg-type]
+        null_handling="special",  # type: ignore[arg-type]
+        side_effects=True,  # else a constant call is folded, and runs under EXPLAIN too
+    )
+    call = f"{name}({', '.join(map(_pass, declaration.arguments))})"
+    select = f"TABLE SELECT unnest(rows) FROM (SELECT unnest({call}) AS rows)"
+    body = select if declaration.columns else call
+    arguments = ", ".join(map(_parameter, declaration.arguments))
+    owner.raw.execute(f"CREATE OR REPLACE MACRO mmdb.{declaration.name}({arguments}) AS {body}")
+
+
+def _struct(declaration: Declaration) -> str:
+    fields = ", ".join(f"{name} {duckdb_type(kind)}" for name, kind in declaration.columns)
+    return f"STRUCT({fields})[]"
+
+
+def _parameter(argument: Argument) -> str:
+    return argument.name + (f" := {argument.default}" if argument.default is not None else "")
+
+
+def _pass(argument: Argument) -> str:
+    if argument.type == "jsonb":
+        return f"to_json({argument.name})::VARCHAR"
+    return f"{argument.name}::{duckdb_type(argument.type)}"
+
+
+def _callable(
+    owner: DuckConnection, backend: DuckBackend, declaration: Declaration
+) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        function = getattr(import_module(declaration.module), declaration.function).function
+        try:
+            return function(backend, *arguments)
+        except MmdbError as error:
+            owner.raised = error  # DuckDB passes on the text alone
+            raise
+
+    # DuckDB reads the number of parameters off the signature.
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    parameters = [inspect.Parameter(a.name, kind) for a in declaration.arguments]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,49 @@
+"""Long computations inside a PostgreSQL session that still obey cancel and statement_timeout."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: Seconds between two looks at PostgreSQL's interrupt flags.
+POLL_S = 0.05
+
+
+def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
+    """Run `work(stopped)` in a thread while this one lets PostgreSQL interrupt it.
+
+    PostgreSQL looks at its interrupt flags only when its own code runs, so the main thread runs a
+    trivial query every POLL_S. `work` must ask `stopped()` between steps and touch no `plpy`.
+    """
+    stop, done = threading.Event(), threading.Event()
+    result: list[T] = []
+    raised: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            result.append(work(stop.is_set))
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=body, name="mmdb-hop", daemon=True)
+    # The thread, and those that torch starts from it, must not run PostgreSQL's signal handlers.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        while not done.wait(POLL_S):
+            plpy.execute("SELECT 1")
+    finally:
+        stop.set()
+        thread.join()
+    if raised:
+        raise raised[0]
+    return result[0]

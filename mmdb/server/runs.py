@@ -1,0 +1,54 @@
+"""`register_factory` and `create_run`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmdb.data.names import check_name
+from mmdb.db.queries import load
+from mmdb.errors import AlreadyExists
+from mmdb.graph.build import resolve
+from mmdb.server.arguments import json_object
+from mmdb.server.backend import Backend, exposed
+from mmdb.train import runs
+
+
+@exposed
+def register_factory(backend: Backend, name: str, target: str) -> str:
+    """Put a callable on the allow-list; the engine's rights say who may."""
+    check_name(name)
+    resolve(target)
+    known = backend.connection.rows(load("catalog").find_factories)
+    if any(row["name"] == name for row in known):
+        raise AlreadyExists(f"A factory named {name!r} is registered.")
+    backend.connection.run(load("catalog").add_factory, name=name, target=target)
+    return name
+
+
+@exposed
+def create_run(
+    backend: Backend,
+    name: str,
+    dataset: str,
+    architecture: str,
+    search: str,
+    epochs: int,
+    strategy: str,
+    warm_start: str,
+    seed: int,
+    options: str,
+) -> list[dict[str, Any]]:
+    """Create a run; see `mmdb.train.runs.create_run`."""
+    run_id, candidates = runs.create_run(
+        backend.connection,
+        name,
+        dataset,
+        architecture,
+        search=json_object(search, "search"),
+        epochs=epochs,
+        strategy=strategy,
+        warm_start=warm_start,
+        seed=seed,
+        options=json_object(options, "options"),
+    )
+    return [{"run_id": run_id, "candidates": candidates}]

@@ -1,0 +1,1 @@
+"""Models and tensors as rows."""

@@ -1,0 +1,1 @@
+"""Runs, candidates, hops and the driver that moves them."""

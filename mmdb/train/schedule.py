@@ -1,0 +1,227 @@
+"""The schedule of a run, as a pure reducer: (schedule, event) -> (schedule, assignments).
+
+It keeps the invariants of Model Hopper Parallelism (Cerebro, PVLDB 13(11) 2020, section 3): every
+candidate visits every partition exactly once an epoch, a candidate is in one place at a time, a
+worker runs one hop at a time, and a hop is not pre-empted. There is no barrier, inside an epoch or
+between epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from mmdb.train.seeds import VALIDATION, visit_order
+
+#: A hop that raised is tried once more; then its candidate is closed.
+MAX_FAILURES = 2
+#: A hop whose session broke so often in a row is taken for what breaks it.
+MAX_LOSSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One candidate on one partition in one epoch, by ordinals; VALIDATION validates."""
+
+    candidate: int
+    epoch: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a run has to do."""
+
+    candidates: int
+    partitions: int
+    epochs: int
+    seed: int
+    validates: bool
+    free: bool = False  # partition order: chosen here for speed, or fixed by the seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one candidate is."""
+
+    epoch: int = 0
+    visited: tuple[int, ...] = ()  # part ordinals of this epoch, in order
+    closed: bool = False  # failed or stopped before its last epoch
+    failures: int = 0  # of the next hop
+    losses: int = 0  # of the next hop
+    home: str | None = None  # worker that holds the state
+    hop_s: float = 1.0  # mean seconds of a hop, measured
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has a fresh, warm session."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker's hop is committed."""
+
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker's hop raised; the worker is Ready again once it has a fresh session."""
+
+    worker: str
+    final: bool  # trying again cannot help
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker's session broke, whatever it was doing."""
+
+    worker: str
+
+
+Event = Ready | Done | Failed | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A worker is to run a hop now."""
+
+    worker: str
+    hop: Hop
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The state of the reducer."""
+
+    workload: Workload
+    progress: tuple[Progress, ...]
+    running: Mapping[str, Hop] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
+    warm: Mapping[str, frozenset[int]] = field(default_factory=dict)  # parts a worker has mapped
+
+    @property
+    def finished(self) -> bool:
+        """Whether every candidate has ended and no hop runs."""
+        return not self.running and all(map(self.ended, range(len(self.progress))))
+
+    def ended(self, candidate: int) -> bool:
+        """Whether a candidate has nothing left to do."""
+        progress = self.progress[candidate]
+        return progress.closed or progress.epoch >= self.workload.epochs
+
+
+def begin(workload: Workload, progress: Mapping[int, Progress] | None = None) -> Schedule:
+    """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
+    done = progress or {}
+    return Schedule(workload, tuple(done.get(c, Progress()) for c in range(workload.candidates)))
+
+
+def step(schedule: Schedule, event: Event) -> tuple[Schedule, tuple[Assignment, ...]]:
+    """Take one event in, and return what is to be started now."""
+    return _assign(_absorb(schedule, event))
+
+
+def _absorb(schedule: Schedule, event: Event) -> Schedule:
+    worker = event.worker
+    if isinstance(event, Ready):
+        return replace(schedule, idle=(*(w for w in schedule.idle if w != worker), worker))
+    running = dict(schedule.running)
+    hop = running.pop(worker, None)
+    idle = tuple(w for w in schedule.idle if w != worker)
+    if isinstance(event, Done):
+        idle = (*idle, worker)
+    progress = list(schedule.progress)
+    if hop is not None:
+        progress[hop.candidate] = _advance(schedule, progress[hop.candidate], hop, event)
+    warm = dict(schedule.warm)
+    if isinstance(event, Done) and hop is not None:
+        warm[worker] = warm.get(worker, frozenset()) | {hop.part}
+    elif not isinstance(event, Done):  # the session is gone, and what it held with it
+        warm.pop(worker, None)
+        progress = [replace(p, home=None) if p.home == worker else p for p in progress]
+    return replace(schedule, progress=tuple(progress), running=running, idle=idle, warm=warm)
+
+
+def _advance(schedule: Schedule, progress: Progress, hop: Hop, event: Event) -> Progress:
+    if isinstance(event, Failed):
+        failures = progress.failures + 1
+        closed = event.final or failures >= MAX_FAILURES
+        return replace(progress, failures=failures, closed=closed, home=None)
+    if isinstance(event, Lost):
+        losses = progress.losses + 1
+        return replace(progress, losses=losses, closed=losses >= MAX_LOSSES)
+    assert isinstance(event, Done)
+    visited = (*progress.visited, hop.part)
+    epoch = progress.epoch
+    if len(visited) == schedule.workload.partitions + schedule.workload.validates:
+        epoch, visited = epoch + 1, ()
+    first = not progress.epoch and not progress.visited
+    mean = event.seconds if first else 0.7 * progress.hop_s + 0.3 * event.seconds
+    return replace(
+        progress,
+        epoch=epoch,
+        visited=visited,
+        failures=0,
+        losses=0,
+        home=event.worker,
+        hop_s=mean,
+    )
+
+
+def remaining_s(schedule: Schedule, candidate: int) -> float:
+    """Return the predicted seconds that a candidate still needs."""
+    progress, load = schedule.progress[candidate], schedule.workload
+    visits = load.partitions + load.validates
+    hops = (load.epochs - progress.epoch) * visits - len(progress.visited)
+    return hops * progress.hop_s
+
+
+def next_part(
+    workload: Workload, candidate: int, progress: Progress, warm: frozenset[int] = frozenset()
+) -> int:
+    """Return the part ordinal that a candidate visits next; a free order prefers `warm` ones."""
+    order = visit_order(workload.seed, candidate, progress.epoch, workload.partitions)
+    left = [p for p in order if p not in progress.visited]
+    if not left:
+        return VALIDATION
+    if workload.free:
+        return next((p for p in left if p in warm), left[0])
+    return left[0]
+
+
+def _assign(schedule: Schedule) -> tuple[Schedule, tuple[Assignment, ...]]:
+    """Give every idle worker the candidate with the most work left; its own ones weigh more."""
+    assignments: list[Assignment] = []
+    running, idle = dict(schedule.running), []
+    for worker in schedule.idle:
+        busy = {hop.candidate for hop in running.values()}
+        free = [
+            c for c in range(len(schedule.progress)) if c not in busy and not schedule.ended(c)
+        ]
+        if not free:
+            idle.append(worker)
+            continue
+        candidate = max(free, key=lambda c: (_weight(schedule, c, worker), -c))
+        hop = _next_hop(schedule, candidate, worker)
+        running[worker] = hop
+        assignments.append(Assignment(worker, hop))
+    return replace(schedule, running=running, idle=tuple(idle)), tuple(assignments)
+
+
+def _weight(schedule: Schedule, candidate: int, worker: str) -> float:
+    """Longest remaining first; moving a state must gain more than two of its hops."""
+    progress = schedule.progress[candidate]
+    at_home = progress.home in (worker, None)
+    return remaining_s(schedule, candidate) + (2 * progress.hop_s if at_home else 0.0)
+
+
+def _next_hop(schedule: Schedule, candidate: int, worker: str) -> Hop:
+    progress = schedule.progress[candidate]
+    warm = schedule.warm.get(worker, frozenset())
+    part = next_part(schedule.workload, candidate, progress, warm)
+    return Hop(candidate, progress.epoch, part)

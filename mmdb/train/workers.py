@@ -1,0 +1,127 @@
+"""Workers: one long-lived session each, which does the hops it is given, one at a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from mmdb.db.duck import DuckConnection
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.errors import ConnectionLost, WorkerLost, WrongUrl
+from mmdb.train.child import Child
+from mmdb.train.dispatch import run_hop
+
+#: Seconds for which a worker tries to get its session back, and the pauses in between.
+RECONNECT_S = 120.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
+
+
+class Worker(Protocol):
+    """One worker; its methods are called from one thread, `close` and `interrupt` from any."""
+
+    name: str
+
+    def open(self) -> None:
+        """Get a fresh, warm session.
+
+        Raises:
+            EngineError: none can be had.
+        """
+
+    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
+        """Do a hop and return its seconds.
+
+        Raises:
+            WorkerLost: the session ended; the hop may be committed or not.
+            MmdbError: the hop failed.
+        """
+
+    def close(self) -> None:
+        """End the session, whatever it is doing."""
+
+
+class PostgresWorker:
+    """A session of its own with the server; the hop runs inside it."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self._url = url
+        self._connection: PostgresConnection | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Connect, with backoff: after a crash the server needs a moment to recover."""
+        deadline, pause = time.monotonic() + RECONNECT_S, FIRST_PAUSE_S
+        while True:
+            self._drop()
+            try:
+                connection = PostgresConnection(self._url, application_name=f"mmdb {self.name}")
+                self._connection = connection
+                connection.rows(load("api").warm_up)
+                return
+            except (WrongUrl, ConnectionLost):
+                if self._closed or time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE_S)
+
+    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
+        assert self._connection is not None
+        query = load("api").train_hop
+        try:
+            rows = self._connection.rows(
+                query, part_id=part_id, candidate_id=candidate_id, epoch=epoch
+            )
+        except ConnectionLost as error:
+            raise WorkerLost(error.message) from error
+        return float(rows[0]["total_s"])
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.cancel()
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class DuckWorker:
+    """A child process that computes; this process, which owns the file, reads and writes."""
+
+    def __init__(self, name: str, owner: DuckConnection) -> None:
+        self.name = name
+        self._connection = owner.cursor()
+        self._child: Child | None = None
+
+    def open(self) -> None:
+        self._drop()
+        self._child = Child()
+        self._child.warm_up()
+
+    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
+        assert self._child is not None
+        row: dict[str, Any] = run_hop(
+            self._connection, self._child, f"mmdb {self.name}", part_id, candidate_id, epoch
+        )
+        return float(row["total_s"])
+
+    def close(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+
+def workers_of(connection: AnyConnection, count: int) -> list[Worker]:
+    """Return `count` workers for the database that `connection` is open on."""
+    names = [f"worker {k}" for k in range(count)]
+    if isinstance(connection, PostgresConnection):
+        return [PostgresWorker(name, connection.url) for name in names]
+    return [DuckWorker(name, connection) for name in names]

@@ -1,0 +1,83 @@
+-- name: train_hop
+-- Do one hop.
+SELECT t.total_s
+FROM mmdb.train_hop(%(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer) AS t;
+
+-- name: warm_up
+-- Load torch into the session.
+SELECT mmdb.warm_up() AS environment;
+
+-- name: create_run
+-- Create a run.
+SELECT
+    t.run_id,
+    t.candidates
+FROM mmdb.create_run(
+    %(name)s::text, %(dataset)s::text, %(architecture)s::text, %(search)s::jsonb, %(epochs)s::integer,
+    %(strategy)s::text, %(warm_start)s::text, %(seed)s::bigint, %(options)s::jsonb
+) AS t;
+
+-- name: register_factory
+-- Register a factory.
+SELECT mmdb.register_factory(%(name)s::text, %(target)s::text) AS name;
+
+-- name: save_candidate
+-- Save a candidate's best checkpoint.
+SELECT
+    t.model_id,
+    t.name,
+    t.version
+FROM mmdb.save_candidate(%(candidate_id)s::bigint, %(name)s::text) AS t;
+
+-- name: predict
+-- Predict one row.
+SELECT mmdb.predict(%(model)s::text, %(x)s::jsonb) AS output;
+
+-- name: predict_query
+-- Predict every row of a query.
+SELECT
+    t.key,
+    t.prediction,
+    t.probability
+FROM mmdb.predict_query(%(model)s::text, %(query)s::text, %(key)s::text) AS t;
+
+-- name: evaluate
+-- Metrics of a model on a dataset.
+SELECT
+    t.metric,
+    t.value
+FROM mmdb.evaluate(%(model)s::text, %(dataset)s::text) AS t;
+
+-- name: leaderboard
+-- The candidates of a run, best first.
+SELECT
+    l.rank,
+    l.candidate_id,
+    l.config::text AS config,
+    l.accuracy,
+    l.rmse,
+    l.validation_loss,
+    l.best_epoch,
+    l.epochs,
+    l.hops,
+    l.total_s,
+    l.error
+FROM mmdb.leaderboard AS l
+WHERE l.run = %(run)s::text
+ORDER BY l.rank;
+
+-- name: model_lineage
+-- Where a model comes from, down to columns.
+SELECT
+    m.model,
+    m.version,
+    m.run,
+    m.candidate_id,
+    m.epoch,
+    m.dataset,
+    m.table_name,
+    m.column_name,
+    m.output_name
+FROM mmdb.model_lineage AS m
+WHERE m.model = %(model)s::text
+ORDER BY m.version DESC, m.table_name, m.column_name;

@@ -1,0 +1,156 @@
+-- name: find_dataset
+-- The dataset of a name: the one in use, or else the one dropped last.
+SELECT
+    d.dataset_id,
+    d.name,
+    d.query,
+    d.label,
+    d.task,
+    d.seed,
+    d.validation,
+    d.row_count,
+    d.byte_count,
+    d.content_hash,
+    d.input_shape,
+    d.classes::text AS classes,
+    d.options::text AS options,
+    d.dropped_at IS NOT NULL AS dropped
+FROM mmdb.dataset AS d
+WHERE d.name = %(name)s::text
+ORDER BY d.dropped_at IS NOT NULL, d.dataset_id DESC
+LIMIT 1;
+
+-- name: find_decoding
+-- What a dataset's rows become, apart from its columns.
+SELECT
+    d.task,
+    d.input_shape,
+    d.classes::text AS classes
+FROM mmdb.dataset AS d
+WHERE d.dataset_id = %(dataset_id)s::bigint;
+
+-- name: find_columns
+-- The columns of a dataset, in the order of its query.
+SELECT
+    c.name,
+    c.kind,
+    c.width,
+    c.categories::text AS categories
+FROM mmdb.dataset_column AS c
+WHERE c.dataset_id = %(dataset_id)s::bigint
+ORDER BY c.ordinal;
+
+-- name: find_partitions
+-- The partitions of a dataset: train slices by ordinal, then the validation slice.
+SELECT
+    p.part_id,
+    p.dataset_id,
+    p.ordinal,
+    p.role,
+    p.row_count,
+    p.byte_count,
+    p.content_hash
+FROM mmdb.partition AS p
+WHERE p.dataset_id = %(dataset_id)s::bigint
+ORDER BY p.role, p.ordinal, p.part_id;
+
+-- name: find_partition
+-- One partition with its dataset's decoding.
+SELECT
+    p.part_id,
+    p.row_count,
+    p.content_hash,
+    d.dataset_id,
+    d.name AS dataset,
+    d.task,
+    d.input_shape,
+    d.classes::text AS classes,
+    d.dropped_at IS NOT NULL AS dropped
+FROM mmdb.partition AS p
+INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
+WHERE p.part_id = %(part_id)s::bigint;
+
+-- name: read_blocks
+-- Some blocks of a partition, in order.
+SELECT
+    b.ordinal,
+    b.row_count,
+    b.digest,
+    b.data
+FROM mmdb.block AS b
+WHERE b.part_id = %(part_id)s::bigint AND b.ordinal >= %(low)s::integer AND b.ordinal < %(high)s::integer
+ORDER BY b.ordinal;
+
+-- name: find_use
+-- A run that was made on a dataset.
+SELECT r.name
+FROM mmdb.run AS r
+WHERE r.dataset_id = %(dataset_id)s::bigint
+ORDER BY r.run_id
+LIMIT 1;
+
+-- name: add_dataset
+-- Register a dataset.
+INSERT INTO mmdb.dataset (
+    name, query, label, task, seed, partitions, validation, row_count, byte_count, content_hash, input_shape, classes, options
+) VALUES (
+    %(name)s::text,
+    %(query_text)s::text,
+    %(label)s::text,
+    %(task)s::text,
+    %(seed)s::bigint,
+    %(partitions)s::integer,
+    %(validation)s::double precision,
+    %(row_count)s::bigint,
+    %(byte_count)s::bigint,
+    %(content_hash)s::bytea,
+    %(input_shape)s::integer[],
+    %(classes)s::jsonb,
+    %(options)s::jsonb
+)
+RETURNING dataset_id;
+
+-- name: add_column
+-- Add a column of a dataset.
+INSERT INTO mmdb.dataset_column (dataset_id, ordinal, name, kind, width, categories)
+VALUES (
+    %(dataset_id)s::bigint, %(ordinal)s::integer, %(name)s::text, %(kind)s::text, %(width)s::integer, %(categories)s::jsonb
+);
+
+-- name: add_source
+-- Add a column that a dataset's query reads.
+INSERT INTO mmdb.dataset_source (dataset_id, ordinal, table_name, column_name, output_name)
+VALUES (
+    %(dataset_id)s::bigint, %(ordinal)s::integer, %(table_name)s::text, %(column_name)s::text, %(output_name)s::text
+);
+
+-- name: add_partition
+-- Add a partition.
+INSERT INTO mmdb.partition (dataset_id, ordinal, role, row_count, byte_count, content_hash)
+VALUES (
+    %(dataset_id)s::bigint,
+    %(ordinal)s::integer,
+    %(role)s::text,
+    %(row_count)s::bigint,
+    %(byte_count)s::bigint,
+    %(content_hash)s::bytea
+)
+RETURNING part_id;
+
+-- name: add_block
+-- Add a block.
+INSERT INTO mmdb.block (part_id, ordinal, row_count, digest, data)
+VALUES (
+    %(part_id)s::bigint, %(ordinal)s::integer, %(row_count)s::integer, %(digest)s::bytea, %(data)s::bytea
+);
+
+-- name: delete_blocks
+-- Delete the blocks of a dataset.
+DELETE FROM mmdb.block
+WHERE part_id IN (SELECT p.part_id FROM mmdb.partition AS p WHERE p.dataset_id = %(dataset_id)s::bigint);
+
+-- name: mark_dropped
+-- Record that a dataset's blocks are gone.
+UPDATE mmdb.dataset
+SET dropped_at = now()
+WHERE dataset_id = %(dataset_id)s::bigint;

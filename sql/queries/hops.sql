@@ -1,0 +1,123 @@
+-- name: find_candidate
+-- A candidate with all that its hops need of its run and dataset.
+SELECT
+    c.candidate_id,
+    c.ordinal,
+    c.config::text AS config,
+    c.seed,
+    r.run_id,
+    r.seed AS run_seed,
+    r.epochs,
+    r.architecture::text AS architecture,
+    r.options::text AS options,
+    d.dataset_id,
+    d.name AS dataset,
+    d.task,
+    d.partitions,
+    d.validation,
+    d.input_shape,
+    d.classes::text AS classes,
+    d.dropped_at IS NOT NULL AS dropped,
+    (SELECT min(e.message) FROM mmdb.candidate_event AS e WHERE e.candidate_id = c.candidate_id) AS error
+FROM mmdb.candidate AS c
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+WHERE c.candidate_id = %(candidate_id)s::bigint;
+
+-- name: find_partitions
+-- The partitions of a dataset.
+SELECT
+    p.part_id,
+    p.ordinal,
+    p.role,
+    p.content_hash
+FROM mmdb.partition AS p
+WHERE p.dataset_id = %(dataset_id)s::bigint
+ORDER BY p.role, p.ordinal;
+
+-- name: find_hop
+-- One hop's row.
+SELECT
+    h.part_id,
+    h.candidate_id,
+    h.epoch,
+    h.ordinal,
+    h.row_count,
+    h.steps,
+    h.loss,
+    h.metrics::text AS metrics,
+    h.read_s,
+    h.load_s,
+    h.compute_s,
+    h.store_s,
+    h.total_s,
+    h.state_in,
+    h.state_out,
+    h.worker,
+    h.node,
+    h.device
+FROM mmdb.hop AS h
+WHERE h.part_id = %(part_id)s::bigint AND h.candidate_id = %(candidate_id)s::bigint AND h.epoch = %(epoch)s::integer;
+
+-- name: find_visits
+-- The partitions that a candidate has visited in an epoch, in order.
+SELECT
+    h.part_id,
+    h.ordinal,
+    h.state_out
+FROM mmdb.hop AS h
+WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch = %(epoch)s::integer
+ORDER BY h.ordinal;
+
+-- name: last_hop
+-- A candidate's last committed hop.
+SELECT
+    h.part_id,
+    h.epoch,
+    h.ordinal,
+    h.state_out
+FROM mmdb.hop AS h
+WHERE h.candidate_id = %(candidate_id)s::bigint
+ORDER BY h.ordinal DESC
+LIMIT 1;
+
+-- name: find_train_hops
+-- A candidate's train hops in order, from which its state can be made again.
+SELECT
+    h.part_id,
+    h.epoch,
+    h.ordinal,
+    h.seed,
+    h.state_out
+FROM mmdb.hop AS h
+INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+WHERE h.candidate_id = %(candidate_id)s::bigint AND p.role = 'train'
+ORDER BY h.ordinal;
+
+-- name: find_validations
+-- A candidate's validation metrics, epoch by epoch.
+SELECT
+    h.epoch,
+    h.loss,
+    h.metrics::text AS metrics,
+    h.state_out
+FROM mmdb.hop AS h
+INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+WHERE h.candidate_id = %(candidate_id)s::bigint AND p.role = 'validation'
+ORDER BY h.epoch;
+
+-- name: add_hop
+-- Record a hop.
+INSERT INTO mmdb.hop (
+    part_id, candidate_id, epoch, ordinal, seed, row_count, steps, loss, metrics,
+    read_s, load_s, compute_s, store_s, total_s, state_in, state_out, state_bytes,
+    worker, node, device, environment, started_at, finished_at
+) VALUES (
+    %(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(ordinal)s::integer, %(seed)s::bigint,
+    %(row_count)s::bigint, %(steps)s::integer, %(loss)s::double precision, %(metrics)s::jsonb,
+    %(read_s)s::double precision, %(load_s)s::double precision, %(compute_s)s::double precision,
+    %(store_s)s::double precision, %(total_s)s::double precision,
+    %(state_in)s::bytea, %(state_out)s::bytea, %(state_bytes)s::bigint,
+    %(worker)s::text, %(node)s::text, %(device)s::text, %(environment)s::text,
+    to_timestamp(%(started)s::double precision), to_timestamp(%(finished)s::double precision)
+);

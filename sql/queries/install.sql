@@ -1,0 +1,37 @@
+-- name: lock_install
+-- One install at a time in this database.
+SELECT pg_advisory_xact_lock(1835889764);
+
+-- name: pin_search_path
+-- Install with names resolved in the catalog alone.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- name: find_schema
+-- A row if mmdb's schema is there.
+SELECT t.table_name
+FROM information_schema.tables AS t
+WHERE t.table_schema = 'mmdb' AND t.table_name = 'migration';
+
+-- name: find_extension
+-- Whether the server has PL/Python, and whether this database does.
+SELECT e.installed_version IS NOT NULL AS installed
+FROM pg_available_extensions AS e
+WHERE e.name = 'plpython3u';
+
+-- name: create_extension
+-- Enable PL/Python in this database.
+CREATE EXTENSION IF NOT EXISTS plpython3u;
+
+-- name: applied_migrations
+-- The migrations that the database has.
+SELECT
+    m.number,
+    m.name,
+    m.digest
+FROM mmdb.migration AS m
+ORDER BY m.number;
+
+-- name: record_migration
+-- Note that the database has a migration.
+INSERT INTO mmdb.migration (number, name, digest)
+VALUES (%(number)s::integer, %(name)s::text, %(digest)s::text);

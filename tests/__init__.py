@@ -1,0 +1,1 @@
+"""The tests of mmdb, and the throw-away PostgreSQL that they run on."""

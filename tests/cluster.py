@@ -1,0 +1,345 @@
+"""A throw-away PostgreSQL whose Python sees this checkout and the packages of this environment.
+
+    with Cluster() as cluster:
+        cluster.create_database("trial")
+        psycopg.connect(cluster.url("trial"))
+
+It has a directory and a port of its own, accepts connections from this machine only, and is gone
+with the process that started it. `python -m tests.cluster` starts one by hand.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Self, TypedDict
+
+import psycopg
+from psycopg import sql
+
+from tests.server_files import find_server
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("mmdb", "sql", "udf")
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "timezone": "UTC",
+    "max_connections": "60",
+    "shared_buffers": "256MB",
+    "jit": "off",
+    # A killed process loses nothing by these two; a power cut would, which no test tries.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "on",
+    "log_line_prefix": "%m [%p] %d ",
+}
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 30
+
+
+class Cluster:
+    """One PostgreSQL server with a data directory of its own, started by the constructor.
+
+    Args:
+        settings: server settings, added to or put over `SETTINGS`.
+    Raises:
+        NoServer: no usable PostgreSQL is installed.
+        ClusterError: the server did not start; the message ends with its log.
+    """
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self.server = find_server()
+        self.settings = SETTINGS | (settings or {})
+        self.password = secrets.token_urlsafe(16)
+        self.port = 0
+        self._owner = _server_owner()
+        self._creator_pid = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
+        _stop_at_exit(self)
+        try:
+            os.chown(self.directory, self._owner.pw_uid, self._owner.pw_gid)
+            self._environment = self._server_environment()
+            self._initdb()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running server."""
+        if self._process is None:
+            raise ClusterError("The server does not run.")
+        return self._process.pid
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL by which the superuser reaches `database`."""
+        return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str, template: str = "template1") -> str:
+        """Return the URL of a new database, a copy of `template`, which nobody may be using."""
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending the sessions that use it."""
+        self._execute(
+            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        )
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the last lines of the server's log."""
+        log = self.directory / "log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+    def start(self) -> None:
+        """Start the server on a free port (the same one when it ran before)."""
+        for _ in range(3):  # another program may take the port first
+            port = self.port or _free_port()
+            self._process = self._spawn(port)
+            if self._becomes_ready():
+                self.port = port
+                return
+            self._end_process(signal.SIGQUIT)
+        raise ClusterError(f"PostgreSQL did not start.\n{self.log_tail()}")
+
+    def halt(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """End the server and keep its data: SIGINT is a clean end, SIGKILL a crash."""
+        self._end_process(how)
+
+    def stop(self) -> None:
+        """End the server and remove its directory; a second call does nothing."""
+        if os.getpid() != self._creator_pid:  # a forked child holds a copy of this object
+            return
+        self._end_process(signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        _running.discard(self)
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def _initdb(self) -> None:
+        password_file = self.directory / "password"
+        password_file.write_text(self.password)
+        os.chown(password_file, self._owner.pw_uid, self._owner.pw_gid)
+        options = ["--username=postgres", f"--pwfile={password_file}", "--auth=scram-sha-256"]
+        options += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+        done = self._run_as_owner([self.server.bin / "initdb", "-D", self._data, *options])
+        if done.returncode != 0:
+            raise ClusterError(f"initdb failed.\n{done.stderr}")
+        password_file.unlink()
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
+        options = self.settings | {
+            "port": str(port),
+            "unix_socket_directories": str(self.directory),
+        }
+        command: list[str | Path] = [self.server.bin / "postgres", "-D", self._data]
+        for name, value in options.items():
+            command += ["-c", f"{name}={value}"]
+        if shutil.which("setpriv"):  # Linux: the server goes even if this process is killed
+            command = ["setpriv", "--pdeathsig", "QUIT", "--", *command]
+        with (self.directory / "log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for us alone
+                **_as_user(self._owner),
+            )
+
+    def _becomes_ready(self) -> bool:
+        """Return whether the server came up; its pid file ends with "ready" when it has."""
+        process, deadline = self._process, time.monotonic() + START_TIMEOUT_S
+        pid_file = self._data / "postmaster.pid"
+        while process and process.poll() is None and time.monotonic() < deadline:
+            if pid_file.exists():
+                lines = pid_file.read_text().split()
+                if lines and lines[0] == str(process.pid) and lines[-1] == "ready":
+                    return True
+            time.sleep(0.02)
+        return False
+
+    def _end_process(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _server_environment(self) -> dict[str, str]:
+        """Return a small environment: a PATH with other Pythons on it would mislead PL/Python."""
+        kept = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG")
+        return {name: os.environ[name] for name in kept if name in os.environ} | {
+            "HOME": str(self.directory),
+            "LANG": "C.UTF-8",
+            "PATH": f"{self.server.bin}:/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(str(path) for path in self._python_path()),
+        }
+
+    def _python_path(self) -> list[Path]:
+        """Return the folders for the server's Python: this checkout, this environment's packages.
+
+        What the server's user may not read is copied into the cluster's directory.
+        """
+        packages = Path(sysconfig.get_path("purelib"))
+        if not self._can_read(packages):
+            packages = _copy_readable(packages, self.directory / "site-packages")
+        sources = [ROOT / name for name in SOURCES if (ROOT / name).is_dir()]
+        if self._can_read(*sources):
+            return [ROOT, packages]
+        checkout = self.directory / "checkout"
+        for source in sources:
+            _copy_readable(source, checkout / source.name)
+        checkout.chmod(0o755)
+        return [checkout, packages]
+
+    def _can_read(self, *folders: Path) -> bool:
+        if self._owner.pw_uid == os.getuid():
+            return True
+        unreadable = ["(", "!", "-readable", "-o", "-type", "d", "!", "-executable", ")"]
+        done = self._run_as_owner(
+            ["find", *folders, "-name", "__pycache__", "-prune", "-o", *unreadable, "-print"]
+        )
+        return done.returncode == 0 and not done.stdout
+
+    def _run_as_owner(self, command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            **_as_user(self._owner),
+        )
+
+
+class ClusterError(Exception):
+    """The throw-away server did not do what was asked."""
+
+
+_running: set[Cluster] = set()
+
+
+def _stop_at_exit(cluster: Cluster) -> None:
+    if not _running:
+        atexit.register(_stop_all)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _stop_all_and_end)
+    _running.add(cluster)
+
+
+def _stop_all() -> None:
+    for cluster in tuple(_running):
+        cluster.stop()
+
+
+def _stop_all_and_end(number: int, _: FrameType | None) -> None:
+    _stop_all()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _server_owner() -> pwd.struct_passwd:
+    """Return the user that the server runs as: this one, unless it is root, which it refuses."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ClusterError("PostgreSQL refuses to run as root; create a user named postgres.")
+
+
+class _User(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def _as_user(user: pwd.struct_passwd) -> _User:
+    """Return the arguments that make `subprocess` run a program as `user`."""
+    if user.pw_uid == os.geteuid():
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _copy_readable(source: Path, target: Path) -> Path:
+    """Return `target`, a copy of a folder that every user can read."""
+    shutil.copytree(source, target, copy_function=_link_or_copy)
+    for folder, _, _ in os.walk(target):
+        os.chmod(folder, 0o755)
+    return target
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Link a file that every user can read already; copy any other."""
+    if os.stat(source).st_mode & 0o004:
+        with suppress(OSError):  # not across file systems
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o644)
+
+
+def main() -> None:
+    """Start a cluster with the extension plpython3u, print its URL, and stop it at Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    with Cluster() as cluster:
+        with psycopg.connect(cluster.url()) as connection:
+            connection.execute("CREATE EXTENSION plpython3u")
+        print(cluster.url(), flush=True)
+        print(f"Log: {cluster.directory / 'log'}. Ctrl-C stops it.", file=sys.stderr, flush=True)
+        with suppress(KeyboardInterrupt):
+            while True:
+                signal.pause()
+
+
+if __name__ == "__main__":
+    main()
