@@ -12,7 +12,6 @@ from mmdb.data.decoding import Class, Column, Decoding, Task
 from mmdb.data.features import Options, plan_request
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
-from mmdb.data.pack import dataset_hash
 from mmdb.data.query import Source, analyse
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -136,9 +135,8 @@ def create_dataset(
     split = Split(partitions=partitions, validation=validation, seed=seed)
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
         sealed = seal(connection, analysis.select, request, split, Path(directory))
-        row = _dataset_row(sealed, split)
-        row |= {"name": name, "query_text": query, "label": label}
-        row |= {"options": json.dumps(dict(options or {}))}
+        row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
+        row["options"] = json.dumps(dict(options or {}))
         with connection.transaction():
             _check_free(connection, name)
             dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
@@ -151,8 +149,8 @@ def create_dataset(
         name=name,
         rows=sealed.row_count,
         partitions=partitions,
-        bytes=sum(partition.byte_count for partition in sealed.partitions),
-        content_hash=dataset_hash(partition.content_hash for partition in sealed.partitions),
+        bytes=sealed.byte_count,
+        content_hash=sealed.content_hash,
     )
 
 
@@ -186,8 +184,8 @@ def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
         "partitions": split.partitions,
         "validation": float(split.validation),
         "row_count": sealed.row_count,
-        "byte_count": sum(partition.byte_count for partition in sealed.partitions),
-        "content_hash": dataset_hash(partition.content_hash for partition in sealed.partitions),
+        "byte_count": sealed.byte_count,
+        "content_hash": sealed.content_hash,
         "input_shape": list(decoding.input_shape),
         "classes": None if decoding.classes is None else json.dumps(decoding.classes),
     }

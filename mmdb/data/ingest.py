@@ -12,12 +12,12 @@ from typing import IO, Literal
 from mmdb.data.decoding import Decoding
 from mmdb.data.features import Field, Request, quote
 from mmdb.data.layout import Batch
-from mmdb.data.pack import digest, pack, partition_hash, rows_per_block
+from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker
 from mmdb.data.shuffle import Shuffle, cut
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
-from mmdb.errors import NotFinite, NullValues, RaggedArray, TooFewRows
+from mmdb.errors import NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
 
 Role = Literal["train", "validation"]
 
@@ -89,6 +89,16 @@ class Sealed:
     partitions: tuple[SealedPartition, ...]  # train by ordinal, then validation
     path: Path  # holds the blocks
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes of all blocks."""
+        return sum(partition.byte_count for partition in self.partitions)
+
+    @property
+    def content_hash(self) -> bytes:
+        """The dataset's content hash."""
+        return dataset_hash(partition.content_hash for partition in self.partitions)
+
     def read(self, block: SealedBlock) -> bytes:
         """Return the bytes of a block."""
         with self.path.open("rb", buffering=0) as file:
@@ -113,7 +123,7 @@ def seal(
             # PostgreSQL's cast to real ends the query at a double that is too large or too small:
             # read again, with those made NaN, which are counted, and 0.
             spill.truncate(0)
-            packer, shuffle = _gather(connection, select, request, split.seed, spill, clamped=True)
+            packer, shuffle = _gather_clamped(connection, select, request, split.seed, spill)
         decoding = packer.decoding()
         slices = split.slices(packer.row_count)
         path = directory / "blocks"
@@ -122,6 +132,19 @@ def seal(
     return Sealed(
         decoding=decoding, row_count=packer.row_count, partitions=tuple(partitions), path=path
     )
+
+
+def _gather_clamped(
+    connection: Connection, select: str, request: Request, seed: int, spill: IO[bytes]
+) -> tuple[RowPacker, Shuffle]:
+    try:
+        return _gather(connection, select, request, seed, spill, clamped=True)
+    except NotFinite as error:
+        arrays = [field.name for field in request.fields if field.kind == "tensor"]
+        if not arrays:  # the query's own arithmetic
+            raise QueryFailed(f"The database refused the query: {error.message}") from error
+        named = ", ".join(arrays)
+        raise NotFinite(f"An array of {named} does not fit float32: {error.message}") from error
 
 
 def _gather(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -66,7 +66,8 @@ class RowParser:
         batch: Batch = {}
         for index, (shape, names) in enumerate(self._groups):
             field = table[f"g{index}"]
-            self._check_lengths(shape, names, field)
+            if not self._is_uniform(shape, field):
+                self._blame(rows)
             _add_columns(batch, shape, names, field["data"])
         if self._texts:
             batch |= self._parse_texts(rows)
@@ -106,20 +107,18 @@ class RowParser:
             self._blame(rows)
         return table
 
-    def _check_lengths(self, shape: _Shape, names: list[str], field: np.ndarray) -> None:
-        lengths = field["length"]
-        if (lengths != shape.size).any():
-            _raise_first_wrong(lengths, shape.size, names)
+    def _is_uniform(self, shape: _Shape, field: np.ndarray) -> bool:
+        """Return whether a group's fields are all as the first row's, NULLs inside aside."""
+        if (field["length"] != shape.size).any():
+            return False
         if shape.kind != "reals":
-            return
+            return True
         data = field["data"]
-        if (data["ndim"] != len(shape.dims)).any() or (data["dims"]["n"] != shape.dims).any():
-            wrong = (data["dims"]["n"] != shape.dims).any(axis=2) | (
-                data["ndim"] != len(shape.dims)
-            )
-            raise RaggedFound(names[int(np.argwhere(wrong)[0][1])])
-        if (data["items"]["length"] != 4).any():
-            raise NullFound
+        return bool(
+            (data["ndim"] == len(shape.dims)).all()
+            and (data["dims"]["n"] == shape.dims).all()
+            and (data["items"]["length"] == 4).all()
+        )
 
     def _parse_texts(self, rows: Sequence[bytes | memoryview]) -> dict[str, list[str]]:
         columns: list[list[str]] = [[] for _ in self._texts]
@@ -137,22 +136,20 @@ class RowParser:
                 raise ValueError("A binary row has another length than its fields add up to.")
         return dict(zip(self._texts, columns, strict=True))
 
-    def _blame(self, rows: Sequence[bytes | memoryview]) -> None:
-        """Raise for the first field whose length differs from the first row's."""
+    def _blame(self, rows: Sequence[bytes | memoryview]) -> NoReturn:
+        """Raise for the first field that differs from the first row's."""
         for row in rows:
             position = np.dtype(self._count).itemsize
-            for (name, _), shape in zip(self._fixed, self._shapes, strict=True):
+            for (name, kind), shape in zip(self._fixed, self._shapes, strict=True):
                 position += self._prefix
-                (length,) = _INT.unpack_from(row, position)
-                if length < 0:
-                    raise NullFound
-                if length != shape.size:
+                found = _shape_of(kind, row, position)
+                if found != shape:
                     raise RaggedFound(name)
-                position += 4 + length
+                position += 4 + shape.size
         raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
 
 
-def _shape_of(kind: Kind, row: bytes, position: int) -> _Shape:
+def _shape_of(kind: Kind, row: bytes | memoryview, position: int) -> _Shape:
     (size,) = _INT.unpack_from(row, position)
     if size < 0:
         raise NullFound
@@ -183,13 +180,6 @@ def _data_dtype(shape: _Shape) -> np.dtype[np.generic]:
             ("items", [("length", ">i4"), ("value", ">f4")], (count,)),
         ]
     )
-
-
-def _raise_first_wrong(lengths: np.ndarray, expected: int, names: list[str]) -> None:
-    row, column = np.argwhere(lengths != expected)[0]
-    if lengths[row, column] < 0:
-        raise NullFound
-    raise RaggedFound(names[int(column)])
 
 
 def _add_columns(batch: Batch, shape: _Shape, names: list[str], data: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -22,7 +23,7 @@ class DuckConnection:
 
     def __init__(self, path: str) -> None:
         try:
-            self.raw = duckdb.connect(path)
+            self.raw = _open(path)
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 raise errors.DatabaseLocked(f"{path} is open in another process.") from error
@@ -30,6 +31,7 @@ class DuckConnection:
         except duckdb.Error as error:
             raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
         self.url = f"duckdb:///{path}"
+        self.path = path
         self._depth = 0
         self._locked_runs: set[int] = set()
         #: States between two hops, by candidate: hash in hex and bytes. The process that owns
@@ -129,7 +131,31 @@ class DuckConnection:
         """Return a second session on the same file, for use inside a function call."""
         other: Any = object.__new__(DuckConnection)
         other.__dict__.update(self.__dict__ | {"raw": self.raw.cursor(), "_depth": 0})
+        if _shadows(self.path):
+            other.raw.execute(f"USE {_ALIAS}")
         return other  # type: ignore[no-any-return]
+
+
+#: DuckDB names a database after its file; one named mmdb would hide the schema of that name.
+_ALIAS = "mmdb_file"
+
+
+def _shadows(path: str) -> bool:
+    return Path(path).stem.lower() == "mmdb"
+
+
+def _open(path: str) -> duckdb.DuckDBPyConnection:
+    if not _shadows(path):
+        return duckdb.connect(path)
+    connection = duckdb.connect()
+    try:
+        quoted = path.replace("'", "''")
+        connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
+        connection.execute(f"USE {_ALIAS}")
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def _text(error: Exception) -> str:

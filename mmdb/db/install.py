@@ -9,18 +9,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
 from mmdb.db.url import AnyConnection, connect
-from mmdb.errors import ExtensionMissing, MigrationMismatch, NotInstalled
+from mmdb.errors import (
+    AlreadyExists,
+    ExtensionMissing,
+    MigrationMismatch,
+    NotInstalled,
+    RightsMissing,
+)
 
-_MIGRATION_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_Q = load("install")
+_MIGRATION_NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(postgres|duckdb))?\.sql")
+_SCHEMA, _CURRENT = 0, -1  # numbers in mmdb.migration that are no migrations
+_NEED_SUPERUSER = (
+    "plpython3u is an untrusted language: install as a superuser, for example "
+    "`mmdb install postgresql://postgres@HOST/DATABASE`."
+)
+_one_install_in_this_process = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +45,24 @@ class Migration:
     number: int
     name: str
     digest: str  # SHA-256 in hex
-    sql: str
+    sql: str = ""
+    engine: str | None = None  # that it is for, in its own dialect; None: both, translated
 
 
-def migrations(directory: Path | None = None) -> list[Migration]:
-    """Return the published migrations in order."""
-    found = []
+def migrations(engine: str, directory: Path | None = None) -> list[Migration]:
+    """Return the published migrations for one engine, in order.
+
+    Raises:
+        MigrationMismatch: a file has no proper name, or two have one number.
+    """
+    found: dict[int, Migration] = {}
     for path in sorted((directory or sql_directory("sql/migrations")).glob("*.sql")):
         match = _MIGRATION_NAME.fullmatch(path.name)
-        if match is None:
-            raise MigrationMismatch(f"{path.name} is not named NNNN_what.sql.")
-        sql = path.read_text()
-        digest = hashlib.sha256(sql.encode()).hexdigest()
-        found.append(Migration(int(match[1]), match[2], digest, sql))
-    return found
+        if match is None or int(match[1]) in (_SCHEMA, *found):
+            raise MigrationMismatch(f"{path.name} is not named NNNN_what.sql with its own number.")
+        number, sql = int(match[1]), path.read_text()
+        found[number] = Migration(number, match[2], _digest([sql]), sql, match[3])
+    return [m for m in found.values() if m.engine in (None, engine)]
 
 
 def schema_files(engine: str) -> Iterator[Path]:
@@ -68,6 +87,8 @@ def install(url: str, *, directory: Path | None = None) -> None:
         directory: of migrations, other than the published ones.
     Raises:
         ExtensionMissing: the server has no plpython3u.
+        RightsMissing: the role may not install plpython3u, or functions in it.
+        AlreadyExists: there is a schema named mmdb that mmdb did not make.
         MigrationMismatch: the database has a migration that this version does not know.
     """
     connection = connect(url)
@@ -79,25 +100,21 @@ def install(url: str, *, directory: Path | None = None) -> None:
 
 def install_in(connection: AnyConnection, *, directory: Path | None = None) -> None:
     """Install or upgrade mmdb over an open connection; see `install`."""
-    if isinstance(connection, PostgresConnection):
-        _require_extension(connection)
-    with connection.transaction():
-        if isinstance(connection, PostgresConnection):
-            connection.run(load("install").lock_install)
-            connection.run(load("install").pin_search_path)
-        if _is_fresh(connection):
-            connection.select("CREATE SCHEMA IF NOT EXISTS mmdb")
-            for path in schema_files(connection.engine):
-                _run_file(connection, path.read_text(), path.parent.name == "engines")
-            _record(connection, Migration(0, "schema", _schema_digest(connection.engine), ""))
-            for migration in migrations(directory):
-                _record(connection, migration)
-        else:
-            for migration in pending(connection, directory):
-                _run_file(connection, migration.sql, connection.engine == "postgres")
-                _record(connection, migration)
-        for path in current_files(connection.engine):
-            _run_file(connection, path.read_text(), connection.engine == "postgres")
+    try:
+        with _locked_transaction(connection):
+            if is_installed(connection):
+                for migration in pending(connection, directory):
+                    _run(connection, migration.sql, own_dialect=migration.engine is not None)
+                    _record(connection, migration)
+            else:
+                _create(connection, directory)
+            engine = connection.engine
+            _run_files(connection, current_files(engine))
+            _record(
+                connection, Migration(_CURRENT, "current", _digest_files(current_files(engine)))
+            )
+    except RightsMissing as error:
+        raise RightsMissing(error.message, hint=_NEED_SUPERUSER) from error
 
 
 def pending(connection: AnyConnection, directory: Path | None = None) -> list[Migration]:
@@ -107,55 +124,103 @@ def pending(connection: AnyConnection, directory: Path | None = None) -> list[Mi
         NotInstalled: there is no mmdb in this database.
         MigrationMismatch: an applied migration differs from the published one, or is unknown.
     """
-    if _is_fresh(connection):
+    if not is_installed(connection):
         raise NotInstalled("mmdb is not installed in this database.")
-    known = {m.number: m for m in migrations(directory)}
-    applied = {r["number"]: r for r in connection.rows(load("install").applied_migrations)}
+    known = {m.number: m for m in migrations(connection.engine, directory)}
+    applied = {r["number"]: r for r in connection.rows(_Q.applied_migrations)}
     for number, row in applied.items():
-        if number and (number not in known or known[number].digest != row["digest"]):
+        if number > _SCHEMA and (number not in known or known[number].digest != row["digest"]):
             raise MigrationMismatch(
                 f"Migration {number} ({row['name']}) of this database is not the one known here."
             )
     return [m for number, m in known.items() if number not in applied]
 
 
-def _is_fresh(connection: AnyConnection) -> bool:
-    return not connection.rows(load("install").find_schema)
+def is_current(connection: AnyConnection) -> bool:
+    """Return whether the functions and views of the database are those of this version."""
+    applied = {r["number"]: r["digest"] for r in connection.rows(_Q.applied_migrations)}
+    return applied.get(_CURRENT) == _digest_files(current_files(connection.engine))
+
+
+def ensure_duckdb(connection: DuckConnection) -> None:
+    """Install mmdb in a DuckDB file that lacks it or is behind; the file has no other owner."""
+    if not is_installed(connection) or pending(connection) or not is_current(connection):
+        install_in(connection)
+
+
+@contextmanager
+def _locked_transaction(connection: AnyConnection) -> Iterator[None]:
+    """One transaction, and no other install in this database while it lasts."""
+    if isinstance(connection, DuckConnection):  # no other process has the file open
+        with _one_install_in_this_process, connection.transaction():
+            yield
+        return
+    with connection.transaction():
+        connection.run(_Q.read_committed)
+        connection.run(_Q.lock_install)
+        connection.run(_Q.pin_search_path)
+        _require_extension(connection)
+        yield
+
+
+def _require_extension(connection: PostgresConnection) -> None:
+    found = connection.rows(_Q.find_extension)
+    if not found:
+        major = connection.raw.info.server_version // 10000
+        raise ExtensionMissing(
+            "This server has no plpython3u.",
+            hint=f"Install the package postgresql-plpython3-{major} on the server, "
+            "then run `mmdb install` again.",
+        )
+    if not found[0]["installed"]:
+        connection.run(_Q.create_extension)
+
+
+def is_installed(connection: AnyConnection) -> bool:
+    """Return whether the database has mmdb, of whatever version."""
+    return any(row["installed"] for row in connection.rows(_Q.find_schema))
+
+
+def _create(connection: AnyConnection, directory: Path | None) -> None:
+    """Make a fresh schema, which has every migration already."""
+    if connection.rows(_Q.find_schema):  # its owner could replace mmdb's functions later
+        raise AlreadyExists(
+            "This database has a schema named mmdb that mmdb did not make.",
+            hint="Look at what it holds, then rename or drop it.",
+        )
+    engine = connection.engine
+    connection.run(_Q.create_schema)
+    _run_files(connection, schema_files(engine))
+    _record(connection, Migration(_SCHEMA, "schema", _digest_files(schema_files(engine))))
+    for migration in migrations(engine, directory):
+        _record(connection, migration)
+
+
+def _run_files(connection: AnyConnection, paths: Iterable[Path]) -> None:
+    for path in paths:
+        _run(connection, path.read_text(), own_dialect=path.parent.name == "engines")
+
+
+def _run(connection: AnyConnection, sql: str, *, own_dialect: bool) -> None:
+    if own_dialect or isinstance(connection, PostgresConnection):
+        connection.script(sql)
+        return
+    for statement in translate_schema(sql):
+        connection.select(statement)
 
 
 def _record(connection: AnyConnection, migration: Migration) -> None:
     connection.run(
-        load("install").record_migration,
+        _Q.record_migration,
         number=migration.number,
         name=migration.name,
         digest=migration.digest,
     )
 
 
-def _schema_digest(engine: str) -> str:
-    text = "".join(path.read_text() for path in schema_files(engine))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest_files(paths: Iterable[Path]) -> str:
+    return _digest(path.read_text() for path in paths)
 
 
-def _run_file(connection: AnyConnection, sql: str, own_dialect: bool) -> None:
-    if isinstance(connection, PostgresConnection):
-        connection.script(sql)
-    elif own_dialect:
-        connection.script(sql)
-    else:
-        for statement in translate_schema(sql):
-            connection.select(statement)
-
-
-def _require_extension(connection: PostgresConnection) -> None:
-    found = connection.rows(load("install").find_extension)
-    if not found:
-        raise ExtensionMissing("This server has no plpython3u.")
-    if not found[0]["installed"]:
-        connection.run(load("install").create_extension)
-
-
-def ensure_duckdb(connection: DuckConnection) -> None:
-    """Install mmdb in a DuckDB file that lacks it or is behind; the file has no other owner."""
-    if _is_fresh(connection) or pending(connection):
-        install_in(connection)
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest()

@@ -15,7 +15,7 @@ from mmdb.db.connection import Connection
 from mmdb.errors import MmdbError
 from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
-from mmdb.train.dispatch import Performer
+from mmdb.train.dispatch import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
 
 
@@ -25,12 +25,8 @@ class Backend(Protocol):
     connection: Connection
 
     @property
-    def performer(self) -> Performer:
-        """Who computes this session's hops."""
-
-    @property
-    def worker(self) -> str:
-        """The session's name in `hop_timeline`."""
+    def dispatcher(self) -> Dispatcher:
+        """What runs this session's hops."""
 
     @property
     def models(self) -> OrderedDict[int, Any]:
@@ -70,17 +66,17 @@ class PlpyBackend:
         self.connection: Connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
 
-    def warm_up(self) -> str:
-        return self.performer.warm_up()
-
     @functools.cached_property
-    def performer(self) -> _InterruptibleSession:
+    def _session(self) -> _InterruptibleSession:
         return _InterruptibleSession(self._plpy)
 
-    @property
-    def worker(self) -> str:
-        row = self._plpy.execute("SELECT current_setting('application_name') AS n")[0]
-        return str(row["n"]) or "session"
+    @functools.cached_property
+    def dispatcher(self) -> Dispatcher:
+        row = self._plpy.execute("SELECT current_setting('application_name') AS name")[0]
+        return Dispatcher(self.connection, self._session, str(row["name"]) or "session")
+
+    def warm_up(self) -> str:
+        return self._session.warm_up()
 
 
 def exposed(function: Callable[..., Any]) -> Callable[..., Any]:

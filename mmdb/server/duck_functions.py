@@ -18,6 +18,7 @@ from mmdb.db.duck import DuckConnection
 from mmdb.errors import MmdbError
 from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
 from mmdb.train.child import Child
+from mmdb.train.dispatch import Dispatcher
 
 
 class DuckBackend:
@@ -34,23 +35,23 @@ class DuckBackend:
         return self._inside
 
     @cached_property
-    def performer(self) -> Child:
+    def _child(self) -> Child:
         """A worker process: hops never run in the user's own process."""
         return Child()
 
-    @property
-    def worker(self) -> str:
-        """The session's name in `hop_timeline`."""
-        return "session"
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """What runs hops that SQL asks for."""
+        return Dispatcher(self._inside, self._child, "session")
 
     def warm_up(self) -> str:
         """Start the worker process."""
-        return self.performer.warm_up()
+        return self._child.warm_up()
 
     def close(self) -> None:
         """End the worker process and the second session."""
-        if "performer" in self.__dict__:
-            self.performer.close()
+        if "_child" in self.__dict__:
+            self._child.close()
         self._inside.close()
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.dispatch import run_hop
 
 
 @exposed
 def train_hop(
     backend: Backend, part_id: int, candidate_id: int, epoch: int | None
 ) -> list[dict[str, Any]]:
-    """Do one hop and return its row; see `run_hop`."""
-    row = run_hop(
-        backend.connection, backend.performer, backend.worker, part_id, candidate_id, epoch
-    )
+    """Do one hop and return its row; see `Dispatcher.run_hop`."""
+    row = backend.dispatcher.run_hop(part_id, candidate_id, epoch)
     row["rows"] = row["row_count"]
     return [row | {name: row[name].hex() for name in ("state_in", "state_out")}]
 

@@ -21,7 +21,7 @@ from mmdb.errors import (
 from mmdb.graph.architecture import parse
 from mmdb.graph.build import build, check_output
 from mmdb.train.config import parse_config
-from mmdb.train.dispatch import ordinal_of, workload
+from mmdb.train.turn import ordinal_of, workload
 from mmdb.train.live import build_live
 from mmdb.train.schedule import Progress, Schedule, begin
 from mmdb.train.search import candidates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
@@ -11,7 +11,7 @@ from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import ConnectionLost, WorkerLost, WrongUrl
 from mmdb.train.child import Child
-from mmdb.train.dispatch import run_hop
+from mmdb.train.dispatch import Dispatcher
 
 #: Seconds for which a worker tries to get its session back, and the pauses in between.
 RECONNECT_S = 120.0
@@ -97,18 +97,17 @@ class DuckWorker:
         self.name = name
         self._connection = owner.cursor()
         self._child: Child | None = None
+        self._dispatcher: Dispatcher | None = None
 
     def open(self) -> None:
         self._drop()
         self._child = Child()
         self._child.warm_up()
+        self._dispatcher = Dispatcher(self._connection, self._child, f"mmdb {self.name}")
 
     def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
-        assert self._child is not None
-        row: dict[str, Any] = run_hop(
-            self._connection, self._child, f"mmdb {self.name}", part_id, candidate_id, epoch
-        )
-        return float(row["total_s"])
+        assert self._dispatcher is not None
+        return float(self._dispatcher.run_hop(part_id, candidate_id, epoch)["total_s"])
 
     def close(self) -> None:
         self._drop()

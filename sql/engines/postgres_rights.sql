@@ -3,18 +3,33 @@
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
 -- The owner of the schema alone registers factories and changes settings.
 
+-- Roles belong to the whole server: an install in another database may make them at this moment.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_reader') THEN
         CREATE ROLE mmdb_reader NOLOGIN;
     END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_trainer') THEN
         CREATE ROLE mmdb_trainer NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
+    IF NOT pg_catalog.pg_has_role('mmdb_trainer', 'mmdb_reader', 'MEMBER') THEN
+        GRANT mmdb_reader TO mmdb_trainer;
     END IF;
 END
 $$;
 
-GRANT mmdb_reader TO mmdb_trainer;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public;
 REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public;
 REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer;

@@ -1,5 +1,5 @@
 -- name: find_candidate
--- A candidate with all that its hops need of its run and dataset.
+-- What never changes of a candidate, its run and its dataset.
 SELECT
     c.candidate_id,
     c.ordinal,
@@ -16,9 +16,7 @@ SELECT
     d.partitions,
     d.validation,
     d.input_shape,
-    d.classes::text AS classes,
-    d.dropped_at IS NOT NULL AS dropped,
-    (SELECT min(e.message) FROM mmdb.candidate_event AS e WHERE e.candidate_id = c.candidate_id) AS error
+    d.classes::text AS classes
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
@@ -59,27 +57,30 @@ SELECT
 FROM mmdb.hop AS h
 WHERE h.part_id = %(part_id)s::bigint AND h.candidate_id = %(candidate_id)s::bigint AND h.epoch = %(epoch)s::integer;
 
--- name: find_visits
--- The partitions that a candidate has visited in an epoch, in order.
-SELECT
-    h.part_id,
-    h.ordinal,
-    h.state_out
+-- name: last_epoch
+-- The last epoch in which a candidate has done a hop; null if none.
+SELECT max(h.epoch) AS epoch
 FROM mmdb.hop AS h
-WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch = %(epoch)s::integer
-ORDER BY h.ordinal;
+WHERE h.candidate_id = %(candidate_id)s::bigint;
 
--- name: last_hop
--- A candidate's last committed hop.
+-- name: find_hops_since
+-- A candidate's hops from an epoch on, in order.
 SELECT
     h.part_id,
     h.epoch,
     h.ordinal,
     h.state_out
 FROM mmdb.hop AS h
-WHERE h.candidate_id = %(candidate_id)s::bigint
-ORDER BY h.ordinal DESC
-LIMIT 1;
+WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch >= %(epoch)s::integer
+ORDER BY h.ordinal;
+
+-- name: find_end
+-- What may have ended a candidate: its error, or its dataset's end.
+SELECT
+    d.dropped_at IS NOT NULL AS dropped,
+    (SELECT min(e.message) FROM mmdb.candidate_event AS e WHERE e.candidate_id = %(candidate_id)s::bigint) AS error
+FROM mmdb.dataset AS d
+WHERE d.dataset_id = %(dataset_id)s::bigint;
 
 -- name: find_train_hops
 -- A candidate's train hops in order, from which its state can be made again.

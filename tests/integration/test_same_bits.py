@@ -39,9 +39,7 @@ def fill(db: Database, seed: int = 5) -> None:
     db.sql(f"CREATE TABLE points ({columns}, y integer)")
     order = np.random.default_rng(0 if db.connection.engine == "duckdb" else 1).permutation(ROWS)
     for start in range(0, ROWS, 100):
-        rows = (
-            f"({', '.join(repr(float(v)) for v in x[k])}, {y[k]})" for k in order[start:][:100]
-        )
+        rows = (f"({', '.join(repr(float(v)) for v in x[k])}, {y[k]})" for k in order[start:][:100])
         db.sql(f"INSERT INTO points VALUES {', '.join(rows)}")
     db.create_dataset("d", "SELECT * FROM points", partitions=3, seed=3)
 

@@ -1,0 +1,43 @@
+"""One bench over one or several databases: table on the terminal, JSON on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from mmdb.api import Database
+from mmdb.bench.figures import Figure, report, write_json
+from mmdb.bench.hop import bench_hop
+from mmdb.bench.load import bench_load
+from mmdb.bench.train import bench_train
+from mmdb.bench.workload import bench_database
+from mmdb.terminal import console, show_rows
+
+BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
+    "hop": bench_hop,
+    "load": bench_load,
+    "train": bench_train,
+}
+
+
+def run_bench(name: str, urls: list[str] | None, json_file: str | None) -> int:
+    """Run a bench and print its figures; return 0 if every bar holds, else 1."""
+    with ExitStack() as stack, console.status(f"measuring {name}"):
+        chosen: list[str | None] = [*urls] if urls else [None]
+        databases = [stack.enter_context(bench_database(url)) for url in chosen]
+        figures = BENCHES[name](databases)
+    show_rows(f"bench {name}", [_row(figure) for figure in figures])
+    if json_file:
+        write_json(json_file, report(name, figures))
+    return 0 if all(figure.holds is not False for figure in figures) else 1
+
+
+def _row(figure: Figure) -> dict[str, object]:
+    holds = {True: "holds", False: "MISSED", None: ""}[figure.holds]
+    return {
+        "figure": figure.name,
+        "value": figure.value,
+        "unit": figure.unit,
+        "bar": figure.bar,
+        "": holds,
+    }

@@ -1,0 +1,62 @@
+"""Synthetic workloads that every bench cleans up after itself."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mmdb.api import Database, connect
+from mmdb.db.queries import load
+
+
+@contextmanager
+def bench_database(url: str | None) -> Iterator[Database]:
+    """Yield the database at `url`, or a fresh DuckDB file that is deleted afterwards."""
+    if url is not None:
+        with connect(url) as db:
+            yield db
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder,
+        connect(f"duckdb:///{Path(folder) / 'bench.duckdb'}") as db,
+    ):
+        yield db
+
+
+@contextmanager
+def bench_names(db: Database) -> Iterator[str]:
+    """Yield a prefix for names, and delete every table, dataset and run that starts with it."""
+    prefix = f"bench_{secrets.token_hex(4)}"
+    try:
+        yield prefix
+    finally:
+        _clean(db, prefix)
+
+
+def _clean(db: Database, prefix: str) -> None:
+    queries = load("bench")
+    with db.connection.transaction():
+        for query in queries:
+            if query.name.startswith("delete_"):
+                db.connection.run(query, prefix=f"{prefix}%")
+    for row in db.connection.rows(queries.find_tables, prefix=f"{prefix}%"):
+        db.sql(f'DROP TABLE "{row["table_name"]}"')
+
+
+def make_points(db: Database, table: str, rows: int, columns: int, classes: int) -> None:
+    """Create a table with `columns` real columns and an integer label y."""
+    names = ", ".join(f"random()::real AS c{k}" for k in range(columns))
+    series = (
+        f"generate_series(1, {rows})"
+        if db.connection.engine == "postgres"
+        else f"range({rows})"
+    )
+    db.sql(
+        f"CREATE TABLE {table} AS SELECT q.*, floor(q.c0 * {classes})::integer AS y "
+        f"FROM (SELECT {names} FROM {series}) AS q"
+    )
+    if db.connection.engine == "postgres":
+        db.sql(f"VACUUM ANALYZE {table}")

@@ -1,0 +1,88 @@
+"""Whose turn it is: the rules by which a hop may start. Pure; rows in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from mmdb.db.connection import Row
+from mmdb.errors import OutOfTurn
+from mmdb.train.schedule import Progress, Workload, next_part
+from mmdb.train.seeds import VALIDATION, hop_seed
+from mmdb.train.spec import HopStep
+
+
+def ordinal_of(part: Row) -> int:
+    """Return a partition's ordinal in its candidate's order; VALIDATION for the held-out slice."""
+    return VALIDATION if part["role"] == "validation" else int(part["ordinal"])
+
+
+def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
+    """Return the workload of a run.
+
+    Args:
+        run: a row with its run_seed, epochs and options.
+        parts: the partitions of its dataset.
+    """
+    return Workload(
+        candidates=candidates,
+        partitions=sum(p["role"] == "train" for p in parts),
+        epochs=run["epochs"],
+        seed=run["run_seed"],
+        validates=any(p["role"] == "validation" for p in parts),
+        free=json.loads(run["options"]).get("order") == "free",
+    )
+
+
+def progress(hops: Sequence[Row], parts: Sequence[Row]) -> Progress:
+    """Return how far a candidate is.
+
+    Args:
+        hops: its hops in order (part_id, epoch), at least all those of its last epoch.
+    """
+    if not hops:
+        return Progress()
+    epoch = hops[-1]["epoch"]
+    ordinals = {p["part_id"]: ordinal_of(p) for p in parts}
+    visited = tuple(ordinals[h["part_id"]] for h in hops if h["epoch"] == epoch)
+    if len(visited) == len(parts):
+        return Progress(epoch=epoch + 1)
+    return Progress(epoch=epoch, visited=visited)
+
+
+def check_turn(candidate: Row, load: Workload, parts: Sequence[Row], part: Row, epoch: int,
+               now: Progress) -> None:
+    """Check that a candidate may visit `part` in `epoch` next.
+
+    Raises:
+        OutOfTurn: with the hop whose turn it is in the hint.
+    """
+    name = f"candidate {candidate['candidate_id']}"
+    if now.epoch >= load.epochs:
+        raise OutOfTurn(
+            f"{name.capitalize()} has done all its {load.epochs} epochs.",
+            hint="Create a run with more epochs.",
+        )
+    expected, given = next_part(load, candidate["ordinal"], now), ordinal_of(part)
+    free = load.free and expected != VALIDATION
+    allowed = given == expected or (free and given != VALIDATION and given not in now.visited)
+    if epoch != now.epoch or not allowed:
+        turn = next(p["part_id"] for p in parts if ordinal_of(p) == expected)
+        raise OutOfTurn(
+            f"It is not the turn of partition {part['part_id']}, epoch {epoch}, for {name}.",
+            hint=f"Its next hop is epoch {now.epoch} on partition {turn}.",
+        )
+
+
+def next_step(candidate: Row, load: Workload, part: Row, now: Progress, done: int) -> HopStep:
+    """Return the visit to `part` that comes next; `done` hops came before."""
+    ordinal = ordinal_of(part)
+    return HopStep(
+        part_id=part["part_id"],
+        partition=part["content_hash"].hex(),
+        epoch=now.epoch,
+        ordinal=done,
+        seed=hop_seed(load.seed, candidate["ordinal"], now.epoch, ordinal),
+        validates=ordinal == VALIDATION,
+        ends_epoch=ordinal != VALIDATION and len(now.visited) == load.partitions - 1,
+    )

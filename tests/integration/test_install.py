@@ -1,0 +1,339 @@
+"""Installing mmdb, twice, at once and over an older schema."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from mmdb import errors
+from mmdb.db.install import Migration, ensure_duckdb, install, install_in, is_current, pending
+from mmdb.db.duck import DuckConnection
+from mmdb.db.url import AnyConnection, connect
+from tests import cluster as cluster_module
+from tests.cluster import Cluster
+from tests.server_files import ServerFiles, find_server
+
+ADD_COLUMN = "ALTER TABLE mmdb.factory ADD COLUMN note text;\n"
+RENAME_COLUMN = "ALTER TABLE mmdb.factory RENAME COLUMN note TO remark;\n"
+_numbers = count(1)
+
+
+@pytest.fixture
+def bare_postgres_url(cluster: Cluster) -> Iterator[str]:
+    """Return the URL of an empty PostgreSQL database, without plpython3u."""
+    name = f"mmdb_bare_{next(_numbers)}"
+    yield cluster.create_database(name, "template0")
+    cluster.drop_database(name)
+
+
+@pytest.fixture(params=["duckdb", "bare_postgres"])
+def bare_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of an empty database, once on each engine."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def migrations(tmp_path: Path) -> Path:
+    """Return an empty directory of migrations."""
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    return folder
+
+
+def select(url: str, sql: str) -> list[dict[str, Any]]:
+    """Return the rows of a query over a session of its own."""
+    connection = connect(url)
+    try:
+        return [dict(row) for row in connection.select(sql)]
+    finally:
+        connection.close()
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements, each committed."""
+    connection = connect(url)
+    try:
+        for statement in statements:
+            connection.select(statement)
+    finally:
+        connection.close()
+
+
+def factory_columns(url: str) -> set[str]:
+    """Return the columns of the table that the migrations of these tests change."""
+    rows = select(
+        url,
+        "SELECT column_name FROM information_schema.columns"
+        " WHERE table_schema = 'mmdb' AND table_name = 'factory'",
+    )
+    return {row["column_name"] for row in rows}
+
+
+def applied(url: str) -> dict[int, str]:
+    """Return number and digest of the migrations that a database has."""
+    rows = select(url, "SELECT number, digest FROM mmdb.migration WHERE number > 0")
+    return {row["number"]: row["digest"] for row in rows}
+
+
+def objects(url: str) -> set[tuple[str, str]]:
+    """Return the tables and views of a database with their kind."""
+    rows = select(
+        url,
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'mmdb'",
+    )
+    return {(row["table_name"], row["table_type"]) for row in rows}
+
+
+# -- an empty database --------------------------------------------------------
+
+
+def test_a_second_install_changes_nothing(bare_url: str) -> None:
+    install(bare_url)
+    first = objects(bare_url)
+    execute(bare_url, "INSERT INTO mmdb.setting (name, value) VALUES ('kept', 'yes')")
+    install(bare_url)
+    assert objects(bare_url) == first
+    assert ("leaderboard", "VIEW") in first
+    assert ("hop", "BASE TABLE") in first
+    assert select(bare_url, "SELECT value FROM mmdb.setting") == [{"value": "yes"}]
+
+
+def test_an_install_that_fails_leaves_nothing(
+    bare_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: AnyConnection, migration: Migration) -> None:
+        raise errors.DatabaseFailed("no space left")
+
+    monkeypatch.setattr("mmdb.db.install._record", fail)
+    with pytest.raises(errors.DatabaseFailed):
+        install(bare_url)
+    assert objects(bare_url) == set()
+    if bare_url.startswith("postgresql"):
+        extensions = select(bare_url, "SELECT extname FROM pg_extension")
+        assert extensions == [{"extname": "plpgsql"}]
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+def test_installs_at_once_wait_for_each_other(bare_postgres_url: str, isolation: str) -> None:
+    url = f"{bare_postgres_url}?options=-c%20default_transaction_isolation%3D{isolation}".replace(
+        "read committed", "read%5C%20committed"
+    )
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(install, [url] * 4))
+    assert select(bare_postgres_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
+
+
+def test_installs_at_once_in_two_databases_make_the_roles_once() -> None:
+    with Cluster() as own:
+        urls = [own.create_database(f"shop_{number}") for number in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(install, urls))
+        rows = select(
+            own.url(), "SELECT rolname AS n FROM pg_roles WHERE rolname LIKE 'mmdb%' ORDER BY 1"
+        )
+    assert [row["n"] for row in rows] == ["mmdb_reader", "mmdb_trainer"]
+
+
+def test_threads_that_install_in_one_duckdb_file_wait_for_each_other(duckdb_url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(install, [duckdb_url] * 4))
+    assert select(duckdb_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
+
+
+def test_a_schema_of_that_name_made_by_another_is_refused(bare_url: str) -> None:
+    execute(bare_url, "CREATE SCHEMA mmdb", "CREATE TABLE mmdb.theirs (a integer)")
+    with pytest.raises(errors.AlreadyExists, match="mmdb did not make"):
+        install(bare_url)
+    assert objects(bare_url) == {("theirs", "BASE TABLE")}
+
+
+# -- a server that is not ready -----------------------------------------------
+
+
+@pytest.fixture
+def plain_role_url(bare_postgres_url: str, cluster: Cluster) -> Iterator[str]:
+    """Return the URL by which a role that owns the database, and is no superuser, reaches it."""
+    database = bare_postgres_url.rpartition("/")[2]
+    execute(cluster.url(), "CREATE ROLE plain LOGIN", f"ALTER DATABASE {database} OWNER TO plain")
+    execute(cluster.url(), f"ALTER ROLE plain PASSWORD '{cluster.password}'")
+    yield bare_postgres_url.replace("postgres:", "plain:", 1)
+    execute(cluster.url(), f"ALTER DATABASE {database} OWNER TO postgres", "DROP ROLE plain")
+
+
+def test_a_role_that_is_no_superuser_is_told_so(plain_role_url: str) -> None:
+    with pytest.raises(errors.RightsMissing, match="permission denied") as caught:
+        install(plain_role_url)
+    assert "as a superuser" in caught.value.hint
+    assert objects(plain_role_url) == set()
+
+
+def test_a_role_that_may_not_write_python_is_told_so(
+    plain_role_url: str, bare_postgres_url: str
+) -> None:
+    execute(bare_postgres_url, "CREATE EXTENSION plpython3u")
+    with pytest.raises(errors.RightsMissing, match="plpython3u") as caught:
+        install(plain_role_url)
+    assert "as a superuser" in caught.value.hint
+    assert objects(plain_role_url) == set()
+
+
+@pytest.fixture
+def cluster_without_plpython(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """Yield a server from a copy of this one's files, less plpython3u.
+
+    PostgreSQL finds its files from where its program lies, so a copied tree is a second server.
+    """
+    server = find_server()
+    copied = copy_server(server, tmp_path / "server")
+    monkeypatch.setattr(cluster_module, "find_server", lambda: copied)
+    with Cluster() as running:
+        yield running
+
+
+def copy_server(server: ServerFiles, target: Path) -> ServerFiles:
+    """Return a copy of a server under `target` that has no plpython3u."""
+    ...
+
+
+def test_a_server_without_plpython_is_told_which_package_it_lacks(
+    cluster_without_plpython: Cluster,
+) -> None:
+    with pytest.raises(errors.ExtensionMissing) as caught:
+        install(cluster_without_plpython.url())
+    assert f"postgresql-plpython3-{cluster_without_plpython.server.major}" in caught.value.hint
+
+
+# -- migrations ---------------------------------------------------------------
+
+
+def test_a_fresh_database_counts_every_migration_as_applied(
+    bare_url: str, migrations: Path
+) -> None:
+    (migrations / "0001_note.sql").write_text(ADD_COLUMN)
+    install(bare_url, directory=migrations)
+    assert list(applied(bare_url)) == [1]
+    assert "note" not in factory_columns(bare_url)  # sql/schema would have it
+
+
+def test_a_pending_migration_is_applied_once_and_recorded(bare_url: str, migrations: Path) -> None:
+    install(bare_url, directory=migrations)
+    (migrations / "0001_note.sql").write_text(ADD_COLUMN)
+    (migrations / "0002_remark.sql").write_text(RENAME_COLUMN)
+    for _ in range(2):  # a second time, either would fail
+        install(bare_url, directory=migrations)
+        assert factory_columns(bare_url) == {"name", "target", "created_at", "remark"}
+    digests = applied(bare_url)
+    assert list(digests) == [1, 2]
+    assert all(len(digest) == 64 for digest in digests.values())
+
+
+def test_a_migration_of_one_engine_runs_there_alone(bare_url: str, migrations: Path) -> None:
+    install(bare_url, directory=migrations)
+    (migrations / "0001_here.postgres.sql").write_text(
+        "ALTER TABLE mmdb.factory ALTER COLUMN target SET STORAGE EXTERNAL;"
+        "ALTER TABLE mmdb.factory ADD COLUMN postgres_only text;"
+    )
+    (migrations / "0002_there.duckdb.sql").write_text(
+        "ALTER TABLE mmdb.factory ADD COLUMN duckdb_only HUGEINT;"
+    )
+    install(bare_url, directory=migrations)
+    engine = "postgres" if bare_url.startswith("postgresql") else "duckdb"
+    assert factory_columns(bare_url) - {"name", "target", "created_at"} == {f"{engine}_only"}
+    assert list(applied(bare_url)) == [1 if engine == "postgres" else 2]
+
+
+def test_a_migration_is_translated_for_duckdb_or_refused(
+    duckdb_url: str, migrations: Path
+) -> None:
+    install(duckdb_url, directory=migrations)
+    (migrations / "0001_table.sql").write_text(
+        "CREATE TABLE mmdb.note (note_id bigint GENERATED ALWAYS AS IDENTITY, text text NOT NULL);"
+        "INSERT INTO mmdb.note (text) VALUES ('one'), ('two');"
+    )
+    install(duckdb_url, directory=migrations)
+    assert select(duckdb_url, "SELECT note_id FROM mmdb.note ORDER BY 1")[-1] == {"note_id": 2}
+    (migrations / "0002_index.sql").write_text("CREATE INDEX note_idx ON mmdb.note (text);")
+    with pytest.raises(errors.UntranslatableSql):
+        install(duckdb_url, directory=migrations)
+    assert list(applied(duckdb_url)) == [1]
+
+
+def test_a_failing_migration_rolls_back_those_before_it(bare_url: str, migrations: Path) -> None:
+    install(bare_url, directory=migrations)
+    (migrations / "0001_note.sql").write_text(ADD_COLUMN)
+    (migrations / "0002_broken.sql").write_text("ALTER TABLE mmdb.nowhere ADD COLUMN note text;")
+    with pytest.raises(errors.EngineError):
+        install(bare_url, directory=migrations)
+    assert "note" not in factory_columns(bare_url)
+    assert applied(bare_url) == {}
+    (migrations / "0002_broken.sql").unlink()
+    install(bare_url, directory=migrations)
+    assert "note" in factory_columns(bare_url)
+
+
+def test_an_edited_migration_is_refused(bare_url: str, migrations: Path) -> None:
+    (migrations / "0001_note.sql").write_text(ADD_COLUMN)
+    install(bare_url, directory=migrations)
+    (migrations / "0001_note.sql").write_text(ADD_COLUMN + "-- edited\n")
+    with pytest.raises(errors.MigrationMismatch, match="Migration 1"):
+        install(bare_url, directory=migrations)
+
+
+def test_a_database_that_is_ahead_is_refused(bare_url: str, migrations: Path) -> None:
+    (migrations / "0007_note.sql").write_text(ADD_COLUMN)
+    install(bare_url, directory=migrations)
+    with pytest.raises(errors.MigrationMismatch, match="Migration 7") as caught:
+        install(bare_url)
+    assert "newer" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "names", [["note.sql"], ["0000_note.sql"], ["0001_a.sql", "0001_b.duckdb.sql"]]
+)
+def test_a_misnamed_migration_is_refused(
+    names: list[str], duckdb_url: str, migrations: Path
+) -> None:
+    for name in names:
+        (migrations / name).write_text(ADD_COLUMN)
+    with pytest.raises(errors.MigrationMismatch, match="not named"):
+        install(duckdb_url, directory=migrations)
+
+
+def test_pending_says_what_a_database_lacks(bare_url: str, migrations: Path) -> None:
+    connection = connect(bare_url)
+    try:
+        with pytest.raises(errors.NotInstalled):
+            pending(connection, migrations)
+        install_in(connection, directory=migrations)
+        assert pending(connection, migrations) == []
+        (migrations / "0001_note.sql").write_text(ADD_COLUMN)
+        assert [m.name for m in pending(connection, migrations)] == ["note"]
+    finally:
+        connection.close()
+
+
+def test_a_duckdb_file_of_another_version_gets_this_ones_views(duckdb_url: str) -> None:
+    install(duckdb_url)
+    execute(
+        duckdb_url,
+        "DROP VIEW mmdb.leaderboard",
+        "UPDATE mmdb.migration SET digest = 'of another version' WHERE number = -1",
+    )
+    connection = connect(duckdb_url)
+    try:
+        assert isinstance(connection, DuckConnection)
+        assert not is_current(connection)
+        ensure_duckdb(connection)
+        assert is_current(connection)
+    finally:
+        connection.close()
+    assert ("leaderboard", "VIEW") in objects(duckdb_url)

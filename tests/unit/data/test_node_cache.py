@@ -1,0 +1,141 @@
+"""Decoded partitions, kept once per node."""
+
+import os
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmdb.data import node_cache
+from mmdb.errors import EngineError
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Writer:
+    """Writes the same arrays each time, and counts."""
+
+    def __init__(self, rows: int = 10) -> None:
+        self.calls = 0
+        self.x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        self.y = np.arange(rows)
+
+    def __call__(self, x_path: Path, y_path: Path) -> None:
+        self.calls += 1
+        for path, array in ((x_path, self.x), (y_path, self.y)):
+            with path.open("wb") as file:
+                np.save(file, array)
+
+
+def test_a_partition_is_written_once_and_mapped() -> None:
+    write = Writer()
+    for _ in range(3):
+        node_cache.ensure(KEY, write)
+    x, y = node_cache.map(KEY)
+    assert write.calls == 1
+    np.testing.assert_array_equal(x, write.x)
+    np.testing.assert_array_equal(y, write.y)
+
+
+def test_torch_takes_the_mapping_without_a_warning() -> None:
+    torch = pytest.importorskip("torch")
+    node_cache.ensure(KEY, Writer())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.from_numpy(node_cache.map(KEY)[0]).sum() == 435
+
+
+def test_writing_to_the_mapping_does_not_reach_the_file() -> None:
+    node_cache.ensure(KEY, Writer())
+    node_cache.map(KEY)[0][:] = 7
+    assert node_cache.map(KEY)[0][0, 0] == 0
+
+
+@pytest.mark.parametrize("part", ["x", "y"])
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"junk" * 100])
+def test_a_damaged_file_is_made_again(folder: Path, part: str, damage: bytes) -> None:
+    write = Writer()
+    node_cache.ensure(KEY, write)
+    (folder / f"{KEY.hex()}.{part}.npy").write_bytes(damage)
+    with pytest.raises(node_cache.NotCached):
+        node_cache.map(KEY)
+    node_cache.ensure(KEY, write)
+    np.testing.assert_array_equal(node_cache.map(KEY)[0], write.x)
+    assert write.calls == 2
+
+
+@pytest.mark.parametrize("change", [-4, 4])
+def test_a_file_of_another_size_is_made_again(folder: Path, change: int) -> None:
+    write = Writer()
+    node_cache.ensure(KEY, write)
+    path = folder / f"{KEY.hex()}.x.npy"
+    os.truncate(path, path.stat().st_size + change)
+    node_cache.ensure(KEY, write)
+    assert write.calls == 2
+
+
+def test_what_fails_leaves_nothing_behind(folder: Path) -> None:
+    def fail(x_path: Path, y_path: Path) -> None:
+        x_path.write_bytes(b"half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        node_cache.ensure(KEY, fail)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    keys = [bytes([i]) * 32 for i in range(3)]
+    for age, key in enumerate(keys[:2]):
+        node_cache.ensure(key, Writer(1000))
+        for path in folder.glob(f"{key.hex()}*"):
+            os.utime(path, (1000 + age, 1000 + age))
+    mapped = node_cache.map(keys[1])[0]
+    node_cache.ensure(keys[0], Writer(1000))  # used again
+    monkeypatch.setenv("MMDB_CACHE_BYTES", "50000")  # room for two
+    node_cache.ensure(keys[2], Writer(1000))
+    assert {path.name.split(".")[0] for path in folder.iterdir()} == {
+        keys[0].hex(),
+        keys[2].hex(),
+    }
+    assert mapped[999, 2] == 2999  # still readable where it is mapped
+
+
+def test_a_partition_larger_than_the_cache_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMDB_CACHE_BYTES", "1")
+    node_cache.ensure(KEY, Writer())
+    assert len(node_cache.map(KEY)[0]) == 10
+
+
+def test_many_writers_at_once_leave_one_good_copy(folder: Path) -> None:
+    write = Writer(20_000)
+    threads = [threading.Thread(target=node_cache.ensure, args=(KEY, write)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(node_cache.map(KEY)[0], write.x)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_the_private_folder_is_not_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MMDB_CACHE_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    private = node_cache.directory()
+    assert private.stat().st_mode & 0o777 == 0o700
+    private.chmod(0o755)
+    with pytest.raises(EngineError):
+        node_cache.directory()
+    private.rmdir()
+    private.symlink_to(tmp_path)
+    with pytest.raises(EngineError):
+        node_cache.directory()
