@@ -46,7 +46,9 @@ class RaggedFound(Exception):
 class Connection(Protocol):
     """One session with a database. Not safe for use by two threads at once."""
 
-    engine: Literal["postgres", "duckdb"]
+    @property
+    def engine(self) -> Literal["postgres", "duckdb"]:
+        """Which engine answers."""
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
         """Run `query` and return its rows; json is text, bytea is bytes."""

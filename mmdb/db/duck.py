@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ class DuckConnection:
         #: The error that a function of mmdb raised inside the statement under way:
         #: DuckDB passes on its text alone.
         self.raised: errors.MmdbError | None = None
+        atexit.register(self.close)  # an open connection at exit prints pages of warnings
 
     def translate_error(self, error: duckdb.Error) -> errors.MmdbError:
         """Return the mmdb error that a DuckDB error stands for."""
@@ -126,6 +128,7 @@ class DuckConnection:
 
     def close(self) -> None:
         self.raw.close()
+        atexit.unregister(self.close)
 
     def cursor(self) -> DuckConnection:
         """Return a second session on the same file, for use inside a function call."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, LiteralString, cast
@@ -15,16 +17,23 @@ from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.scan import columns_postgres, scan_copy
 
+#: Seconds for which a lost session is tried to get back, and the pauses in between.
+RECONNECT_S = 120.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
+
+#: PL/Python puts the class of its exception before the message.
+_PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
+
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
 def translate_error(error: psycopg.Error) -> errors.MmdbError:
     """Return the mmdb error that a PostgreSQL error stands for."""
-    text = error.diag.message_primary or str(error).strip()
+    text = _PREFIX.sub("", error.diag.message_primary or str(error).strip())
     hint = error.diag.message_hint or ""
     state = error.sqlstate or ""
     if state.startswith("MM"):
-        known = errors.from_sqlstate(state, text.removeprefix("plpy.Error: "), hint)
+        known = errors.from_sqlstate(state, text, hint)
         if known:
             return known
     if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
@@ -52,17 +61,47 @@ class PostgresConnection:
     engine: Literal["postgres"] = "postgres"
 
     def __init__(self, url: str, *, application_name: str = "mmdb") -> None:
+        self.url = url
+        self._application_name = application_name
+        self.raw = self._connect()
+
+    def _connect(self) -> psycopg.Connection[dict[str, Any]]:
         try:
-            self.raw: psycopg.Connection[dict[str, Any]] = psycopg.connect(
-                url,
+            return psycopg.connect(
+                self.url,
                 autocommit=True,
                 row_factory=dict_row,
-                application_name=application_name,
+                application_name=self._application_name,
                 connect_timeout=10,
             )
         except psycopg.Error as error:
             raise errors.WrongUrl(f"Cannot connect: {str(error).strip()}") from error
-        self.url = url
+
+    def alive(self) -> bool:
+        """Return whether the session still answers."""
+        try:
+            self.raw.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+        return True
+
+    def reconnect(self) -> None:
+        """Open the session anew, with backoff: after a crash the server needs time to recover.
+
+        Raises:
+            WrongUrl: the server did not come back within RECONNECT_S.
+        """
+        deadline, pause = time.monotonic() + RECONNECT_S, FIRST_PAUSE_S
+        while True:
+            self.raw.close()
+            try:
+                self.raw = self._connect()
+                return
+            except errors.WrongUrl:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE_S)
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
         return self.select(query.sql, parameters)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from mmdb.db.connection import Connection
-from mmdb.errors import MmdbError
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InTransaction, MmdbError, NoWorkerLogin
 from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.dispatch import Dispatcher
@@ -34,6 +37,9 @@ class Backend(Protocol):
 
     def warm_up(self) -> str:
         """Pay torch's start-up now; return the environment that hops record."""
+
+    def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
+        """Yield a connection for a driver, and what it is to call while it waits."""
 
 
 class _InterruptibleSession:
@@ -77,6 +83,36 @@ class PlpyBackend:
 
     def warm_up(self) -> str:
         return self._session.warm_up()
+
+    @contextmanager
+    def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
+        """Yield a session of the owner's worker login; waiting lets PostgreSQL interrupt.
+
+        Raises:
+            InTransaction: the procedure was called inside a transaction block.
+            NoWorkerLogin: the owner has set no login.
+        """
+        from mmdb.db.postgres import PostgresConnection  # loads a driver: only where one is used
+
+        rows = self.connection.rows(load("catalog").find_setting, name="worker_dsn")
+        if not rows:
+            raise NoWorkerLogin("The owner has set no login for worker sessions.")
+        self._commit()
+        connection = PostgresConnection(str(rows[0]["value"]), application_name="mmdb driver")
+        try:
+            yield connection, self._commit
+        finally:
+            connection.close()
+
+    def _commit(self) -> None:
+        """End the transaction, so that waiting holds back no vacuum; interrupts are served."""
+        try:
+            self._plpy.commit()
+        except self._plpy.SPIError as error:
+            if getattr(error, "sqlstate", None) == "2D000":
+                raise InTransaction("train cannot run inside a transaction block.") from error
+            raise
+        self._plpy.execute("SELECT 1")
 
 
 def exposed(function: Callable[..., Any]) -> Callable[..., Any]:

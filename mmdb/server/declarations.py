@@ -11,8 +11,8 @@ from sqlglot import exp
 from mmdb.db.queries import sql_directory
 
 _FUNCTION = re.compile(
-    r"CREATE OR REPLACE FUNCTION mmdb\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*"
-    r"RETURNS (?P<returns>.*?)\s*LANGUAGE plpython3u.*?"
+    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) mmdb\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*"
+    r"(?:RETURNS (?P<returns>.*?))?\s*LANGUAGE plpython3u.*?"
     r"from (?P<module>[\w.]+) import (?P<function>\w+)\n",
     re.DOTALL,
 )
@@ -34,10 +34,15 @@ class Declaration:
 
     name: str
     arguments: tuple[Argument, ...]
-    columns: tuple[tuple[str, str], ...]  # of a set-returning function: name and type
-    returns: str  # of a scalar function: type
+    columns: tuple[tuple[str, str], ...]  # of the rows it returns: name and type
+    returns: str  # type; empty for a procedure, which returns its INOUT arguments as one row
     module: str
     function: str
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it returns any number of rows."""
+        return bool(self.columns) and bool(self.returns)
 
 
 def duckdb_type(postgres: str) -> str:
@@ -64,16 +69,18 @@ def _composite_types() -> dict[str, str]:
 
 
 def _declaration(match: re.Match[str], types: dict[str, str]) -> Declaration:
-    returns = match["returns"].strip()
-    columns = ""
+    returns = (match["returns"] or "").strip()
+    items = _items(match["arguments"])
+    results = [item.removeprefix("INOUT ") for item in items if item.startswith("INOUT ")]
+    taken = [i for i in items if not (i.startswith("INOUT ") and i.endswith("DEFAULT NULL"))]
     if returns.startswith("TABLE"):
-        columns = returns.removeprefix("TABLE").strip()[1:-1]
+        results = _items(returns.removeprefix("TABLE").strip()[1:-1])
     elif returns.startswith("SETOF mmdb."):
-        columns = types[returns.removeprefix("SETOF mmdb.")]
+        results = _items(types[returns.removeprefix("SETOF mmdb.")])
     return Declaration(
         name=match["name"],
-        arguments=tuple(map(_argument, _items(match["arguments"]))),
-        columns=tuple((name, kind) for name, _, kind in map(_split, _items(columns))),
+        arguments=tuple(_argument(item.removeprefix("INOUT ")) for item in taken),
+        columns=tuple((a.name, a.type) for a in map(_argument, results)),
         returns=returns,
         module=match["module"],
         function=match["function"],
@@ -82,10 +89,6 @@ def _declaration(match: re.Match[str], types: dict[str, str]) -> Declaration:
 
 def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _split(item: str) -> tuple[str, str, str]:
-    return item.partition(" ")
 
 
 def _argument(item: str) -> Argument:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.duck import DuckConnection
+from mmdb.db.url import AnyConnection
 from mmdb.errors import MmdbError
 from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
 from mmdb.train.child import Child
@@ -47,6 +49,11 @@ class DuckBackend:
     def warm_up(self) -> str:
         """Start the worker process."""
         return self._child.warm_up()
+
+    @contextmanager
+    def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
+        """Yield the second session; its workers are child processes."""
+        yield self._inside, lambda: None
 
     def close(self) -> None:
         """End the worker process and the second session."""
@@ -81,14 +88,14 @@ def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declarat
     )
     call = f"{name}({', '.join(map(_pass, declaration.arguments))})"
     select = f"TABLE SELECT unnest(rows) FROM (SELECT unnest({call}) AS rows)"
-    body = select if declaration.columns else call
+    body = select if declaration.is_set else call
     arguments = ", ".join(map(_parameter, declaration.arguments))
     owner.raw.execute(f"CREATE OR REPLACE MACRO mmdb.{declaration.name}({arguments}) AS {body}")
 
 
 def _struct(declaration: Declaration) -> str:
     fields = ", ".join(f"{name} {duckdb_type(kind)}" for name, kind in declaration.columns)
-    return f"STRUCT({fields})[]"
+    return f"STRUCT({fields})" + ("[]" if declaration.is_set else "")
 
 
 def _parameter(argument: Argument) -> str:
@@ -101,13 +108,25 @@ def _pass(argument: Argument) -> str:
     return f"{argument.name}::{duckdb_type(argument.type)}"
 
 
+def _declared(declaration: Declaration, result: Any) -> Any:
+    """Return a function's rows with the declared columns alone: DuckDB takes no others."""
+    if not declaration.columns:
+        return result
+    rows = [{n: row[n] for n, _ in declaration.columns} for row in _as_list(result)]
+    return rows if declaration.is_set else rows[0]
+
+
+def _as_list(result: Any) -> list[Any]:
+    return result if isinstance(result, list) else [result]
+
+
 def _callable(
     owner: DuckConnection, backend: DuckBackend, declaration: Declaration
 ) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         function = getattr(import_module(declaration.module), declaration.function).function
         try:
-            return function(backend, *arguments)
+            return _declared(declaration, function(backend, *arguments))
         except MmdbError as error:
             owner.raised = error  # DuckDB passes on the text alone
             raise

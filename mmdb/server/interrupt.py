@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from mmdb.train.threads import start_without_signals
 
 T = TypeVar("T")
 
@@ -32,12 +33,7 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
             done.set()
 
     thread = threading.Thread(target=body, name="mmdb-hop", daemon=True)
-    # The thread, and those that torch starts from it, must not run PostgreSQL's signal handlers.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        thread.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    start_without_signals(thread)
     try:
         while not done.wait(POLL_S):
             plpy.execute("SELECT 1")

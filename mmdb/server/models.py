@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.data.dataset import find_dataset
+from mmdb.data.dataset import find_dataset, find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.reader import read_partition
-from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.build import initial_module
@@ -61,7 +60,7 @@ def _predictor(backend: Backend, reference: str) -> _Predictor:
     saved = find_model(connection, reference)
     kept: OrderedDict[int, _Predictor] = backend.models
     if saved.model_id not in kept:
-        decoding = _decoding(connection, saved.dataset_id)
+        decoding = find_decoding(connection, saved.dataset_id)
         rows = connection.rows(load("catalog").find_factories)
         module = initial_module(
             saved.architecture,
@@ -77,12 +76,6 @@ def _predictor(backend: Backend, reference: str) -> _Predictor:
             kept.popitem(last=False)
     kept.move_to_end(saved.model_id)
     return kept[saved.model_id]
-
-
-def _decoding(connection: Connection, dataset_id: int) -> Decoding:
-    (row,) = connection.rows(load("models").find_decoding, dataset_id=dataset_id)
-    columns = connection.rows(load("datasets").find_columns, dataset_id=dataset_id)
-    return Decoding.from_rows(row, columns)
 
 
 @exposed

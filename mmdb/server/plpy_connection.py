@@ -11,6 +11,11 @@ import numpy as np
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.scan import columns_plpy, scan_cursor
+from mmdb.errors import NotASelect
+
+
+class _Undo(Exception):
+    """Ends a subtransaction without keeping what it did."""
 
 
 class PlpyConnection:
@@ -45,10 +50,21 @@ class PlpyConnection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        # PostgreSQL puts transaction_read_only back when the subtransaction ends.
-        with self._plpy.subtransaction():
-            self._plpy.execute("SET LOCAL transaction_read_only = on")
-            yield
+        # A read-only mode would end with the subtransaction of the statement that sets it, so
+        # what the block did is undone, and a transaction that has begun to write is noticed.
+        before, wrote = self._has_written(), False
+        try:
+            with self._plpy.subtransaction():
+                yield
+                wrote = self._has_written() and not before
+                raise _Undo
+        except _Undo:
+            pass
+        if wrote:
+            raise NotASelect("The query writes: it calls a function that changes something.")
+
+    def _has_written(self) -> bool:
+        return bool(self.rows(load("catalog").has_written)[0]["written"])
 
     def try_lock(self, kind: Lock, key: int) -> bool:
         query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, sleep
 
+from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (
@@ -31,10 +32,13 @@ from mmdb.train import schedule as sched
 from mmdb.train.runs import RunState, load_run
 from mmdb.train.save import save_candidate
 from mmdb.train.schedule import Assignment, Done, Event, Failed, Lost, Ready, Schedule
+from mmdb.train.threads import start_without_signals
 from mmdb.train.workers import Worker, workers_of
 
 #: Errors that a second try cannot mend.
 FINAL = (NotANumber, ReplayMismatch, CandidateStopped)
+#: Seconds between two calls of `on_wait`.
+POLL_S = 0.1
 #: Seconds before a candidate that another session still trains is tried again.
 BUSY_PAUSE_S = 0.2
 
@@ -119,13 +123,14 @@ class Driver:
         run: RunState,
         workers: list[Worker],
         on_change: Callable[[Schedule], None],
+        on_wait: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._run = run
         self._schedule = run.schedule
         self._inbox: queue.Queue[_Message] = queue.Queue()
         self._threads = {w.name: _WorkerThread(w, self._inbox) for w in workers}
-        self._on_change = on_change
+        self._on_change, self._on_wait = on_change, on_wait
         self.hops = 0
 
     def drive(self) -> None:
@@ -135,12 +140,12 @@ class Driver:
             MmdbError: no worker can get a session.
         """
         for thread in self._threads.values():
-            thread.start()
+            start_without_signals(thread)
             thread.open()
         try:
             self._on_change(self._schedule)
             while not self._schedule.finished:
-                self._take(self._inbox.get())
+                self._take(self._next())
                 self._on_change(self._schedule)
         finally:
             for thread in self._threads.values():
@@ -148,10 +153,19 @@ class Driver:
             for thread in self._threads.values():
                 thread.join()
 
+    def _next(self) -> _Message:
+        while True:
+            try:
+                return self._inbox.get(timeout=POLL_S)
+            except queue.Empty:
+                self._on_wait()
+
     def _take(self, message: _Message) -> None:
         if message.kind == "broken":
             assert message.error is not None
             raise message.error
+        if message.kind == "lost" and isinstance(self._connection, PostgresConnection):
+            self._revive(self._connection)
         self.hops += message.kind == "done"
         before = self._schedule
         self._schedule, assignments = sched.step(before, _event(message))
@@ -160,6 +174,18 @@ class Driver:
             self._threads[message.worker].open()
         for assignment in assignments:
             self._start(assignment)
+
+    def _revive(self, connection: PostgresConnection) -> None:
+        """Get this thread's own session back: a crash of one backend ends all of them.
+
+        Raises:
+            RunBusy: another driver took the run over meanwhile.
+        """
+        if connection.alive():
+            return
+        connection.reconnect()
+        if not connection.try_lock("run", self._run.run_id):
+            raise RunBusy(f"Run {self._run.name!r} was taken over by another driver.")
 
     def _start(self, assignment: Assignment) -> None:
         hop = assignment.hop
@@ -199,12 +225,14 @@ def train(
     *,
     workers: int | None = None,
     on_change: Callable[[Schedule], None] = lambda schedule: None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Train a run to its end, or go on with one that was interrupted, and save its best candidate.
 
     Args:
         workers: sessions to train with; None for one per processor.
         on_change: called with the schedule after every event.
+        on_wait: called every POLL_S seconds while nothing happens; may raise to end the call.
     Raises:
         RunNotFound, DatasetDropped, RunBusy, RunFailed
     """
@@ -215,7 +243,7 @@ def train(
         raise RunBusy(f"Run {name!r} is being trained by another driver.")
     try:
         run = load_run(connection, name)  # again: another driver may just have ended
-        driver = Driver(connection, run, workers_of(connection, count), on_change)
+        driver = Driver(connection, run, workers_of(connection, count), on_change, on_wait)
         _note(connection, run, "started", count)
         try:
             if not run.schedule.finished:

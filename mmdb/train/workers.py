@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import ConnectionLost, WorkerLost, WrongUrl
+from mmdb.errors import ConnectionLost, WorkerLost
 from mmdb.train.child import Child
 from mmdb.train.dispatch import Dispatcher
-
-#: Seconds for which a worker tries to get its session back, and the pauses in between.
-RECONNECT_S = 120.0
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
 
 
 class Worker(Protocol):
@@ -52,20 +47,19 @@ class PostgresWorker:
         self._closed = False
 
     def open(self) -> None:
-        """Connect, with backoff: after a crash the server needs a moment to recover."""
-        deadline, pause = time.monotonic() + RECONNECT_S, FIRST_PAUSE_S
+        """Connect and load torch; the server may crash again meanwhile."""
         while True:
-            self._drop()
             try:
-                connection = PostgresConnection(self._url, application_name=f"mmdb {self.name}")
-                self._connection = connection
-                connection.rows(load("api").warm_up)
+                if self._connection is None:
+                    name = f"mmdb {self.name}"
+                    self._connection = PostgresConnection(self._url, application_name=name)
+                elif not self._closed:
+                    self._connection.reconnect()
+                self._connection.rows(load("api").warm_up)
                 return
-            except (WrongUrl, ConnectionLost):
-                if self._closed or time.monotonic() > deadline:
+            except ConnectionLost:
+                if self._closed:
                     raise
-                time.sleep(pause)
-                pause = min(2 * pause, LAST_PAUSE_S)
 
     def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
         assert self._connection is not None
@@ -82,12 +76,7 @@ class PostgresWorker:
         self._closed = True
         if self._connection is not None:
             self._connection.cancel()
-        self._drop()
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+            self._connection.close()
 
 
 class DuckWorker:

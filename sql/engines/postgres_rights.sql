@@ -41,7 +41,7 @@ mmdb.dataset_overview, mmdb.partition_overview, mmdb.dataset_lineage, mmdb.model
 TO mmdb_reader;
 
 GRANT SELECT ON
-mmdb.migration, mmdb.factory,
+mmdb.migration, mmdb.setting, mmdb.factory,
 mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
 mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
 mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,

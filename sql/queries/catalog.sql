@@ -25,3 +25,7 @@ INSERT INTO mmdb.factory (name, target) VALUES (%(name)s::text, %(target)s::text
 SELECT s.value
 FROM mmdb.setting AS s
 WHERE s.name = %(name)s::text;
+
+-- name: has_written
+-- Whether the transaction has changed anything so far.
+SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS written;

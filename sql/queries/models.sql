@@ -72,12 +72,3 @@ SELECT c.data
 FROM mmdb.tensor_chunk AS c
 WHERE c.tensor_hash = %(tensor_hash)s::bytea
 ORDER BY c.ordinal;
-
--- name: find_decoding
--- How rows of a model's dataset become its inputs.
-SELECT
-    d.task,
-    d.input_shape,
-    d.classes::text AS classes
-FROM mmdb.dataset AS d
-WHERE d.dataset_id = %(dataset_id)s::bigint;

@@ -15,7 +15,7 @@ CREATE TABLE mmdb.setting (
     value text NOT NULL,
     CONSTRAINT setting_pkey PRIMARY KEY (name)
 );
-COMMENT ON TABLE mmdb.setting IS 'The owner''s configuration of this database; nobody else can read it.';
+COMMENT ON TABLE mmdb.setting IS 'The owner''s configuration; passwords belong into a password file, not here.';
 
 CREATE TABLE mmdb.factory (
     name text NOT NULL,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import psycopg
 import pytest
 
 from mmdb import errors
-from mmdb.db.install import Migration, ensure_duckdb, install, install_in, is_current, pending
+from mmdb.db.doctor import examine
 from mmdb.db.duck import DuckConnection
+from mmdb.db.install import Migration, ensure_duckdb, install, install_in, is_current, pending
 from mmdb.db.url import AnyConnection, connect
-from tests import cluster as cluster_module
 from tests.cluster import Cluster
 from tests.server_files import ServerFiles, find_server
 
@@ -122,11 +125,13 @@ def test_an_install_that_fails_leaves_nothing(
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
 def test_installs_at_once_wait_for_each_other(bare_postgres_url: str, isolation: str) -> None:
-    url = f"{bare_postgres_url}?options=-c%20default_transaction_isolation%3D{isolation}".replace(
-        "read committed", "read%5C%20committed"
+    name = bare_postgres_url.rpartition("/")[2]
+    execute(
+        bare_postgres_url,
+        f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'",
     )
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(install, [url] * 4))
+        list(pool.map(install, [bare_postgres_url] * 4))
     assert select(bare_postgres_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
 
 
@@ -141,7 +146,8 @@ def test_installs_at_once_in_two_databases_make_the_roles_once() -> None:
     assert [row["n"] for row in rows] == ["mmdb_reader", "mmdb_trainer"]
 
 
-def test_threads_that_install_in_one_duckdb_file_wait_for_each_other(duckdb_url: str) -> None:
+def test_threads_that_install_in_one_duckdb_file_wait_for_each_other(tmp_path: Path) -> None:
+    duckdb_url = f"duckdb:///{tmp_path / 'zoo.duckdb'}"
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(install, [duckdb_url] * 4))
     assert select(duckdb_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
@@ -185,31 +191,49 @@ def test_a_role_that_may_not_write_python_is_told_so(
 
 
 @pytest.fixture
-def cluster_without_plpython(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cluster]:
-    """Yield a server from a copy of this one's files, less plpython3u.
+def cluster_without_plpython(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Yield a server like the others, but for plpython3u, which it lacks."""
+    with TemporaryDirectory(prefix="mmdb-server-") as folder:
+        os.chmod(folder, 0o755)  # the server's user is another one
+        copied = copy_without_plpython(find_server(), Path(folder))
+        monkeypatch.setattr("tests.cluster.find_server", lambda: copied)
+        with Cluster() as running:
+            yield running
 
-    PostgreSQL finds its files from where its program lies, so a copied tree is a second server.
+
+def copy_without_plpython(server: ServerFiles, target: Path) -> ServerFiles:
+    """Return a copy of a server's files below `target`, less those of plpython3u.
+
+    A PostgreSQL finds its other files by the path of its program, so a moved copy is complete.
     """
-    server = find_server()
-    copied = copy_server(server, tmp_path / "server")
-    monkeypatch.setattr(cluster_module, "find_server", lambda: copied)
-    with Cluster() as running:
-        yield running
+    share, libraries = (installed_folder(server, kind) for kind in ("share", "pkglib"))
+    root = os.path.commonpath([server.bin, share, libraries])
+    copied = {folder: target / folder.relative_to(root) for folder in (server.bin, share)}
+    for folder, copy in copied.items():
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("plpython3u*"))
+    links = target / libraries.relative_to(root)
+    links.parent.mkdir(parents=True, exist_ok=True)
+    links.symlink_to(libraries)
+    return replace(server, bin=copied[server.bin], has_plpython=False)
 
 
-def copy_server(server: ServerFiles, target: Path) -> ServerFiles:
-    """Return a copy of a server under `target` that has no plpython3u."""
-    ...
+def installed_folder(server: ServerFiles, kind: str) -> Path:
+    """Return one of the folders that a server was built for."""
+    command = [str(server.bin / "pg_config"), f"--{kind}dir"]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def test_a_server_without_plpython_is_told_which_package_it_lacks(
     cluster_without_plpython: Cluster,
 ) -> None:
+    package = f"postgresql-plpython3-{cluster_without_plpython.server.major}"
+    url = cluster_without_plpython.url()
     with pytest.raises(errors.ExtensionMissing) as caught:
-        install(cluster_without_plpython.url())
-    assert f"postgresql-plpython3-{cluster_without_plpython.server.major}" in caught.value.hint
+        install(url)
+    assert package in caught.value.hint
+    (check,) = [check for check in examine(url) if check.name == "plpython3u"]
+    assert (check.ok, check.detail) == (False, "The server has no plpython3u.")
+    assert package in check.mend
 
 
 # -- migrations ---------------------------------------------------------------
@@ -251,9 +275,7 @@ def test_a_migration_of_one_engine_runs_there_alone(bare_url: str, migrations: P
     assert list(applied(bare_url)) == [1 if engine == "postgres" else 2]
 
 
-def test_a_migration_is_translated_for_duckdb_or_refused(
-    duckdb_url: str, migrations: Path
-) -> None:
+def test_a_migration_is_translated_for_duckdb_or_refused(duckdb_url: str, migrations: Path) -> None:
     install(duckdb_url, directory=migrations)
     (migrations / "0001_table.sql").write_text(
         "CREATE TABLE mmdb.note (note_id bigint GENERATED ALWAYS AS IDENTITY, text text NOT NULL);"

@@ -96,13 +96,13 @@ def test_a_foreign_key_is_left_out_and_other_constraints_stay() -> None:
 
 def test_like_keeps_its_escape_character() -> None:
     query = translate_query(r"SELECT x LIKE 'a\_%' FROM (VALUES ('a_b'), ('axb')) AS t (x)")
-    assert duckdb.sql(query).fetchall() == [(True,), (False,)]
+    assert duckdb.execute(query).fetchall() == [(True,), (False,)]
 
 
 def test_nulls_are_ordered_as_in_postgresql() -> None:
     rows = "SELECT x FROM (VALUES (1), (NULL), (2)) AS t (x) ORDER BY x"
-    assert duckdb.sql(translate_query(rows)).fetchall() == [(1,), (2,), (None,)]
-    assert duckdb.sql(translate_query(f"{rows} DESC")).fetchall() == [(None,), (2,), (1,)]
+    assert duckdb.execute(translate_query(rows)).fetchall() == [(1,), (2,), (None,)]
+    assert duckdb.execute(translate_query(f"{rows} DESC")).fetchall() == [(None,), (2,), (1,)]
 
 
 # -- what is refused ----------------------------------------------------------
