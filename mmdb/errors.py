@@ -366,6 +366,12 @@ class WorkerLost(HopError):
     sqlstate = "MM210"
 
 
+class WorkerDragged(WorkerLost):
+    """The worker's session ended because another session of the server crashed."""
+
+    sqlstate = "MM212"
+
+
 class PartitionEvicted(HopError):
     """A partition left the node's cache before it was mapped."""
 
@@ -478,6 +484,12 @@ class ConnectionLost(EngineError):
 
     sqlstate = "MM409"
     default_hint = "Look at the server's log, then call again; committed hops are kept."
+
+
+class ServerCrashed(ConnectionLost):
+    """The server ended this session because another one crashed."""
+
+    sqlstate = "MM411"
 
 
 class Cancelled(EngineError):

@@ -36,6 +36,8 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         known = errors.from_sqlstate(state, text, hint)
         if known:
             return known
+    if state == "57P02" or "crash of another server process" in text:
+        return errors.ServerCrashed(text)
     if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
         return errors.ConnectionLost(text)
     if state == "42501":

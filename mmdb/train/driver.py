@@ -25,6 +25,7 @@ from mmdb.errors import (
     ReplayMismatch,
     RunBusy,
     RunFailed,
+    WorkerDragged,
     WorkerLost,
 )
 from mmdb.store import states
@@ -215,7 +216,7 @@ def _event(message: _Message) -> Event:
     if message.kind == "done":
         return Done(message.worker, message.seconds)
     if message.kind == "lost":
-        return Lost(message.worker)
+        return Lost(message.worker, bystander=isinstance(message.error, WorkerDragged))
     return Failed(message.worker, final=isinstance(message.error, FINAL))
 
 

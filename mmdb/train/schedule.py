@@ -15,8 +15,9 @@ from mmdb.train.seeds import VALIDATION, visit_order
 
 #: A hop that raised is tried once more; then its candidate is closed.
 MAX_FAILURES = 2
-#: A hop whose session broke so often in a row is taken for what breaks it.
-MAX_LOSSES = 5
+#: A hop whose session died so often in a row is taken for what kills it. Each loss costs seconds,
+#: a candidate that is closed in error costs its whole training.
+MAX_LOSSES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Lost:
     """A worker's session broke, whatever it was doing."""
 
     worker: str
+    bystander: bool = False  # it went down with another session, which is to blame
 
 
 Event = Ready | Done | Failed | Lost
@@ -153,7 +155,7 @@ def _advance(schedule: Schedule, progress: Progress, hop: Hop, event: Event) -> 
         closed = event.final or failures >= MAX_FAILURES
         return replace(progress, failures=failures, closed=closed, home=None)
     if isinstance(event, Lost):
-        losses = progress.losses + 1
+        losses = progress.losses + (not event.bystander)
         return replace(progress, losses=losses, closed=losses >= MAX_LOSSES)
     assert isinstance(event, Done)
     visited = (*progress.visited, hop.part)

@@ -8,7 +8,7 @@ from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import ConnectionLost, WorkerLost
+from mmdb.errors import ConnectionLost, ServerCrashed, WorkerDragged, WorkerLost
 from mmdb.train.child import Child
 from mmdb.train.dispatch import Dispatcher
 
@@ -68,6 +68,8 @@ class PostgresWorker:
             rows = self._connection.rows(
                 query, part_id=part_id, candidate_id=candidate_id, epoch=epoch
             )
+        except ServerCrashed as error:
+            raise WorkerDragged(error.message) from error
         except ConnectionLost as error:
             raise WorkerLost(error.message) from error
         return float(rows[0]["total_s"])

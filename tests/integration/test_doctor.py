@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -238,7 +237,7 @@ def misled_cluster() -> Iterator[Cluster]:
 
 def restart(cluster: Cluster, python_path: str) -> str:
     """Give a server another Python path and return its URL."""
-    cluster.halt(signal.SIGINT)
+    cluster.halt()
     cluster._environment["PYTHONPATH"] = python_path
     cluster.start()
     return cluster.url()

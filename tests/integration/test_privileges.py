@@ -1,0 +1,206 @@
+"""Who may do what with every object of schema mmdb.
+
+`.venv/bin/python -m tests.integration.test_privileges` writes `privileges.txt` anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mmdb import api, errors
+from mmdb.db.install import install
+from mmdb.db.postgres import PostgresConnection
+from tests.cluster import Cluster
+
+GOLDEN = Path(__file__).with_name("privileges.txt")
+
+#: Kind, name, grantee and privileges; what has no list of its own has PostgreSQL's default one.
+LISTING = """
+WITH object (kind, name, acl) AS (
+    SELECT 'schema', n.nspname::text, coalesce(n.nspacl, acldefault('n', n.nspowner))
+    FROM pg_namespace AS n
+    WHERE n.nspname = 'mmdb'
+    UNION ALL
+    SELECT
+        CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END,
+        c.relname::text,
+        coalesce(
+            c.relacl,
+            acldefault((CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", c.relowner)
+        )
+    FROM pg_class AS c
+    WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind NOT IN ('i', 'c', 't')
+    UNION ALL
+    SELECT 'column', c.relname || '.' || a.attname, a.attacl
+    FROM pg_attribute AS a
+    INNER JOIN pg_class AS c ON a.attrelid = c.oid
+    WHERE c.relnamespace = 'mmdb'::regnamespace AND a.attacl IS NOT NULL
+    UNION ALL
+    SELECT
+        CASE p.prokind WHEN 'p' THEN 'procedure' ELSE 'function' END,
+        p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
+        coalesce(p.proacl, acldefault('f', p.proowner))
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'mmdb'::regnamespace
+    UNION ALL
+    SELECT 'type', t.typname::text, coalesce(t.typacl, acldefault('T', t.typowner))
+    FROM pg_type AS t
+    INNER JOIN pg_class AS c ON t.typrelid = c.oid
+    WHERE t.typnamespace = 'mmdb'::regnamespace AND c.relkind = 'c'
+)
+
+SELECT
+    o.kind,
+    o.name,
+    CASE WHEN x.grantee = 0 THEN 'public' ELSE x.grantee::regrole::text END AS grantee,
+    string_agg(lower(x.privilege_type), ' ' ORDER BY x.privilege_type) AS privileges
+FROM object AS o
+CROSS JOIN LATERAL aclexplode(o.acl) AS x
+WHERE x.grantee <> 10 -- the superuser who installs
+GROUP BY 1, 2, 3
+UNION ALL
+SELECT o.kind, o.name, 'owner only', ''
+FROM object AS o
+WHERE NOT EXISTS (SELECT 1 FROM aclexplode(o.acl) AS x WHERE x.grantee <> 10)
+"""
+
+
+def listing(url: str) -> list[str]:
+    """Return one line for each object and each role that may use it."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(LISTING).fetchall()
+    return sorted(" | ".join(filter(None, row)) for row in rows)
+
+
+def test_the_privileges_are_those_of_the_golden_file(postgres_url: str) -> None:
+    command = "Run: .venv/bin/python -m tests.integration.test_privileges"
+    assert listing(postgres_url) == GOLDEN.read_text().splitlines(), command
+
+
+def test_the_public_may_use_nothing_but_types(postgres_url: str) -> None:
+    assert {line.split()[0] for line in listing(postgres_url) if "| public |" in line} == {"type"}
+
+
+# -- what the roles meet ------------------------------------------------------
+
+
+@pytest.fixture
+def role_url(postgres_url: str, cluster: Cluster) -> Iterator[str]:
+    """Yield the URL of a role that may connect and nothing else."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE eve LOGIN PASSWORD '{cluster.password}'".encode())
+        yield postgres_url.replace("postgres:", "eve:", 1)
+        connection.execute("DROP OWNED BY eve")
+        connection.execute("DROP ROLE eve")
+
+
+def grant(url: str, *statements: str) -> None:
+    """Run statements as the superuser."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of the golden file's objects of a kind."""
+    rows = [line.split(" | ") for line in GOLDEN.read_text().splitlines()]
+    return sorted({name for found, name, *_ in rows if found == kind})
+
+
+def test_a_stranger_sees_nothing(role_url: str) -> None:
+    with closing(PostgresConnection(role_url)) as connection:
+        for name in names("view") + names("table"):
+            with pytest.raises(errors.RightsMissing):
+                connection.select(f"SELECT * FROM mmdb.{name}")
+
+
+def test_a_reader_sees_the_views_and_nothing_else(role_url: str, postgres_url: str) -> None:
+    grant(postgres_url, "GRANT mmdb_reader TO eve")
+    with closing(PostgresConnection(role_url)) as connection:
+        for name in names("view"):
+            assert connection.select(f"SELECT * FROM mmdb.{name}") == []
+        for name in names("table"):
+            with pytest.raises(errors.RightsMissing):
+                connection.select(f"SELECT * FROM mmdb.{name}")
+        with pytest.raises(errors.RightsMissing):
+            connection.select("SELECT mmdb.warm_up()")
+
+
+def test_views_show_no_bytes(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute(
+            "SELECT table_name, column_name FROM information_schema.columns AS c"
+            " INNER JOIN information_schema.views AS v USING (table_schema, table_name)"
+            " WHERE table_schema = 'mmdb' AND data_type = 'bytea'"
+        ).fetchall()
+    assert found == []
+
+
+def test_a_trainer_registers_no_factory(role_url: str, postgres_url: str) -> None:
+    grant(postgres_url, "GRANT mmdb_trainer TO eve")
+    with api.connect(role_url) as db, pytest.raises(errors.RightsMissing):
+        db.register_factory("mine", "os:system")
+    with api.connect(role_url) as db, pytest.raises(errors.RightsMissing):
+        db.sql("INSERT INTO mmdb.factory (name, target) VALUES ('mine', 'os:system')")
+
+
+def test_a_trainer_changes_no_setting_and_makes_no_object(role_url: str, postgres_url: str) -> None:
+    grant(postgres_url, "GRANT mmdb_trainer TO eve")
+    with closing(PostgresConnection(role_url)) as connection:
+        for statement in (
+            "UPDATE mmdb.setting SET value = ''",
+            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', '')",
+            "CREATE TABLE mmdb.mine (a integer)",
+            "UPDATE mmdb.hop SET loss = 0",
+            "DELETE FROM mmdb.model",
+            "UPDATE mmdb.dataset SET query = 'SELECT 1'",
+            "DROP VIEW mmdb.leaderboard",
+        ):
+            with pytest.raises(errors.EngineError, match=r"permission denied|must be owner"):
+                connection.select(statement)
+
+
+def test_a_trainer_may_do_all_that_training_takes(role_url: str, postgres_url: str) -> None:
+    grant(
+        postgres_url,
+        "GRANT mmdb_trainer TO eve",
+        "CREATE TABLE public.points AS SELECT i AS id, sin(i)::real AS x, i % 2 AS y"
+        " FROM generate_series(1, 100) AS i",
+        "GRANT SELECT ON public.points TO eve",
+    )
+    with api.connect(role_url) as db:
+        db.create_dataset("points", "SELECT x, y FROM public.points", partitions=1)
+        db.create_run("search", dataset="points", architecture="linear")
+        (candidate,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard")
+        for part in db.sql("SELECT part_id FROM mmdb.partition_overview ORDER BY role"):
+            db.sql(
+                "SELECT mmdb.train_hop(%(part)s::bigint, %(candidate)s::bigint)",
+                {"part": part["part_id"], "candidate": candidate["candidate_id"]},
+            )
+        model = db.save_candidate(candidate["candidate_id"], "first")
+        assert len(db.predict(model, [0.5])) == 2
+        assert "accuracy" in db.evaluate(model, "points")
+        assert db.drop_dataset("points", force=True) > 0
+
+
+def test_a_trainer_reads_only_what_it_may_read_itself(role_url: str, postgres_url: str) -> None:
+    grant(
+        postgres_url,
+        "GRANT mmdb_trainer TO eve",
+        "CREATE TABLE public.salary AS SELECT 1 AS x, 2 AS y",
+    )
+    with api.connect(role_url) as db, pytest.raises(errors.MmdbError, match="salary"):
+        db.create_dataset("salary", "SELECT x, y FROM public.salary", partitions=1)
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT count(*) FROM mmdb.dataset").fetchone() == (0,)
+
+
+if __name__ == "__main__":
+    with Cluster() as own:
+        install(own.url())
+        GOLDEN.write_text("\n".join(listing(own.url())) + "\n")
