@@ -35,7 +35,9 @@ def run_demo(url: str | None, workers: int | None) -> None:
     started = perf_counter()
     with connect(url) as db:
         count = load_digits(db)
-        console.print(f"[bold]1.[/] {count} handwritten digits in the ordinary table [cyan]digits[/].")
+        console.print(
+            f"[bold]1.[/] {count} handwritten digits in the ordinary table [cyan]digits[/]."
+        )
         made = db.create_dataset("digits", QUERY, label="digit", partitions=4)
         console.print(
             f"[bold]2.[/] Dataset [cyan]{made.name}[/]: {made.rows} rows shuffled into "
@@ -44,7 +46,9 @@ def run_demo(url: str | None, workers: int | None) -> None:
         run = db.create_run(
             "digits-search", dataset="digits", architecture="mlp", search=SEARCH, epochs=5
         )
-        console.print("[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates x 4 partitions x 5 epochs.")
+        console.print(
+            "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates x 4 partitions x 5 epochs."
+        )
         with training_progress("   training") as on_change:
             summary = run.train(workers=workers, on_change=on_change)
         console.print(f"   {summary.hops} hops in {summary.seconds:.1f} s.\n")

@@ -158,7 +158,10 @@ class UnknownFactory(ArchitectureError):
     """No factory of that name is registered."""
 
     sqlstate = "MM131"
-    default_hint = "SELECT name FROM mmdb.factory shows what is registered; the owner adds more with register_factory."
+    default_hint = (
+        "SELECT name FROM mmdb.factory shows what is registered; "
+        "the owner adds more with register_factory."
+    )
 
 
 class FactoryNotAllowed(ArchitectureError):
@@ -344,7 +347,9 @@ class ReplayMismatch(HopError):
     """A replayed hop gave other bits than the hop that is stored."""
 
     sqlstate = "MM206"
-    default_hint = "The hop ran with another torch, CPU capability or thread count; use that one to resume."
+    default_hint = (
+        "The hop ran with another torch, CPU capability or thread count; use that one to resume."
+    )
 
 
 class StateNotFound(HopError):
@@ -413,7 +418,10 @@ class NoWorkerLogin(RunError):
     """The server has no login with which to open its worker sessions."""
 
     sqlstate = "MM304"
-    default_hint = "Train from outside with `mmdb train RUN --database URL`, or let the owner set mmdb.setting 'worker_dsn'."
+    default_hint = (
+        "Train from outside with `mmdb train RUN --database URL`, "
+        "or let the owner set mmdb.setting 'worker_dsn'."
+    )
 
 
 # -- engines ------------------------------------------------------------------
@@ -443,7 +451,10 @@ class ExtensionMissing(EngineError):
     """The server has no plpython3u."""
 
     sqlstate = "MM403"
-    default_hint = "Install the package postgresql-plpython3-<major> on the server, then run `mmdb install` again."
+    default_hint = (
+        "Install the package postgresql-plpython3-<major> on the server, "
+        "then run `mmdb install` again."
+    )
 
 
 class NotInstalled(EngineError):

@@ -1,1 +1,1 @@
-"""`mmdb bench`: what this machine and this database do, measured side by side with plain PyTorch."""
+"""`mmdb bench`: what this machine and this database do, beside plain PyTorch."""

@@ -36,9 +36,7 @@ class PlainLoop:
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
-        self.model = nn.Sequential(
-            nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
-        )
+        self.model = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
         self._optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self._loss = nn.CrossEntropyLoss()
 
@@ -80,9 +78,7 @@ def _measure(db: Database, rows: int) -> Iterator[Figure]:
     engine = db.connection.engine
     with bench_names(db) as prefix:
         make_points(db, prefix, rows * PARTITIONS, WIDTH, CLASSES)
-        db.create_dataset(
-            prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS, validation=0.0
-        )
+        db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS, validation=0.0)
         (worker,) = workers_of(db.connection, 1)
         worker.open()
         try:
@@ -114,8 +110,11 @@ def _measure(db: Database, rows: int) -> Iterator[Figure]:
 def _round(db: Database, worker: Worker, name: str, dataset: str) -> tuple[float, float, bool]:
     """Return the hops' seconds, the plain loop's seconds, and whether the weights are equal."""
     db.create_run(
-        name, dataset=dataset, architecture=f"mlp(hidden=[{HIDDEN}])",
-        search={"space": {"batch_size": BATCH, "optimizer": "adam", "lr": 1e-3}}, epochs=EPOCHS,
+        name,
+        dataset=dataset,
+        architecture=f"mlp(hidden=[{HIDDEN}])",
+        search={"space": {"batch_size": BATCH, "optimizer": "adam", "lr": 1e-3}},
+        epochs=EPOCHS,
     )
     run = db.connection.rows(load("runs").find_run, name=name)[0]
     parts = db.connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])

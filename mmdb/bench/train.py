@@ -53,7 +53,8 @@ def _measure(db: Database, name: str, architecture: str, rows: int) -> Iterator[
 def makespan(hops: Sequence[Row]) -> float:
     """Return the seconds from the first hop's start to the last one's end."""
     first, last = min(h["started_at"] for h in hops), max(h["finished_at"] for h in hops)
-    return float((last - first).total_seconds())
+    seconds: float = (last - first).total_seconds()
+    return seconds
 
 
 def lower_bound(hops: Sequence[Row], workers: int) -> float:

@@ -50,9 +50,7 @@ def make_points(db: Database, table: str, rows: int, columns: int, classes: int)
     """Create a table with `columns` real columns and an integer label y."""
     names = ", ".join(f"random()::real AS c{k}" for k in range(columns))
     series = (
-        f"generate_series(1, {rows})"
-        if db.connection.engine == "postgres"
-        else f"range({rows})"
+        f"generate_series(1, {rows})" if db.connection.engine == "postgres" else f"range({rows})"
     )
     db.sql(
         f"CREATE TABLE {table} AS SELECT q.*, floor(q.c0 * {classes})::integer AS y "

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, Literal
 
 import numpy as np
 import psycopg
@@ -111,20 +111,20 @@ class PostgresConnection:
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
         with _translated():
-            cursor = self.raw.execute(cast(LiteralString, sql), parameters or None, binary=True)
+            cursor = self.raw.execute(sql, parameters or None, binary=True)
             return list(cursor.fetchall()) if cursor.description else []
 
     def script(self, sql: str) -> None:
         """Run several statements of `sql/`, which take no parameters."""
         with _translated():
-            self.raw.execute(cast(LiteralString, sql))
+            self.raw.execute(sql)
 
     def run(self, query: Query, /, **parameters: object) -> None:
         self.select(query.sql, parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         with _translated(), self.raw.cursor() as cursor:
-            cursor.executemany(cast(LiteralString, query.sql), rows)
+            cursor.executemany(query.sql, rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

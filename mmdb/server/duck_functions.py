@@ -78,12 +78,13 @@ def _distinct() -> list[Declaration]:
 def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declaration) -> None:
     name = f"_mmdb_{declaration.name}"
     result = duckdb_type(declaration.returns) if not declaration.columns else _struct(declaration)
-    owner.raw.create_function(
+    make: Any = owner.raw.create_function  # typed for functions that are written out
+    make(
         name,
-        _callable(owner, backend, declaration),  # type: ignore[arg-type]
-        [duckdb_type(a.type) for a in declaration.arguments],  # type: ignore[misc]
-        result,  # type: ignore[arg-type]
-        null_handling="special",  # type: ignore[arg-type]
+        _callable(owner, backend, declaration),
+        [duckdb_type(a.type) for a in declaration.arguments],
+        result,
+        null_handling="special",
         side_effects=True,  # else a constant call is folded, and runs under EXPLAIN too
     )
     call = f"{name}({', '.join(map(_pass, declaration.arguments))})"

@@ -51,7 +51,7 @@ class _Predictor:
 
 
 def _parts(x: np.ndarray) -> tuple[torch.Tensor, ...]:
-    return torch.from_numpy(x).split(EVALUATION_BATCH)
+    return tuple(torch.from_numpy(x).split(EVALUATION_BATCH))
 
 
 def _predictor(backend: Backend, reference: str) -> _Predictor:

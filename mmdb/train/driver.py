@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter, sleep
 
@@ -19,6 +20,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import (
     CandidateBusy,
     CandidateStopped,
+    ConnectionLost,
     InvalidOption,
     MmdbError,
     NotANumber,
@@ -239,32 +241,37 @@ def train(
     """
     count = _worker_count(workers)
     started = perf_counter()
-    run = load_run(connection, name)
-    if not connection.try_lock("run", run.run_id):
+    run_id = load_run(connection, name).run_id
+    if not connection.try_lock("run", run_id):
         raise RunBusy(f"Run {name!r} is being trained by another driver.")
     try:
-        run = load_run(connection, name)  # again: another driver may just have ended
+        run = load_run(connection, name)  # only now: another driver may just have ended
+        if run.schedule.finished:
+            return _summary(connection, name, 0, started)
         driver = Driver(connection, run, workers_of(connection, count), on_change, on_wait)
-        _note(connection, run, "started", count)
-        try:
-            if not run.schedule.finished:
-                driver.drive()
-            saved = _save_best(connection, run)
-        except BaseException:
-            _note(connection, run, "interrupted", count)
-            raise
-        _note(connection, run, "finished", count)
+        with _noted(connection, run_id, count):
+            driver.drive()
+            return _summary(connection, name, driver.hops, started)
     finally:
-        connection.unlock("run", run.run_id)
-    failed = sum(p.closed for p in load_run(connection, name).schedule.progress)
-    return Summary(
-        run=name,
-        candidates=len(run.candidate_ids),
-        failed=failed,
-        hops=driver.hops,
-        seconds=perf_counter() - started,
-        **saved,
-    )
+        with suppress(ConnectionLost):  # the lock went with the session
+            connection.unlock("run", run_id)
+
+
+@contextmanager
+def _noted(connection: AnyConnection, run_id: int, workers: int) -> Iterator[None]:
+    """Note in `run_event` how the block begins and ends."""
+
+    def note(event: str) -> None:
+        connection.run(load("runs").add_run_event, run_id=run_id, event=event, workers=workers)
+
+    note("started")
+    try:
+        yield
+    except BaseException:
+        with suppress(ConnectionLost):
+            note("interrupted")
+        raise
+    note("finished")
 
 
 def _worker_count(workers: int | None) -> int:
@@ -274,20 +281,22 @@ def _worker_count(workers: int | None) -> int:
     return count
 
 
-def _note(connection: AnyConnection, run: RunState, event: str, workers: int) -> None:
-    connection.run(load("runs").add_run_event, run_id=run.run_id, event=event, workers=workers)
-
-
-def _save_best(connection: AnyConnection, run: RunState) -> dict[str, object]:
-    """Save the head of the leaderboard under the run's name, once."""
-    best = connection.rows(load("runs").best_candidate, name=run.name)
+def _summary(connection: AnyConnection, name: str, hops: int, started: float) -> Summary:
+    """Save the head of the leaderboard under the run's name, once, and sum the run up."""
+    run = load_run(connection, name)
+    best = connection.rows(load("runs").best_candidate, name=name)
     if not best:
-        raise RunFailed(f"Every candidate of run {run.name!r} has failed.")
+        raise RunFailed(f"Every candidate of run {name!r} has failed.")
     for candidate_id in run.candidate_ids:
         states.drop_in_flight(connection, candidate_id)
-    model = save_candidate(connection, best[0]["candidate_id"], run.name)
-    return {
-        "best_candidate_id": best[0]["candidate_id"],
-        "model": model["name"],
-        "version": model["version"],
-    }
+    model = save_candidate(connection, best[0]["candidate_id"], name)
+    return Summary(
+        run=name,
+        candidates=len(run.candidate_ids),
+        failed=sum(p.closed for p in run.schedule.progress),
+        hops=hops,
+        seconds=perf_counter() - started,
+        best_candidate_id=best[0]["candidate_id"],
+        model=model["name"],
+        version=model["version"],
+    )

@@ -18,6 +18,8 @@ from mmdb.errors import Cancelled, NotANumber, TrainingFailed
 from mmdb.train.config import LOSSES, Config
 from mmdb.train.live import Live
 
+#: torch makes this switch at run time, where no type checker sees it.
+_FILL = "fill_uninitialized_memory"
 #: Rows of one forward pass when nothing is learned.
 EVALUATION_BATCH = 1024
 
@@ -46,11 +48,11 @@ def exact(seed: int, threads: int = 1) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.get_num_threads(),
         torch.get_rng_state(),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        getattr(torch.utils.deterministic, _FILL),
     )
     torch.use_deterministic_algorithms(True)
     # Deterministic results do not read what they have not written; filling costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    setattr(torch.utils.deterministic, _FILL, False)
     if before[1] != threads:
         torch.set_num_threads(threads)
     torch.default_generator.manual_seed(seed)
@@ -61,7 +63,7 @@ def exact(seed: int, threads: int = 1) -> Iterator[None]:
         if before[1] != threads:
             torch.set_num_threads(before[1])
         torch.set_rng_state(before[2])
-        torch.utils.deterministic.fill_uninitialized_memory = before[3]
+        setattr(torch.utils.deterministic, _FILL, before[3])
 
 
 def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ random generator. Equal states have equal bytes, so the hash of the bytes names 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ def build_live(module: nn.Module, config: Config) -> Live:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
     """
     try:
-        optimizer = OPTIMIZERS[config.optimizer.name](
+        make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[config.optimizer.name]
+        optimizer = make(
             module.parameters(),
             lr=config.lr,
             weight_decay=config.weight_decay,

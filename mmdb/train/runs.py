@@ -21,11 +21,11 @@ from mmdb.errors import (
 from mmdb.graph.architecture import parse
 from mmdb.graph.build import build, check_output
 from mmdb.train.config import parse_config
-from mmdb.train.turn import ordinal_of, workload
 from mmdb.train.live import build_live
 from mmdb.train.schedule import Progress, Schedule, begin
 from mmdb.train.search import candidates
 from mmdb.train.seeds import candidate_seed
+from mmdb.train.turn import ordinal_of, workload
 
 _Q = load("runs")
 
@@ -104,15 +104,11 @@ def create_run(
     return row["run_id"], len(configs)
 
 
-def _check_choices(
-    epochs: int, strategy: str, warm_start: str, options: Mapping[str, Any]
-) -> None:
+def _check_choices(epochs: int, strategy: str, warm_start: str, options: Mapping[str, Any]) -> None:
     if epochs < 1:
         raise InvalidOption(f"epochs is {epochs}.", hint="It is a whole number from 1.")
     if strategy not in STRATEGIES:
-        raise InvalidOption(
-            f"strategy is {strategy!r}.", hint=f"Known: {', '.join(STRATEGIES)}."
-        )
+        raise InvalidOption(f"strategy is {strategy!r}.", hint=f"Known: {', '.join(STRATEGIES)}.")
     if warm_start != "off":
         raise InvalidOption(f"warm_start is {warm_start!r}.", hint="Known: off.")
     for key, value in options.items():
@@ -140,9 +136,7 @@ def _check_models(
     for ordinal, raw in enumerate(configs):
         config = parse_config(raw, dataset.task)
         try:
-            module = build(
-                architecture, config.arguments, dataset.input_shape, outputs, factories
-            )
+            module = build(architecture, config.arguments, dataset.input_shape, outputs, factories)
             key = json.dumps(config.arguments, sort_keys=True)
             if key not in checked:
                 check_output(module, dataset.input_shape, outputs)
@@ -168,9 +162,7 @@ def load_run(connection: Connection, name: str) -> RunState:
     parts = connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])
     members = connection.rows(_Q.find_candidates, run_id=run["run_id"])
     hops = connection.rows(_Q.find_run_hops, run_id=run["run_id"])
-    progress = {
-        member["ordinal"]: _resume(member, parts, hops) for member in members
-    }
+    progress = {member["ordinal"]: _resume(member, parts, hops) for member in members}
     return RunState(
         run_id=run["run_id"],
         name=name,

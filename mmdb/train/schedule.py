@@ -202,9 +202,7 @@ def _assign(schedule: Schedule) -> tuple[Schedule, tuple[Assignment, ...]]:
     running, idle = dict(schedule.running), []
     for worker in schedule.idle:
         busy = {hop.candidate for hop in running.values()}
-        free = [
-            c for c in range(len(schedule.progress)) if c not in busy and not schedule.ended(c)
-        ]
+        free = [c for c in range(len(schedule.progress)) if c not in busy and not schedule.ended(c)]
         if not free:
             idle.append(worker)
             continue

@@ -72,8 +72,10 @@ def _random(space: Mapping[str, Any], trials: Any, seed: int) -> list[dict[str, 
     if trials > MAX_CANDIDATES:
         raise InvalidOption(f"search.trials is {trials}; {MAX_CANDIDATES} are the most.")
     columns = {
-        name: [_draw(name, dimension, random.Random(f"{name}/{candidate_seed(seed, t)}"))
-               for t in range(trials)]
+        name: [
+            _draw(name, dimension, random.Random(f"{name}/{candidate_seed(seed, t)}"))
+            for t in range(trials)
+        ]
         for name, dimension in space.items()
     }
     return [{name: column[t] for name, column in columns.items()} for t in range(trials)]
@@ -82,16 +84,17 @@ def _random(space: Mapping[str, Any], trials: Any, seed: int) -> list[dict[str, 
 def _draw(name: str, dimension: Any, source: random.Random) -> Any:
     if not (isinstance(dimension, Mapping) and "low" in dimension):
         return source.choice(_values(name, dimension))
-    low, high = dimension["low"], dimension.get("high")
+    low, high = dimension["low"], dimension.get("high", math.nan)
     log, whole = bool(dimension.get("log")), bool(dimension.get("whole"))
     unknown = set(dimension) - {"low", "high", "log", "whole"}
-    numbers = all(isinstance(v, int | float) and math.isfinite(v) for v in (low, high or math.nan))
+    numbers = all(isinstance(v, int | float) and math.isfinite(v) for v in (low, high))
     if unknown or not numbers or not low <= high or (log and low <= 0):
         raise InvalidHyperparameter(
             f"The range of {name} is {dict(dimension)!r}.",
             hint='{"low": 1e-4, "high": 0.1, "log": true}; log needs low > 0; "whole" rounds.',
         )
-    value = math.exp(source.uniform(math.log(low), math.log(high))) if log else source.uniform(
-        low, high
-    )
+    if log:
+        value = math.exp(source.uniform(math.log(low), math.log(high)))
+    else:
+        value = source.uniform(low, high)
     return min(max(round(value), math.ceil(low)), math.floor(high)) if whole else value

@@ -125,9 +125,7 @@ class Session:
         assert spec.base is not None
         return live, spec.base
 
-    def _replay(
-        self, live: Live, spec: HopSpec, step: HopStep, stopped: Callable[[], bool]
-    ) -> str:
+    def _replay(self, live: Live, spec: HopSpec, step: HopStep, stopped: Callable[[], bool]) -> str:
         self._pass(live, spec.candidate, step, stopped)
         found = state_hash(encode(live)).hex()
         if found != step.state_out:

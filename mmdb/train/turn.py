@@ -50,8 +50,9 @@ def progress(hops: Sequence[Row], parts: Sequence[Row]) -> Progress:
     return Progress(epoch=epoch, visited=visited)
 
 
-def check_turn(candidate: Row, load: Workload, parts: Sequence[Row], part: Row, epoch: int,
-               now: Progress) -> None:
+def check_turn(
+    candidate: Row, load: Workload, parts: Sequence[Row], part: Row, epoch: int, now: Progress
+) -> None:
     """Check that a candidate may visit `part` in `epoch` next.
 
     Raises:
