@@ -132,7 +132,7 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _train(given: argparse.Namespace) -> int:
     from mmdb.api import connect
-    from mmdb.terminal import console, leaderboard_rows, show_rows, training_progress
+    from mmdb.terminal import console, show_leaderboard, training_progress
 
     with connect(given.database) as db:
         run = db.run(given.run)
@@ -141,7 +141,7 @@ def _train(given: argparse.Namespace) -> int:
             return 0
         with training_progress(given.run) as on_change:
             summary = run.train(workers=given.workers, on_change=on_change)
-        show_rows("Leaderboard", leaderboard_rows(run.leaderboard()))
+        show_leaderboard(run.leaderboard())
         console.print(
             f"{summary.hops} hops in {summary.seconds:.1f} s; the best candidate is the model "
             f"{summary.model}@{summary.version}."

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from mmdb.api import Database, connect
+from mmdb.db.check import shown
 from mmdb.errors import EngineError
-from mmdb.terminal import console, leaderboard_rows, show_rows, training_progress
+from mmdb.terminal import console, show_leaderboard, show_rows, training_progress
 
 FILE = "mmdb-demo.duckdb"
 SEARCH = {
@@ -47,12 +49,13 @@ def run_demo(url: str | None, workers: int | None) -> None:
             "digits-search", dataset="digits", architecture="mlp", search=SEARCH, epochs=5
         )
         console.print(
-            "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates x 4 partitions x 5 epochs."
+            "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates x 5 epochs x (4 partitions + "
+            "validation) = 200 hops."
         )
         with training_progress("   training") as on_change:
             summary = run.train(workers=workers, on_change=on_change)
         console.print(f"   {summary.hops} hops in {summary.seconds:.1f} s.\n")
-        show_rows("Leaderboard", leaderboard_rows(run.leaderboard()))
+        show_leaderboard(run.leaderboard())
         model = f"{summary.model}@{summary.version}"
         _show_predictions(db, model)
         show_rows(f"Lineage of {model}", _lineage(db, summary.model))
@@ -112,10 +115,14 @@ def _lineage(db: Database, model: str) -> list[dict[str, Any]]:
 
 
 def _show_next(url: str, model: str, seconds: float) -> None:
-    where = url if url.startswith("duckdb") else '"$MMDB_URL"'  # a URL may hold a password
+    secret = shown(url) != url
+    where = '"$MMDB_URL"' if secret else shlex.quote(url)
     console.print(f"Done in {seconds:.1f} s. Three commands to try next:\n")
+    if secret:
+        console.print("  (MMDB_URL is the URL of the database, with its password)\n", style="dim")
+    hops = "SELECT candidate_id, epoch, role, partition, worker, total_s FROM mmdb.hop_timeline"
     commands = (
-        f'mmdb sql "SELECT * FROM mmdb.hop_timeline LIMIT 10" --database {where}',
+        f'mmdb sql "{hops} LIMIT 10" --database {where}',
         f'mmdb predict {model} "SELECT id, pixels FROM digits WHERE id < 20" --database {where}',
         f"mmdb train digits-search --workers 1 --database {where}",
     )

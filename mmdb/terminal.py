@@ -7,16 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.rule import Rule
 from rich.table import Table
 
+from mmdb.db.check import Check
 from mmdb.errors import MmdbError
 from mmdb.train.schedule import Schedule
 
 console = Console()
 errors = Console(stderr=True)
+
+#: Columns of a leaderboard that a narrow terminal does without, the first to go first.
+_SPARE = ("seconds", "epoch", "loss")
 
 
 def show_error(error: MmdbError) -> None:
@@ -27,15 +32,88 @@ def show_error(error: MmdbError) -> None:
         errors.print(f"[bold]hint:[/] {escape(error.hint)}")
 
 
-def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows as a table; numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for name, value in (rows[0] if rows else {}).items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*(escape(_text(value)) for value in row.values()))
+def show_checks(checks: Sequence[Check]) -> None:
+    """Print what was looked at, one line each; below what is wrong, how to mend it."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "[green]ok  [/]" if check.ok else "[bold red]FAIL[/]"
+        line = f"{mark}  {check.name:{width}}  {escape(check.detail)}"
+        console.print(line, soft_wrap=True, highlight=False)
+        if check.mend:  # commands in it are there to be copied
+            console.print(f"      {escape(check.mend)}", soft_wrap=True, highlight=False)
+
+
+# -- tables -------------------------------------------------------------------
+
+
+def show_rows(title: str, rows: Sequence[Mapping[str, Any]], *, spare: Sequence[str] = ()) -> None:
+    """Print rows as a table, or one below the other where the terminal is too narrow for one.
+
+    Args:
+        spare: columns to leave out one by one while the table is too wide.
+    """
+    if not rows:
+        console.print(f"[bold]{escape(title)}[/] [dim](no rows)[/]" if title else "(no rows)")
+        return
+    columns = {name: _texts([row[name] for row in rows]) for name in rows[0]}
+    dropped = iter([name for name in spare if name in columns])
+    while not _fits(table := _table(title, rows[0], columns)):
+        name = next(dropped, None)
+        if name is None:
+            _show_records(title, columns)
+            return
+        del columns[name]
     console.print(table)
+    console.print()
+
+
+def _table(title: str, first: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(
+        title=escape(title) or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for name in columns:
+        number = isinstance(first[name], int | float) and not isinstance(first[name], bool)
+        table.add_column(escape(name), justify="right" if number else "left")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _fits(renderable: RenderableType) -> bool:
+    unlimited = console.options.update(width=1_000_000)
+    return console.measure(renderable, options=unlimited).maximum <= console.width
+
+
+def _show_records(title: str, columns: Mapping[str, Sequence[str]]) -> None:
+    """Print each row as lines of name and value, as psql's expanded form does."""
+    if title:
+        console.print(f"[bold]{escape(title)}[/]")
+    for number, row in enumerate(zip(*columns.values(), strict=True), start=1):
+        console.print(Rule(f"row {number}", align="left", style="dim"))
+        grid = Table.grid(padding=(0, 2))
+        for name, value in zip(columns, row, strict=True):
+            grid.add_row(f"[bold]{escape(name)}[/]", escape(value))
+        console.print(grid)
+    console.print()
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    """Return a column's values as text, its numbers with as many decimals each."""
+    texts = [_text(value) for value in values]
+    floats = {text for text, value in zip(texts, values, strict=True) if isinstance(value, float)}
+    if not floats or any(set(text) - set("-.0123456789") for text in floats):
+        return texts
+    decimals = max(len(text.partition(".")[2]) for text in floats)
+    return [
+        f"{value:.{decimals}f}" if isinstance(value, float) else text
+        for text, value in zip(texts, values, strict=True)
+    ]
 
 
 def _text(value: Any) -> str:
@@ -48,17 +126,21 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def leaderboard_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a leaderboard's rows with a column for each hyper-parameter that was searched."""
+def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a leaderboard with a column for each hyper-parameter that was searched."""
     names = ("accuracy", "rmse", "validation_loss", "best_epoch", "total_s", "error")
     kept = [n for n in names if any(row[n] is not None for row in rows)]
     short = {"total_s": "seconds", "validation_loss": "loss", "best_epoch": "epoch"}
-    return [
+    shown = [
         {"rank": row["rank"], "candidate": row["candidate_id"]}
         | {key.removeprefix("architecture."): value for key, value in row["config"].items()}
         | {short.get(name, name): row[name] for name in kept}
         for row in rows
     ]
+    show_rows("Leaderboard", shown, spare=_SPARE)
+
+
+# -- progress -----------------------------------------------------------------
 
 
 @contextmanager
@@ -79,17 +161,18 @@ def training_progress(run: str) -> Iterator[Callable[[Schedule], None]]:
             load = schedule.workload
             visits = load.partitions + load.validates
             done = sum(p.epoch * visits + len(p.visited) for p in schedule.progress)
-            where = "  ".join(f"{worker}: {_where(hop)}" for worker, hop in _running(schedule))
             total = load.candidates * load.epochs * visits
-            progress.update(bar, total=total, completed=done, where=where)
+            progress.update(bar, total=total, completed=done, where=_where(schedule))
 
         yield on_change
+        if progress.tasks[0].total is None:  # nothing was left to train
+            progress.update(bar, visible=False)
 
 
-def _running(schedule: Schedule) -> list[tuple[str, Any]]:
-    return sorted(schedule.running.items())
-
-
-def _where(hop: Any) -> str:
-    part = "validation" if hop.part < 0 else f"part {hop.part}"
-    return f"candidate {hop.candidate}, epoch {hop.epoch}, {part}"
+def _where(schedule: Schedule) -> str:
+    """Return which epochs are being trained, and how many candidates have failed."""
+    epochs = sorted({hop.epoch + 1 for hop in schedule.running.values()})
+    failed = sum(progress.closed for progress in schedule.progress)
+    ends = dict.fromkeys((*epochs[:1], *epochs[-1:]))
+    parts = [f"epoch {'-'.join(map(str, ends))}"] if ends else []
+    return ", ".join([*parts, f"{failed} failed"] if failed else parts)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mmdb.data.decoding import Column, Decoding
-from mmdb.data.features import Field, Options, Request, quote
+from mmdb.data.features import Field, Options, Request
 from mmdb.data.query import analyse
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NullValues, RaggedArray, UnknownColumn
@@ -108,7 +108,6 @@ def scan_inputs(
     """
     select = analyse(query, connection.engine, connection.table_columns).select
     request = _request(connection, decoding, select, key)
-    select = f"SELECT q.*, q.{quote(key)} AS {quote(_KEY)} FROM ({select}\n) AS q"
     try:
         for batch in connection.scan(request.cast_select(select), request.kinds()):
             x = np.empty((len(batch[_KEY]), decoding.width), np.float32)
@@ -136,7 +135,7 @@ def _request(connection: Connection, decoding: Decoding, select: str, key: str) 
         Field(name=c.name, type=types[c.name], kind=c.kind, scanned=_SCANNED[c.kind])
         for c in decoding.features
     ]
-    fields.append(Field(name=_KEY, type="text", kind="categorical", scanned="text"))
+    fields.append(Field(name=key, type="text", kind="categorical", scanned="text", alias=_KEY))
     return Request(
         fields=tuple(fields), task=decoding.task, options=Options(), engine=connection.engine
     )

@@ -37,9 +37,10 @@ _NODES = {
         Union(distinct limit order with_)
         Alias(alias) Any Array Boolean Cast(to) Column(db table) DataType(nested) Dot Identifier
         JSONPath JSONPathKey JSONPathRoot Literal(is_string) Null Parameter Paren Var
-        Add And Between(high low) Case(default ifs) DPipe(safe) Div EQ Exists Extract Filter GT
-        GTE If(true) In(query) Is(negate) JSONExtract(only_json_types)
-        JSONExtractScalar(only_json_types) LT LTE Like Mul NEQ Neg Not NullSafeEQ NullSafeNEQ Or Sub
+        Add And Between(high low) Case(default ifs) DPipe(safe) Div(typed) EQ Exists Extract
+        Filter GT GTE If(true) In(query) Is(negate) JSONExtract(only_json_types)
+        JSONExtractScalar(only_json_types) LT LTE Like(negate) Mul NEQ Neg Not NullSafeEQ
+        NullSafeNEQ Or Sub
         Anonymous Coalesce Count(big_int) CurrentTimestamp Length Lower Max Min Nullif RowNumber
         Sum UnixToTime Upper
         """,
@@ -116,6 +117,8 @@ def _objections(node: exp.Expr) -> Iterator[str]:
             yield "A literal of type bytea"  # the escapes in it differ
         case exp.Div() if not (_is_double(node.this) or _is_double(node.expression)):
             yield "A division where neither operand is cast to double precision"
+        case exp.Div() if not node.expression.find(exp.Literal, exp.Nullif):
+            yield "A division by what may be zero, for want of nullif(..., 0)"  # error or infinity
         case exp.Extract() if node.name.upper() != "EPOCH":
             yield f"EXTRACT({node.name})"  # the others depend on the session's time zone
         case exp.JSONExtract() | exp.JSONExtractScalar() if not _has_path(node):

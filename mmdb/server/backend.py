@@ -7,6 +7,8 @@ bodies call `f(plpy, GD, *arguments)`, and DuckDB's registration takes `f.functi
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -68,6 +70,7 @@ class PlpyBackend:
     """A PostgreSQL session; lives in its `GD`."""
 
     def __init__(self, plpy: Any) -> None:
+        _keep_torch_to_one_thread()
         self._plpy = plpy
         self.connection: Connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
@@ -113,6 +116,15 @@ class PlpyBackend:
                 raise InTransaction("train cannot run inside a transaction block.") from error
             raise
         self._plpy.execute("SELECT 1")
+
+
+def _keep_torch_to_one_thread() -> None:
+    """Let torch start no thread in this session: PostgreSQL's signal handlers could run in it."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def exposed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import tuple_row
 
 from mmdb import errors
 from mmdb.api import Database, connect
 from mmdb.db.ddl import translate_query, translate_schema
+from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
+from mmdb.db.url import AnyConnection
 from mmdb.server.arguments import json_value
 from mmdb.server.declarations import Declaration, declarations
 from tests.cluster import Cluster
@@ -146,9 +147,7 @@ def columns(rows: list[Any], types: dict[str, str], *, views: bool) -> dict[str,
 
 
 @pytest.mark.parametrize("views", [False, True], ids=["tables", "views"])
-def test_relations_have_the_same_columns(
-    postgres: Database, duckdb: Database, views: bool
-) -> None:
+def test_relations_have_the_same_columns(postgres: Database, duckdb: Database, views: bool) -> None:
     ours = columns(postgres.sql(POSTGRES_COLUMNS), TYPES, views=views)
     theirs = columns(duckdb.sql(DUCKDB_COLUMNS), {}, views=views)
     assert sorted(ours) == sorted(theirs)
@@ -177,9 +176,7 @@ def test_comments_are_the_same(postgres: Database, duckdb: Database) -> None:
 # -- functions ----------------------------------------------------------------
 
 
-def test_functions_have_the_same_names_and_arguments(
-    postgres: Database, duckdb: Database
-) -> None:
+def test_functions_have_the_same_names_and_arguments(postgres: Database, duckdb: Database) -> None:
     ours = postgres.sql(POSTGRES_ARGUMENTS)
     theirs = {
         row["name"]: row["arguments"]
@@ -247,7 +244,6 @@ INSERT INTO mmdb.left_table (k, x, n, j) VALUES
     ('c_d', 4.0, NULL, NULL),
     (NULL, -0.5, 7, '{}');
 INSERT INTO mmdb.right_table (k, y) VALUES ('a', 1), ('b', 2), ('z', NULL);
-UPDATE mmdb.left_table SET b = NULL;
 """
 
 #: One query for each construct that mmdb/db/ddl.py lets through.
@@ -258,7 +254,7 @@ SAME = [
     "SELECT id FROM mmdb.left_table ORDER BY x IS NULL DESC, n NULLS FIRST LIMIT 2 OFFSET 1",
     "SELECT n + 1, n - 1, n * 2, -n FROM mmdb.left_table ORDER BY id",
     "SELECT CAST(n AS double precision) / 2 FROM mmdb.left_table ORDER BY id",
-    "SELECT n / CAST(4 AS double precision) FROM mmdb.left_table ORDER BY id",
+    "SELECT n / CAST(nullif(n - 3, 0) AS double precision) FROM mmdb.left_table ORDER BY id",
     "SELECT CAST(x AS real), x::text, CAST('5' AS bigint), CAST('t' AS boolean)"
     " FROM mmdb.left_table WHERE x = 1.5",
     "SELECT n = 3, n <> 3, n < 3, n <= 3, n > 3, n >= 3 FROM mmdb.left_table ORDER BY id",
@@ -290,7 +286,8 @@ SAME = [
     "SELECT DISTINCT ON (n > 0) n > 0, id FROM mmdb.left_table ORDER BY n > 0, id DESC",
     "SELECT l.id, r.y FROM mmdb.left_table AS l INNER JOIN mmdb.right_table AS r ON l.k = r.k"
     " ORDER BY 1",
-    "SELECT l.id, r.y FROM mmdb.left_table AS l LEFT JOIN mmdb.right_table AS r USING (k) ORDER BY 1",
+    "SELECT l.id, r.y FROM mmdb.left_table AS l LEFT JOIN mmdb.right_table AS r USING (k)"
+    " ORDER BY 1",
     "SELECT l.id, r.y FROM mmdb.left_table AS l FULL JOIN mmdb.right_table AS r ON l.k = r.k"
     " ORDER BY 1, 2",
     "SELECT count(*) FROM mmdb.left_table CROSS JOIN mmdb.right_table",
@@ -308,7 +305,7 @@ SAME = [
     "SELECT v.a, v.b FROM (VALUES (1, 'x'), (2, NULL)) AS v (a, b) ORDER BY 1",
     "SELECT to_timestamp(1.5) = to_timestamp(1.5), extract(epoch FROM to_timestamp(1.5))",
     "SELECT t <= now(), t > now() - CAST('1 day' AS interval) FROM mmdb.left_table ORDER BY id",
-    "SELECT octet_length(b), octet_length(CAST(k AS text)) FROM mmdb.left_table WHERE k = 'a'",
+    "SELECT octet_length(b) FROM mmdb.left_table ORDER BY id",
     "SELECT ARRAY['a', 'b'] = CAST(ARRAY['a', 'b'] AS text[])",
     r"SELECT 'it''s', 'a\b', '$.x', 1e3",
     "INSERT INTO mmdb.right_table (k, y) VALUES ('a', 9)"
@@ -331,6 +328,16 @@ def filled(postgres: Database, duckdb: Database) -> tuple[Database, Database]:
     return postgres, duckdb
 
 
+def tuples(connection: AnyConnection, query: str) -> list[list[Any]]:
+    """Return the rows of a query, whose columns may have no names."""
+    if isinstance(connection, PostgresConnection):
+        cursor = connection.raw.cursor(row_factory=tuple_row)
+        rows: Any = cursor.execute(query.encode()).fetchall()
+    else:
+        rows = connection.raw.execute(query).fetchall()
+    return [[plain(value) for value in row] for row in rows]
+
+
 class _RollBack(Exception):
     """Undoes what a test wrote."""
 
@@ -340,11 +347,11 @@ def test_a_query_means_the_same(query: str, filled: tuple[Database, Database]) -
     results = []
     for database, text in zip(filled, (query, translate_query(query)), strict=True):
         with pytest.raises(_RollBack), database.connection.transaction():
-            results.append(database.connection.select(text.replace("%", "%")))
+            results.append(tuples(database.connection, text))
             raise _RollBack
-    ours, theirs = ([list(map(plain, row.values())) for row in rows] for rows in results)
-    assert ours == theirs
-    assert ours or "RETURNING" in query
+    ours, theirs = results
+    assert theirs == ours
+    assert ours or "RETURNING k" in query
 
 
 # -- named queries ------------------------------------------------------------
@@ -363,4 +370,3 @@ def test_a_named_query_is_valid_on_postgresql(file: str, query: Any, postgres: D
     assert isinstance(connection, psycopg.Connection)
     result = connection.pgconn.prepare(b"", query.numbered.encode())
     assert result.status == psycopg.pq.ExecStatus.COMMAND_OK, result.error_message.decode()
-    assert "%" not in query.duckdb if False else True

@@ -2,7 +2,7 @@
 COMMENT ON TABLE mmdb.migration IS 'Published schema changes that this database has; number 0 is the schema it was created with, -1 its functions and views.';
 COMMENT ON COLUMN mmdb.migration.digest IS 'SHA-256 of the file, in hex.';
 CREATE TABLE mmdb.setting (name TEXT NOT NULL, value TEXT NOT NULL, CONSTRAINT setting_pkey PRIMARY KEY (name));
-COMMENT ON TABLE mmdb.setting IS 'The owner''s configuration of this database; nobody else can read it.';
+COMMENT ON TABLE mmdb.setting IS 'The owner''s configuration; passwords belong into a password file, not here.';
 CREATE TABLE mmdb.factory (name TEXT NOT NULL, target TEXT NOT NULL, created_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT factory_pkey PRIMARY KEY (name));
 COMMENT ON TABLE mmdb.factory IS 'Allow-list of the Python callables that build models; the only way code enters.';
 COMMENT ON COLUMN mmdb.factory.target IS 'package.module:callable, returning a torch.nn.Module.';

@@ -1,1 +1,0 @@
-"""Lineage of models and datasets."""
