@@ -12,7 +12,7 @@ from mmdb.data import dataset as datasets
 from mmdb.data.dataset import DatasetSummary
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
-from mmdb.db.install import ensure_duckdb, pending
+from mmdb.db.install import ensure_duckdb, is_current, pending
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
@@ -41,8 +41,8 @@ def connect(url: str) -> Database:
         if isinstance(connection, DuckConnection):
             ensure_duckdb(connection)
             backend = register(connection)
-        elif pending(connection):
-            raise NotInstalled("The schema of mmdb in this database is behind.")
+        elif pending(connection) or not is_current(connection):
+            raise NotInstalled("mmdb in this database is of another version than this package.")
     except BaseException:
         connection.close()
         raise

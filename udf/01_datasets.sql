@@ -19,7 +19,7 @@ IS 'Read a SELECT once and keep its rows, shuffled into partitions, as a dataset
 
 CREATE OR REPLACE FUNCTION mmdb.drop_dataset(
     name text,
-    force boolean DEFAULT false
+    force boolean DEFAULT FALSE
 ) RETURNS bigint
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$

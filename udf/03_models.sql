@@ -2,20 +2,20 @@
 
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
-    x real []
-) RETURNS real []
+    x real[]
+) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
 from mmdb.server.models import predict
 return predict(plpy, GD, model, x)
 $$;
-COMMENT ON FUNCTION mmdb.predict(text, real [])
+COMMENT ON FUNCTION mmdb.predict(text, real[])
 IS 'Class probabilities, or the value of a regression, for one row of features.';
 
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
     x jsonb
-) RETURNS real []
+) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
 from mmdb.server.models import predict

@@ -15,5 +15,5 @@ AS $$
 from mmdb.server.training import train
 return train(plpy, GD, run, workers)
 $$;
-COMMENT ON PROCEDURE mmdb.train(text, integer, integer, integer, integer, double precision, bigint, text)
+COMMENT ON PROCEDURE mmdb.train (text, integer, integer, integer, integer, double precision, bigint, text)
 IS 'Train a run to its end with sessions of its own, by the login in mmdb.setting ''worker_dsn''.';

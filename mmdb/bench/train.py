@@ -70,5 +70,5 @@ def lower_bound(hops: Sequence[Row], workers: int) -> float:
     for hop in hops:
         by_candidate[hop["candidate_id"]] += hop["total_s"]
         by_partition[hop["part_id"]] += hop["total_s"]
-    total = sum(hop["total_s"] for hop in hops)
+    total: float = sum(hop["total_s"] for hop in hops)
     return max(total / workers, *by_candidate.values(), *by_partition.values())

@@ -20,7 +20,10 @@ def connect(url: str, *, application_name: str = "mmdb") -> AnyConnection:
         WrongUrl: the URL is of no known form, or nothing answers there.
         DatabaseLocked: another process has the DuckDB file open.
     """
-    scheme = urlsplit(url).scheme if "://" in url else ""
+    try:
+        scheme = urlsplit(url).scheme if "://" in url else ""
+    except ValueError as error:
+        raise WrongUrl(f"{url!r} is not a database URL: {error}.") from error
     if scheme in ("postgresql", "postgres"):
         return PostgresConnection(url, application_name=application_name)
     if scheme == "duckdb":

@@ -80,4 +80,4 @@ SELECT
     m.output_name
 FROM mmdb.model_lineage AS m
 WHERE m.model = %(model)s::text
-ORDER BY m.version DESC, m.table_name, m.column_name;
+ORDER BY m.version DESC, m.table_name ASC, m.column_name ASC;

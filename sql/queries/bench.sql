@@ -7,89 +7,112 @@ WHERE t.table_name LIKE %(prefix)s::text AND t.table_schema <> 'mmdb';
 -- name: delete_model_tensors
 -- The tensors' places in a bench's models.
 DELETE FROM mmdb.model_tensor
-WHERE model_id IN (SELECT m.model_id FROM mmdb.model AS m WHERE m.name LIKE %(prefix)s::text);
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
 
 -- name: delete_models
 -- A bench's models.
-DELETE FROM mmdb.model WHERE name LIKE %(prefix)s::text;
+DELETE FROM mmdb.model
+WHERE name LIKE %(prefix)s::text;
 
 -- name: delete_checkpoint_chunks
 -- The bytes of a bench's checkpoints.
 DELETE FROM mmdb.checkpoint_chunk
 WHERE candidate_id IN (
-        SELECT c.candidate_id
-        FROM mmdb.candidate AS c
-        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE r.name LIKE %(prefix)s::text
-    );
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_checkpoints
 -- A bench's checkpoints.
 DELETE FROM mmdb.checkpoint
 WHERE candidate_id IN (
-        SELECT c.candidate_id
-        FROM mmdb.candidate AS c
-        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE r.name LIKE %(prefix)s::text
-    );
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_hops
 -- A bench's hops.
 DELETE FROM mmdb.hop
 WHERE candidate_id IN (
-        SELECT c.candidate_id
-        FROM mmdb.candidate AS c
-        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE r.name LIKE %(prefix)s::text
-    );
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_candidate_events
 -- What happened to a bench's candidates.
 DELETE FROM mmdb.candidate_event
 WHERE candidate_id IN (
-        SELECT c.candidate_id
-        FROM mmdb.candidate AS c
-        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE r.name LIKE %(prefix)s::text
-    );
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_candidates
 -- A bench's candidates.
-DELETE FROM mmdb.candidate WHERE run_id IN (SELECT r.run_id FROM mmdb.run AS r WHERE r.name LIKE %(prefix)s::text);
+DELETE FROM mmdb.candidate
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_run_events
 -- What happened to a bench's runs.
-DELETE FROM mmdb.run_event WHERE run_id IN (SELECT r.run_id FROM mmdb.run AS r WHERE r.name LIKE %(prefix)s::text);
+DELETE FROM mmdb.run_event
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
 
 -- name: delete_runs
 -- A bench's runs.
-DELETE FROM mmdb.run WHERE name LIKE %(prefix)s::text;
+DELETE FROM mmdb.run
+WHERE name LIKE %(prefix)s::text;
 
 -- name: delete_blocks
 -- The rows of a bench's datasets.
 DELETE FROM mmdb.block
 WHERE part_id IN (
-        SELECT p.part_id
-        FROM mmdb.partition AS p
-        INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
-        WHERE d.name LIKE %(prefix)s::text
-    );
+    SELECT p.part_id
+    FROM mmdb.partition AS p
+    INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
+    WHERE d.name LIKE %(prefix)s::text
+);
 
 -- name: delete_partitions
 -- The partitions of a bench's datasets.
 DELETE FROM mmdb.partition
-WHERE dataset_id IN (SELECT d.dataset_id FROM mmdb.dataset AS d WHERE d.name LIKE %(prefix)s::text);
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
 
 -- name: delete_dataset_columns
 -- The columns of a bench's datasets.
 DELETE FROM mmdb.dataset_column
-WHERE dataset_id IN (SELECT d.dataset_id FROM mmdb.dataset AS d WHERE d.name LIKE %(prefix)s::text);
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
 
 -- name: delete_dataset_sources
 -- The sources of a bench's datasets.
 DELETE FROM mmdb.dataset_source
-WHERE dataset_id IN (SELECT d.dataset_id FROM mmdb.dataset AS d WHERE d.name LIKE %(prefix)s::text);
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
 
 -- name: delete_datasets
 -- A bench's datasets.
-DELETE FROM mmdb.dataset WHERE name LIKE %(prefix)s::text;
+DELETE FROM mmdb.dataset
+WHERE name LIKE %(prefix)s::text;

@@ -4,7 +4,8 @@ SELECT
     c.column_name AS name,
     c.data_type AS type
 FROM information_schema.columns AS c
-WHERE (lower(c.table_schema || '.' || c.table_name) = lower(%(table)s::text) OR lower(c.table_name) = lower(%(table)s::text))
+WHERE
+    (lower(c.table_schema || '.' || c.table_name) = lower(%(table)s::text) OR lower(c.table_name) = lower(%(table)s::text))
     AND c.table_schema NOT IN ('information_schema', 'pg_catalog')
 ORDER BY c.table_schema, c.ordinal_position;
 

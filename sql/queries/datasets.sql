@@ -147,7 +147,10 @@ VALUES (
 -- name: delete_blocks
 -- Delete the blocks of a dataset.
 DELETE FROM mmdb.block
-WHERE part_id IN (SELECT p.part_id FROM mmdb.partition AS p WHERE p.dataset_id = %(dataset_id)s::bigint);
+WHERE part_id IN (
+    SELECT p.part_id FROM mmdb.partition AS p
+    WHERE p.dataset_id = %(dataset_id)s::bigint
+);
 
 -- name: mark_dropped
 -- Record that a dataset's blocks are gone.

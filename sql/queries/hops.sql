@@ -78,7 +78,10 @@ ORDER BY h.ordinal;
 -- What may have ended a candidate: its error, or its dataset's end.
 SELECT
     d.dropped_at IS NOT NULL AS dropped,
-    (SELECT min(e.message) FROM mmdb.candidate_event AS e WHERE e.candidate_id = %(candidate_id)s::bigint) AS error
+    (
+        SELECT min(e.message) FROM mmdb.candidate_event AS e
+        WHERE e.candidate_id = %(candidate_id)s::bigint
+    ) AS error
 FROM mmdb.dataset AS d
 WHERE d.dataset_id = %(dataset_id)s::bigint;
 

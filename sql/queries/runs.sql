@@ -34,7 +34,10 @@ SELECT
     c.candidate_id,
     c.ordinal,
     c.config::text AS config,
-    (SELECT min(e.message) FROM mmdb.candidate_event AS e WHERE e.candidate_id = c.candidate_id) AS error
+    (
+        SELECT min(e.message) FROM mmdb.candidate_event AS e
+        WHERE e.candidate_id = c.candidate_id
+    ) AS error
 FROM mmdb.candidate AS c
 WHERE c.run_id = %(run_id)s::bigint
 ORDER BY c.ordinal;

@@ -2,7 +2,8 @@
 -- The chunks of a state on its way between two sessions.
 SELECT s.data
 FROM mmdb.state_chunk AS s
-WHERE s.part_id = %(part_id)s::bigint
+WHERE
+    s.part_id = %(part_id)s::bigint
     AND s.candidate_id = %(candidate_id)s::bigint
     AND s.state_hash = %(state_hash)s::bytea
 ORDER BY s.ordinal;
@@ -33,7 +34,8 @@ ORDER BY c.epoch;
 -- The chunks of a durable state.
 SELECT c.data
 FROM mmdb.checkpoint_chunk AS c
-WHERE c.part_id = %(part_id)s::bigint
+WHERE
+    c.part_id = %(part_id)s::bigint
     AND c.candidate_id = %(candidate_id)s::bigint
     AND c.state_hash = %(state_hash)s::bytea
 ORDER BY c.ordinal;
@@ -55,13 +57,15 @@ VALUES (
 -- name: drop_checkpoint
 -- Delete the name of a durable state.
 DELETE FROM mmdb.checkpoint
-WHERE part_id = %(part_id)s::bigint
+WHERE
+    part_id = %(part_id)s::bigint
     AND candidate_id = %(candidate_id)s::bigint
     AND state_hash = %(state_hash)s::bytea;
 
 -- name: drop_checkpoint_chunks
 -- Delete the chunks of a durable state.
 DELETE FROM mmdb.checkpoint_chunk
-WHERE part_id = %(part_id)s::bigint
+WHERE
+    part_id = %(part_id)s::bigint
     AND candidate_id = %(candidate_id)s::bigint
     AND state_hash = %(state_hash)s::bytea;

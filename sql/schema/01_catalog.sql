@@ -7,7 +7,7 @@ CREATE TABLE mmdb.migration (
     applied_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT migration_pkey PRIMARY KEY (number)
 );
-COMMENT ON TABLE mmdb.migration IS 'Published schema changes that this database has; number 0 is the schema it was created with, -1 its functions and views.';
+COMMENT ON TABLE mmdb.migration IS 'The schema that this database was made with (0), and each published change since (1, 2, …).';
 COMMENT ON COLUMN mmdb.migration.digest IS 'SHA-256 of the file, in hex.';
 
 CREATE TABLE mmdb.setting (

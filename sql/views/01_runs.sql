@@ -6,11 +6,14 @@ WITH validation AS (
         h.candidate_id,
         h.epoch,
         h.loss,
-        CAST(h.metrics ->> 'accuracy' AS double precision) AS accuracy,
-        CAST(h.metrics ->> 'rmse' AS double precision) AS rmse,
+        cast(h.metrics ->> 'accuracy' AS double precision) AS accuracy,
+        cast(h.metrics ->> 'rmse' AS double precision) AS rmse,
         row_number() OVER (
             PARTITION BY h.candidate_id
-            ORDER BY CAST(h.metrics ->> 'accuracy' AS double precision) DESC NULLS LAST, CAST(h.metrics ->> 'rmse' AS double precision) ASC NULLS LAST, h.epoch
+            ORDER BY
+                cast(h.metrics ->> 'accuracy' AS double precision) DESC NULLS LAST,
+                cast(h.metrics ->> 'rmse' AS double precision) ASC NULLS LAST,
+                h.epoch
         ) AS place
     FROM mmdb.hop AS h
     INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
@@ -41,7 +44,7 @@ SELECT
     r.name AS run,
     row_number() OVER (
         PARTITION BY r.run_id
-        ORDER BY f.error IS NULL DESC, v.accuracy DESC NULLS LAST, v.rmse ASC NULLS LAST, c.ordinal
+        ORDER BY f.error IS NULL DESC, v.accuracy DESC NULLS LAST, v.rmse ASC NULLS LAST, c.ordinal ASC
     ) AS rank,
     c.candidate_id,
     c.config,

@@ -21,6 +21,8 @@ ROWS = [
     {"server"},
     {"api", "orm"},
     {"__init__"},
+    {"terminal"},
+    {"bench", "demo"},
     {"cli", "__main__"},
 ]
 ROW_OF = {part: number for number, row in enumerate(ROWS) for part in row}
