@@ -18,3 +18,7 @@ def __getattr__(name: str) -> object:
     from mmdb import api, errors
 
     return getattr(errors if name == "MmdbError" else api, name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

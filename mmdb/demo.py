@@ -49,8 +49,8 @@ def run_demo(url: str | None, workers: int | None) -> None:
             "digits-search", dataset="digits", architecture="mlp", search=SEARCH, epochs=5
         )
         console.print(
-            "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates x 5 epochs x (4 partitions + "
-            "validation) = 200 hops."
+            "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates, "
+            "5 epochs of 4 partitions and a validation."
         )
         with training_progress("   training") as on_change:
             summary = run.train(workers=workers, on_change=on_change)

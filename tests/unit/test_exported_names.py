@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import subprocess
+import sys
+
+import pytest
 
 import mmdb
 
@@ -11,10 +14,21 @@ def test_all_is_sorted() -> None:
     assert list(mmdb.__all__) == sorted(mmdb.__all__)
 
 
-def test_all_names_every_public_name() -> None:
-    public = {
-        name
-        for name, value in vars(mmdb).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert public - {"annotations"} == {name for name in mmdb.__all__ if not name.startswith("_")}
+def test_a_namespace_listing_shows_the_public_names_alone() -> None:
+    assert dir(mmdb) == list(mmdb.__all__)
+
+
+@pytest.mark.parametrize("name", mmdb.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(mmdb, name).__name__ == name
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        getattr(mmdb, "nothing")  # noqa: B009
+
+
+def test_importing_mmdb_loads_neither_torch_nor_a_driver() -> None:
+    code = "import mmdb, sys; print([m for m in ('torch', 'duckdb', 'psycopg') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,150 @@
+"""The examples of README.md and docs/, found in the pages and run for real.
+
+A fenced block below the comment `<!-- run -->` is an example; a `text` block that follows one is
+what it prints. Examples of one page run in order, in one folder:
+
+- `console`: the lines that start with `$ `, in a shell;
+- `python`: in one namespace, where `zoo.duckdb` holds the table `digits`;
+- `sql`: by psql on a PostgreSQL database with the table `digits`; `<!-- run: duckdb -->` runs it
+  on `zoo.duckdb` instead, `<!-- run: both -->` on both.
+
+`postgresql://NAME@localhost/shop` stands for the PostgreSQL database.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import mmdb
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILE = "duckdb:///zoo.duckdb"
+
+_EXAMPLE = re.compile(
+    r"<!-- run(?:: (?P<where>\w+))? -->\n```(?P<language>\w+)\n(?P<code>.*?)^```\n"
+    r"(?:\n```text\n(?P<output>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+_URL = re.compile(r"postgresql://(\w+)@localhost/shop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One block that is run."""
+
+    place: str  # file and line
+    language: str
+    code: str
+    output: str | None  # that the page shows
+    where: str  # engines of SQL: "postgres", "duckdb" or "both"
+
+
+def examples(page: Path) -> list[Example]:
+    """Return a page's examples in order."""
+    text = page.read_text()
+    return [
+        Example(
+            place=f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 2}",
+            language=match["language"],
+            code=match["code"],
+            output=match["output"],
+            where=match["where"] or "postgres",
+        )
+        for match in _EXAMPLE.finditer(text)
+    ]
+
+
+class Runner:
+    """Runs the examples of one page in the current folder.
+
+    Args:
+        postgres_url: what `postgresql://NAME@localhost/shop` stands for, whatever the name.
+    """
+
+    def __init__(self, postgres_url: str) -> None:
+        self._url = postgres_url
+        self._names: dict[str, Any] = {"__name__": "__main__"}
+
+    def run(self, example: Example) -> str:
+        """Run an example and return what it printed."""
+        if example.language == "python":
+            return self._python(example)
+        if example.language == "console":
+            return self._console(example)
+        assert example.language == "sql", f"{example.place}: {example.language} cannot be run"
+        printed = ""
+        if example.where in ("duckdb", "both"):
+            printed += self._duckdb(example)
+        if example.where in ("postgres", "both"):
+            printed += self._psql(example)
+        return printed
+
+    def _named(self, code: str) -> str:
+        """Return code with the stand-in for the database's URL replaced."""
+        parts = urlsplit(self._url)
+        place = f"{parts.hostname}:{parts.port}{parts.path}"
+        return _URL.sub(
+            lambda m: f"postgresql://{m[1]}@{place}" if m[1] == "mmdb_worker" else self._url, code
+        )
+
+    def _python(self, example: Example) -> str:
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(self._named(example.code), example.place, "exec"), self._names)
+        return printed.getvalue()
+
+    def _console(self, example: Example) -> str:
+        lines = self._named(example.code).splitlines()
+        commands = "\n".join(line[2:] for line in lines if line.startswith("$ "))
+        environment = {k: v for k, v in os.environ.items() if k != "MMDB_URL"}
+        bin_folder = Path(sys.executable).parent
+        return _output_of(
+            ["bash", "-euc", commands],
+            example.place,
+            environment | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "80"},
+        )
+
+    def _psql(self, example: Example) -> str:
+        command = ["psql", self._url, "-Xq", "-v", "ON_ERROR_STOP=1", "-c", "\\i /dev/stdin"]
+        return _output_of(command, example.place, dict(os.environ), self._named(example.code))
+
+    def _duckdb(self, example: Example) -> str:
+        with mmdb.connect(FILE) as db:
+            rows = [db.sql(text) for text in example.code.split(";\n") if text.strip()]
+        return "\n".join(str(found) for found in rows)
+
+
+def _output_of(
+    command: list[str], place: str, environment: dict[str, str], given: str | None = None
+) -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, f"{place}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def shape(line: str) -> str:
+    """Return a line without what differs from machine to machine: numbers and the widths of tables.
+
+    >>> shape("  1 |   0.9526 | adam"), shape("----+------"), shape("d5e67e4c6a776f09 in 3.4 s")
+    ('0 | 0 | adam', '-', '0 in 0 s')
+    """
+    line = re.sub(r"\b[0-9a-f]{16,}\b|-?\b\d[\d.,:]*(e-?\d+)?", "0", line)
+    line = re.sub(r"[-+─━╸╺]{2,}", "-", line)
+    return " ".join(line.split())
+
+
+def missing(shown: str, printed: str) -> list[str]:
+    """Return the lines that a page shows and that were not printed, but for their numbers."""
+    found = {shape(line) for line in printed.splitlines()}
+    lines = [line for line in shown.splitlines() if line.strip() not in ("", "...")]
+    return [line for line in lines if shape(line) not in found]
