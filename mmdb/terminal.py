@@ -53,30 +53,24 @@ def show_rows(title: str, rows: Sequence[Mapping[str, Any]], *, spare: Sequence[
         spare: columns to leave out one by one while the table is too wide.
     """
     if not rows:
-        console.print(f"[bold]{escape(title)}[/] [dim](no rows)[/]" if title else "(no rows)")
+        console.print(f"[bold]{escape(title)}[/] (no rows)" if title else "(no rows)")
         return
     columns = {name: _texts([row[name] for row in rows]) for name in rows[0]}
     dropped = iter([name for name in spare if name in columns])
-    while not _fits(table := _table(title, rows[0], columns)):
+    if title:
+        console.print(f"[bold]{escape(title)}[/]")
+    while not _fits(table := _table(rows[0], columns)):
         name = next(dropped, None)
         if name is None:
-            _show_records(title, columns)
+            _show_records(columns)
             return
         del columns[name]
     console.print(table)
     console.print()
 
 
-def _table(title: str, first: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Table:
-    table = Table(
-        title=escape(title) or None,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+def _table(first: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
         number = isinstance(first[name], int | float) and not isinstance(first[name], bool)
         table.add_column(escape(name), justify="right" if number else "left")
@@ -90,10 +84,8 @@ def _fits(renderable: RenderableType) -> bool:
     return console.measure(renderable, options=unlimited).maximum <= console.width
 
 
-def _show_records(title: str, columns: Mapping[str, Sequence[str]]) -> None:
+def _show_records(columns: Mapping[str, Sequence[str]]) -> None:
     """Print each row as lines of name and value, as psql's expanded form does."""
-    if title:
-        console.print(f"[bold]{escape(title)}[/]")
     for number, row in enumerate(zip(*columns.values(), strict=True), start=1):
         console.print(Rule(f"row {number}", align="left", style="dim"))
         grid = Table.grid(padding=(0, 2))

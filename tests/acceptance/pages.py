@@ -121,7 +121,7 @@ class Runner:
     def _duckdb(self, example: Example) -> str:
         with mmdb.connect(FILE) as db:
             rows = [db.sql(text) for text in example.code.split(";\n") if text.strip()]
-        return "\n".join(str(found) for found in rows)
+        return "".join(f"{found}\n" for found in rows)
 
 
 def _output_of(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -18,14 +19,13 @@ import mmdb
 from mmdb import cli, errors
 from mmdb.data.features import Options
 from mmdb.demo import load_digits
-from mmdb.graph.factories import ACTIVATIONS
 from mmdb.server.declarations import Declaration, declarations
 from mmdb.train import config, runs, search
 from tests.acceptance.pages import FILE, PAGES, ROOT, Runner, examples, missing
 from tests.cluster import Cluster
 
 DOCS = ROOT / "docs"
-WORKER, PASSWORD = "mmdb_worker", "docs-worker"
+WORKER, PASSWORD = "mmdb_worker", "secret"  # as in docs/running.md
 
 
 def load(url: str) -> None:
@@ -40,21 +40,13 @@ def shop_url(postgres_url: str, cluster: Cluster) -> Iterator[str]:
     passwords = cluster.directory / ".pgpass"
     passwords.write_text(f"*:*:*:{WORKER}:{PASSWORD}\n")
     passwords.chmod(0o600)
-    owner = cluster.directory.stat()
-    passwords_owner(passwords, owner.st_uid, owner.st_gid)
+    server = cluster.directory.stat()  # libpq reads no password file of another user
+    os.chown(passwords, server.st_uid, server.st_gid)
     load(postgres_url)
     yield postgres_url
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {WORKER}".encode())
     passwords.unlink()
-
-
-def passwords_owner(path: Path, user: int, group: int) -> None:
-    """Give a file to the server's user, unless it is this one."""
-    import os
-
-    if os.getuid() == 0:
-        os.chown(path, user, group)
 
 
 def allow_workers(url: str) -> None:
@@ -84,3 +76,182 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
         printed = runner.run(example)
         lost = missing(example.output or "", printed)
         assert not lost, f"{example.place} does not print:\n" + "\n".join(lost) + "\n\n" + printed
+
+
+def test_every_page_has_examples_but_the_lists() -> None:
+    without = {page.name for page in PAGES} - {page.name for page in WITH_EXAMPLES}
+    assert without <= {"architectures.md", "install.md"}  # the first has tests of its own
+
+
+# -- the lists are complete ---------------------------------------------------
+
+
+def words(text: str) -> str:
+    """Return a text with all white space alike."""
+    return " ".join(text.split())
+
+
+def section(page: str, heading: str) -> str:
+    """Return what stands below a heading of a page, to the next one of its level or above."""
+    text = (DOCS / page).read_text()
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#{{1,}} |\Z)", text, re.M | re.S)
+    assert found, f"docs/{page} has no heading {heading!r}"
+    return found[2]
+
+
+def first_cells(text: str) -> list[str]:
+    """Return the names in backticks in the first column of a table, in order."""
+    rows = re.findall(r"^\| (`[^|]*?) \|", text, re.M)
+    return [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """Return the names in backticks of the second column by the one in the first."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|$", text, re.M)
+    return {name: re.findall(r"`(\w+)`", cells) for name, cells in rows}
+
+
+def signature(declaration: Declaration) -> str:
+    """Return a function as docs/sql.md shows it."""
+    arguments = ", ".join(
+        f"{a.name} {a.type}" + (f" => {a.default}" if a.default is not None else "")
+        for a in declaration.arguments
+    )
+    columns = ", ".join(f"{name} {kind}" for name, kind in declaration.columns)
+    call = "" if declaration.returns else "CALL "
+    return f"{call}mmdb.{declaration.name}({arguments}) -> {columns or declaration.returns}"
+
+
+@pytest.mark.parametrize("declaration", declarations(), ids=lambda d: d.name)
+def test_every_function_is_in_the_reference_with_its_signature(declaration: Declaration) -> None:
+    shown = words(section("sql.md", declaration.name)).replace("( ", "(").replace(" )", ")")
+    assert signature(declaration) in shown
+    assert f"mmdb.{declaration.name}(" in "".join(
+        example.code for example in examples(DOCS / "sql.md")
+    )
+
+
+def test_every_view_is_in_the_reference_with_its_columns(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        views: Mapping[str, list[str]] = dict(
+            connection.execute(
+                "SELECT c.table_name, array_agg(c.column_name ORDER BY c.ordinal_position)::text[]"
+                " FROM information_schema.columns AS c"
+                " INNER JOIN information_schema.views AS v USING (table_schema, table_name)"
+                " WHERE c.table_schema = 'mmdb' GROUP BY 1"
+            ).fetchall()
+        )
+    assert {name: first_cells(section("sql.md", name)) for name in views} == views
+
+
+def test_every_heading_of_the_reference_is_a_function_or_a_view(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        rows = connection.execute(
+            "SELECT table_name FROM information_schema.views WHERE table_schema = 'mmdb'"
+        ).fetchall()
+    headings = set(re.findall(r"^### (\w+)", (DOCS / "sql.md").read_text(), re.M))
+    assert headings == {d.name for d in declarations()} | {name for (name,) in rows}
+
+
+def test_every_command_and_option_is_in_the_docs() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    for name, parser in commands().items():
+        assert re.search(rf"mmdb {name}\b|\b{name} \||\| {name}\b", text), name
+        for action in parser._actions:
+            for option in set(action.option_strings) - {"-h", "--help", "--key"}:
+                assert option in text, f"mmdb {name} {option}"
+
+
+def commands() -> Mapping[str, argparse.ArgumentParser]:
+    """Return the parser of each command of `mmdb`."""
+    for action in cli._parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    raise AssertionError("mmdb has no commands")
+
+
+def test_every_hyperparameter_is_in_the_docs() -> None:
+    named = first_cells(section("search.md", "Hyper-parameters"))
+    assert named == [*config.KEYS[:3], "optimizer", "schedule", "loss", "architecture.NAME"]
+    losses = {name for known in config.LOSSES.values() for name in known}
+    assert losses <= set(re.findall(r"`(\w+)`", section("search.md", "Hyper-parameters")))
+    methods = first_cells(section("search.md", "Methods"))
+    assert methods[1 : 1 + len(search.METHODS)] == list(search.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("heading", "known"), [("Optimizers", config.OPTIMIZERS), ("Schedules", config.SCHEDULES)]
+)
+def test_every_optimizer_and_schedule_is_in_the_docs(
+    heading: str, known: Mapping[str, type]
+) -> None:
+    expected = {
+        name: [
+            argument
+            for argument in inspect.signature(kind).parameters
+            if argument not in {*config._TAKEN, "optimizer", "last_epoch"}
+        ]
+        for name, kind in known.items()
+    }
+    assert table(section("search.md", heading)) == expected
+
+
+def test_every_option_is_in_the_docs() -> None:
+    assert first_cells(section("datasets.md", "Options")) == list(Options.__dataclass_fields__)
+    named = first_cells(section("search.md", "Options of a run"))
+    assert [f"options.{name}" for name in runs.OPTIONS] == named[-len(runs.OPTIONS) :]
+    text = section("search.md", "Options of a run")
+    for value in (*runs.STRATEGIES, *(v for values in runs.OPTIONS.values() for v in values)):
+        assert f"`{value}`" in text
+
+
+def test_every_environment_variable_is_in_the_docs() -> None:
+    read = {
+        name
+        for path in (ROOT / "mmdb").rglob("*.py")
+        for name in re.findall(r"\bMMDB_\w+", path.read_text())
+    }
+    assert read == set(re.findall(r"\bMMDB_\w+", (DOCS / "running.md").read_text()))
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+# -- errors.md is made from the code ------------------------------------------
+
+#: What stands below this line is made; above it is written by hand.
+MARK = "<!-- Made from mmdb/errors.py by `.venv/bin/python -m tests.acceptance.test_docs`. -->\n"
+
+
+def errors_page() -> str:
+    """Return docs/errors.md with the table that mmdb/errors.py gives."""
+    head = (DOCS / "errors.md").read_text().partition(MARK)[0]
+    titles = "\n| class | SQLSTATE | meaning | hint |\n|---|---|---|---|\n"
+    return head + MARK + titles + "".join(_rows(errors.MmdbError, 0))
+
+
+def _rows(kind: type[errors.MmdbError], depth: int) -> Iterator[str]:
+    meaning = words((kind.__doc__ or "").split("\n\n")[0])
+    indent = "&emsp;" * depth
+    hint = kind.default_hint.replace("|", "\\|")
+    yield f"| {indent}`{kind.__name__}` | {kind.sqlstate} | {meaning} | {hint} |\n"
+    for child in sorted(kind.__subclasses__(), key=lambda child: child.sqlstate):
+        yield from _rows(child, depth + 1)
+
+
+def test_the_page_of_errors_is_that_of_the_code() -> None:
+    command = "Run: .venv/bin/python -m tests.acceptance.test_docs"
+    assert (DOCS / "errors.md").read_text() == errors_page(), command
+
+
+def test_every_error_code_that_the_docs_name_exists() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    for code in set(re.findall(r"\bMM\d{3}\b", text)):
+        assert errors.from_sqlstate(code, ""), code
+
+
+if __name__ == "__main__":
+    (DOCS / "errors.md").write_text(errors_page())

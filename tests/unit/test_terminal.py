@@ -1,0 +1,104 @@
+"""Tables for terminals of any width."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from mmdb import terminal
+from mmdb.db.check import Check
+
+ROWS = [
+    {"rank": 1, "hidden": [64, 32], "loss": 0.25, "seconds": 1.5, "error": None},
+    {"rank": 2, "hidden": [8], "loss": 0.3, "seconds": 12.25, "error": "boom"},
+]
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Console:
+    """Return a console of 60 columns that the module prints to."""
+    console = Console(file=StringIO(), width=60)
+    monkeypatch.setattr(terminal, "console", console)
+    return console
+
+
+def text(console: Console) -> list[str]:
+    """Return the lines that were printed, without white space at their ends."""
+    file = console.file
+    assert isinstance(file, StringIO)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_a_column_of_numbers_has_as_many_decimals_in_each_row(screen: Console) -> None:
+    terminal.show_rows("Two", ROWS)
+    assert text(screen) == [
+        "Two",
+        "rank  hidden    loss  seconds  error",
+        "────────────────────────────────────",
+        "   1  [64, 32]  0.25     1.50",
+        "   2  [8]       0.30    12.25  boom",
+        "",
+    ]
+
+
+def test_a_narrow_terminal_does_without_spare_columns(screen: Console) -> None:
+    screen.width = 30
+    terminal.show_rows("", ROWS, spare=("absent", "seconds", "loss"))
+    assert text(screen)[0] == "rank  hidden    loss  error"
+
+
+def test_what_is_too_wide_is_shown_row_by_row(screen: Console) -> None:
+    screen.width = 20
+    terminal.show_rows("", ROWS[:1])
+    assert text(screen) == [
+        "row 1 ──────────────",
+        "rank     1",
+        "hidden   [64, 32]",
+        "loss     0.25",
+        "seconds  1.5",
+        "error",
+        "",
+    ]
+
+
+def test_no_rows_are_said_to_be_none(screen: Console) -> None:
+    terminal.show_rows("", [])
+    terminal.show_rows("Predictions", [])
+    assert text(screen) == ["(no rows)", "Predictions (no rows)"]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.1, 0.25], ["0.10", "0.25"]),
+        ([1e-5, 0.1], ["1e-05", "0.1"]),
+        ([1.0, None], ["1", ""]),
+        ([float("nan"), 0.5], ["nan", "0.5"]),
+        ([{"name": "sgd", "momentum": 0.9}, "adam"], ["sgd momentum=0.9", "adam"]),
+        ([True, 2], ["True", "2"]),
+    ],
+)
+def test_values_as_text(values: list[object], shown: list[str]) -> None:
+    assert terminal._texts(values) == shown
+
+
+def test_markup_in_data_is_shown_as_it_is(screen: Console) -> None:
+    terminal.show_rows("[bold]", [{"[red]": "[/]"}])
+    assert text(screen)[0] == "[bold]"
+    assert "[red]" in text(screen)[1] and "[/]" in text(screen)[3]
+
+
+def test_checks_are_lines_with_what_to_do_below(screen: Console) -> None:
+    terminal.show_checks(
+        [
+            Check(name="schema", ok=True, detail="up to date"),
+            Check(name="rights", ok=False, detail="none [at all]", mend="Run `mmdb install`."),
+        ]
+    )
+    assert text(screen) == [
+        "ok    schema  up to date",
+        "FAIL  rights  none [at all]",
+        "      Run `mmdb install`.",
+    ]
