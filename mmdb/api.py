@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mmdb.data import dataset as datasets
 from mmdb.data.dataset import DatasetSummary
+from mmdb.data.names import check_name
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, is_current, pending
@@ -17,6 +18,7 @@ from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import NotInstalled, RunNotFound
+from mmdb.server.arguments import architecture_text, input_text, json_text, whole_number
 from mmdb.server.duck_functions import DuckBackend, register
 
 if TYPE_CHECKING:
@@ -144,18 +146,17 @@ class Database:
         Raises:
             DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
         """
-        text = architecture if isinstance(architecture, str) else json.dumps(architecture)
         self.connection.rows(
             _Q.create_run,
-            name=name,
+            name=check_name(name),
             dataset=dataset,
-            architecture=text,
-            search=json.dumps(search or {}),
-            epochs=epochs,
+            architecture=architecture_text(architecture),
+            search=json_text(search, "search"),
+            epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
             strategy=strategy,
             warm_start=warm_start,
-            seed=seed,
-            options=json.dumps(options or {}),
+            seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
+            options=json_text(options, "options"),
         )
         return Run(self, name)
 
@@ -187,8 +188,7 @@ class Database:
         Raises:
             ModelNotFound, InvalidInput
         """
-        given = dict(x) if isinstance(x, Mapping) else [float(value) for value in x]
-        (row,) = self.connection.rows(_Q.predict, model=model, x=json.dumps(given))
+        (row,) = self.connection.rows(_Q.predict, model=model, x=input_text(x))
         return list(row["output"])
 
     def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:

@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     demo = add("demo", _demo, "Train 8 candidates on handwritten digits and show what came out.")
-    _add_database(demo, required=False)
+    demo.add_argument(
+        "--database", metavar="URL", help="where to make the table digits; a fresh DuckDB file"
+    )
     _add_workers(demo)
 
     add("install", _install, "Install or upgrade mmdb in a database.").add_argument("url")

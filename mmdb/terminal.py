@@ -120,9 +120,11 @@ def _text(value: Any) -> str:
 
 def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a leaderboard with a column for each hyper-parameter that was searched."""
-    names = ("accuracy", "rmse", "validation_loss", "best_epoch", "total_s", "error")
+    validated = any(row["validation_loss"] is not None for row in rows)
+    loss = "validation_loss" if validated else "training_loss"
+    names = ("accuracy", "rmse", loss, "best_epoch", "total_s", "error")
     kept = [n for n in names if any(row[n] is not None for row in rows)]
-    short = {"total_s": "seconds", "validation_loss": "loss", "best_epoch": "epoch"}
+    short = {"total_s": "seconds", loss: "loss", "best_epoch": "epoch"}
     shown = [
         {"rank": row["rank"], "candidate": row["candidate_id"]}
         | {key.removeprefix("architecture."): value for key, value in row["config"].items()}

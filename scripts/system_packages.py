@@ -38,14 +38,16 @@ def _install() -> None:
     if not shutil.which("apt-get"):
         raise NoServer(f"Install PostgreSQL {OLDEST_VERSION} or newer and its PL/Python.")
     as_root = _root_prefix()
-    major = _available_major(as_root)
-    packages = [f"postgresql-{major}", f"postgresql-plpython3-{major}"]
+    if as_root is not None:
+        _apt_get(as_root, "update", "-qq")
+    packages = _wanted_packages()
     if as_root is None:
         raise NoServer(f"Run as root: apt-get install {' '.join(packages)}")
     print(f"==> Installing {' and '.join(packages)}", flush=True)
-    _apt_get(as_root, "postgresql-common")
+    install = ("install", "-qq", "-y", "--no-install-recommends", "--no-upgrade")
+    _apt_get(as_root, *install, "postgresql-common")
     with _no_main_cluster(as_root):
-        _apt_get(as_root, *packages)
+        _apt_get(as_root, *install, *packages)
 
 
 def _root_prefix() -> list[str] | None:
@@ -58,18 +60,29 @@ def _root_prefix() -> list[str] | None:
     return None
 
 
-def _available_major(as_root: list[str] | None) -> int:
-    """Return the major version to install: that of a server that is there, else the newest."""
-    for server in installed_servers():
-        return server.major
-    if as_root is not None:
-        subprocess.run([*as_root, "apt-get", "update", "-qq"], check=True)
-    names = subprocess.run(
-        ["apt-cache", "search", "--names-only", "^postgresql-plpython3-[0-9]+$"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+def _wanted_packages() -> list[str]:
+    """Return what to install: PL/Python for a server that is there, else the newest of both.
+
+    PL/Python of another patch release would upgrade the server and restart its clusters.
+    """
+    servers = installed_servers()
+    major = servers[0].major if servers else _newest_major()
+    server, plpython = f"postgresql-{major}", f"postgresql-plpython3-{major}"
+    format = "--showformat=${db:Status-Status} ${Version}"
+    status, _, version = _query("dpkg-query", "--show", format, server).partition(" ")
+    if status != "installed":
+        return [server, plpython]
+    if not _query("apt-cache", "show", f"{plpython}={version}"):
+        raise NoServer(
+            f"apt has no {plpython} for the installed {server} {version}. "
+            "A newer one upgrades the server and restarts its clusters. "
+            f"If it may, run as root: apt-get install {plpython}"
+        )
+    return [f"{plpython}={version}"]
+
+
+def _newest_major() -> int:
+    names = _query("apt-cache", "search", "--names-only", "^postgresql-plpython3-[0-9]+$")
     majors = [int(major) for major in re.findall(r"^postgresql-plpython3-(\d+)", names, re.M)]
     if not majors or max(majors) < OLDEST_VERSION:
         raise NoServer(
@@ -80,12 +93,17 @@ def _available_major(as_root: list[str] | None) -> int:
     return max(majors)
 
 
-def _apt_get(as_root: list[str], *packages: str) -> None:
-    command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages]
-    environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
-    done = subprocess.run([*as_root, *environment, *command], capture_output=True, text=True)
+def _query(*command: str) -> str:
+    """Return what a command prints, nothing if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _apt_get(as_root: list[str], *arguments: str) -> None:
+    command = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise NoServer(f"apt-get failed:\n{done.stdout}{done.stderr}")
+        raise NoServer(f"apt-get {arguments[0]} failed:\n{done.stdout}{done.stderr}")
 
 
 @contextmanager

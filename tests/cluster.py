@@ -5,7 +5,8 @@
         psycopg.connect(cluster.url("trial"))
 
 It has a directory and a port of its own, accepts connections from this machine only, and is gone
-with the process that started it. `python -m tests.cluster` starts one by hand.
+with the process that started it (but for the directory, if that process is killed by SIGKILL).
+`python -m tests.cluster` starts one by hand.
 """
 
 from __future__ import annotations
@@ -213,6 +214,7 @@ class Cluster:
             "LANG": "C.UTF-8",
             "PATH": f"{self.server.bin}:/usr/bin:/bin",
             "PYTHONPATH": os.pathsep.join(str(path) for path in self._python_path()),
+            "TMPDIR": str(self.directory),  # for the node's cache, which would outlive the server
         }
 
     def _python_path(self) -> list[Path]:

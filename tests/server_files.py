@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def installed_servers() -> list[ServerFiles]:
 def _bin_directories() -> Iterator[Path]:
     named = os.environ.get("PG_CONFIG") or shutil.which("pg_config")
     if named:
-        yield Path(_ask(named, "--bindir"))
+        with suppress(subprocess.CalledProcessError):  # Debian's is a script that may find none
+            yield Path(_ask(named, "--bindir"))
     for pattern in ("lib/postgresql/*/bin", "pgsql-*/bin"):  # Debian; Red Hat
         yield from Path("/usr").glob(pattern)
 

@@ -11,10 +11,10 @@ from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 
-WIDTH, CLASSES, PARTITIONS, EPOCHS, ROUNDS = 64, 10, 4, 2, 3
+WIDTH, CLASSES, PARTITIONS, EPOCHS, ROUNDS = 64, 10, 4, 1, 3
 SPEEDUP_BAR, MAKESPAN_BAR = 1.8, 1.05
-#: Architecture, rows: hops of about half a second.
-WORKLOADS = {"mlp": ("mlp(hidden=[256])", 100_000), "cnn": ("cnn(width=8)", 24_000)}
+#: Architecture, rows: hops of about a second.
+WORKLOADS = {"mlp": ("mlp(hidden=[256])", 400_000), "cnn": ("cnn(width=8)", 48_000)}
 SEARCH = {"space": {"lr": [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005], "batch_size": 64}}
 
 

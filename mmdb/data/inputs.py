@@ -11,7 +11,7 @@ from mmdb.data.decoding import Column, Decoding
 from mmdb.data.features import Field, Options, Request
 from mmdb.data.query import analyse
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
-from mmdb.errors import InvalidInput, NullValues, RaggedArray, UnknownColumn
+from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
 
 _SCANNED: dict[str, Kind] = {
     "numeric": "real",
@@ -28,8 +28,8 @@ def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
         InvalidInput: there are not as many finite numbers as the model takes.
     """
     try:
-        x = np.asarray(values, dtype=np.float32).reshape(1, -1)
-    except (TypeError, ValueError) as error:
+        x = _numbers(values)
+    except _NOT_NUMBERS as error:
         raise InvalidInput(f"The input is not a list of numbers: {error}.") from error
     if x.shape[1] != decoding.width or not np.isfinite(x).all():
         raise InvalidInput(
@@ -65,10 +65,20 @@ def _one(column: Column, value: Any) -> np.ndarray | list[str]:
         except ValueError as error:
             raise InvalidInput(f"Column {column.name!r} is not hexadecimal.") from error
     try:
-        found = np.asarray(value, dtype=np.float32).reshape(1, -1)
-    except (TypeError, ValueError) as error:
+        found = _numbers(value)
+    except _NOT_NUMBERS as error:
         raise InvalidInput(f"Column {column.name!r} holds {value!r}, not numbers.") from error
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
+
+
+#: What numpy raises for a value that is no number, or is too large for any.
+_NOT_NUMBERS = (TypeError, ValueError, OverflowError)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Return values as float32 (1, n); what is too large for it becomes infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float32).reshape(1, -1)
 
 
 def _column(column: Column, values: np.ndarray | list[str]) -> np.ndarray:
@@ -104,7 +114,7 @@ def scan_inputs(
 
     Raises:
         QueryError: the query cannot be used. UnknownColumn: it lacks the key or a feature.
-        NullValues, RaggedArray, InvalidInput
+        NullValues, RaggedArray, NotFinite, InvalidInput
     """
     select = analyse(query, connection.engine, connection.table_columns).select
     request = _request(connection, decoding, select, key)
@@ -113,6 +123,8 @@ def scan_inputs(
             x = np.empty((len(batch[_KEY]), decoding.width), np.float32)
             for column, span in decoding.spans():
                 x[:, span] = _column(column, batch[column.name])
+            if not np.isfinite(x).all():
+                raise NotFinite("The query returned NaN or infinite numbers.")
             yield list(batch[_KEY]), x.reshape(len(x), *decoding.input_shape)
     except NullFound as error:
         raise NullValues("The query returned NULLs.") from error

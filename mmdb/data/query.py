@@ -83,6 +83,8 @@ def analyse(query: str, engine: Engine, table_columns: TableColumns) -> Analysis
 
 
 def _parse(query: str, engine: Engine) -> exp.Expression:
+    if not isinstance(query, str):
+        raise QueryError(f"The query is {query!r}, not a text.")
     try:
         parsed = sqlglot.parse(query, read=engine)
     except ParseError as error:
@@ -95,6 +97,8 @@ def _parse(query: str, engine: Engine) -> exp.Expression:
     except TokenError as error:
         reason = error.__cause__ or error
         raise QueryError(f"The query is not valid SQL: {reason}.") from error
+    except RecursionError as error:
+        raise QueryError("The query is nested too deeply.", hint="Use WITH or a view.") from error
     statements = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     if len(statements) != 1:
         count = f"{len(statements)} statements" if statements else "no statement"
@@ -111,7 +115,7 @@ def _check_reads_only(statement: exp.Expression) -> None:
         for kind, word in _WRITES.items():
             if isinstance(node, kind):
                 raise NotASelect(f"The query holds {word}; it must be one SELECT.")
-        if _schema_of(node).lower() == "mmdb":
+        if _schema_of(node).lower() == "mmdb" or _is_private(node):
             raise NotASelect(
                 f"The query uses {node.sql()}, which is of schema mmdb.",
                 hint="A dataset is made of your own tables; copy what you need out of mmdb first.",
@@ -129,6 +133,11 @@ def _schema_of(node: exp.Expr) -> str:
         schema = node.this.expression if isinstance(node.this, exp.Dot) else node.this
         return str(schema.name)
     return ""
+
+
+def _is_private(node: exp.Expr) -> bool:
+    """Return whether it calls a function that DuckDB's macros of schema mmdb stand for."""
+    return isinstance(node, exp.Anonymous) and node.name.lower().startswith("_mmdb_")
 
 
 # -- what is read -------------------------------------------------------------

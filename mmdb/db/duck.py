@@ -26,7 +26,7 @@ class DuckConnection:
         try:
             self.raw = _open(path)
         except duckdb.IOException as error:
-            if "lock" in str(error).lower():
+            if "could not set lock" in str(error).lower():
                 raise errors.DatabaseLocked(f"{path} is open in another process.") from error
             raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
         except duckdb.Error as error:
@@ -58,6 +58,7 @@ class DuckConnection:
 
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
+        self.raised = None  # of a statement that swallowed it
         try:
             cursor = self.raw.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
@@ -76,12 +77,18 @@ class DuckConnection:
         for row in rows:
             self.select(query.duckdb, row)
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction block is open."""
+        first, second = (self.select("SELECT txid_current() AS id") for _ in range(2))
+        return first == second  # outside of a block every statement has a number of its own
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         if self._depth:  # DuckDB has no savepoints: an inner block belongs to the outer one
             yield
             return
-        self.raw.execute("BEGIN")
+        self.select("BEGIN")
         self._depth += 1
         try:
             yield
@@ -100,6 +107,10 @@ class DuckConnection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
+        if not self._depth and self.in_transaction:
+            raise errors.InTransaction(
+                "The rows are read in a transaction of their own.", hint="COMMIT or ROLLBACK first."
+            )
         with self.transaction():
             yield
 

@@ -40,12 +40,22 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         return errors.ServerCrashed(text)
     if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
         return errors.ConnectionLost(text)
+    if state == "42501" and "register_factory" in text:
+        return errors.FactoryNotAllowed()
     if state == "42501":
         return errors.RightsMissing(text)
+    if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):
+        return errors.InputError(text, hint="PostgreSQL's text cannot hold the character NUL.")
     if state == "57014":
         return errors.Cancelled(text)
-    if state in {"3F000", "42883", "42P01"} and "mmdb" in text:
+    if state == "42883" and "mmdb." in text:
+        return errors.NotInstalled(
+            text, hint="Check its name and arguments; it may be older: run `mmdb install URL`."
+        )
+    if state in {"3F000", "42P01"} and "mmdb" in text:
         return errors.NotInstalled(text)
+    if state == "22P02" and "type json" in text:
+        return errors.InvalidOption(f"{text}: {error.diag.message_detail}")
     return errors.DatabaseFailed(text, hint=hint)
 
 
@@ -78,6 +88,11 @@ class PostgresConnection:
             )
         except psycopg.Error as error:
             raise errors.WrongUrl(f"Cannot connect: {str(error).strip()}") from error
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction block is open."""
+        return self.raw.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
     def alive(self) -> bool:
         """Return whether the session still answers."""
@@ -133,6 +148,10 @@ class PostgresConnection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
+        if self.in_transaction:
+            raise errors.InTransaction(
+                "The rows are read in a transaction of their own.", hint="COMMIT or ROLLBACK first."
+            )
         with _translated(), self.raw.transaction():
             self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield

@@ -87,7 +87,7 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
     wire = _wire_select(select, fields)
     size = FIRST_ROWS
     with _said_by(_from_postgres):
-        cursor = plpy.cursor(f"SELECT pg_catalog.record_send(q) AS r FROM ({wire}) AS q")
+        cursor = plpy.cursor(f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({wire}) AS q")
         try:
             while rows := [row["r"] for row in cursor.fetch(size)]:
                 yield parser.parse(rows)

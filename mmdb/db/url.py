@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 from mmdb.db.duck import DuckConnection
@@ -20,13 +21,20 @@ def connect(url: str, *, application_name: str = "mmdb") -> AnyConnection:
         WrongUrl: the URL is of no known form, or nothing answers there.
         DatabaseLocked: another process has the DuckDB file open.
     """
+    if not isinstance(url, str):
+        raise WrongUrl(f"{url!r} is not a database URL.")
     try:
         scheme = urlsplit(url).scheme if "://" in url else ""
     except ValueError as error:
-        raise WrongUrl(f"{url!r} is not a database URL: {error}.") from error
+        raise WrongUrl(f"{_without_password(url)!r} is not a database URL: {error}.") from error
     if scheme in ("postgresql", "postgres"):
         return PostgresConnection(url, application_name=application_name)
     if scheme == "duckdb":
         rest = unquote(url.removeprefix("duckdb://"))
         return DuckConnection(rest.removeprefix("/") or ":memory:")
-    raise WrongUrl(f"{url!r} is not a database URL.")
+    raise WrongUrl(f"{_without_password(url)!r} is not a database URL.")
+
+
+def _without_password(url: str) -> str:
+    """Return a URL for a message, which may end in a log."""
+    return re.sub(r"(//[^/@]*?):[^/]*@", r"\1:***@", url)

@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from mmdb.errors import ArchitectureError, FactoryFailed, InvalidLayerGraph
+from mmdb.errors import ArchitectureError, FactoryFailed, FactoryNotAllowed, InvalidLayerGraph
 from mmdb.graph.layers import GRAPH_KEYS
 from mmdb.graph.values import show
 
 _MAX_JSON_CHARACTERS = 16_000_000
 _MAX_CALL_CHARACTERS = 10_000  # Python's parser recurses; this keeps it far from its limits
 _FACTORY_NAME = re.compile(r"[A-Za-z0-9_./-]{1,200}", re.ASCII)
+_TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,250}:[A-Za-z_][A-Za-z0-9_.]{0,250}", re.ASCII)
 _SQL_CONSTANTS = {"true": True, "false": False, "null": None}
 _EXAMPLES = (
     "Write a factory name, name(argument=value, ...), "
@@ -36,6 +37,7 @@ def parse(architecture: str | Mapping[str, object]) -> dict[str, object]:
     Raises:
         InvalidLayerGraph: the JSON is malformed, or is neither a factory nor a layer graph.
         FactoryFailed: the factory call is malformed.
+        FactoryNotAllowed: it names a Python callable in place of a factory.
     Example:
         >>> parse("mlp(hidden=[64, 32])")
         {'arguments': {'hidden': [64, 32]}, 'factory': 'mlp'}
@@ -80,10 +82,18 @@ def _checked(architecture: object) -> dict[str, object]:
 
 def _check_factory(architecture: Mapping[str, object]) -> None:
     name, arguments = architecture["factory"], architecture["arguments"]
+    _check_no_target(name)
     if not isinstance(name, str) or not _FACTORY_NAME.fullmatch(name):
         raise FactoryFailed(f"{show(name)} cannot be the name of a factory", hint=_EXAMPLES)
     if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
         raise FactoryFailed(f"the arguments of factory {name} must be an object", hint=_EXAMPLES)
+
+
+def _check_no_target(name: object) -> None:
+    if isinstance(name, str) and _TARGET.fullmatch(name):
+        raise FactoryNotAllowed(
+            f"{show(name)} is a Python callable, not the name of a registered factory"
+        )
 
 
 def _plain(architecture: Mapping[str, object]) -> dict[str, object]:
@@ -128,6 +138,7 @@ def _read_call(text: str) -> dict[str, object]:
         return {"factory": text, "arguments": {}}
     name, parenthesis, rest = text.partition("(")
     name = name.strip()
+    _check_no_target(name)
     if not parenthesis or not _FACTORY_NAME.fullmatch(name) or len(text) > _MAX_CALL_CHARACTERS:
         raise FactoryFailed(f"cannot read the architecture {show(text)}", hint=_EXAMPLES)
     try:

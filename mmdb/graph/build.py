@@ -175,6 +175,12 @@ def _call(
         raise FactoryFailed(f"factory {name} raised {type(exc).__name__}: {explain(exc)}") from exc
     if not isinstance(module, nn.Module):
         raise FactoryFailed(f"factory {name} returned a {_describe(module)}, not a torch.nn.Module")
+    for path, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise FactoryFailed(
+                f"factory {name} returned a module that keeps {path}, which is no tensor",
+                hint="Register what must be kept as a buffer.",
+            )
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         raise FactoryFailed(
             f"factory {name} returned a module with lazy layers",

@@ -3,9 +3,74 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from mmdb.errors import InvalidOption
+from mmdb.errors import InvalidInput, InvalidLayerGraph, InvalidOption
+
+#: What json raises for a value that is no JSON, or is nested too deeply.
+_JSON_ERRORS = (TypeError, ValueError, RecursionError)
+
+
+def whole_number(value: Any, name: str, low: int, high: int) -> int:
+    """Return an argument that must be a whole number from `low` to `high`.
+
+    Raises:
+        InvalidOption
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidOption(
+            f"{name} is {value!r}.", hint=f"It is a whole number from {low} to {high}."
+        )
+    return value
+
+
+def json_text(value: Mapping[str, Any] | None, name: str) -> str:
+    """Return an argument as the text of a JSON object.
+
+    Raises:
+        InvalidOption: it is no mapping, or holds what JSON cannot, such as NaN.
+    """
+    if not isinstance(value, Mapping | None):
+        raise InvalidOption(f"{name} is not a mapping.", hint='Such as {"name": "value"}.')
+    try:
+        text = json.dumps(value or {}, allow_nan=False, ensure_ascii=False)
+        text.encode()  # a lone surrogate is no text
+    except _JSON_ERRORS as error:
+        raise InvalidOption(
+            f"{name} holds what JSON cannot: {error}.",
+            hint="Use finite numbers, texts, true, false, null, lists and mappings.",
+        ) from error
+    return text
+
+
+def architecture_text(value: Any) -> str:
+    """Return an architecture as text.
+
+    Raises:
+        InvalidLayerGraph: it is neither a text nor a mapping that JSON can hold.
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping):
+        raise InvalidLayerGraph(f"an architecture is not a {type(value).__name__}")
+    try:
+        return json.dumps(value)
+    except _JSON_ERRORS as error:
+        raise InvalidLayerGraph(f"the architecture holds what JSON cannot: {error}") from error
+
+
+def input_text(x: Any) -> str:
+    """Return one row for `predict` as JSON: numbers in order, or a mapping.
+
+    Raises:
+        InvalidInput: it holds something else, or a number that is not finite.
+    """
+    try:
+        given = dict(x) if isinstance(x, Mapping) else [float(value) for value in x]
+        return json.dumps(given, allow_nan=False)
+    except _JSON_ERRORS as error:
+        raise InvalidInput(f"The input cannot be read: {error}.") from error
 
 
 def json_value(text: Any) -> Any:
@@ -18,7 +83,7 @@ def json_value(text: Any) -> Any:
     if isinstance(value, str):
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
     return value
 
@@ -31,7 +96,7 @@ def json_object(text: Any, name: str) -> dict[str, Any]:
     """
     try:
         value = json_value(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidOption(f"{name} is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise InvalidOption(f"{name} is not a JSON object.", hint='Such as {"name": "value"}.')

@@ -137,7 +137,8 @@ def exposed(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(gd["mmdb"], *arguments)
         except MmdbError as error:
-            plpy.error(error.message, hint=error.hint or None, sqlstate=error.sqlstate)
+            hint = {"hint": error.hint} if error.hint else {}  # a None would be sent as a text
+            plpy.error(error.message, sqlstate=error.sqlstate, **hint)
 
     body.function = function  # type: ignore[attr-defined]
     return body

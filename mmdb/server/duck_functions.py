@@ -10,7 +10,6 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -30,25 +29,32 @@ class DuckBackend:
         self._owner = owner
         self._inside = owner.cursor()  # the owner's own session is busy with the calling query
         self.models: OrderedDict[int, Any] = OrderedDict()
+        self._child: Child | None = None
+        self._dispatcher: Dispatcher | None = None
 
     @property
     def connection(self) -> Connection:
         """A second session on the file."""
         return self._inside
 
-    @cached_property
-    def _child(self) -> Child:
-        """A worker process: hops never run in the user's own process."""
-        return Child()
+    def _live_child(self) -> Child:
+        """Return the worker process: hops never run in the user's own process."""
+        if self._child is None or not self._child.alive:
+            self._end_child()
+            self._child = Child()
+            self._dispatcher = Dispatcher(self._inside, self._child, "session")
+        return self._child
 
-    @cached_property
+    @property
     def dispatcher(self) -> Dispatcher:
         """What runs hops that SQL asks for."""
-        return Dispatcher(self._inside, self._child, "session")
+        self._live_child()
+        assert self._dispatcher is not None
+        return self._dispatcher
 
     def warm_up(self) -> str:
         """Start the worker process."""
-        return self._child.warm_up()
+        return self._live_child().warm_up()
 
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
@@ -57,9 +63,12 @@ class DuckBackend:
 
     def close(self) -> None:
         """End the worker process and the second session."""
-        if "_child" in self.__dict__:
-            self._child.close()
+        self._end_child()
         self._inside.close()
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
 
 
 def register(owner: DuckConnection) -> DuckBackend:

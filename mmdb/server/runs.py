@@ -8,7 +8,7 @@ from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
 from mmdb.graph.build import resolve
-from mmdb.server.arguments import json_object
+from mmdb.server.arguments import json_object, whole_number
 from mmdb.server.backend import Backend, exposed
 from mmdb.train import runs
 
@@ -45,10 +45,10 @@ def create_run(
         dataset,
         architecture,
         search=json_object(search, "search"),
-        epochs=epochs,
+        epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
         strategy=strategy,
         warm_start=warm_start,
-        seed=seed,
+        seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
         options=json_object(options, "options"),
     )
     return [{"run_id": run_id, "candidates": candidates}]

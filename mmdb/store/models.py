@@ -16,7 +16,7 @@ from mmdb.errors import ModelNotFound
 from mmdb.store.tensors import get_tensor, put_tensor
 
 _Q = load("models")
-_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?P<version>\d+))?")
+_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?P<version>\d{1,9}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def find_model(connection: Connection, reference: str) -> SavedModel:
     Raises:
         ModelNotFound
     """
-    match = _REFERENCE.fullmatch(reference)
+    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     versions = connection.rows(_Q.find_versions, name=match["name"]) if match else []
     if match and match["version"]:
         versions = [row for row in versions if row["version"] == int(match["version"])]

@@ -57,6 +57,11 @@ class Child:
         """The process id."""
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
     def warm_up(self) -> str:
         """Wait until torch is loaded; return the environment that hops will record."""
         header, _ = self._call({"call": "warm_up"})
@@ -125,8 +130,13 @@ def main() -> None:
         try:
             _write(out, *_serve(session, header, payload))
         except errors.MmdbError as error:
-            answer = {"sqlstate": error.sqlstate, "message": error.message, "hint": error.hint}
-            _write(out, answer)
+            _write(out, _answer(error))
+        except Exception as error:  # else a user's module would end the process
+            _write(out, _answer(errors.TrainingFailed(f"{type(error).__name__}: {error}")))
+
+
+def _answer(error: errors.MmdbError) -> dict[str, Any]:
+    return {"sqlstate": error.sqlstate, "message": error.message, "hint": error.hint}
 
 
 def _serve(session: Any, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:

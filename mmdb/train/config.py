@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,10 @@ LOSSES: dict[str, dict[str, type[nn.Module]]] = {
 
 #: Optimizer arguments that have a hyper-parameter of their own, and switches that change no result.
 _TAKEN = {"params", "lr", "weight_decay", "foreach", "maximize", "capturable", "differentiable"}
+#: Schedule arguments that the state sets.
+_OWN = {"optimizer", "last_epoch"}
+#: A batch is counted in 64 bits; no partition has more rows.
+_LARGEST_BATCH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +114,7 @@ def _number(
 ) -> float:
     value = raw.get(key, default)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (above < value < float("inf")) or value < least:
+    if not number or not (above < value <= sys.float_info.max) or value < least:
         bound = f"above {above:g}" if above >= 0 else f"at least {least:g}"
         raise InvalidHyperparameter(
             f"{key} is {value!r}.", hint=f"{key} is a finite number {bound}."
@@ -119,20 +124,22 @@ def _number(
 
 def _whole(raw: Mapping[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidHyperparameter(f"{key} is {value!r}.", hint=f"{key} is a whole number from 1.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_BATCH:
+        raise InvalidHyperparameter(
+            f"{key} is {value!r}.", hint=f"{key} is a whole number from 1 to {_LARGEST_BATCH}."
+        )
     return value
 
 
 def _choice(key: str, value: Any, known: Mapping[str, type]) -> Choice:
     given = {"name": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping) or given.get("name") not in known:
+    if not isinstance(given, Mapping) or given.get("name") not in tuple(known):
         raise InvalidHyperparameter(
             f"{key} is {value!r}.",
             hint=f"{key} is a name or {{'name': ..., <arguments>}}; names: {', '.join(known)}.",
         )
     arguments = {k: v for k, v in given.items() if k != "name"}
-    allowed = set(inspect.signature(known[given["name"]]).parameters) - _TAKEN - {"optimizer"}
+    allowed = set(inspect.signature(known[given["name"]]).parameters) - _TAKEN - _OWN
     for name in arguments:
         if name not in allowed:
             raise InvalidHyperparameter(
@@ -158,7 +165,7 @@ def _loss(value: Any, task: str) -> str:
     known = LOSSES[task]
     if value is None:
         return next(iter(known))
-    if value not in known:
+    if value not in tuple(known):
         raise InvalidHyperparameter(
             f"loss is {value!r}.", hint=f"Losses of a {task}: {', '.join(known)}."
         )

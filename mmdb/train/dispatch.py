@@ -153,7 +153,7 @@ class Dispatcher:
             last = self._connection.rows(_Q.last_epoch, candidate_id=candidate_id)[0]["epoch"]
             epoch = 0 if last is None else last
         found = self._connection.rows(
-            _Q.find_hops_since, candidate_id=candidate_id, epoch=epoch - 1
+            _Q.find_hops_since, candidate_id=candidate_id, epoch=max(epoch, 0) - 1
         )
         if not found and epoch > 1:  # far ahead of its turn: look at all it has done
             return self._recent_hops(candidate_id, 1)
@@ -215,33 +215,31 @@ class Dispatcher:
         store_s = result.encode_s + perf_counter() - begun
         step, finished = prepared.spec.step, time()
         candidate_id = prepared.spec.candidate.candidate_id
-        self._connection.run(
-            _Q.add_hop,
-            part_id=step.part_id,
-            candidate_id=candidate_id,
-            epoch=step.epoch,
-            ordinal=step.ordinal,
-            seed=step.seed,
-            row_count=result.rows,
-            steps=result.steps,
-            loss=result.loss,
-            metrics=json.dumps(result.metrics),
-            read_s=read_s,
-            load_s=result.load_s + prepared.find_s,
-            compute_s=result.compute_s,
-            store_s=store_s,
-            total_s=finished - started,
-            state_in=bytes.fromhex(result.state_in),
-            state_out=bytes.fromhex(result.state_out),
-            state_bytes=len(state or b""),
-            worker=self._worker,
-            node=platform.node(),
-            device=result.device,
-            environment=result.environment,
-            started=started,
-            finished=finished,
-        )
-        return self._stored(step.part_id, candidate_id, step.epoch)
+        row: dict[str, Any] = {
+            "part_id": step.part_id,
+            "candidate_id": candidate_id,
+            "epoch": step.epoch,
+            "ordinal": step.ordinal,
+            "seed": step.seed,
+            "row_count": result.rows,
+            "steps": result.steps,
+            "loss": result.loss,
+            "metrics": json.dumps(result.metrics),
+            "read_s": read_s,
+            "load_s": result.load_s + prepared.find_s,
+            "compute_s": result.compute_s,
+            "store_s": store_s,
+            "total_s": finished - started,
+            "state_in": bytes.fromhex(result.state_in),
+            "state_out": bytes.fromhex(result.state_out),
+            "state_bytes": len(state or b""),
+            "worker": self._worker,
+            "node": platform.node(),
+            "device": result.device,
+            "environment": result.environment,
+        }
+        self._connection.run(_Q.add_hop, **row, started=started, finished=finished)
+        return row
 
     def _store(self, prepared: _Prepared, result: HopResult, state: bytes | None) -> None:
         """Leave the new state where the next hop finds it: durable at an epoch's end, else not."""

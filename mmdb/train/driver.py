@@ -21,6 +21,7 @@ from mmdb.errors import (
     CandidateBusy,
     CandidateStopped,
     ConnectionLost,
+    InTransaction,
     InvalidOption,
     MmdbError,
     NotANumber,
@@ -237,10 +238,12 @@ def train(
         on_change: called with the schedule after every event.
         on_wait: called every POLL_S seconds while nothing happens; may raise to end the call.
     Raises:
-        RunNotFound, DatasetDropped, RunBusy, RunFailed
+        RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption
     """
     count = _worker_count(workers)
     started = perf_counter()
+    if connection.in_transaction:
+        raise InTransaction("train cannot run inside a transaction block.")
     run_id = load_run(connection, name).run_id
     if not connection.try_lock("run", run_id):
         raise RunBusy(f"Run {name!r} is being trained by another driver.")
@@ -248,6 +251,7 @@ def train(
         run = load_run(connection, name)  # only now: another driver may just have ended
         if run.schedule.finished:
             return _summary(connection, name, 0, started)
+        count = min(count, len(run.candidate_ids))  # more would have nothing to do
         driver = Driver(connection, run, workers_of(connection, count), on_change, on_wait)
         with _noted(connection, run_id, count):
             driver.drive()
@@ -276,8 +280,8 @@ def _noted(connection: AnyConnection, run_id: int, workers: int) -> Iterator[Non
 
 def _worker_count(workers: int | None) -> int:
     count = os.cpu_count() or 1 if workers is None else workers
-    if count < 1:
-        raise InvalidOption(f"workers is {workers}.", hint="It is a whole number from 1.")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InvalidOption(f"workers is {workers!r}.", hint="It is a whole number from 1.")
     return count
 
 

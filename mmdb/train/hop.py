@@ -7,6 +7,7 @@ hop sees it. A process runs one hop at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mmdb.errors import Cancelled, NotANumber, TrainingFailed
+from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed
 from mmdb.train.config import LOSSES, Config
 from mmdb.train.live import Live
 
@@ -104,7 +105,7 @@ def train_pass(
     total = torch.zeros((), dtype=torch.float64)
     steps = 0
     with exact(seed):
-        try:
+        with _blaming_the_model():
             for index in batches(torch.randperm(len(x)), config.batch_size):
                 if stopped():
                     raise Cancelled("The hop was cancelled.")
@@ -115,14 +116,23 @@ def train_pass(
                     live.schedule.step()
             if live.schedule is not None and config.schedule_per == "epoch" and ends_epoch:
                 live.schedule.step()
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise TrainingFailed(f"{type(error).__name__}: {error}") from error
         live.generator = torch.get_rng_state()
         here = environment()
     mean = float(total) / len(x)
     if not torch.isfinite(total):
         raise NotANumber(f"The loss became {mean}.")
     return Outcome(rows=len(x), steps=steps, loss=mean, metrics={}, environment=here)
+
+
+@contextmanager
+def _blaming_the_model() -> Iterator[None]:
+    """Turn whatever a user's module raises into TrainingFailed."""
+    try:
+        yield
+    except MmdbError:
+        raise
+    except Exception as error:  # the module is the owner's code
+        raise TrainingFailed(f"{type(error).__name__}: {error}") from error
 
 
 def _step(live: Live, loss_function: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -147,9 +157,13 @@ def validate_pass(
     task: str,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Measure `live` on a partition and change nothing in it."""
+    """Measure `live` on a partition and change nothing in it.
+
+    Raises:
+        NotANumber, TrainingFailed, Cancelled
+    """
     outputs = []
-    with exact(0):
+    with exact(0), _blaming_the_model():
         for index in torch.arange(len(x)).split(EVALUATION_BATCH):
             if stopped():
                 raise Cancelled("The hop was cancelled.")
@@ -157,6 +171,8 @@ def validate_pass(
         output = _fit(torch.cat(outputs), y)
         loss = float(LOSSES[task][config.loss]()(output, y))
         here = environment()
+    if not math.isfinite(loss):
+        raise NotANumber(f"The validation loss became {loss}.")
     found = metrics(output, y, task)
     return Outcome(rows=len(x), steps=0, loss=loss, metrics=found, environment=here)
 

@@ -7,7 +7,9 @@ random generator. Equal states have equal bytes, so the hash of the bytes names 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,24 +43,46 @@ def build_live(module: nn.Module, config: Config) -> Live:
     Raises:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
     """
-    try:
-        make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[config.optimizer.name]
+    make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[config.optimizer.name]
+    with _refusing("optimizer", config.optimizer.name):
         optimizer = make(
             module.parameters(),
             lr=config.lr,
             weight_decay=config.weight_decay,
             **config.optimizer.arguments,
         )
-    except (TypeError, ValueError) as error:
-        name = config.optimizer.name
-        raise InvalidHyperparameter(f"optimizer {name!r}: {error}") from error
     schedule = None
     if config.schedule is not None:
-        try:
+        with _refusing("schedule", config.schedule.name):
             schedule = SCHEDULES[config.schedule.name](optimizer, **config.schedule.arguments)
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise InvalidHyperparameter(f"schedule {config.schedule.name!r}: {error}") from error
     return Live(module, optimizer, schedule, torch.zeros(0, dtype=torch.uint8))
+
+
+def check_steps(config: Config) -> None:
+    """Step a stand-in of one weight twice: some arguments torch refuses only then.
+
+    Raises:
+        InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
+    """
+    stand_in = nn.Linear(1, 1, bias=False)
+    live = build_live(stand_in, config)
+    stand_in.weight.grad = torch.zeros_like(stand_in.weight)
+    for _ in range(2):
+        with _refusing("optimizer", config.optimizer.name):
+            live.optimizer.step()
+        if live.schedule is not None and config.schedule is not None:
+            with _refusing("schedule", config.schedule.name):
+                live.schedule.step()
+
+
+@contextmanager
+def _refusing(what: str, name: str) -> Iterator[None]:
+    """Blame a hyper-parameter for whatever torch raises: it checks little and late."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InvalidHyperparameter(f"{what} {name!r}: {reason}") from error
 
 
 def byte_count(live: Live) -> int:
@@ -94,14 +118,20 @@ def encode(live: Live) -> bytes:
 
 def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[str, str]:
     aliases: dict[str, str] = {}
-    seen: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    stored: set[int] = set()
     for path, tensor in module.state_dict().items():
-        key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and key in seen:
             aliases[path] = seen[key]
-        else:
-            seen[key] = path
-            tensors[_MODEL + path] = tensor.detach().contiguous()
+            continue
+        seen[key] = path
+        flat = tensor.detach().contiguous()
+        memory = flat.untyped_storage().data_ptr()
+        if memory in stored:  # a view of what is written already: safetensors takes no two
+            flat = flat.clone()
+        stored.add(memory)
+        tensors[_MODEL + path] = flat
     return aliases
 
 
@@ -117,9 +147,32 @@ def restore(live: Live, state: bytes) -> None:
     for index, values in header["scalars"].items():
         entries.setdefault(int(index), {}).update(values)
     live.optimizer.load_state_dict({"state": entries, "param_groups": header["groups"]})
+    _put_back_types(live.optimizer, entries)
     if live.schedule is not None:
-        live.schedule.load_state_dict(header["schedule"])
+        live.schedule.load_state_dict(_schedule_state(live.schedule, header["schedule"]))
     live.generator = tensors[_GENERATOR]
+
+
+def _put_back_types(
+    optimizer: torch.optim.Optimizer, entries: Mapping[int, Mapping[str, Any]]
+) -> None:
+    """Undo load_state_dict's casts to the parameter's type, which loses bits of float32 scalars."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, values in entries.items():
+        state = optimizer.state[parameters[index]]
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
+                state[key] = value
+
+
+def _schedule_state(
+    schedule: torch.optim.lr_scheduler.LRScheduler, state: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a schedule's state as it was before JSON made texts of its numeric keys."""
+    if not isinstance(schedule, torch.optim.lr_scheduler.MultiStepLR):
+        return state
+    counts = {int(epoch): count for epoch, count in state["milestones"].items()}
+    return state | {"milestones": Counter(counts)}
 
 
 def weights(state: bytes) -> dict[str, torch.Tensor]:

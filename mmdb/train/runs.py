@@ -21,7 +21,7 @@ from mmdb.errors import (
 from mmdb.graph.architecture import parse
 from mmdb.graph.build import build, check_output
 from mmdb.train.config import parse_config
-from mmdb.train.live import build_live
+from mmdb.train.live import build_live, check_steps
 from mmdb.train.schedule import Progress, Schedule, begin
 from mmdb.train.search import candidates
 from mmdb.train.seeds import candidate_seed
@@ -145,6 +145,7 @@ def _check_models(
             error.message = f"Candidate {ordinal}: {error.message}"
             raise
         build_live(module, config)
+        check_steps(config)
 
 
 def load_run(connection: Connection, name: str) -> RunState:

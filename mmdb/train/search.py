@@ -11,6 +11,8 @@ from typing import Any
 from mmdb.errors import EmptySearch, InvalidHyperparameter, InvalidOption
 from mmdb.train.seeds import candidate_seed
 
+#: Ends of a range; beyond them the width of a range is infinite.
+LARGEST = 1e300
 #: More candidates than this are a mistake in the space, not a search.
 MAX_CANDIDATES = 10_000
 METHODS = ("grid", "random")
@@ -87,8 +89,14 @@ def _draw(name: str, dimension: Any, source: random.Random) -> Any:
     low, high = dimension["low"], dimension.get("high", math.nan)
     log, whole = bool(dimension.get("log")), bool(dimension.get("whole"))
     unknown = set(dimension) - {"low", "high", "log", "whole"}
-    numbers = all(isinstance(v, int | float) and math.isfinite(v) for v in (low, high))
-    if unknown or not numbers or not low <= high or (log and low <= 0):
+    numbers = all(isinstance(v, int | float) and abs(v) <= LARGEST for v in (low, high))
+    if (
+        unknown
+        or not numbers
+        or not low <= high
+        or (log and low <= 0)
+        or (whole and math.ceil(low) > math.floor(high))
+    ):
         raise InvalidHyperparameter(
             f"The range of {name} is {dict(dimension)!r}.",
             hint='{"low": 1e-4, "high": 0.1, "log": true}; log needs low > 0; "whole" rounds.',

@@ -86,6 +86,7 @@ class DuckWorker:
 
     def __init__(self, name: str, owner: DuckConnection) -> None:
         self.name = name
+        self._closed = False
         self._connection = owner.cursor()
         self._child: Child | None = None
         self._dispatcher: Dispatcher | None = None
@@ -93,6 +94,9 @@ class DuckWorker:
     def open(self) -> None:
         self._drop()
         self._child = Child()
+        if self._closed:  # meanwhile, from another thread
+            self._drop()
+            raise WorkerLost("The worker was closed.")
         self._child.warm_up()
         self._dispatcher = Dispatcher(self._connection, self._child, f"mmdb {self.name}")
 
@@ -101,6 +105,7 @@ class DuckWorker:
         return float(self._dispatcher.run_hop(part_id, candidate_id, epoch)["total_s"])
 
     def close(self) -> None:
+        self._closed = True
         self._drop()
 
     def _drop(self) -> None:

@@ -57,6 +57,7 @@ SELECT
     l.accuracy,
     l.rmse,
     l.validation_loss,
+    l.training_loss,
     l.best_epoch,
     l.epochs,
     l.hops,

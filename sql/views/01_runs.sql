@@ -32,6 +32,17 @@ training AS (
     GROUP BY h.candidate_id
 ),
 
+epoch_loss AS (
+    SELECT
+        h.candidate_id,
+        cast(sum(h.loss * h.row_count) AS double precision) / nullif(sum(h.row_count), 0) AS loss,
+        row_number() OVER (PARTITION BY h.candidate_id ORDER BY h.epoch DESC) AS place
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    WHERE p.role = 'train'
+    GROUP BY h.candidate_id, h.epoch
+),
+
 failure AS (
     SELECT
         e.candidate_id,
@@ -44,7 +55,13 @@ SELECT
     r.name AS run,
     row_number() OVER (
         PARTITION BY r.run_id
-        ORDER BY f.error IS NULL DESC, v.accuracy DESC NULLS LAST, v.rmse ASC NULLS LAST, c.ordinal ASC
+        ORDER BY
+            f.error IS NULL DESC,
+            v.accuracy DESC NULLS LAST,
+            v.rmse ASC NULLS LAST,
+            v.loss ASC NULLS LAST,
+            l.loss ASC NULLS LAST,
+            c.ordinal ASC
     ) AS rank,
     c.candidate_id,
     c.config,
@@ -55,13 +72,15 @@ SELECT
     t.epochs,
     t.hops,
     t.total_s,
-    f.error
+    f.error,
+    l.loss AS training_loss
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 LEFT JOIN validation AS v ON c.candidate_id = v.candidate_id AND v.place = 1
 LEFT JOIN training AS t ON c.candidate_id = t.candidate_id
+LEFT JOIN epoch_loss AS l ON c.candidate_id = l.candidate_id AND l.place = 1
 LEFT JOIN failure AS f ON c.candidate_id = f.candidate_id;
-COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first, by their best validated epoch.';
+COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by their best validated epoch, else by their last training loss.';
 
 CREATE OR REPLACE VIEW mmdb.run_progress AS
 WITH candidate_hops AS (

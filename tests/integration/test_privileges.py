@@ -143,7 +143,7 @@ def test_views_show_no_bytes(postgres_url: str) -> None:
 
 def test_a_trainer_registers_no_factory(role_url: str, postgres_url: str) -> None:
     grant(postgres_url, "GRANT mmdb_trainer TO eve")
-    with api.connect(role_url) as db, pytest.raises(errors.RightsMissing):
+    with api.connect(role_url) as db, pytest.raises(errors.FactoryNotAllowed):
         db.register_factory("mine", "os:system")
     with api.connect(role_url) as db, pytest.raises(errors.RightsMissing):
         db.sql("INSERT INTO mmdb.factory (name, target) VALUES ('mine', 'os:system')")
