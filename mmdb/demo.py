@@ -123,10 +123,11 @@ def _show_next(url: str, model: str, seconds: float) -> None:
     if secret:
         console.print("  (MMDB_URL is the URL of the database, with its password)\n", style="dim")
     hops = "SELECT candidate_id, epoch, role, partition, worker, total_s FROM mmdb.hop_timeline"
+    some = "SELECT id, pixels FROM digits WHERE id < 20"
     program = "mmdb" if shutil.which("mmdb") else sys.argv[0]  # make demo runs it by its path
     commands = (
         f'{program} sql "{hops} LIMIT 10" --database {where}',
-        f'{program} predict {model} "SELECT id, pixels FROM digits WHERE id < 20" --database {where}',
+        f'{program} predict {model} "{some}" --database {where}',
         f"{program} train digits-search --workers 1 --database {where}",
     )
     for command in commands:

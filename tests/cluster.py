@@ -34,7 +34,7 @@ from psycopg import sql
 from tests.server_files import find_server
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("mmdb", "sql", "udf")
+SOURCES = ("mmdb", "sql", "udf", "tests")  # tests: for the factories in tests/broken.py
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",

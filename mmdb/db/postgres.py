@@ -87,7 +87,10 @@ class PostgresConnection:
                 connect_timeout=10,
             )
         except psycopg.Error as error:
-            raise errors.WrongUrl(f"Cannot connect: {str(error).strip()}") from error
+            text = str(error).strip()
+            if "the database system is " in text:  # starting up, shutting down, in recovery mode
+                raise errors.ConnectionLost(text) from error
+            raise errors.WrongUrl(f"Cannot connect: {text}") from error
 
     @property
     def in_transaction(self) -> bool:
@@ -106,7 +109,7 @@ class PostgresConnection:
         """Open the session anew, with backoff: after a crash the server needs time to recover.
 
         Raises:
-            WrongUrl: the server did not come back within RECONNECT_S.
+            WrongUrl, ConnectionLost: the server did not come back within RECONNECT_S.
         """
         deadline, pause = time.monotonic() + RECONNECT_S, FIRST_PAUSE_S
         while True:
@@ -114,7 +117,7 @@ class PostgresConnection:
             try:
                 self.raw = self._connect()
                 return
-            except errors.WrongUrl:
+            except (errors.WrongUrl, errors.ConnectionLost):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(pause)

@@ -64,7 +64,10 @@ def _grid(space: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = [_values(name, dimension) for name, dimension in space.items()]
     count = math.prod(map(len, columns))
     if count > MAX_CANDIDATES:
-        raise InvalidOption(f"The grid has {count} candidates; {MAX_CANDIDATES} are the most.")
+        raise InvalidOption(
+            f"The grid has {count} candidates; {MAX_CANDIDATES} are the most.",
+            hint="List fewer values, or draw some with the method 'random'.",
+        )
     return [dict(zip(space, values, strict=True)) for values in product(*columns)]
 
 
@@ -72,7 +75,7 @@ def _random(space: Mapping[str, Any], trials: Any, seed: int) -> list[dict[str, 
     if not isinstance(trials, int) or isinstance(trials, bool) or trials < 1:
         raise EmptySearch(f"search.trials is {trials!r}.", hint="It is a whole number from 1.")
     if trials > MAX_CANDIDATES:
-        raise InvalidOption(f"search.trials is {trials}; {MAX_CANDIDATES} are the most.")
+        raise InvalidOption(f"search.trials is {trials}.", hint=f"{MAX_CANDIDATES} are the most.")
     columns = {
         name: [
             _draw(name, dimension, random.Random(f"{name}/{candidate_seed(seed, t)}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from mmdb.db.duck import DuckConnection
@@ -11,6 +12,9 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import ConnectionLost, ServerCrashed, WorkerDragged, WorkerLost
 from mmdb.train.child import Child
 from mmdb.train.dispatch import Dispatcher
+
+#: Seconds between tries to open a session that breaks before it is warm.
+OPEN_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 5.0)
 
 
 class Worker(Protocol):
@@ -48,18 +52,19 @@ class PostgresWorker:
 
     def open(self) -> None:
         """Connect and load torch; the server may crash again meanwhile."""
-        while True:
+        for pause in (*OPEN_PAUSES_S, None):
             try:
                 if self._connection is None:
                     name = f"mmdb {self.name}"
                     self._connection = PostgresConnection(self._url, application_name=name)
-                elif not self._closed:
+                else:
                     self._connection.reconnect()
                 self._connection.rows(load("api").warm_up)
                 return
             except ConnectionLost:
-                if self._closed:
+                if self._closed or pause is None:
                     raise
+                time.sleep(pause)
 
     def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
         assert self._connection is not None
