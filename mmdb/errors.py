@@ -358,6 +358,13 @@ class StateNotFound(HopError):
     sqlstate = "MM207"
 
 
+class StateCorrupt(HopError):
+    """A stored state's bytes do not match its hash."""
+
+    sqlstate = "MM213"
+    default_hint = "Delete the damaged rows of mmdb.checkpoint_chunk; the hops are then replayed."
+
+
 class BlockCorrupt(HopError):
     """A block's bytes do not match its stored hash."""
 
@@ -501,6 +508,16 @@ class ServerCrashed(ConnectionLost):
     """The server ended this session because another one crashed."""
 
     sqlstate = "MM411"
+
+
+class EnvironmentChanged(EngineError):
+    """This worker's torch, CPU capability or thread count would give other bits."""
+
+    sqlstate = "MM412"
+    default_hint = (
+        "Go on where the run was begun, or create runs with options.environment 'any', "
+        "which record the environment of each hop and promise no equal bits."
+    )
 
 
 class Cancelled(EngineError):

@@ -22,6 +22,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_dataset(
     force boolean DEFAULT FALSE
 ) RETURNS bigint
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.datasets import drop_dataset
 return drop_dataset(plpy, GD, name, force)

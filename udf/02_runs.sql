@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION mmdb.register_factory(
     target text
 ) RETURNS text
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.runs import register_factory
 return register_factory(plpy, GD, name, target)
@@ -24,6 +25,7 @@ CREATE OR REPLACE FUNCTION mmdb.create_run(
     options jsonb DEFAULT '{}'
 ) RETURNS TABLE (run_id bigint, candidates integer)
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.runs import create_run
 return create_run(plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options)
@@ -34,18 +36,21 @@ IS 'Turn a search space into candidates to be trained on a dataset.';
 CREATE OR REPLACE FUNCTION mmdb.train_hop(
     part_id bigint,
     candidate_id bigint,
-    epoch integer DEFAULT NULL
+    epoch integer DEFAULT NULL,
+    publish boolean DEFAULT TRUE
 ) RETURNS SETOF mmdb.hop_row
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.hops import train_hop
-return train_hop(plpy, GD, part_id, candidate_id, epoch)
+return train_hop(plpy, GD, part_id, candidate_id, epoch, publish)
 $$;
-COMMENT ON FUNCTION mmdb.train_hop(bigint, bigint, integer)
-IS 'Train one candidate for one pass over one partition; a hop done before returns its row.';
+COMMENT ON FUNCTION mmdb.train_hop(bigint, bigint, integer, boolean)
+IS 'Train one candidate for one pass over one partition; publish leaves its state to other sessions.';
 
 CREATE OR REPLACE FUNCTION mmdb.warm_up() RETURNS text
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.hops import warm_up
 return warm_up(plpy, GD)
@@ -58,6 +63,7 @@ CREATE OR REPLACE FUNCTION mmdb.save_candidate(
     name text
 ) RETURNS SETOF mmdb.model_row
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import save_candidate
 return save_candidate(plpy, GD, candidate_id, name)

@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
     x real[]
 ) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import predict
 return predict(plpy, GD, model, x)
@@ -17,6 +18,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
     x jsonb
 ) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import predict
 return predict(plpy, GD, model, x)
@@ -42,6 +44,7 @@ CREATE OR REPLACE FUNCTION mmdb.evaluate(
     dataset text
 ) RETURNS TABLE (metric text, value double precision)
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import evaluate
 return evaluate(plpy, GD, model, dataset)

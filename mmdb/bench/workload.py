@@ -41,7 +41,8 @@ def _clean(db: Database, prefix: str) -> None:
     with db.connection.transaction():
         for query in queries:
             if query.name.startswith("delete_"):
-                db.connection.run(query, prefix=f"{prefix}%")
+                mine = {"prefix": f"{prefix}%"} if query.parameters else {}
+                db.connection.run(query, **mine)
     for row in db.connection.rows(queries.find_tables, prefix=f"{prefix}%"):
         db.sql(f'DROP TABLE "{row["table_name"]}"')
 

@@ -16,6 +16,9 @@ from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.scan import columns_duckdb, scan_duckdb
 
+#: Files that this process has open: functions are registered once a file.
+_open_files: set[str] = set()
+
 
 class DuckConnection:
     """The one connection of the process that owns the file."""
@@ -23,6 +26,12 @@ class DuckConnection:
     engine: Literal["duckdb"] = "duckdb"
 
     def __init__(self, path: str) -> None:
+        self._file = "" if path == ":memory:" else str(Path(path).resolve())
+        if self._file in _open_files:
+            raise errors.DatabaseLocked(
+                f"{path} is open in this process already.",
+                hint="Use the connection that is open, or close it first.",
+            )
         try:
             self.raw = _open(path)
         except duckdb.IOException as error:
@@ -31,6 +40,8 @@ class DuckConnection:
             raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
         except duckdb.Error as error:
             raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
+        if self._file:
+            _open_files.add(self._file)
         self.url = f"duckdb:///{path}"
         self.path = path
         self._depth = 0
@@ -139,12 +150,14 @@ class DuckConnection:
 
     def close(self) -> None:
         self.raw.close()
+        _open_files.discard(self._file)
         atexit.unregister(self.close)
 
     def cursor(self) -> DuckConnection:
         """Return a second session on the same file, for use inside a function call."""
         other: Any = object.__new__(DuckConnection)
-        other.__dict__.update(self.__dict__ | {"raw": self.raw.cursor(), "_depth": 0})
+        own = {"raw": self.raw.cursor(), "_depth": 0, "_file": ""}
+        other.__dict__.update(self.__dict__ | own)
         if _shadows(self.path):
             other.raw.execute(f"USE {_ALIAS}")
         return other  # type: ignore[no-any-return]

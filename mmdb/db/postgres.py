@@ -72,20 +72,30 @@ class PostgresConnection:
 
     engine: Literal["postgres"] = "postgres"
 
-    def __init__(self, url: str, *, application_name: str = "mmdb") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        application_name: str = "mmdb",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.url = url
+        self._settings = dict(settings or {})
         self._application_name = application_name
         self.raw = self._connect()
 
     def _connect(self) -> psycopg.Connection[dict[str, Any]]:
         try:
-            return psycopg.connect(
+            connection = psycopg.connect(
                 self.url,
                 autocommit=True,
                 row_factory=dict_row,
                 application_name=self._application_name,
                 connect_timeout=10,
             )
+            for name, value in self._settings.items():
+                connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+            return connection
         except psycopg.Error as error:
             text = str(error).strip()
             if "the database system is " in text:  # starting up, shutting down, in recovery mode

@@ -7,6 +7,7 @@ argument and returns a list of structs, or a scalar.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ class DuckBackend:
         self.models: OrderedDict[int, Any] = OrderedDict()
         self._child: Child | None = None
         self._dispatcher: Dispatcher | None = None
+        #: DuckDB calls a function from several threads when a query reads a large table.
+        self.one_at_a_time = threading.RLock()
 
     @property
     def connection(self) -> Connection:
@@ -136,7 +139,8 @@ def _callable(
     def call(*arguments: Any) -> Any:
         function = getattr(import_module(declaration.module), declaration.function).function
         try:
-            return _declared(declaration, function(backend, *arguments))
+            with backend.one_at_a_time:
+                return _declared(declaration, function(backend, *arguments))
         except MmdbError as error:
             owner.raised = error  # DuckDB passes on the text alone
             raise

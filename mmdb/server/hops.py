@@ -9,10 +9,10 @@ from mmdb.server.backend import Backend, exposed
 
 @exposed
 def train_hop(
-    backend: Backend, part_id: int, candidate_id: int, epoch: int | None
+    backend: Backend, part_id: int, candidate_id: int, epoch: int | None, publish: bool
 ) -> list[dict[str, Any]]:
     """Do one hop and return its row; see `Dispatcher.run_hop`."""
-    row = backend.dispatcher.run_hop(part_id, candidate_id, epoch)
+    row = backend.dispatcher.run_hop(part_id, candidate_id, epoch, publish=publish)
     row["rows"] = row["row_count"]
     return [row | {name: row[name].hex() for name in ("state_in", "state_out")}]
 

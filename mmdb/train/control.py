@@ -60,8 +60,9 @@ class Control:
                 self._connection.reconnect()
                 if self._connection.try_lock("run", self._run_id):
                     return
-            except ConnectionLost:
-                continue  # the server crashed again
-            if time.monotonic() > deadline:
-                raise RunBusy(f"Run {self._run!r} was taken over by another driver.")
+                if time.monotonic() > deadline:
+                    raise RunBusy(f"Run {self._run!r} was taken over by another driver.")
+            except ConnectionLost:  # the server crashed again
+                if time.monotonic() > deadline:
+                    raise
             time.sleep(0.2)  # the old session may not have noticed its end yet

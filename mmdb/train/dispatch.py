@@ -83,19 +83,23 @@ class Dispatcher:
         self._worker = worker
         self._candidates: dict[int, _Candidate] = {}
 
-    def run_hop(self, part_id: int, candidate_id: int, epoch: int | None) -> dict[str, Any]:
+    def run_hop(
+        self, part_id: int, candidate_id: int, epoch: int | None, *, publish: bool = True
+    ) -> dict[str, Any]:
         """Do one hop, whole or not at all, and return its row.
 
         A hop that was done before is not done again: its row is returned.
 
         Args:
             epoch: None for the candidate's current epoch.
+            publish: leave the new state where other sessions find it; else only this one holds
+                it, and another one would have to replay the hop. An epoch's end always does.
         Raises:
             HopError, NotFound
         """
         started = time()
         with self._connection.transaction():
-            prepared = self._prepare(part_id, candidate_id, epoch)
+            prepared = self._prepare(part_id, candidate_id, epoch, publish)
             if isinstance(prepared, dict):
                 return prepared
             read_s = self._read(prepared)
@@ -103,12 +107,11 @@ class Dispatcher:
             return self._record(prepared, result, state, started, read_s)
 
     def _prepare(
-        self, part_id: int, candidate_id: int, epoch: int | None
+        self, part_id: int, candidate_id: int, epoch: int | None, publish: bool
     ) -> _Prepared | dict[str, Any]:
         candidate = self._candidate(candidate_id)
         row, parts = candidate.row, candidate.parts
-        if not self._connection.try_lock("hop", candidate_id):
-            raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
+        locked = self._connection.try_lock("hop", candidate_id)
         part = next((p for p in parts if p["part_id"] == part_id), None)
         if part is None:
             raise PartitionNotFound(
@@ -119,10 +122,13 @@ class Dispatcher:
         wanted = min(now.epoch, row["epochs"] - 1) if epoch is None else epoch
         if any((h["part_id"], h["epoch"]) == (part_id, wanted) for h in hops):
             return self._stored(part_id, candidate_id, wanted)
+        if not locked:
+            raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
         self._check_alive(row)
         rules = workload(row, parts)
         check_turn(row, rules, parts, part, wanted, now)
-        step = next_step(row, rules, part, now, hops[-1]["ordinal"] + 1 if hops else 0)
+        done = hops[-1]["ordinal"] + 1 if hops else 0
+        step = next_step(row, rules, part, now, done, publish)
         begun = perf_counter()
         state_in = hops[-1]["state_out"].hex() if hops else None
         found = self._locate(candidate_id, parts, state_in)
@@ -130,6 +136,7 @@ class Dispatcher:
             candidate=self._spec(row),
             step=step,
             state_in=state_in,
+            environment=self._environment(row, hops),
             base=found.base,
             replays=found.replays,
         )
@@ -173,6 +180,10 @@ class Dispatcher:
         if state_in is None or self._performer.held(candidate_id) == state_in:
             return Located(base=None, state=None)
         return locate(self._connection, candidate_id, parts, state_in)
+
+    def _environment(self, row: Row, hops: Sequence[Row]) -> str | None:
+        any_will_do = json.loads(row["options"]).get("environment") == "any"
+        return None if any_will_do or not hops else str(hops[-1]["environment"])
 
     def _spec(self, row: Row) -> CandidateSpec:
         factories = self._connection.rows(load("catalog").find_factories)
@@ -232,7 +243,7 @@ class Dispatcher:
             "total_s": finished - started,
             "state_in": bytes.fromhex(result.state_in),
             "state_out": bytes.fromhex(result.state_out),
-            "state_bytes": len(state or b""),
+            "state_bytes": result.state_bytes,
             "worker": self._worker,
             "node": platform.node(),
             "device": result.device,
@@ -245,8 +256,10 @@ class Dispatcher:
         """Leave the new state where the next hop finds it: durable at an epoch's end, else not."""
         step, candidate_id = prepared.spec.step, prepared.spec.candidate.candidate_id
         place = (self._connection, step.part_id, candidate_id)
-        if state is None:
+        if step.validates:
             self._prune(prepared.spec, result)
+        elif state is None:
+            states.drop_in_flight(self._connection, candidate_id)
         elif step.ends_epoch:
             states.write_checkpoint(*place, step.epoch, result.state_out, state)
             states.drop_in_flight(self._connection, candidate_id)

@@ -17,14 +17,23 @@ from time import perf_counter
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (
+    BlockCorrupt,
+    Cancelled,
+    CandidateBusy,
     CandidateStopped,
+    DatasetDropped,
     EngineError,
+    EnvironmentChanged,
     InTransaction,
     InvalidOption,
     MmdbError,
     NotANumber,
+    PartitionEvicted,
     ReplayMismatch,
+    RightsMissing,
     RunFailed,
+    StateCorrupt,
+    StateNotFound,
     WorkerDragged,
 )
 from mmdb.store import states
@@ -37,9 +46,15 @@ from mmdb.train.threads import start_without_signals
 from mmdb.train.worker_threads import Message, WorkerThread
 from mmdb.train.workers import Worker, workers_of
 
-#: Errors that a second try cannot mend.
-FINAL = (NotANumber, ReplayMismatch, CandidateStopped)
-#: Seconds between two calls of `on_wait`.
+#: Errors of a candidate that a second try cannot mend.
+FINAL = (NotANumber, CandidateStopped)
+#: Errors that end the run and leave its candidates as they are.
+ENDING = (Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped)
+#: Errors of the engine, such as a full disk: the hop is done again.
+TROUBLE = (EngineError, PartitionEvicted, CandidateBusy, StateNotFound, StateCorrupt, BlockCorrupt)
+#: After so many of them in a row the run ends.
+MAX_TROUBLES = 5
+#: Seconds between two calls of `on_wait`, at least.
 POLL_S = 0.1
 
 
@@ -74,6 +89,9 @@ class Driver:
         self._inbox: queue.Queue[Message] = queue.Queue()
         self._threads = {w.name: WorkerThread(w, self._inbox) for w in workers}
         self._on_change, self._on_wait = on_change, on_wait
+        self._waited_at = perf_counter()
+        self._broken: set[str] = set()
+        self._troubles = 0  # of the engine, in a row
         self.hops = 0
 
     def drive(self) -> None:
@@ -98,18 +116,23 @@ class Driver:
 
     def _next(self) -> Message:
         while True:
-            try:
-                return self._inbox.get(timeout=POLL_S)
-            except queue.Empty:
+            if perf_counter() - self._waited_at > POLL_S:
                 self._on_wait()
+                self._waited_at = perf_counter()
+            with suppress(queue.Empty):
+                return self._inbox.get(timeout=POLL_S)
 
     def _take(self, message: Message) -> None:
         if message.kind == "broken":
-            assert message.error is not None
-            raise message.error
+            self._break(message)
+            return
         if message.kind == "lost":
             self._control.check()
-        self.hops += message.kind == "done"
+        if message.kind == "failed":
+            self._weigh(message.error)
+        if message.kind == "done":
+            self.hops += 1
+            self._troubles = 0
         before = self._schedule
         self._schedule, assignments = sched.step(before, _event(message))
         self._record_closed(before, message.error)
@@ -118,10 +141,29 @@ class Driver:
         for assignment in assignments:
             self._start(assignment)
 
+    def _break(self, message: Message) -> None:
+        """Go on without a worker that gets no session, as long as there is another."""
+        assert message.error is not None
+        self._broken.add(message.worker)
+        if len(self._broken) == len(self._threads):
+            raise message.error
+
+    def _weigh(self, error: MmdbError | None) -> None:
+        """End the run, which can be resumed, over trouble that no candidate is to blame for."""
+        if isinstance(error, ENDING):
+            raise error
+        if isinstance(error, TROUBLE):
+            self._troubles += 1
+            if self._troubles >= MAX_TROUBLES:
+                raise error
+
     def _start(self, assignment: Assignment) -> None:
         hop = assignment.hop
         self._threads[assignment.worker].hop(
-            self._run.part_ids[hop.part], self._run.candidate_ids[hop.candidate], hop.epoch
+            self._run.part_ids[hop.part],
+            self._run.candidate_ids[hop.candidate],
+            hop.epoch,
+            assignment.publish,
         )
 
     def _record_closed(self, before: Schedule, error: MmdbError | None) -> None:
@@ -152,6 +194,8 @@ def _event(message: Message) -> Event:
         return Done(message.worker, message.seconds)
     if message.kind == "lost":
         return Lost(message.worker, bystander=isinstance(message.error, WorkerDragged))
+    if isinstance(message.error, TROUBLE):
+        return Lost(message.worker, bystander=True)
     return Failed(message.worker, final=isinstance(message.error, FINAL))
 
 
@@ -168,7 +212,7 @@ def train(
     Args:
         workers: sessions to train with; None for one per processor.
         on_change: called with the schedule after every event.
-        on_wait: called every POLL_S seconds while nothing happens; may raise to end the call.
+        on_wait: called about every POLL_S seconds; may raise to end the call.
     Raises:
         RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption
     """

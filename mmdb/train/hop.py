@@ -116,11 +116,14 @@ def train_pass(
                     live.schedule.step()
             if live.schedule is not None and config.schedule_per == "epoch" and ends_epoch:
                 live.schedule.step()
+        live.optimizer.zero_grad()  # gradients would double what a live state takes
         live.generator = torch.get_rng_state()
         here = environment()
     mean = float(total) / len(x)
     if not torch.isfinite(total):
         raise NotANumber(f"The loss became {mean}.")
+    if ends_epoch and not all(p.isfinite().all() for p in live.module.parameters()):
+        raise NotANumber("A weight became infinite or not a number.")
     return Outcome(rows=len(x), steps=steps, loss=mean, metrics={}, environment=here)
 
 

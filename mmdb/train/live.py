@@ -24,6 +24,7 @@ from mmdb.train.config import OPTIMIZERS, SCHEDULES, Config
 
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
+_TRANSIENT = "buffer."  # registered as not persistent: part of a state, not of a model
 _GENERATOR = "generator"
 
 
@@ -99,6 +100,8 @@ def encode(live: Live) -> bytes:
     """
     tensors: dict[str, torch.Tensor] = {_GENERATOR: live.generator}
     aliases = _add_weights(tensors, live.module)
+    for path, buffer in _transient(live.module).items():
+        tensors[_TRANSIENT + path] = buffer.detach().clone().contiguous()
     scalars: dict[str, dict[str, Any]] = {}
     state = live.optimizer.state_dict()
     for index, entries in state["state"].items():
@@ -114,6 +117,12 @@ def encode(live: Live) -> bytes:
         "schedule": live.schedule.state_dict() if live.schedule else None,
     }
     return safetensors.torch.save(tensors, {"mmdb": json.dumps(header, sort_keys=True)})
+
+
+def _transient(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the buffers that a module's state dict leaves out, by path."""
+    kept = module.state_dict().keys()
+    return {path: buffer for path, buffer in module.named_buffers() if path not in kept}
 
 
 def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[str, str]:
@@ -139,6 +148,9 @@ def restore(live: Live, state: bytes) -> None:
     """Load an encoded state into a freshly built candidate of the same architecture."""
     tensors, header = _decode(state)
     live.module.load_state_dict(_weights(tensors, header))
+    for path in _transient(live.module):
+        owner, _, name = path.rpartition(".")
+        setattr(live.module.get_submodule(owner), name, tensors[_TRANSIENT + path])
     entries: dict[int, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         if name.startswith(_OPTIMIZER):

@@ -45,8 +45,9 @@ def locate(
     for k in range(position, -1, -1):
         if hashes[k] in durable:
             state = states.read_checkpoint(connection, durable[hashes[k]], candidate_id, hashes[k])
-            replays = _replays(hops, parts, k + 1, position)
-            return Located(base=hashes[k], state=state, replays=replays)
+            if state is not None:  # else its chunks are gone: an older one will do
+                replays = _replays(hops, parts, k + 1, position)
+                return Located(base=hashes[k], state=state, replays=replays)
     return Located(base=None, state=None, replays=_replays(hops, parts, 0, position))
 
 

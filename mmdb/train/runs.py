@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.names import check_name
@@ -30,7 +33,10 @@ from mmdb.train.turn import ordinal_of, workload
 _Q = load("runs")
 
 #: Options of a run and the values that each may take.
-OPTIONS: dict[str, tuple[str, ...]] = {"order": ("fixed", "free")}
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "order": ("fixed", "free"),  # of the partitions: by the seed alone, or as it goes fastest
+    "environment": ("exact", "any"),  # that may go on with the run: one that gives equal bits
+}
 STRATEGIES = ("auto", "mop")
 
 
@@ -132,19 +138,20 @@ def _check_models(
     rows = connection.rows(load("catalog").find_factories)
     factories = {r["name"]: r["target"] for r in rows}
     outputs = len(dataset.classes) if dataset.classes else 1
-    checked: set[str] = set()
+    checked: dict[str, nn.Module] = {}
     for ordinal, raw in enumerate(configs):
         config = parse_config(raw, dataset.task)
+        key = json.dumps(config.arguments, sort_keys=True)
         try:
-            module = build(architecture, config.arguments, dataset.input_shape, outputs, factories)
-            key = json.dumps(config.arguments, sort_keys=True)
             if key not in checked:
-                check_output(module, dataset.input_shape, outputs)
-            checked.add(key)
+                shape = dataset.input_shape
+                module = build(architecture, config.arguments, shape, outputs, factories)
+                check_output(module, shape, outputs)
+                checked = {key: module}  # the last one: a grid varies other dimensions meanwhile
         except ArchitectureError as error:
             error.message = f"Candidate {ordinal}: {error.message}"
             raise
-        build_live(module, config)
+        build_live(checked[key], config)
         check_steps(config)
 
 
@@ -163,7 +170,10 @@ def load_run(connection: Connection, name: str) -> RunState:
     parts = connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])
     members = connection.rows(_Q.find_candidates, run_id=run["run_id"])
     hops = connection.rows(_Q.find_run_hops, run_id=run["run_id"])
-    progress = {member["ordinal"]: _resume(member, parts, hops) for member in members}
+    by_candidate: dict[int, list[Row]] = defaultdict(list)
+    for hop in hops:
+        by_candidate[hop["candidate_id"]].append(hop)
+    progress = {m["ordinal"]: _resume(m, parts, by_candidate[m["candidate_id"]]) for m in members}
     return RunState(
         run_id=run["run_id"],
         name=name,
@@ -174,13 +184,13 @@ def load_run(connection: Connection, name: str) -> RunState:
     )
 
 
-def _resume(member: Row, parts: Sequence[Row], hops: Sequence[Row]) -> Progress:
-    mine = [h for h in hops if h["candidate_id"] == member["candidate_id"]]
+def _resume(member: Row, parts: Sequence[Row], mine: Sequence[Row]) -> Progress:
+    """Return a candidate's progress from its own hops, in order."""
     ordinals = {p["part_id"]: ordinal_of(p) for p in parts}
     epoch, left = divmod(len(mine), len(parts))
     return Progress(
         epoch=epoch,
         visited=tuple(ordinals[h["part_id"]] for h in mine[len(mine) - left :]),
         closed=member["error"] is not None,
-        hop_s=sum(h["total_s"] for h in mine) / len(mine) if mine else 1.0,
+        hop_s=sum(h["total_s"] for h in mine) / len(mine) if mine else None,
     )

@@ -51,7 +51,8 @@ class Progress:
     failures: int = 0  # of the next hop
     losses: int = 0  # of the next hop
     home: str | None = None  # worker that holds the state
-    hop_s: float = 1.0  # mean seconds of a hop, measured
+    published: bool = True  # whether other workers find the state
+    hop_s: float | None = None  # mean seconds of a hop, once measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Assignment:
 
     worker: str
     hop: Hop
+    publish: bool  # whether another worker may do the candidate's next hop
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Schedule:
     running: Mapping[str, Hop] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     warm: Mapping[str, frozenset[int]] = field(default_factory=dict)  # parts a worker has mapped
+    slowest_s: float = 0.0  # the longest mean of any candidate's hops so far
 
     @property
     def finished(self) -> bool:
@@ -120,7 +123,9 @@ class Schedule:
 def begin(workload: Workload, progress: Mapping[int, Progress] | None = None) -> Schedule:
     """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
     done = progress or {}
-    return Schedule(workload, tuple(done.get(c, Progress()) for c in range(workload.candidates)))
+    candidates = tuple(done.get(c, Progress()) for c in range(workload.candidates))
+    slowest_s = max((p.hop_s or 0.0 for p in candidates), default=0.0)
+    return Schedule(workload, candidates, slowest_s=slowest_s)
 
 
 def step(schedule: Schedule, event: Event) -> tuple[Schedule, tuple[Assignment, ...]]:
@@ -146,7 +151,17 @@ def _absorb(schedule: Schedule, event: Event) -> Schedule:
     elif not isinstance(event, Done):  # the session is gone, and what it held with it
         warm.pop(worker, None)
         progress = [replace(p, home=None) if p.home == worker else p for p in progress]
-    return replace(schedule, progress=tuple(progress), running=running, idle=idle, warm=warm)
+    slowest_s = schedule.slowest_s
+    if hop is not None:
+        slowest_s = max(slowest_s, progress[hop.candidate].hop_s or 0.0)
+    return replace(
+        schedule,
+        progress=tuple(progress),
+        running=running,
+        idle=idle,
+        warm=warm,
+        slowest_s=slowest_s,
+    )
 
 
 def _advance(schedule: Schedule, progress: Progress, hop: Hop, event: Event) -> Progress:
@@ -162,8 +177,9 @@ def _advance(schedule: Schedule, progress: Progress, hop: Hop, event: Event) -> 
     epoch = progress.epoch
     if len(visited) == schedule.workload.partitions + schedule.workload.validates:
         epoch, visited = epoch + 1, ()
-    first = not progress.epoch and not progress.visited
-    mean = event.seconds if first else 0.7 * progress.hop_s + 0.3 * event.seconds
+    mean = event.seconds
+    if progress.hop_s is not None:
+        mean = 0.7 * progress.hop_s + 0.3 * mean
     return replace(
         progress,
         epoch=epoch,
@@ -178,9 +194,20 @@ def _advance(schedule: Schedule, progress: Progress, hop: Hop, event: Event) -> 
 def remaining_s(schedule: Schedule, candidate: int) -> float:
     """Return the predicted seconds that a candidate still needs."""
     progress, load = schedule.progress[candidate], schedule.workload
+    if progress.closed:
+        return 0.0
     visits = load.partitions + load.validates
     hops = (load.epochs - progress.epoch) * visits - len(progress.visited)
-    return hops * progress.hop_s
+    return hops * hop_s(schedule, candidate)
+
+
+def hop_s(schedule: Schedule, candidate: int) -> float:
+    """Return the predicted seconds of a candidate's hop.
+
+    One that is not measured yet counts as the slowest: taken too late, it would be the last to end.
+    """
+    own = schedule.progress[candidate].hop_s
+    return (schedule.slowest_s or 1.0) if own is None else own
 
 
 def next_part(
@@ -188,7 +215,8 @@ def next_part(
 ) -> int:
     """Return the part ordinal that a candidate visits next; a free order prefers `warm` ones."""
     order = visit_order(workload.seed, candidate, progress.epoch, workload.partitions)
-    left = [p for p in order if p not in progress.visited]
+    visited = set(progress.visited)
+    left = [p for p in order if p not in visited]
     if not left:
         return VALIDATION
     if workload.free:
@@ -197,27 +225,76 @@ def next_part(
 
 
 def _assign(schedule: Schedule) -> tuple[Schedule, tuple[Assignment, ...]]:
-    """Give every idle worker the candidate with the most work left; its own ones weigh more."""
+    """Give every idle worker something to do."""
     assignments: list[Assignment] = []
-    running, idle = dict(schedule.running), []
-    for worker in schedule.idle:
-        busy = {hop.candidate for hop in running.values()}
-        free = [c for c in range(len(schedule.progress)) if c not in busy and not schedule.ended(c)]
-        if not free:
-            idle.append(worker)
-            continue
-        candidate = max(free, key=lambda c: (_weight(schedule, c, worker), -c))
-        hop = _next_hop(schedule, candidate, worker)
-        running[worker] = hop
-        assignments.append(Assignment(worker, hop))
-    return replace(schedule, running=running, idle=tuple(idle)), tuple(assignments)
+    waiting = schedule.idle
+    schedule = replace(schedule, idle=())
+    for worker in waiting:
+        candidate = _pick(schedule, worker)
+        if candidate is None:
+            schedule = replace(schedule, idle=(*schedule.idle, worker))
+        else:
+            schedule, assignment = _start(schedule, candidate, worker)
+            assignments.append(assignment)
+    return schedule, tuple(assignments)
+
+
+def _pick(schedule: Schedule, worker: str) -> int | None:
+    """Return the candidate that a worker takes next.
+
+    It goes on with its own until the epoch ends, so that no state moves, as long as there is work
+    enough to balance the workers later. Then the longest remaining goes first.
+    """
+    busy = {hop.candidate for hop in schedule.running.values()}
+    free = [
+        c
+        for c, progress in enumerate(schedule.progress)
+        if c not in busy
+        and not schedule.ended(c)
+        and (progress.published or progress.home in (worker, None))
+    ]
+    for c in free:
+        progress = schedule.progress[c]
+        if (
+            progress.home == worker
+            and progress.visited
+            and _slack_s(schedule) >= _epoch_s(schedule, c)
+        ):
+            return c
+    return max(free, key=lambda c: (_weight(schedule, c, worker), -c), default=None)
+
+
+def _start(schedule: Schedule, candidate: int, worker: str) -> tuple[Schedule, Assignment]:
+    progress = list(schedule.progress)
+    hop = _next_hop(schedule, candidate, worker)
+    # The worker will surely do the next hop too, unless hop times change by more than an epoch.
+    publish = _slack_s(schedule) < 2 * _epoch_s(schedule, candidate)
+    ends = len(progress[candidate].visited) >= schedule.workload.partitions - 1
+    progress[candidate] = replace(progress[candidate], published=publish or ends)
+    running = {**schedule.running, worker: hop}
+    return (
+        replace(schedule, progress=tuple(progress), running=running),
+        Assignment(worker, hop, publish),
+    )
+
+
+def _slack_s(schedule: Schedule) -> float:
+    """Return by how many seconds the workers' fair share exceeds the longest candidate."""
+    left = [remaining_s(schedule, c) for c in range(len(schedule.progress))]
+    workers = len(schedule.running) + len(schedule.idle) + 1
+    return sum(left) / workers - max(left)
+
+
+def _epoch_s(schedule: Schedule, candidate: int) -> float:
+    visits = schedule.workload.partitions + schedule.workload.validates
+    return visits * hop_s(schedule, candidate)
 
 
 def _weight(schedule: Schedule, candidate: int, worker: str) -> float:
     """Longest remaining first; moving a state must gain more than two of its hops."""
     progress = schedule.progress[candidate]
     at_home = progress.home in (worker, None)
-    return remaining_s(schedule, candidate) + (2 * progress.hop_s if at_home else 0.0)
+    return remaining_s(schedule, candidate) + (2 * hop_s(schedule, candidate) if at_home else 0.0)
 
 
 def _next_hop(schedule: Schedule, candidate: int, worker: str) -> Hop:

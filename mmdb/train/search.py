@@ -40,10 +40,20 @@ def candidates(search: Mapping[str, Any], seed: int) -> list[dict[str, Any]]:
     if not isinstance(space, Mapping):
         raise InvalidOption("search.space is not an object.", hint='{"lr": [0.1, 0.01]}')
     space = dict(sorted(space.items()))  # PostgreSQL's jsonb keeps no order of keys
+    space = _plain(space)
     found = _grid(space) if method == "grid" else _random(space, search.get("trials", 8), seed)
     if not found:
         raise EmptySearch("The search space holds no candidate.")
     return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value with whole floats as integers: jsonb makes 1 of 1e0, other engines 1.0."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _values(name: str, dimension: Any) -> list[Any]:

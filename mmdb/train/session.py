@@ -14,7 +14,13 @@ from time import perf_counter
 import torch
 
 from mmdb.data import node_cache
-from mmdb.errors import PartitionEvicted, ReplayMismatch
+from mmdb.errors import (
+    EnvironmentChanged,
+    PartitionEvicted,
+    ReplayMismatch,
+    StateCorrupt,
+    StateNotFound,
+)
 from mmdb.graph.build import initial_module
 from mmdb.train.config import parse_config
 from mmdb.train.hop import Outcome, environment, exact, train_pass, validate_pass
@@ -76,18 +82,24 @@ class Session:
     def perform(
         self, spec: HopSpec, state: bytes | None, stopped: Callable[[], bool] = lambda: False
     ) -> tuple[HopResult, bytes | None]:
-        """Run a hop and return what it measured and, after training, the encoded new state.
+        """Run a hop; return what it measured and, where another session may need it, the new state.
 
         Args:
             state: the encoded state named `spec.base`.
             stopped: asked between steps.
         Raises:
-            NotANumber, TrainingFailed, ReplayMismatch, Cancelled, ArchitectureError
+            NotANumber, TrainingFailed, ReplayMismatch, Cancelled, ArchitectureError,
+            EnvironmentChanged, StateCorrupt, StateNotFound
         """
         started = perf_counter()
+        _check_environment(spec)
         live, state_in = self._take(spec, state)
         for replayed in spec.replays:
             state_in = self._replay(live, spec, replayed, stopped)
+        if spec.state_in not in (None, state_in):
+            raise StateNotFound(
+                f"The hop starts from state {spec.state_in[:12]}; {state_in[:12]} was found."
+            )
         loaded = perf_counter()
         outcome = self._pass(live, spec.candidate, spec.step, stopped)
         computed = perf_counter()
@@ -101,13 +113,15 @@ class Session:
             metrics=outcome.metrics,
             state_in=state_in,
             state_out=state_out,
+            state_bytes=len(encoded or b""),
             load_s=loaded - started,
             compute_s=computed - loaded,
             encode_s=perf_counter() - computed,
             device="cpu",
             environment=outcome.environment,
         )
-        return result, encoded
+        leaves = spec.step.publishes or spec.step.ends_epoch
+        return result, encoded if leaves else None
 
     def _take(self, spec: HopSpec, state: bytes | None) -> tuple[Live, str]:
         """Return the live state before the hop (or before its replays) and its hash.
@@ -121,9 +135,11 @@ class Session:
         live = build(spec.candidate)
         if state is None:
             return live, state_hash(encode(live)).hex()
+        found = state_hash(state).hex()
+        if found != spec.base:
+            raise StateCorrupt(f"A stored state has the hash {found[:12]}, not {spec.base}.")
         restore(live, state)
-        assert spec.base is not None
-        return live, spec.base
+        return live, found
 
     def _replay(self, live: Live, spec: HopSpec, step: HopStep, stopped: Callable[[], bool]) -> str:
         self._pass(live, spec.candidate, step, stopped)
@@ -157,6 +173,21 @@ class Session:
         self._lives[candidate_id] = (state, byte_count(live), live)
         while len(self._lives) > 1 and sum(e[1] for e in self._lives.values()) > STATE_BYTES:
             self._lives.popitem(last=False)
+
+
+def _check_environment(spec: HopSpec) -> None:
+    """Refuse to go on in an environment that gives other bits.
+
+    Raises:
+        EnvironmentChanged
+    """
+    with exact(0):
+        here = environment()
+    if spec.environment not in (None, here):
+        raise EnvironmentChanged(
+            f"Candidate {spec.candidate.candidate_id} was trained with {spec.environment}; "
+            f"this worker has {here}."
+        )
 
 
 def warm_up() -> str:

@@ -32,6 +32,7 @@ class HopStep:
     seed: int
     validates: bool
     ends_epoch: bool  # the epoch's last train hop
+    publishes: bool = True  # whether another session may need the new state
     state_out: str | None = None  # in hex; known when the step is a replay
 
 
@@ -42,6 +43,7 @@ class HopSpec:
     candidate: CandidateSpec
     step: HopStep
     state_in: str | None  # in hex; None: the initial state
+    environment: str | None  # that the hops before ran in; None: any will do
     base: str | None  # in hex; the state that travels along; None: held already, or initial
     replays: tuple[HopStep, ...] = ()
 
@@ -59,6 +61,7 @@ class HopSpec:
             candidate=CandidateSpec(**candidate),
             step=HopStep(**raw["step"]),
             state_in=raw["state_in"],
+            environment=raw["environment"],
             base=raw["base"],
             replays=tuple(HopStep(**step) for step in raw["replays"]),
         )
@@ -74,6 +77,7 @@ class HopResult:
     metrics: dict[str, float]
     state_in: str
     state_out: str
+    state_bytes: int  # of the encoded new state; 0 after a validation
     load_s: float
     compute_s: float
     encode_s: float

@@ -75,7 +75,9 @@ def check_turn(
         )
 
 
-def next_step(candidate: Row, load: Workload, part: Row, now: Progress, done: int) -> HopStep:
+def next_step(
+    candidate: Row, load: Workload, part: Row, now: Progress, done: int, publish: bool = True
+) -> HopStep:
     """Return the visit to `part` that comes next; `done` hops came before."""
     ordinal = ordinal_of(part)
     return HopStep(
@@ -86,4 +88,5 @@ def next_step(candidate: Row, load: Workload, part: Row, now: Progress, done: in
         seed=hop_seed(load.seed, candidate["ordinal"], now.epoch, ordinal),
         validates=ordinal == VALIDATION,
         ends_epoch=ordinal != VALIDATION and len(now.visited) == load.partitions - 1,
+        publishes=publish,
     )

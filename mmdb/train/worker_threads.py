@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Literal
 
-from mmdb.errors import CandidateBusy, MmdbError, WorkerLost
+from mmdb.errors import CandidateBusy, EngineError, MmdbError, TrainingFailed, WorkerLost
 from mmdb.train.workers import Worker
 
-#: Seconds before a candidate that another session still trains is tried again.
-BUSY_PAUSE_S = 0.2
+#: Seconds for which a candidate that another session still trains is waited for, and the pause
+#: between two tries.
+BUSY_S, BUSY_PAUSE_S = 60.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class Message:
     error: MmdbError | None = None
 
 
+#: part_id, candidate_id, epoch and publish of a hop; or what else a thread may be told.
+_Order = tuple[int, int, int, bool] | Literal["open", "stop"]
+
+
 class WorkerThread(threading.Thread):
     """Does what it is told with one worker, and reports into the inbox."""
 
@@ -32,15 +37,17 @@ class WorkerThread(threading.Thread):
         super().__init__(name=worker.name, daemon=True)
         self.worker = worker
         self._inbox = inbox
-        self._orders: queue.Queue[tuple[int, int, int] | Literal["open", "stop"]] = queue.Queue()
+        self._orders: queue.Queue[tuple[int, int, int, bool] | Literal["open", "stop"]] = (
+            queue.Queue()
+        )
 
     def open(self) -> None:
         """Get a fresh session; reports "ready" or "broken"."""
         self._orders.put("open")
 
-    def hop(self, part_id: int, candidate_id: int, epoch: int) -> None:
+    def hop(self, part_id: int, candidate_id: int, epoch: int, publish: bool) -> None:
         """Do a hop; reports "done", "failed" or "lost"."""
-        self._orders.put((part_id, candidate_id, epoch))
+        self._orders.put((part_id, candidate_id, epoch, publish))
 
     def stop(self) -> None:
         """End the session, whatever it is doing, and the thread."""
@@ -59,22 +66,27 @@ class WorkerThread(threading.Thread):
             self.worker.open()
         except MmdbError as error:
             return Message(self.worker.name, "broken", error=error)
+        except Exception as error:  # no memory, no process: must end in an error, not in a hang
+            known = EngineError(f"{type(error).__name__}: {error}")
+            return Message(self.worker.name, "broken", error=known)
         return Message(self.worker.name, "ready")
 
-    def _hop(self, part_id: int, candidate_id: int, epoch: int) -> Message:
+    def _hop(self, part_id: int, candidate_id: int, epoch: int, publish: bool) -> Message:
         started = perf_counter()
         try:
             while True:
                 try:
-                    self.worker.hop(part_id, candidate_id, epoch)
+                    self.worker.hop(part_id, candidate_id, epoch, publish)
                     return Message(self.worker.name, "done", perf_counter() - started)
                 except CandidateBusy:
                     # A session whose connection broke may still be ending its hop.
+                    if perf_counter() - started > BUSY_S:
+                        raise
                     sleep(BUSY_PAUSE_S)
         except WorkerLost as error:
             return Message(self.worker.name, "lost", error=error)
         except MmdbError as error:
             return Message(self.worker.name, "failed", error=error)
         except Exception as error:  # an unknown error must end in the run's record, not in a hang
-            known = WorkerLost(f"{type(error).__name__}: {error}")
+            known = TrainingFailed(f"{type(error).__name__}: {error}")
             return Message(self.worker.name, "failed", error=known)

@@ -13,12 +13,18 @@ from mmdb.errors import ConnectionLost, ServerCrashed, WorkerDragged, WorkerLost
 from mmdb.train.child import Child
 from mmdb.train.dispatch import Dispatcher
 
+#: A worker waits for hops as long as it takes, and ends one whose driver is gone.
+SETTINGS = {
+    "statement_timeout": "0",
+    "idle_session_timeout": "0",
+    "client_connection_check_interval": "500ms",
+}
 #: Seconds between tries to open a session that breaks before it is warm.
 OPEN_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 5.0)
 
 
 class Worker(Protocol):
-    """One worker; its methods are called from one thread, `close` and `interrupt` from any."""
+    """One worker; its methods are called from one thread, `close` from any."""
 
     name: str
 
@@ -29,8 +35,8 @@ class Worker(Protocol):
             EngineError: none can be had.
         """
 
-    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
-        """Do a hop and return its seconds.
+    def hop(self, part_id: int, candidate_id: int, epoch: int, publish: bool) -> float:
+        """Do a hop and return its seconds; `publish` as in `Dispatcher.run_hop`.
 
         Raises:
             WorkerLost: the session ended; the hop may be committed or not.
@@ -55,8 +61,9 @@ class PostgresWorker:
         for pause in (*OPEN_PAUSES_S, None):
             try:
                 if self._connection is None:
-                    name = f"mmdb {self.name}"
-                    self._connection = PostgresConnection(self._url, application_name=name)
+                    self._connection = PostgresConnection(
+                        self._url, application_name=f"mmdb {self.name}", settings=SETTINGS
+                    )
                 else:
                     self._connection.reconnect()
                 self._connection.rows(load("api").warm_up)
@@ -66,12 +73,16 @@ class PostgresWorker:
                     raise
                 time.sleep(pause)
 
-    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
+    def hop(self, part_id: int, candidate_id: int, epoch: int, publish: bool) -> float:
         assert self._connection is not None
         query = load("api").train_hop
         try:
             rows = self._connection.rows(
-                query, part_id=part_id, candidate_id=candidate_id, epoch=epoch
+                query,
+                part_id=part_id,
+                candidate_id=candidate_id,
+                epoch=epoch,
+                publish=publish,
             )
         except ServerCrashed as error:
             raise WorkerDragged(error.message) from error
@@ -89,6 +100,9 @@ class PostgresWorker:
 class DuckWorker:
     """A child process that computes; this process, which owns the file, reads and writes."""
 
+    #: A process that dies so often while it starts will not start.
+    STARTS = 3
+
     def __init__(self, name: str, owner: DuckConnection) -> None:
         self.name = name
         self._closed = False
@@ -97,17 +111,26 @@ class DuckWorker:
         self._dispatcher: Dispatcher | None = None
 
     def open(self) -> None:
-        self._drop()
-        self._child = Child()
-        if self._closed:  # meanwhile, from another thread
+        """Start a process and load torch; it may be killed meanwhile."""
+        for left in reversed(range(self.STARTS)):
             self._drop()
-            raise WorkerLost("The worker was closed.")
-        self._child.warm_up()
-        self._dispatcher = Dispatcher(self._connection, self._child, f"mmdb {self.name}")
+            child = self._child = Child()
+            if self._closed:  # meanwhile, from another thread
+                self._drop()
+                raise WorkerLost("The worker was closed.")
+            try:
+                child.warm_up()
+            except WorkerLost:
+                if self._closed or not left:
+                    raise
+                continue
+            self._dispatcher = Dispatcher(self._connection, child, f"mmdb {self.name}")
+            return
 
-    def hop(self, part_id: int, candidate_id: int, epoch: int) -> float:
+    def hop(self, part_id: int, candidate_id: int, epoch: int, publish: bool) -> float:
         assert self._dispatcher is not None
-        return float(self._dispatcher.run_hop(part_id, candidate_id, epoch)["total_s"])
+        row = self._dispatcher.run_hop(part_id, candidate_id, epoch, publish=publish)
+        return float(row["total_s"])
 
     def close(self) -> None:
         self._closed = True

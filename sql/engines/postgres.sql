@@ -9,7 +9,7 @@ CREATE UNIQUE INDEX dataset_name_key ON mmdb.dataset (name) WHERE dropped_at IS 
 CREATE INDEX partition_dataset_idx ON mmdb.partition (dataset_id);
 CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
 CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
-CREATE INDEX hop_candidate_idx ON mmdb.hop (candidate_id, ordinal);
+CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
 CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
 CREATE INDEX model_tensor_tensor_idx ON mmdb.model_tensor (tensor_hash);
 

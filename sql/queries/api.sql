@@ -1,7 +1,9 @@
 -- name: train_hop
 -- Do one hop.
 SELECT t.total_s
-FROM mmdb.train_hop(%(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer) AS t;
+FROM mmdb.train_hop(
+    %(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(publish)s::boolean
+) AS t;
 
 -- name: warm_up
 -- Load torch into the session.

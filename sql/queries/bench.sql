@@ -17,6 +17,16 @@ WHERE model_id IN (
 DELETE FROM mmdb.model
 WHERE name LIKE %(prefix)s::text;
 
+-- name: delete_tensor_chunks
+-- The bytes of tensors that no model holds any more.
+DELETE FROM mmdb.tensor_chunk
+WHERE tensor_hash NOT IN (SELECT t.tensor_hash FROM mmdb.model_tensor AS t);
+
+-- name: delete_tensors
+-- Tensors that no model holds any more.
+DELETE FROM mmdb.tensor
+WHERE tensor_hash NOT IN (SELECT t.tensor_hash FROM mmdb.model_tensor AS t);
+
 -- name: delete_checkpoint_chunks
 -- The bytes of a bench's checkpoints.
 DELETE FROM mmdb.checkpoint_chunk

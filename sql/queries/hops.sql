@@ -69,7 +69,8 @@ SELECT
     h.part_id,
     h.epoch,
     h.ordinal,
-    h.state_out
+    h.state_out,
+    h.environment
 FROM mmdb.hop AS h
 WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch >= %(epoch)s::integer
 ORDER BY h.ordinal;

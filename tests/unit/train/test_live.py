@@ -25,7 +25,7 @@ from mmdb.train.live import (
 
 WIDTH, CLASSES, ROWS = 6, 3, 40
 #: What a schedule needs besides its name.
-NEEDED = {
+NEEDED: dict[str, dict[str, object]] = {
     "constant": {"factor": 0.5, "total_iters": 3},
     "cosine": {"T_max": 4},
     "cosine_restarts": {"T_0": 2},
@@ -144,7 +144,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 def config_of(optimizer: object = "adam", schedule: object = None, per: str = "epoch") -> Config:
-    raw = {"lr": 0.01, "batch_size": 16, "optimizer": optimizer}
+    raw: dict[str, object] = {"lr": 0.01, "batch_size": 16, "optimizer": optimizer}
     if isinstance(schedule, str):
         raw["schedule"] = {"name": schedule, "per": per, **NEEDED[schedule]}
     return parse_config(raw, "classification")

@@ -1,0 +1,77 @@
+"""Factories that fail in all the ways in which a user's can; registered by tests."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+
+def raises(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    raise KeyError("no luck")
+
+
+def nothing(input_shape: tuple[int, ...], outputs: int) -> object:
+    return None
+
+
+def one_output_more(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    return nn.Linear(math.prod(input_shape), outputs + 1)
+
+
+def keeps_text(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    class Notes(nn.Linear):
+        def get_extra_state(self) -> str:
+            return "a note"
+
+        def set_extra_state(self, state: object) -> None:
+            return
+
+    return Notes(math.prod(input_shape), outputs)
+
+
+class Fails(nn.Module):
+    """A linear layer whose forward raises when `when` says so."""
+
+    def __init__(self, width: int, outputs: int, when: str) -> None:
+        super().__init__()
+        self.head = nn.Linear(width, outputs)
+        self.when = when
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.when == "training":
+            raise KeyError("lost")  # no class that torch itself raises
+        if len(x) > 2 and not self.training and self.when == "validation":
+            raise AssertionError("not today")
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def fails(input_shape: tuple[int, ...], outputs: int, *, when: str = "never") -> nn.Module:
+    """Return a module that raises in "training", in "validation" or "never"."""
+    return Fails(math.prod(input_shape), outputs, when)
+
+
+class Flaky(nn.Linear):
+    """A linear layer that raises in its first training step ever, and notes who stepped."""
+
+    def __init__(self, width: int, outputs: int, notes: str) -> None:
+        super().__init__(width, outputs)
+        self.notes = Path(notes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.notes.name != "none":
+            lines = self.notes.read_text().splitlines()
+            if len(lines) < 2:
+                self.notes.write_text("\n".join([*lines, str(os.getpid())]) + "\n")
+            if not lines:
+                raise RuntimeError("the first time")
+        return super().forward(x)
+
+
+def flaky(input_shape: tuple[int, ...], outputs: int, *, notes: str) -> nn.Module:
+    """Return a module that fails once; `notes` is a file that all workers can write."""
+    return Flaky(math.prod(input_shape), outputs, notes)
