@@ -48,7 +48,7 @@ def candidates(search: Mapping[str, Any], seed: int) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value with whole floats as integers: jsonb makes 1 of 1e0, other engines 1.0."""
+    """Return a JSON value with whole floats as integers: jsonb makes an integer of 1e0."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, Mapping):

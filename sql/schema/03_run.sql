@@ -90,7 +90,7 @@ COMMENT ON COLUMN mmdb.hop.loss IS 'Mean loss over the rows, each counted before
 COMMENT ON COLUMN mmdb.hop.read_s IS 'Seconds that fetched and decoded the partition; 0 when it was mapped already.';
 COMMENT ON COLUMN mmdb.hop.load_s IS 'Seconds that fetched and decoded the state; 0 when the session held it.';
 COMMENT ON COLUMN mmdb.hop.compute_s IS 'Seconds in forward, backward and optimizer steps.';
-COMMENT ON COLUMN mmdb.hop.store_s IS 'Seconds that encoded, hashed and wrote the state.';
+COMMENT ON COLUMN mmdb.hop.store_s IS 'Seconds that encoded, hashed, moved and wrote the state.';
 COMMENT ON COLUMN mmdb.hop.total_s IS 'Seconds of the whole hop; what the phases leave over is its start-up.';
 COMMENT ON COLUMN mmdb.hop.state_in IS 'BLAKE3-256 of the encoded state before the hop.';
 COMMENT ON COLUMN mmdb.hop.state_out IS 'BLAKE3-256 of the encoded state after the hop.';
