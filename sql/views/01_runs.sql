@@ -80,7 +80,7 @@ LEFT JOIN validation AS v ON c.candidate_id = v.candidate_id AND v.place = 1
 LEFT JOIN training AS t ON c.candidate_id = t.candidate_id
 LEFT JOIN epoch_loss AS l ON c.candidate_id = l.candidate_id AND l.place = 1
 LEFT JOIN failure AS f ON c.candidate_id = f.candidate_id;
-COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by their best validated epoch, else by their last training loss.';
+COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by best validated epoch, else by last training loss.';
 
 CREATE OR REPLACE VIEW mmdb.run_progress AS
 WITH candidate_hops AS (
