@@ -5,7 +5,10 @@ SELECT
     c.data_type AS type
 FROM information_schema.columns AS c
 WHERE
-    (lower(c.table_schema::text || '.' || c.table_name::text) = lower(%(table)s::text) OR lower(c.table_name::text) = lower(%(table)s::text))
+    (
+        lower(c.table_schema::text || '.' || c.table_name::text) = lower(%(table)s::text)
+        OR lower(c.table_name::text) = lower(%(table)s::text)
+    )
     AND c.table_schema NOT IN ('information_schema', 'pg_catalog')
 ORDER BY c.table_schema, c.ordinal_position;
 
