@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
 
 from mmdb.errors import InvalidLayerGraph
+from mmdb.graph.layer_module import RESERVED, Layer, LayerGraph, read_paths
 from mmdb.graph.ops import OPS, Op
 from mmdb.graph.placeholders import Placeholders
 from mmdb.graph.values import explain, show
 
 MAX_LAYERS = 10_000
 MAX_VALUES_PER_ROW = 2**27  # outputs of all layers for one row: 512 MiB of float32
-GRAPH_KEYS = ("layers", "output", "defaults")
+GRAPH_KEYS = ("layers", "output", "defaults", "paths")
 _LAYER_KEYS = ("name", "op", "args", "inputs")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
-_RESERVED = frozenset(dir(nn.Module())) | {"input"}
 _META_ROWS = 2
 
 # What torch raises for arguments or shapes that do not fit (AssertionError: MultiheadAttention).
@@ -38,39 +37,6 @@ _TORCH_ERRORS = (
     ArithmeticError,
     MemoryError,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One node of a layer graph; `inputs` are names of layers before it, or "input"."""
-
-    name: str
-    op: str
-    args: Mapping[str, object]
-    inputs: tuple[str, ...]
-
-    def error(self, reason: str, hint: str = "") -> InvalidLayerGraph:
-        """Return the error that names this layer."""
-        return InvalidLayerGraph(f"layer {self.name!r} ({self.op}): {reason}", hint=hint)
-
-
-class LayerGraph(nn.Module):
-    """Runs its layers in order; a layer's tensors are at `<name>.<tensor>`."""
-
-    def __init__(self, layers: Iterable[tuple[Layer, nn.Module]], output: str) -> None:
-        super().__init__()
-        self._wiring: list[tuple[str, tuple[str, ...]]] = []
-        self._output = output
-        for layer, module in layers:
-            self.add_module(layer.name, module)
-            self._wiring.append((layer.name, layer.inputs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output layer's tensor for a batch (n, *input_shape)."""
-        values = {"input": x}
-        for name, inputs in self._wiring:
-            values[name] = self.get_submodule(name)(*[values[i] for i in inputs])
-        return values[self._output]
 
 
 def build_layers(
@@ -99,7 +65,35 @@ def build_layers(
     ]
     placeholders.check_all_used()
     sized = _infer_sizes(filled, input_shape, max_parameters)
-    return LayerGraph([(layer, _make(layer, OPS[layer.op])) for layer in sized], output)
+    paths = read_paths(graph, {layer.name: layer for layer in sized})
+    return LayerGraph([(layer, _make(layer, OPS[layer.op])) for layer in sized], output, paths)
+
+
+def build_sized_layers(
+    graph: Mapping[str, object], *, max_parameters: int = 1_000_000_000
+) -> nn.Module:
+    """Return the module of a layer graph in which every size is written, whatever it reads.
+
+    Nothing is run, so that no input's shape is needed; `to_layer_graph` writes such graphs.
+
+    Raises:
+        InvalidLayerGraph: a size is missing, or anything is wrong with the graph.
+    """
+    layers, output = read_layers(graph)
+    nothing = Placeholders(built_in={}, given={})
+    sized = [
+        Layer(name=at.name, op=at.op, args=nothing.fill(at), inputs=at.inputs) for at in layers
+    ]
+    parameters = 0
+    for layer in sized:
+        for name in OPS[layer.op].inferred:
+            if name not in layer.args:
+                raise layer.error(f"{name} is missing", "Write every size, or give the input's.")
+        with torch.device("meta"):
+            parameters += sum(p.numel() for p in _make(layer, OPS[layer.op]).parameters())
+        _check_bounds(layer, parameters, max_parameters, 0)
+    paths = read_paths(graph, {layer.name: layer for layer in sized})
+    return LayerGraph([(layer, _make(layer, OPS[layer.op])) for layer in sized], output, paths)
 
 
 # -- reading ------------------------------------------------------------------
@@ -144,7 +138,7 @@ def _read_layer(number: int, item: object, previous: str) -> Layer:
             f"{where} has no usable name: {show(name)}",
             hint="A name is 1 to 100 letters, digits and '_', and does not begin with a digit.",
         )
-    if name in _RESERVED or name.startswith("_"):
+    if name in RESERVED or name.startswith("_"):
         raise InvalidLayerGraph(f"{where}: the name {name!r} is reserved; choose another")
     _check_keys(f"layer {name!r}", item, _LAYER_KEYS)
     if not isinstance(op, str) or op not in OPS:

@@ -239,6 +239,10 @@ OPS: dict[str, Op] = {
         ndims=(3,),
     ),
     "ReLU": Op(make=nn.ReLU),
+    "ReLU6": Op(make=nn.ReLU6),
+    "Hardswish": Op(make=nn.Hardswish),
+    "Hardsigmoid": Op(make=nn.Hardsigmoid),
+    "ELU": Op(make=nn.ELU, args={"alpha": positive}),
     "GELU": Op(make=nn.GELU, args={"approximate": values.one_of("none", "tanh")}),
     "SiLU": Op(make=nn.SiLU),
     "Tanh": Op(make=nn.Tanh),
@@ -252,6 +256,12 @@ OPS: dict[str, Op] = {
         make=nn.Flatten, args={"start_dim": dim, "end_dim": dim}, axes=("start_dim", "end_dim")
     ),
     "flatten": Op(make=nn.Flatten),
+    "Unflatten": Op(
+        make=nn.Unflatten,
+        args={"dim": dim, "unflattened_size": values.shape},
+        required=("dim", "unflattened_size"),
+        axes=("dim",),
+    ),
     "reshape": Op(make=Reshape, args={"shape": values.shape}, required=("shape",)),
     "transpose": Op(make=Transpose, args={"dim0": dim, "dim1": dim}, axes=("dim0", "dim1")),
     "mean": Op(

@@ -12,7 +12,7 @@ from torch import nn
 from mmdb.errors import ArchitectureError, InvalidLayerGraph
 from mmdb.graph.build import build, check_output, initial_module, parameter_count
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.layers import MAX_LAYERS, build_layers
+from mmdb.graph.layers import MAX_LAYERS, build_layers, build_sized_layers
 from mmdb.graph.ops import OPS
 
 DOCS = Path(__file__).parents[3] / "docs" / "architectures.md"
@@ -113,6 +113,9 @@ def test_a_default_holds_where_no_argument_is_given() -> None:
         ([layer("a", "mul", ["input", "input"])], (3, 8)),
         ([layer("a", "GELU", approximate="tanh"), layer("b", "LeakyReLU")], (3,)),
         ([layer("a", "SiLU"), layer("b", "Tanh"), layer("c", "Sigmoid")], (3,)),
+        ([layer("a", "ReLU6"), layer("b", "ELU", alpha=0.5)], (3,)),
+        ([layer("a", "Hardswish"), layer("b", "Hardsigmoid")], (3,)),
+        ([layer("a", "Unflatten", dim=1, unflattened_size=[2, -1])], (6,)),
         ([layer("a", "Dropout", p=0.1), layer("b", "Identity")], (3,)),
         ([layer("a", "Dropout2d", p=0.1)], (3, 2, 2)),
         ([layer("a", "Linear", in_features="$features", out_features=4)], (3,)),
@@ -151,6 +154,66 @@ def test_ten_thousand_layers_are_built_and_one_more_is_refused() -> None:
     run(graph(*layers, HEAD), (2,))
     with pytest.raises(InvalidLayerGraph, match="10000"):
         build(graph(layer("x", "ReLU"), *layers, HEAD), {}, (2,), 3, SHIPPED)
+
+
+AT_PATHS = graph(
+    layer("first", "Linear", in_features=3, out_features=3),
+    layer("act", "ReLU"),
+    layer("again", "Linear", in_features=3, out_features=3),
+    layer("head", "Linear", in_features=3, out_features=2),
+    paths=[["head", "head"], ["body.0", "first"], ["body.0", "again"], ["body.1", "act"]],
+)
+
+
+def test_paths_say_where_the_tensors_are_and_in_which_order() -> None:
+    module = build_layers(AT_PATHS, {}, (3,), 2)
+    assert list(module.state_dict()) == ["head.weight", "head.bias", "body.0.weight", "body.0.bias"]
+    x = torch.ones(1, 3)
+    shared, head = module.get_submodule("body.0"), module.get_submodule("head")
+    assert torch.equal(module(x), head(shared(torch.relu(shared(x)))))
+
+
+def test_a_sized_graph_builds_without_the_shape_of_its_input() -> None:
+    sides = [build_sized_layers(AT_PATHS), build_layers(AT_PATHS, {}, (3,), 2)]
+    shapes = [{name: t.shape for name, t in side.state_dict().items()} for side in sides]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (graph(HEAD), "a value to \\$outputs"),
+        (graph(layer("a", "Linear", out_features=2)), "in_features is missing"),
+        (graph(layer("a", "Position", tokens=2)), "width is missing"),
+        (graph(*[layer("a", "Linear", in_features=10**5, out_features=10**5)]), "the limit is"),
+    ],
+)
+def test_a_graph_that_is_not_sized_or_too_large_is_refused(written: Json, message: str) -> None:
+    with pytest.raises(InvalidLayerGraph, match=message):
+        build_sized_layers(written)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ("head", "must be a list"),
+        (["head"], "not \\[path, layer\\]"),
+        ([["body", "tail"]], "names 'tail', which is no layer"),
+        ([["", "head"]], "cannot have the path"),
+        ([["a..b", "head"]], "cannot have the path"),
+        ([["a." * 200 + "b", "head"]], "cannot have the path"),
+        ([[3, "head"]], "cannot have the path"),
+        ([["forward", "head"]], "reserved"),
+        ([["body.training", "head"]], "reserved"),
+        ([["_wiring", "head"]], "reserved"),
+        ([["act", "head"]], "the name of a layer that has none"),
+        ([["act.0", "head"]], "inside another layer"),
+        ([["body", "head"], ["body", "act"]], "which is another layer"),
+    ],
+)
+def test_paths_that_do_not_fit_are_refused(paths: object, message: str) -> None:
+    with pytest.raises(InvalidLayerGraph, match=message):
+        build_layers(graph(layer("act", "ReLU"), HEAD, paths=paths), {}, (3,), 2)
 
 
 def test_the_examples_of_the_docs_build() -> None:
