@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -12,10 +12,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.rule import Rule
 from rich.table import Table
+from rich.text import Text
 
 from mmdb.db.check import Check
 from mmdb.errors import MmdbError
 from mmdb.train.schedule import Schedule
+
+if TYPE_CHECKING:  # it loads torch, which most commands do without
+    from mmdb.train.probe import Comparison
 
 console = Console()
 errors = Console(stderr=True)
@@ -132,6 +136,28 @@ def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows
     ]
     show_rows("Leaderboard", shown, spare=_SPARE)
+
+
+def show_probe_comparison(comparison: Comparison) -> None:
+    """Print whether two probes are equal; if not, the first difference and a table of layers."""
+    from mmdb.train.probe.table import LEGEND, table_lines
+
+    style = {"equal": "green", "different": "bold red"}.get(comparison.verdict, "bold yellow")
+    verdict, *lines = str(comparison).splitlines()
+    console.print(f"[{style}]{escape(verdict)}[/]", highlight=False)
+    if len(set(comparison.environments)) > 1:
+        lines += [f"environment: {' and '.join(comparison.environments)}"]
+    for line in lines:
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    if comparison.equal:
+        return
+    console.print()
+    for line, first in table_lines(comparison, width=console.width):
+        text = Text(line, style="bold" if first else "", no_wrap=True, overflow="ellipsis")
+        text.highlight_words(["≠"], "bold red")
+        text.highlight_words(["="], "green")
+        console.print(text)
+    console.print(Text(LEGEND, style="dim"))
 
 
 # -- progress -----------------------------------------------------------------

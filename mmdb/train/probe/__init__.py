@@ -1,0 +1,23 @@
+"""The probe: what flows through each layer of a module, as digests that travel and compare.
+
+probe(module, inputs)         one or more passes, written down    -> ProbeSummary
+compare(a, b)                 two summaries, layer by layer       -> Comparison
+reproducible(module, inputs)  the same probe twice                -> Comparison
+"""
+
+from mmdb.train.probe.compare import Comparison, Difference, LayerComparison, compare
+from mmdb.train.probe.run import probe, reproducible
+from mmdb.train.probe.summary import ProbePass, ProbeRecord, ProbeSummary, TensorDigest
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "LayerComparison",
+    "ProbePass",
+    "ProbeRecord",
+    "ProbeSummary",
+    "TensorDigest",
+    "compare",
+    "probe",
+    "reproducible",
+]
