@@ -8,7 +8,7 @@
 export PYTHON TORCH_INDEX_URL CUDA
 
 BIN := .venv/bin
-BENCH ?= hop train load
+BENCH ?= hop train load store
 STAMP := .venv/.stamp
 
 .PHONY: help setup demo check test bench clean

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
-    from mmdb.errors import MmdbError
+    from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
+    from mmdb.store.recipe import Recipe
+    from mmdb.train.generators import rng_state
+    from mmdb.zoo.model import Model
 
-__all__ = ["Database", "MmdbError", "Run", "connect"]
+#: Public names, and the modules that have them.
+_MODULES = {
+    "Database": "api",
+    "EnvironmentDiffers": "errors",
+    "MmdbError": "errors",
+    "MmdbWarning": "errors",
+    "Model": "zoo.model",
+    "Recipe": "store.recipe",
+    "Run": "api",
+    "connect": "api",
+    "rng_state": "train.generators",
+}
+__all__ = [
+    "Database",
+    "EnvironmentDiffers",
+    "MmdbError",
+    "MmdbWarning",
+    "Model",
+    "Recipe",
+    "Run",
+    "connect",
+    "rng_state",
+]
 
 
 def __getattr__(name: str) -> object:
     # Loaded on first use: a database session imports mmdb.server alone, and starts faster.
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mmdb' has no attribute {name!r}")
-    from mmdb import api, errors
-
-    return getattr(errors if name == "MmdbError" else api, name)
+    return getattr(import_module(f"mmdb.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

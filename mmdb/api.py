@@ -20,6 +20,7 @@ from mmdb.db.url import connect as open_connection
 from mmdb.errors import NotInstalled, RunNotFound
 from mmdb.server.arguments import architecture_text, input_text, json_text, whole_number
 from mmdb.server.duck_functions import DuckBackend, register
+from mmdb.zoo import Zoo
 
 if TYPE_CHECKING:
     from mmdb.train.driver import Summary
@@ -51,7 +52,7 @@ def connect(url: str) -> Database:
     return Database(connection, backend)
 
 
-class Database:
+class Database(Zoo):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(self, connection: AnyConnection, backend: DuckBackend | None = None) -> None:
@@ -125,6 +126,14 @@ class Database:
         """
         self.connection.rows(_Q.register_factory, name=name, target=target)
 
+    def register_trainer(self, name: str, target: str) -> None:
+        """Allow `package.module:callable` to train models as their recipes say. Owner only.
+
+        Raises:
+            FactoryFailed, AlreadyExists, RightsMissing
+        """
+        self.connection.rows(_Q.register_trainer, name=name, target=target)
+
     def create_run(
         self,
         name: str,
@@ -170,13 +179,27 @@ class Database:
             raise RunNotFound(f"There is no run named {name!r}.")
         return Run(self, name)
 
-    def save_candidate(self, candidate_id: int, name: str) -> str:
+    def save_candidate(
+        self,
+        candidate_id: int,
+        name: str,
+        *,
+        approach: str = "auto",
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
         """Save a candidate's best checkpoint; return `name@version`.
 
+        Args:
+            approach, options: see `save`; "provenance" keeps no weights, for the candidate's hops
+                are a recipe.
         Raises:
-            CandidateNotFound, StateNotFound, InvalidName
+            CandidateNotFound, StateNotFound, InvalidName, InvalidOption
         """
-        (row,) = self.connection.rows(_Q.save_candidate, candidate_id=candidate_id, name=name)
+        from mmdb.train.save import save_candidate  # imports torch
+
+        row = save_candidate(
+            self.connection, candidate_id, name, approach=approach, options=options
+        )
         return f"{row['name']}@{row['version']}"
 
     def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:

@@ -11,7 +11,8 @@ the client.
     │   ├── ArchitectureError    MM130   factory or layer graph
     │   ├── SearchError          MM140   search space and run options
     │   ├── NotFound             MM150   a name or id that does not exist
-    │   └── AlreadyExists        MM160   a name that is taken
+    │   ├── AlreadyExists        MM160   a name that is taken
+    │   └── FileError            MM180   a file or folder to import or to write
     ├── HopError                 MM200   one hop could not be done
     ├── RunError                 MM300   a run cannot go on
     └── EngineError              MM400   the database or its set-up
@@ -272,6 +273,13 @@ class ModelNotFound(NotFound):
     default_hint = "SELECT model, version FROM mmdb.model_overview lists the models."
 
 
+class AliasNotFound(NotFound):
+    """There is no such alias."""
+
+    sqlstate = "MM157"
+    default_hint = "SELECT model, alias, version FROM mmdb.model_alias lists the aliases."
+
+
 class AlreadyExists(InputError):
     """The name is taken."""
 
@@ -298,6 +306,72 @@ class DatasetInUse(InputError):
 
     sqlstate = "MM171"
     default_hint = "Pass force => true to drop it all the same."
+
+
+class ModelInUse(InputError):
+    """An alias or another model still needs the model."""
+
+    sqlstate = "MM172"
+
+
+# -- files to import and to write ---------------------------------------------
+
+
+class FileError(InputError):
+    """A file or folder cannot be imported or written."""
+
+    sqlstate = "MM180"
+
+
+class FileNotRead(FileError):
+    """A file is not there, or the system does not let it be read."""
+
+    sqlstate = "MM181"
+    default_hint = "Check the path and that this user may read it."
+
+
+class FileDamaged(FileError):
+    """A file is cut short, damaged, or not of the format that it says."""
+
+    sqlstate = "MM182"
+    default_hint = "Fetch or write the file again, and compare its size with the original's."
+
+
+class UnsafeFile(FileError):
+    """A file carries code, or names files outside of its folder."""
+
+    sqlstate = "MM183"
+    default_hint = (
+        "Where you trust its source, load it with the program that wrote it and save its "
+        "state_dict() with torch.save or safetensors; import that."
+    )
+
+
+class UnsupportedContent(FileError):
+    """A file holds something that is no dense tensor, or the format has no such dtype."""
+
+    sqlstate = "MM184"
+
+
+class FileExists(FileError):
+    """There is a file or folder of that name already."""
+
+    sqlstate = "MM185"
+    default_hint = "Choose another target, or pass overwrite=True (--overwrite)."
+
+
+class FileNotWritten(FileError):
+    """The system did not let a file be written."""
+
+    sqlstate = "MM186"
+    default_hint = "Check the folder, its rights and the free space of its disk."
+
+
+class ImportMismatch(FileError):
+    """The imported tensors are not those that were exported."""
+
+    sqlstate = "MM187"
+    default_hint = "The file was changed after it was written; export the model again."
 
 
 # -- hops ---------------------------------------------------------------------
@@ -431,6 +505,99 @@ class NoWorkerLogin(RunError):
     )
 
 
+# -- the model store ----------------------------------------------------------
+
+
+class StoreError(MmdbError):
+    """A model or a tensor cannot be kept or made again."""
+
+    sqlstate = "MM500"
+
+
+class UnsupportedTensor(StoreError):
+    """What the state dict holds has no plain bytes."""
+
+    sqlstate = "MM501"
+    default_hint = "Pass dense tensors; keep a quantized one as its integers and scales."
+
+
+class TensorNotFound(StoreError):
+    """The model has no tensor of that path, or fewer rows."""
+
+    sqlstate = "MM502"
+    default_hint = "SELECT path, shape FROM mmdb.tensor_storage lists a model's tensors."
+
+
+class CorruptTensor(StoreError):
+    """Stored bytes are not the ones that were saved."""
+
+    sqlstate = "MM503"
+    default_hint = "Restore the database's backup, or save the model again from another copy."
+
+
+class DefinitionMissing(StoreError):
+    """The database does not know how to build the model's module."""
+
+    sqlstate = "MM504"
+    default_hint = "Pass a module of the same architecture: db.recover(model, into=module)."
+
+
+class ModuleMismatch(StoreError):
+    """The module's tensors are not those of the model."""
+
+    sqlstate = "MM505"
+
+
+class NoParent(StoreError):
+    """An update needs a parent with the same tensors."""
+
+    sqlstate = "MM506"
+    default_hint = 'Pass parent="name@version", or approach="snapshot".'
+
+
+class RecipeError(StoreError):
+    """A model's recipe cannot be kept or followed."""
+
+    sqlstate = "MM510"
+
+
+class InvalidRecipe(RecipeError):
+    """The recipe holds what cannot be kept, or lacks what it takes to follow it."""
+
+    sqlstate = "MM511"
+    default_hint = "Arguments and states are numbers, texts, lists, dictionaries and tensors."
+
+
+class UnknownTrainer(RecipeError):
+    """No trainer of that name is registered."""
+
+    sqlstate = "MM512"
+    default_hint = "The owner registers it: register_trainer(name, 'package.module:callable')."
+
+
+class TrainerFailed(RecipeError):
+    """The trainer cannot be imported, or raised."""
+
+    sqlstate = "MM513"
+    default_hint = "Call it by hand with the same module, data and arguments."
+
+
+class NotReplayable(RecipeError):
+    """What the model's recipe needs is no longer there."""
+
+    sqlstate = "MM514"
+
+
+class RecipeMismatch(RecipeError):
+    """Following the recipe gave other weights than the model's."""
+
+    sqlstate = "MM515"
+    default_hint = (
+        "Follow it where it was written, with the same torch, threads and processor; "
+        "a trainer that is not deterministic can only be saved by its weights."
+    )
+
+
 # -- engines ------------------------------------------------------------------
 
 
@@ -497,6 +664,13 @@ class DatabaseFailed(EngineError):
     sqlstate = "MM408"
 
 
+class WriteConflict(DatabaseFailed):
+    """Another session wrote the same at the same time."""
+
+    sqlstate = "MM413"
+    default_hint = "Try again."
+
+
 class ConnectionLost(EngineError):
     """The connection to the database broke."""
 
@@ -537,3 +711,11 @@ def from_sqlstate(sqlstate: str, message: str, hint: str = "") -> MmdbError | No
     """Return the error that a server raised with `sqlstate`, or None if it is not of mmdb."""
     kind = _tree(MmdbError).get(sqlstate)
     return kind(message, hint=hint) if kind else None
+
+
+class MmdbWarning(UserWarning):
+    """mmdb did what was asked, and something about it is worth knowing."""
+
+
+class EnvironmentDiffers(MmdbWarning):
+    """A recipe is followed in another environment than the one it was written in."""

@@ -37,13 +37,12 @@ def bench_names(db: Database) -> Iterator[str]:
 
 
 def _clean(db: Database, prefix: str) -> None:
-    queries = load("bench")
     with db.connection.transaction():
-        for query in queries:
+        for query in (*load("bench_store"), *load("bench")):  # models first: they name datasets
             if query.name.startswith("delete_"):
                 mine = {"prefix": f"{prefix}%"} if query.parameters else {}
                 db.connection.run(query, **mine)
-    for row in db.connection.rows(queries.find_tables, prefix=f"{prefix}%"):
+    for row in db.connection.rows(load("bench").find_tables, prefix=f"{prefix}%"):
         db.sql(f'DROP TABLE "{row["table_name"]}"')
 
 

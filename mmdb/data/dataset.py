@@ -260,9 +260,25 @@ def find_dataset(connection: Connection, name: str) -> Dataset:
     found = connection.rows(_Q.find_dataset, name=name)
     if not found:
         raise DatasetNotFound(f"There is no dataset {name!r}.")
-    dataset_id = found[0]["dataset_id"]
+    return _dataset(connection, found[0])
+
+
+def dataset_of(connection: Connection, dataset_id: int) -> Dataset:
+    """Return a dataset by its number; dropped ones keep theirs.
+
+    Raises:
+        DatasetNotFound
+    """
+    found = connection.rows(_Q.find_dataset_of, dataset_id=dataset_id)
+    if not found:
+        raise DatasetNotFound(f"There is no dataset {dataset_id}.")
+    return _dataset(connection, found[0])
+
+
+def _dataset(connection: Connection, row: Row) -> Dataset:
+    dataset_id = row["dataset_id"]
     return Dataset.from_rows(
-        found[0],
+        row,
         connection.rows(_Q.find_columns, dataset_id=dataset_id),
         connection.rows(_Q.find_partitions, dataset_id=dataset_id),
     )
@@ -283,18 +299,34 @@ def find_decoding(connection: Connection, dataset_id: int) -> Decoding:
 def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> int:
     """Delete a dataset's blocks and keep its description; return the bytes freed.
 
+    Args:
+        force: drop it although models or runs need it. A model that is kept as a recipe on it
+            cannot be made again then, which is an error of its own (NotReplayable).
     Raises:
         DatasetNotFound: there is none, or it is dropped already.
-        DatasetInUse: a run was made on it, and `force` is not given.
+        DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
     """
     with connection.transaction():
         found = connection.rows(_Q.find_dataset, name=name)
         if not found or found[0]["dropped"]:
             raise DatasetNotFound(f"There is no dataset {name!r}.")
         dataset_id = found[0]["dataset_id"]
-        uses = connection.rows(_Q.find_use, dataset_id=dataset_id)
-        if uses and not force:
-            raise DatasetInUse(f"Dataset {name!r} is used by run {uses[0]['name']!r}.")
+        if not force:
+            _check_unused(connection, name, dataset_id)
         connection.run(_Q.delete_blocks, dataset_id=dataset_id)
         connection.run(_Q.mark_dropped, dataset_id=dataset_id)
     return int(found[0]["byte_count"])
+
+
+def _check_unused(connection: Connection, name: str, dataset_id: int) -> None:
+    recipes = connection.rows(_Q.find_recipe_use, dataset_id=dataset_id)
+    if recipes:
+        first = f"{recipes[0]['name']}@{recipes[0]['version']}"
+        more = f" and {len(recipes) - 1} more" if len(recipes) > 1 else ""
+        raise DatasetInUse(
+            f"Dataset {name!r} is needed to make model {first}{more} again.",
+            hint="Save those models by their weights first, or pass force => true to give them up.",
+        )
+    uses = connection.rows(_Q.find_use, dataset_id=dataset_id)
+    if uses:
+        raise DatasetInUse(f"Dataset {name!r} is used by run {uses[0]['name']!r}.")

@@ -6,7 +6,7 @@ Three classes implement it: `postgres.PostgresConnection` (psycopg), `duck.DuckC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
@@ -50,6 +50,14 @@ class Connection(Protocol):
     def engine(self) -> Literal["postgres", "duckdb"]:
         """Which engine answers."""
 
+    @property
+    def threads(self) -> int:
+        """Threads that may compute for this session; 0 inside the server: they take its signals."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction block is open."""
+
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
         """Run `query` and return its rows; json is text, bytea is bytes."""
 
@@ -58,6 +66,22 @@ class Connection(Protocol):
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         """Run `query` once for each mapping of parameters, in one round of traffic."""
+
+    def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        """Insert many rows the fastest way that the engine has.
+
+        Args:
+            query: a plain INSERT of its placeholders, in the order of its columns.
+            rows: values in that order; read one by one, so that a generator may make them.
+        """
+
+    def stream(
+        self, query: Query, /, **parameters: object
+    ) -> Generator[tuple[Any, ...], None, None]:
+        """Run `query` and yield its rows as they arrive.
+
+        Until the last row is read, or the generator closed, the session can do nothing else.
+        """
 
     def transaction(self) -> AbstractContextManager[None]:
         """All or nothing: commit when the block ends, roll back when it raises."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 
 from mmdb import errors
+from mmdb.db.batch import arrow_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.scan import columns_duckdb, scan_duckdb
@@ -24,6 +25,7 @@ class DuckConnection:
     """The one connection of the process that owns the file."""
 
     engine: Literal["duckdb"] = "duckdb"
+    threads = 2
 
     def __init__(self, path: str) -> None:
         self._file = "" if path == ":memory:" else str(Path(path).resolve())
@@ -85,8 +87,33 @@ class DuckConnection:
         self.select(query.duckdb, parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
-        for row in rows:
-            self.select(query.duckdb, row)
+        insert = query.insert_from(_BATCH)
+        if insert is None:
+            for row in rows:
+                self.select(query.duckdb, row)
+            return
+        # DuckDB takes milliseconds for an INSERT, be it of one row or of many.
+        for batch in arrow_batches(query.parameters, rows):
+            self.raw.register(_BATCH, batch)
+            try:
+                self.select(insert)
+            finally:
+                self.raw.unregister(_BATCH)
+
+    def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        names = list(query.parameters)
+        self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
+
+    def stream(
+        self, query: Query, /, **parameters: object
+    ) -> Generator[tuple[Any, ...], None, None]:
+        self.raised = None
+        try:
+            cursor = self.raw.execute(query.duckdb, parameters or None)
+            while row := cursor.fetchone():
+                yield row
+        except duckdb.Error as error:
+            raise self.translate_error(error) from error
 
     @property
     def in_transaction(self) -> bool:
@@ -162,6 +189,9 @@ class DuckConnection:
             other.raw.execute(f"USE {_ALIAS}")
         return other  # type: ignore[no-any-return]
 
+
+#: The name under which a batch of rows is inserted.
+_BATCH = "mmdb_batch"
 
 #: DuckDB names a database after its file; one named mmdb would hide the schema of that name.
 _ALIAS = "mmdb_file"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import numpy as np
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
+from psycopg.types.json import Jsonb
 
 from mmdb import errors
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
@@ -24,6 +25,8 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
 #: PL/Python puts the class of its exception before the message.
 _PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
+#: Serialization failure, deadlock, and keys that another session has just taken or freed.
+_CONFLICTS = {"40001", "40P01", "23503", "23505"}
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
@@ -54,6 +57,8 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         )
     if state in {"3F000", "42P01"} and "mmdb" in text:
         return errors.NotInstalled(text)
+    if state in _CONFLICTS:
+        return errors.WriteConflict(text)
     if state == "22P02" and "type json" in text:
         return errors.InvalidOption(f"{text}: {error.diag.message_detail}")
     return errors.DatabaseFailed(text, hint=hint)
@@ -67,10 +72,20 @@ def _translated() -> Iterator[None]:
         raise translate_error(error) from error
 
 
+def _with_json(row: Sequence[object], columns: Sequence[int]) -> list[object]:
+    """Return a row whose JSON texts are sent as they are."""
+    values = list(row)
+    for index in columns:
+        if values[index] is not None:
+            values[index] = Jsonb(values[index], dumps=str)
+    return values
+
+
 class PostgresConnection:
     """One PostgreSQL session in autocommit mode; `transaction()` groups statements."""
 
     engine: Literal["postgres"] = "postgres"
+    threads = 2
 
     def __init__(
         self,
@@ -153,6 +168,20 @@ class PostgresConnection:
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         with _translated(), self.raw.cursor() as cursor:
             cursor.executemany(query.sql, rows)
+
+    def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        types = list(query.parameters.values())
+        json = [index for index, name in enumerate(types) if name == "jsonb"]
+        with _translated(), self.raw.cursor() as cursor, cursor.copy(query.copy) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(_with_json(row, json) if json else row)
+
+    def stream(
+        self, query: Query, /, **parameters: object
+    ) -> Generator[tuple[Any, ...], None, None]:
+        with _translated(), self.raw.cursor(row_factory=tuple_row) as cursor:
+            yield from cursor.stream(query.sql, parameters, binary=True)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -14,6 +14,11 @@ from pathlib import Path
 from mmdb.db.ddl import translate_query
 
 _NAME = re.compile(r"^-- name: (\w+)\n-- (.+)\n", re.MULTILINE)
+_INSERT = re.compile(
+    r"INSERT INTO (?P<table>[\w.]+) \((?P<columns>[\w\s,]+)\)\s+"
+    r"VALUES \((?:\s*%\(\w+\)s::(?:double precision|\w+(?:\[\])?),?)+\s*\)"
+    r"(?P<rest>\s*ON CONFLICT \(\w+\) DO NOTHING)?"
+)
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
 
 
@@ -49,6 +54,30 @@ class Query:
         """The statement in DuckDB's dialect with `$name` placeholders."""
         named = _PLACEHOLDER.sub(lambda m: f"${m[1]}::{m[2]}", self.sql).replace("%%", "%")
         return translate_query(named)
+
+    @cached_property
+    def _insert(self) -> re.Match[str] | None:
+        """The statement taken apart, if it inserts each of its parameters once."""
+        match = _INSERT.fullmatch(self.sql)
+        columns = match["columns"].count(",") + 1 if match else 0
+        return match if columns == len(self.parameters) else None
+
+    @cached_property
+    def copy(self) -> str:
+        """The COPY that takes the rows of a plain INSERT, binary."""
+        match = self._insert
+        if match is None or match["rest"]:
+            raise ValueError(f"{self.name} is not a plain INSERT of its parameters.")
+        return f"COPY {match['table']} ({match['columns']}) FROM STDIN (FORMAT BINARY)"
+
+    def insert_from(self, table: str) -> str | None:
+        """Return DuckDB's INSERT of a table whose columns are the parameters, if it is one."""
+        match = self._insert
+        if match is None:
+            return None
+        names = ", ".join(self.parameters)
+        target = f"{match['table']} ({match['columns']})"
+        return f"INSERT INTO {target} SELECT {names} FROM {table}{match['rest'] or ''}"
 
 
 class Queries:

@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -22,6 +22,11 @@ from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.dispatch import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
+
+if TYPE_CHECKING:  # these import torch
+    from torch import nn
+
+    from mmdb.store.models import SavedModel
 
 
 class Backend(Protocol):
@@ -39,6 +44,9 @@ class Backend(Protocol):
 
     def warm_up(self) -> str:
         """Pay torch's start-up now; return the environment that hops record."""
+
+    def recover(self, model: SavedModel) -> nn.Module:
+        """Return a model's module; see `mmdb.train.recover.recover_module`."""
 
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
@@ -86,6 +94,13 @@ class PlpyBackend:
 
     def warm_up(self) -> str:
         return self._session.warm_up()
+
+    def recover(self, model: SavedModel) -> nn.Module:
+        from mmdb.train.recover import recover_module
+
+        return recover_module(
+            self.connection, model, compute=functools.partial(interruptible, self._plpy)
+        )
 
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:

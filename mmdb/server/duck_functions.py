@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.duck import DuckConnection
@@ -21,6 +21,11 @@ from mmdb.errors import MmdbError
 from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
 from mmdb.train.child import Child
 from mmdb.train.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mmdb.store.models import SavedModel
 
 
 class DuckBackend:
@@ -58,6 +63,11 @@ class DuckBackend:
     def warm_up(self) -> str:
         """Start the worker process."""
         return self._live_child().warm_up()
+
+    def recover(self, model: SavedModel) -> nn.Module:
+        from mmdb.train.recover import recover_module  # imports torch
+
+        return recover_module(self._inside, model)
 
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:

@@ -14,12 +14,10 @@ from mmdb.data.dataset import find_dataset, find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.reader import read_partition
-from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, InvalidInput
-from mmdb.graph.build import initial_module
 from mmdb.server.arguments import json_value
 from mmdb.server.backend import Backend, exposed
-from mmdb.store.models import find_model, load_weights
+from mmdb.store.models import find_model
 from mmdb.train import save
 from mmdb.train.hop import EVALUATION_BATCH, metrics
 from mmdb.train.hop import predict as run_module
@@ -60,18 +58,13 @@ def _predictor(backend: Backend, reference: str) -> _Predictor:
     saved = find_model(connection, reference)
     kept: OrderedDict[int, _Predictor] = backend.models
     if saved.model_id not in kept:
+        if saved.dataset_id is None:
+            raise InvalidInput(
+                f"Model {saved.reference} was saved without a dataset.",
+                hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
+            )
         decoding = find_decoding(connection, saved.dataset_id)
-        rows = connection.rows(load("catalog").find_factories)
-        module = initial_module(
-            saved.architecture,
-            saved.arguments,
-            decoding.input_shape,
-            len(decoding.classes) if decoding.classes else 1,
-            {row["name"]: row["target"] for row in rows},
-            seed=0,
-        )
-        module.load_state_dict(load_weights(connection, saved.model_id))
-        kept[saved.model_id] = _Predictor(module, decoding)
+        kept[saved.model_id] = _Predictor(backend.recover(saved), decoding)
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
     kept.move_to_end(saved.model_id)

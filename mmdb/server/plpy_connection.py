@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,6 +13,9 @@ from mmdb.db.queries import Query, load
 from mmdb.db.scan import columns_plpy, scan_cursor
 from mmdb.errors import NotASelect
 
+#: Rows that a streamed query holds at once: chunks of tensors are 256 KiB each.
+_FETCHED_ROWS = 16
+
 
 class _Undo(Exception):
     """Ends a subtransaction without keeping what it did."""
@@ -22,6 +25,8 @@ class PlpyConnection:
     """`plpy` with prepared plans kept for the session."""
 
     engine: Literal["postgres"] = "postgres"
+    threads = 0
+    in_transaction = True  # that of the statement which calls the function
 
     def __init__(self, plpy: Any) -> None:
         self._plpy = plpy
@@ -37,11 +42,29 @@ class PlpyConnection:
         for row in rows:
             self._execute(query, row)
 
+    def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        names = list(query.parameters)
+        self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
+
+    def stream(
+        self, query: Query, /, **parameters: object
+    ) -> Generator[tuple[Any, ...], None, None]:
+        cursor = self._plpy.cursor(self._plan(query), self._values(query, parameters))
+        while rows := cursor.fetch(_FETCHED_ROWS):
+            for row in rows:
+                yield tuple(row.values())
+
     def _execute(self, query: Query, parameters: Mapping[str, object]) -> Any:
+        return self._plan(query).execute(self._values(query, parameters))
+
+    def _plan(self, query: Query) -> Any:
         if query not in self._plans:
             types = list(query.parameters.values())
             self._plans[query] = self._plpy.prepare(query.numbered, types)
-        return self._plans[query].execute([parameters[name] for name in query.parameters])
+        return self._plans[query]
+
+    def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:
+        return [parameters[name] for name in query.parameters]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

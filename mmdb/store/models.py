@@ -1,107 +1,161 @@
-"""Models: named, versioned, immutable sets of tensors."""
+"""Models: named, versioned, immutable sets of tensors; their rows, found and added."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import blake3
 
 from mmdb.db.connection import Connection, Row
-from mmdb.db.queries import load
+from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
-from mmdb.store.tensors import get_tensor, put_tensor
+from mmdb.store.entries import Entry
 
 _Q = load("models")
-_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?P<version>\d{1,9}))?", re.ASCII)
+_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>[0-9]{1,9})|(?P<alias>[^@]+)))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What it takes to build a module."""
+
+    architecture: dict[str, Any]  # a factory with its arguments, or a layer graph
+    arguments: dict[str, Any]
+    input_shape: tuple[int, ...]
+    outputs: int
+
+    def row(self) -> dict[str, object]:
+        """Return the parameters of `add_definition`; equal definitions have equal hashes."""
+        values = [self.architecture, self.arguments, self.input_shape, self.outputs]
+        return {
+            "definition_hash": blake3.blake3(_text(values).encode()).digest(),
+            "architecture": _text(self.architecture),
+            "arguments": _text(self.arguments),
+            "input_shape": list(self.input_shape),
+            "outputs": self.outputs,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A model's row, with what it takes to build it."""
+    """A model's row."""
 
     model_id: int
     name: str
     version: int
-    architecture: dict[str, Any]
-    arguments: dict[str, Any]
-    dataset_id: int
+    approach: str
+    parent_id: int | None
+    manifest_id: int | None
+    pack_id: int | None
+    weights_hash: bytes
+    dataset_id: int | None
+    candidate_id: int | None
+    epoch: int | None
+    architecture_id: int | None
+    environment_id: int | None
+    definition_id: int | None
+    definition: Definition | None
+
+    @property
+    def reference(self) -> str:
+        """The model as `name@version`."""
+        return f"{self.name}@{self.version}"
 
     @classmethod
     def from_row(cls, row: Row) -> SavedModel:
         """Return the value of a row of `find_model`."""
-        read = {key: json.loads(row[key]) for key in ("architecture", "arguments")}
-        return cls(**(dict(row) | read))
+        values = dict(row)
+        columns = ("architecture", "arguments", "input_shape", "outputs")
+        architecture, arguments, shape, outputs = (values.pop(c) for c in columns)
+        definition = None
+        if architecture is not None:
+            definition = Definition(
+                architecture=json.loads(architecture),
+                arguments=json.loads(arguments),
+                input_shape=tuple(shape),
+                outputs=outputs,
+            )
+        values |= {"definition": definition, "weights_hash": bytes(row["weights_hash"])}
+        return cls(**values)
 
 
-def save_model(
-    connection: Connection,
-    name: str,
-    weights: Mapping[str, torch.Tensor],
-    *,
-    architecture: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    dataset_id: int,
-    candidate_id: int,
-    epoch: int,
-    metrics: Mapping[str, float],
-) -> Row:
-    """Save weights as the next version of a model; return model_id, name and version.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry(Entry):
+    """A tensor of a saved model."""
 
-    The same candidate and epoch under the same name is not saved twice.
-    """
-    with connection.transaction():
-        versions = connection.rows(_Q.find_versions, name=name)
-        for row in versions:
-            if (row["candidate_id"], row["epoch"]) == (candidate_id, epoch):
-                return row
-        version = versions[0]["version"] + 1 if versions else 1
-        (added,) = connection.rows(
-            _Q.add_model,
-            name=name,
-            version=version,
-            architecture=json.dumps(architecture),
-            arguments=json.dumps(arguments),
-            dataset_id=dataset_id,
-            candidate_id=candidate_id,
-            epoch=epoch,
-            metrics=json.dumps(metrics),
+    tensor_id: int
+    tensor_hash: bytes
+
+    @classmethod
+    def from_row(cls, row: Row) -> StoredEntry:
+        """Return the value of a row of `find_entries`."""
+        layout = None if row["layout"] is None else json.loads(row["layout"])
+        shape = tuple(row["shape"])
+        return cls(
+            **(
+                dict(row)
+                | {"layout": layout, "shape": shape, "tensor_hash": bytes(row["tensor_hash"])}
+            )
         )
-        members = [
-            {
-                "model_id": added["model_id"],
-                "ordinal": ordinal,
-                "path": path,
-                "tensor_hash": put_tensor(connection, tensor),
-            }
-            for ordinal, (path, tensor) in enumerate(weights.items())
-        ]
-        connection.run_many(_Q.add_model_tensor, members)
-    return {"model_id": added["model_id"], "name": name, "version": version}
 
 
 def find_model(connection: Connection, reference: str) -> SavedModel:
-    """Return the model that `name` (its newest version) or `name@version` names.
+    """Return the model that `name` (its newest version), `name@version` or `name@alias` names.
 
     Raises:
         ModelNotFound
     """
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-    versions = connection.rows(_Q.find_versions, name=match["name"]) if match else []
+    found: Sequence[Row] = []
     if match and match["version"]:
-        versions = [row for row in versions if row["version"] == int(match["version"])]
-    if not versions:
+        found = connection.rows(_Q.find_version, name=match["name"], version=int(match["version"]))
+    elif match and match["alias"]:
+        found = connection.rows(_Q.find_aliased, name=match["name"], alias=match["alias"])
+    elif match:
+        found = connection.rows(_Q.find_newest, name=match["name"])
+    if not found:
         raise ModelNotFound(f"There is no model {reference!r}.")
-    (row,) = connection.rows(_Q.find_model, model_id=versions[0]["model_id"])
+    return model_of(connection, found[0]["model_id"])
+
+
+def model_of(connection: Connection, model_id: int) -> SavedModel:
+    """Return a model by its number."""
+    (row,) = connection.rows(_Q.find_model, model_id=model_id)
     return SavedModel.from_row(row)
 
 
-def load_weights(connection: Connection, model_id: int) -> dict[str, torch.Tensor]:
-    """Return a model's tensors by path, in the order of its state dict."""
-    return {
-        row["path"]: get_tensor(connection, row["tensor_hash"], row["dtype"], row["shape"])
-        for row in connection.rows(_Q.find_model_tensors, model_id=model_id)
-    }
+def find_entries(connection: Connection, model_id: int) -> list[StoredEntry]:
+    """Return a model's tensors, in the order of its state dict; none where it has a recipe."""
+    return [
+        StoredEntry.from_row(row) for row in connection.rows(_Q.find_entries, model_id=model_id)
+    ]
+
+
+def weights_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:
+    """Return a model's name: BLAKE3-256 over path, kind and tensor hash of each entry, in order."""
+    hasher = blake3.blake3()
+    for entry, name in entries:
+        hasher.update(json.dumps([entry.path, entry.kind]).encode())
+        hasher.update(name)
+    return hasher.digest()
+
+
+def add_definition(connection: Connection, definition: Definition) -> int:
+    """Return the number of a definition, which is added where it is new."""
+    row = definition.row()
+    connection.run(_Q.add_definition, **row)
+    (found,) = connection.rows(_Q.find_definition, definition_hash=row["definition_hash"])
+    return int(found["definition_id"])
+
+
+def queries() -> Queries:
+    """Return the statements of models, for `save`."""
+    return _Q
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

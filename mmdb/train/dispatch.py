@@ -187,17 +187,7 @@ class Dispatcher:
 
     def _spec(self, row: Row) -> CandidateSpec:
         factories = self._connection.rows(load("catalog").find_factories)
-        classes = row["classes"]
-        return CandidateSpec(
-            candidate_id=row["candidate_id"],
-            architecture=json.loads(row["architecture"]),
-            config=json.loads(row["config"]),
-            factories={f["name"]: f["target"] for f in factories},
-            input_shape=tuple(row["input_shape"]),
-            outputs=len(json.loads(classes)) if classes else 1,
-            task=row["task"],
-            seed=row["seed"],
-        )
+        return CandidateSpec.from_row(row, {f["name"]: f["target"] for f in factories})
 
     def _read(self, prepared: _Prepared) -> float:
         """Bring the hop's partitions to the performer; return the seconds, 0 if it had them."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from mmdb.db.connection import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,21 @@ class CandidateSpec:
     outputs: int
     task: str
     seed: int
+
+    @classmethod
+    def from_row(cls, row: Row, factories: Mapping[str, str]) -> CandidateSpec:
+        """Return the candidate of a row of `find_candidate`; factories: name -> target."""
+        classes = row["classes"]
+        return cls(
+            candidate_id=row["candidate_id"],
+            architecture=json.loads(row["architecture"]),
+            config=json.loads(row["config"]),
+            factories=dict(factories),
+            input_shape=tuple(row["input_shape"]),
+            outputs=len(json.loads(classes)) if classes else 1,
+            task=row["task"],
+            seed=row["seed"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 -- Packed bytes do not compress; skip the attempt and keep substrings cheap.
 ALTER TABLE mmdb.block ALTER COLUMN data SET STORAGE EXTERNAL;
 ALTER TABLE mmdb.checkpoint_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
-ALTER TABLE mmdb.tensor_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
 
 CREATE UNIQUE INDEX dataset_name_key ON mmdb.dataset (name) WHERE dropped_at IS NULL;
 CREATE INDEX partition_dataset_idx ON mmdb.partition (dataset_id);
@@ -11,7 +10,48 @@ CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
 CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
 CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
 CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
-CREATE INDEX model_tensor_tensor_idx ON mmdb.model_tensor (tensor_hash);
+CREATE INDEX encoding_base_idx ON mmdb.encoding (base_id) WHERE base_id IS NOT NULL;
+CREATE INDEX manifest_tensor_tensor_idx ON mmdb.manifest_tensor (tensor_id);
+CREATE INDEX model_change_tensor_idx ON mmdb.model_change (tensor_id);
+CREATE INDEX recipe_tensor_tensor_idx ON mmdb.recipe_tensor (tensor_id);
+CREATE INDEX model_parent_idx ON mmdb.model (parent_id);
+CREATE INDEX model_manifest_idx ON mmdb.model (manifest_id);
+CREATE INDEX model_pack_idx ON mmdb.model (pack_id);
+CREATE INDEX model_architecture_idx ON mmdb.model (architecture_id);
+CREATE INDEX model_candidate_idx ON mmdb.model (candidate_id);
+CREATE INDEX model_weights_idx ON mmdb.model (weights_hash);
+CREATE INDEX architecture_node_prefix_idx ON mmdb.architecture_node (prefix_hash);
+CREATE INDEX alias_event_alias_idx ON mmdb.alias_event (model, alias, event_id);
+CREATE INDEX model_tag_key_idx ON mmdb.model_tag (key, value);
+CREATE INDEX model_metric_value_idx ON mmdb.model_metric (metric, value);
+CREATE INDEX model_note_model_idx ON mmdb.model_note (model_id);
+
+-- Who moved an alias or wrote a note: nobody may say otherwise, see postgres_rights.sql.
+ALTER TABLE mmdb.alias_event ALTER COLUMN author SET DEFAULT session_user;
+ALTER TABLE mmdb.model_note ALTER COLUMN author SET DEFAULT session_user;
+
+-- One TOAST table and one index for all tensors of a large zoo would slow down and could not be
+-- vacuumed in parts.
+CREATE TABLE mmdb.tensor_chunk (
+    tensor_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    codec integer NOT NULL,
+    digest bytea,
+    data bytea NOT NULL,
+    CONSTRAINT tensor_chunk_pkey PRIMARY KEY (tensor_id, ordinal)
+) PARTITION BY HASH (tensor_id);
+ALTER TABLE mmdb.tensor_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE mmdb.tensor_chunk_0 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 0);
+CREATE TABLE mmdb.tensor_chunk_1 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 1);
+CREATE TABLE mmdb.tensor_chunk_2 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 2);
+CREATE TABLE mmdb.tensor_chunk_3 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 3);
+CREATE TABLE mmdb.tensor_chunk_4 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 4);
+CREATE TABLE mmdb.tensor_chunk_5 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 5);
+CREATE TABLE mmdb.tensor_chunk_6 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 6);
+CREATE TABLE mmdb.tensor_chunk_7 PARTITION OF mmdb.tensor_chunk FOR VALUES WITH (MODULUS 8, REMAINDER 7);
+COMMENT ON TABLE mmdb.tensor_chunk IS 'The bytes of tensors, each chunk encoded by itself.';
+COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/codec.py.';
+COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of data; null in chunks written before 0.2.';
 
 -- States on their way from one session to another. A crash empties an unlogged
 -- table; the hops since the last checkpoint are then replayed.
@@ -78,3 +118,10 @@ CREATE TYPE mmdb.model_row AS (
     version integer
 );
 COMMENT ON TYPE mmdb.model_row IS 'A saved model.';
+
+CREATE TYPE mmdb.dropped_row AS (
+    name text,
+    version integer,
+    bytes bigint
+);
+COMMENT ON TYPE mmdb.dropped_row IS 'A model that was dropped, and the bytes that gc can free.';

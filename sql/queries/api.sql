@@ -23,13 +23,9 @@ FROM mmdb.create_run(
 -- Register a factory.
 SELECT mmdb.register_factory(%(name)s::text, %(target)s::text) AS name;
 
--- name: save_candidate
--- Save a candidate's best checkpoint.
-SELECT
-    t.model_id,
-    t.name,
-    t.version
-FROM mmdb.save_candidate(%(candidate_id)s::bigint, %(name)s::text) AS t;
+-- name: register_trainer
+-- Register a factory.
+SELECT mmdb.register_trainer(%(name)s::text, %(target)s::text) AS name;
 
 -- name: predict
 -- Predict one row.

@@ -4,29 +4,6 @@ SELECT t.table_name
 FROM information_schema.tables AS t
 WHERE t.table_name LIKE %(prefix)s::text AND t.table_schema <> 'mmdb';
 
--- name: delete_model_tensors
--- The tensors' places in a bench's models.
-DELETE FROM mmdb.model_tensor
-WHERE model_id IN (
-    SELECT m.model_id FROM mmdb.model AS m
-    WHERE m.name LIKE %(prefix)s::text
-);
-
--- name: delete_models
--- A bench's models.
-DELETE FROM mmdb.model
-WHERE name LIKE %(prefix)s::text;
-
--- name: delete_tensor_chunks
--- The bytes of tensors that no model holds any more.
-DELETE FROM mmdb.tensor_chunk
-WHERE tensor_hash NOT IN (SELECT t.tensor_hash FROM mmdb.model_tensor AS t);
-
--- name: delete_tensors
--- Tensors that no model holds any more.
-DELETE FROM mmdb.tensor
-WHERE tensor_hash NOT IN (SELECT t.tensor_hash FROM mmdb.model_tensor AS t);
-
 -- name: delete_checkpoint_chunks
 -- The bytes of a bench's checkpoints.
 DELETE FROM mmdb.checkpoint_chunk

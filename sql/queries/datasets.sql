@@ -20,6 +20,26 @@ WHERE d.name = %(name)s::text
 ORDER BY d.dropped_at IS NOT NULL, d.dataset_id DESC
 LIMIT 1;
 
+-- name: find_dataset_of
+-- A dataset by its number.
+SELECT
+    d.dataset_id,
+    d.name,
+    d.query,
+    d.label,
+    d.task,
+    d.seed,
+    d.validation,
+    d.row_count,
+    d.byte_count,
+    d.content_hash,
+    d.input_shape,
+    d.classes::text AS classes,
+    d.options::text AS options,
+    d.dropped_at IS NOT NULL AS dropped
+FROM mmdb.dataset AS d
+WHERE d.dataset_id = %(dataset_id)s::bigint;
+
 -- name: find_decoding
 -- What a dataset's rows become, apart from its columns.
 SELECT
@@ -88,6 +108,31 @@ FROM mmdb.run AS r
 WHERE r.dataset_id = %(dataset_id)s::bigint
 ORDER BY r.run_id
 LIMIT 1;
+
+-- name: find_recipe_use
+-- The models whose recipes read a dataset: those in use, and the ancestors that they are made from.
+WITH RECURSIVE needed (model_id, parent_id) AS (
+    SELECT
+        m.model_id,
+        m.parent_id
+    FROM mmdb.model AS m
+    WHERE m.approach = 'provenance' AND m.dropped_at IS NULL
+    UNION
+    SELECT
+        p.model_id,
+        p.parent_id
+    FROM needed AS n
+    INNER JOIN mmdb.model AS p ON n.parent_id = p.model_id
+    WHERE p.approach = 'provenance'
+)
+
+SELECT
+    m.name,
+    m.version
+FROM needed AS n
+INNER JOIN mmdb.model AS m ON n.model_id = m.model_id
+WHERE m.dataset_id = %(dataset_id)s::bigint
+ORDER BY m.name, m.version;
 
 -- name: add_dataset
 -- Register a dataset.

@@ -1,14 +1,49 @@
 -- name: find_versions
--- The versions of a model, newest first.
+-- The versions of a model that have not been dropped, newest first.
 SELECT
     m.model_id,
-    m.name,
     m.version,
     m.candidate_id,
-    m.epoch
+    m.epoch,
+    m.weights_hash
 FROM mmdb.model AS m
-WHERE m.name = %(name)s::text
+WHERE m.name = %(name)s::text AND m.dropped_at IS NULL
 ORDER BY m.version DESC;
+
+-- name: last_version
+-- The highest version that a name ever had.
+SELECT coalesce(max(m.version), 0) AS version
+FROM mmdb.model AS m
+WHERE m.name = %(name)s::text;
+
+-- name: find_newest
+-- The newest version of a model.
+SELECT m.model_id
+FROM mmdb.model AS m
+WHERE m.name = %(name)s::text AND m.dropped_at IS NULL
+ORDER BY m.version DESC
+LIMIT 1;
+
+-- name: find_version
+-- One version of a model.
+SELECT m.model_id
+FROM mmdb.model AS m
+WHERE m.name = %(name)s::text AND m.version = %(version)s::integer AND m.dropped_at IS NULL;
+
+-- name: find_aliased
+-- The version of a model that an alias is on.
+SELECT m.model_id
+FROM mmdb.model AS m
+WHERE
+    m.name = %(name)s::text
+    AND m.dropped_at IS NULL
+    AND m.version = (
+        SELECT e.version
+        FROM mmdb.alias_event AS e
+        WHERE e.model = %(name)s::text AND e.alias = %(alias)s::text
+        ORDER BY e.event_id DESC
+        LIMIT 1
+    );
 
 -- name: find_model
 -- A model with what it takes to build it.
@@ -16,59 +51,104 @@ SELECT
     m.model_id,
     m.name,
     m.version,
-    m.architecture::text AS architecture,
-    m.arguments::text AS arguments,
-    m.dataset_id
+    m.approach,
+    m.parent_id,
+    m.manifest_id,
+    m.pack_id,
+    m.weights_hash,
+    m.dataset_id,
+    m.candidate_id,
+    m.epoch,
+    m.architecture_id,
+    m.environment_id,
+    m.definition_id,
+    d.architecture::text AS architecture,
+    d.arguments::text AS arguments,
+    d.input_shape,
+    d.outputs
 FROM mmdb.model AS m
+LEFT JOIN mmdb.definition AS d ON m.definition_id = d.definition_id
 WHERE m.model_id = %(model_id)s::bigint;
 
--- name: add_model
--- Name a new version of a model.
-INSERT INTO mmdb.model (name, version, architecture, arguments, dataset_id, candidate_id, epoch, metrics)
+-- name: find_entries
+-- The tensors of a model, in the order of its state dict: its manifest's, but for those changed.
+SELECT
+    e.ordinal,
+    e.path,
+    e.kind,
+    e.trainable,
+    e.tied_to,
+    e.layout::text AS layout,
+    t.tensor_id,
+    t.tensor_hash,
+    t.dtype,
+    t.shape,
+    t.byte_count
+FROM mmdb.model AS m
+INNER JOIN mmdb.manifest_tensor AS e ON m.manifest_id = e.manifest_id
+LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND e.ordinal = c.ordinal
+INNER JOIN mmdb.tensor AS t ON coalesce(c.tensor_id, e.tensor_id) = t.tensor_id
+WHERE m.model_id = %(model_id)s::bigint
+ORDER BY e.ordinal;
+
+-- name: find_manifest
+-- The tensors of a manifest by ordinal.
+SELECT
+    e.ordinal,
+    e.tensor_id
+FROM mmdb.manifest_tensor AS e
+WHERE e.manifest_id = %(manifest_id)s::bigint;
+
+-- name: add_manifest
+-- Begin a manifest.
+INSERT INTO mmdb.manifest (created_at) VALUES (now())
+RETURNING manifest_id;
+
+-- name: add_manifest_tensor
+-- Put a tensor into a manifest.
+INSERT INTO mmdb.manifest_tensor (manifest_id, ordinal, path, tensor_id, kind, trainable, tied_to, layout)
 VALUES (
-    %(name)s::text, %(version)s::integer, %(architecture)s::jsonb, %(arguments)s::jsonb, %(dataset_id)s::bigint,
-    %(candidate_id)s::bigint, %(epoch)s::integer, %(metrics)s::jsonb
+    %(manifest_id)s::bigint, %(ordinal)s::integer, %(path)s::text, %(tensor_id)s::bigint, %(kind)s::text,
+    %(trainable)s::boolean, %(tied_to)s::integer, %(layout)s::jsonb
+);
+
+-- name: add_model
+-- Name a new version of a model; no row where another session has just taken it.
+INSERT INTO mmdb.model (
+    name, version, approach, parent_id, manifest_id, pack_id, definition_id, architecture_id, environment_id,
+    weights_hash, dataset_id, candidate_id, epoch, metrics, reason, tensor_count, byte_count, stored_bytes, save_s
 )
+VALUES (
+    %(name)s::text, %(version)s::integer, %(approach)s::text, %(parent_id)s::bigint, %(manifest_id)s::bigint,
+    %(pack_id)s::bigint, %(definition_id)s::bigint, %(architecture_id)s::bigint, %(environment_id)s::bigint,
+    %(weights_hash)s::bytea, %(dataset_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(metrics)s::jsonb,
+    %(reason)s::jsonb, %(tensor_count)s::integer, %(byte_count)s::bigint, %(stored_bytes)s::bigint,
+    %(save_s)s::double precision
+)
+ON CONFLICT (name, version) DO NOTHING
 RETURNING model_id;
 
--- name: add_model_tensor
--- Put a tensor into a model.
-INSERT INTO mmdb.model_tensor (model_id, ordinal, path, tensor_hash)
-VALUES (%(model_id)s::bigint, %(ordinal)s::integer, %(path)s::text, %(tensor_hash)s::bytea);
+-- name: add_change
+-- Put a tensor in the place of the manifest's.
+INSERT INTO mmdb.model_change (model_id, ordinal, tensor_id)
+VALUES (%(model_id)s::bigint, %(ordinal)s::integer, %(tensor_id)s::bigint);
 
--- name: find_model_tensors
--- The tensors of a model, in the order of its state dict.
-SELECT
-    t.path,
-    t.tensor_hash,
-    x.dtype,
-    x.shape
-FROM mmdb.model_tensor AS t
-INNER JOIN mmdb.tensor AS x ON t.tensor_hash = x.tensor_hash
-WHERE t.model_id = %(model_id)s::bigint
-ORDER BY t.ordinal;
+-- name: add_metric
+-- A metric known when the model was saved.
+INSERT INTO mmdb.model_metric (model_id, metric, dataset, value)
+VALUES (%(model_id)s::bigint, %(metric)s::text, %(dataset)s::text, %(value)s::double precision);
 
--- name: find_tensor
--- Whether a tensor is stored.
-SELECT x.byte_count
-FROM mmdb.tensor AS x
-WHERE x.tensor_hash = %(tensor_hash)s::bytea;
+-- name: find_definition
+-- A definition by its hash.
+SELECT d.definition_id
+FROM mmdb.definition AS d
+WHERE d.definition_hash = %(definition_hash)s::bytea;
 
--- name: add_tensor
--- Name a tensor's content.
-INSERT INTO mmdb.tensor (tensor_hash, dtype, shape, byte_count)
-VALUES (%(tensor_hash)s::bytea, %(dtype)s::text, %(shape)s::bigint[], %(byte_count)s::bigint)
-ON CONFLICT (tensor_hash) DO NOTHING
-RETURNING byte_count;
-
--- name: add_tensor_chunk
--- One chunk of a tensor.
-INSERT INTO mmdb.tensor_chunk (tensor_hash, ordinal, data)
-VALUES (%(tensor_hash)s::bytea, %(ordinal)s::integer, %(data)s::bytea);
-
--- name: read_tensor
--- The chunks of a tensor.
-SELECT c.data
-FROM mmdb.tensor_chunk AS c
-WHERE c.tensor_hash = %(tensor_hash)s::bytea
-ORDER BY c.ordinal;
+-- name: add_definition
+-- What it takes to build a module, unless it is known.
+INSERT INTO mmdb.definition (definition_hash, architecture, arguments, input_shape, outputs)
+VALUES (
+    %(definition_hash)s::bytea, %(architecture)s::jsonb, %(arguments)s::jsonb, %(input_shape)s::integer[],
+    %(outputs)s::integer
+)
+ON CONFLICT (definition_hash) DO NOTHING;

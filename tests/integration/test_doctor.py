@@ -178,14 +178,17 @@ def test_a_schema_from_the_future(postgres_url: str) -> None:
 def test_a_missing_migration(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "0001_note.sql").write_text("ALTER TABLE mmdb.factory ADD COLUMN note text;")
-    real = "mmdb.db.install.sql_directory"
     from mmdb.db.queries import sql_directory
+
+    for published in sql_directory("sql/migrations").glob("*.sql"):
+        (tmp_path / published.name).write_bytes(published.read_bytes())
+    (tmp_path / "9999_note.sql").write_text("ALTER TABLE mmdb.factory ADD COLUMN note text;")
+    real = "mmdb.db.install.sql_directory"
 
     monkeypatch.setattr(
         real, lambda part: tmp_path if part == "sql/migrations" else sql_directory(part)
     )
-    assert failed(postgres_url)["schema"].detail == "Not applied: 0001_note."
+    assert failed(postgres_url)["schema"].detail == "Not applied: 9999_note."
 
 
 # -- roles --------------------------------------------------------------------

@@ -34,7 +34,7 @@ WITH object (kind, name, acl) AS (
             acldefault((CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", c.relowner)
         )
     FROM pg_class AS c
-    WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind NOT IN ('i', 'c', 't')
+    WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind NOT IN ('i', 'I', 'c', 't')
     UNION ALL
     SELECT 'column', c.relname || '.' || a.attname, a.attacl
     FROM pg_attribute AS a

@@ -19,6 +19,7 @@ ROWS = [
     {"train"},
     {"plan"},
     {"server"},
+    {"zoo"},
     {"api", "orm"},
     {"__init__"},
     {"terminal"},

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mmdb.cli.models import WrongUse, add_commands
 from mmdb.errors import MmdbError
 
 
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         show_error(error)
         return 1
+    except WrongUse as error:
+        print(f"mmdb: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted; committed hops are kept", file=sys.stderr)
         return 130
@@ -69,13 +73,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(predict)
     _add_json(predict)
 
+    add_commands(add, _add_database, _add_json)
+
     sql = add("sql", _sql, "Run a statement and print its rows.")
     sql.add_argument("statement")
     _add_database(sql)
     _add_json(sql)
 
     bench = add("bench", _bench, "Measure this machine and this database.")
-    bench.add_argument("name", choices=("hop", "load", "train"))
+    bench.add_argument("name", choices=("hop", "load", "store", "train"))
     bench.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     bench.add_argument(
         "--database",
@@ -180,7 +186,3 @@ def _bench(given: argparse.Namespace) -> int:
     from mmdb.bench.command import run_bench
 
     return run_bench(given.name, given.database, given.json)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Commands about models: import, export, gc and probe."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmdb.errors import InvalidOption, NotFound
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.train.probe import ProbeSummary
+
+#: What `mmdb.store.files` reads and writes; importing it here would load torch for --help.
+FORMATS = ("auto", "safetensors", "torch", "huggingface")
+
+Add = Callable[[str, Callable[[argparse.Namespace], int], str], Any]
+
+
+def add_commands(
+    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
+) -> None:
+    """Add the commands to the parser."""
+    command = add("import", _import, "Save a file or folder as a model, or a zoo's folder whole.")
+    command.add_argument("source")
+    command.add_argument("name", nargs="?", help="left out for a zoo's folder")
+    command.add_argument("--parent", metavar="MODEL", help="the model that it was made from")
+    command.add_argument("--format", choices=FORMATS, default="auto")
+    command.add_argument("--key", help="entry of a torch file that is the state dict")
+    command.add_argument("--skip", action="store_true", help="leave out what is not a tensor")
+    add_database(command)
+    add_json(command)
+
+    command = add("export", _export, "Write a model to a file or folder, or the zoo to a folder.")
+    command.add_argument("model", nargs="?", help="name, name@version or name@alias")
+    command.add_argument("target")
+    command.add_argument("--all", action="store_true", help="the whole zoo")
+    command.add_argument("--only", action="append", metavar="NAME", help="with --all: these models")
+    command.add_argument("--format", choices=FORMATS, default="auto")
+    command.add_argument("--overwrite", action="store_true", help="take the place of what is there")
+    command.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, metavar="N")
+    add_database(command)
+    add_json(command)
+
+    command = add("gc", _gc, "Show what no model needs any more; with --delete, delete it.")
+    command.add_argument("--delete", action="store_true", help="delete it, and free its space")
+    command.add_argument("--grace", default="7 days", help="leave alone what is younger (7 days)")
+    add_database(command)
+    add_json(command)
+
+    command = add("probe", _probe, "Digest what each layer of a model takes and gives, or compare.")
+    command.add_argument("model", nargs="?", help="name, name@version or name@alias")
+    command.add_argument("query", nargs="?", help="a SELECT whose first rows are the input")
+    command.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two files or kept probes")
+    command.add_argument("--mode", choices=("inference", "training"), default="inference")
+    command.add_argument("--passes", type=int, default=1)
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--key", default="id", help="column that names a row (id)")
+    command.add_argument("--rows", type=int, default=32, help="rows of the query to use (32)")
+    command.add_argument("--save", metavar="NAME", help="keep the summary in the database")
+    command.add_argument("--output", metavar="FILE", help="write the summary to a file")
+    add_database(command, required=False)
+    add_json(command)
+
+
+def _import(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal import console
+
+    with connect(given.database) as db:
+        if given.name is None:
+            zoo = db.import_zoo(given.source)
+            return _done(zoo, given.json, f"{len(zoo.added)} versions added, {zoo.kept} there already")
+        found = db.import_model(
+            given.source,
+            given.name,
+            parent=given.parent,
+            format=given.format,
+            key=given.key,
+            skip=given.skip,
+        )
+    text = f"{found.model}: {found.tensors} tensors, {found.stored_bytes:,} bytes stored"
+    for note in () if given.json else found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    return _done(found, given.json, text)
+
+
+def _export(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+
+    if given.all == (given.model is not None):
+        raise WrongUse("Name a model, or pass --all, and a target.")
+    with connect(given.database) as db:
+        if given.all:
+            zoo = db.export_zoo(given.target, given.only)
+            text = f"{len(zoo.added)} versions written, {zoo.kept} there already"
+            return _done(zoo, given.json, text)
+        found = db.export_model(
+            given.model,
+            given.target,
+            format=given.format,
+            overwrite=given.overwrite,
+            max_shard_bytes=given.max_shard_bytes,
+        )
+    text = f"{found.target}: {found.tensors} tensors, {found.bytes:,} bytes"
+    return _done(found, given.json, text)
+
+
+def _done(result: Any, as_json: bool, text: str) -> int:
+    from mmdb.terminal import console
+
+    if as_json:
+        print(json.dumps(asdict(result), default=str))
+    else:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+class WrongUse(Exception):
+    """A command's arguments do not go together."""
+
+
+def _gc(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal import console, show_rows
+
+    with connect(given.database) as db:
+        report = db.gc(dry_run=not given.delete, grace=given.grace)
+    if given.json:
+        print(json.dumps(asdict(report), default=str))
+        return 0
+    show_rows("", [asdict(found) for found in report.found])
+    if given.delete:
+        console.print(f"{report.bytes_before:,} bytes before, {report.bytes_after:,} after")
+    else:
+        console.print("Nothing was deleted; `mmdb gc --delete` does it.")
+    return 0
+
+
+def _probe(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+
+    if bool(given.compare) == bool(given.model):
+        raise WrongUse("Name a model and a query, or pass --compare with two probes.")
+    if given.compare:
+        return _compare(given)
+    if given.query is None or given.database is None:
+        raise WrongUse("Pass a SELECT after the model, and --database.")
+    with connect(given.database) as db:
+        summary = db.probe(
+            given.model,
+            _inputs(db, given.model, given.query, given.key, given.rows),
+            save_as=given.save,
+            mode=given.mode,
+            passes=given.passes,
+            seed=given.seed,
+        )
+    text = summary.to_json()
+    if given.output:
+        Path(given.output).write_text(text + "\n")
+    if given.json:
+        print(text)
+    else:
+        from mmdb.terminal import console
+
+        records = len(summary.passes[-1].records)
+        console.print(f"{records} layers probed in {len(summary.passes)} passes", highlight=False)
+    return 0
+
+
+def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
+    """Return the first rows of a SELECT as `predict` would give them to the model."""
+    import torch
+
+    from mmdb.data.dataset import find_decoding
+    from mmdb.data.inputs import scan_inputs
+    from mmdb.store.models import find_model
+
+    found = find_model(db.connection, model)
+    if found.dataset_id is None:
+        raise InvalidOption(
+            f"Model {found.reference} was saved without a dataset.",
+            hint="Probe it from Python, with inputs of its own.",
+        )
+    decoding = find_decoding(db.connection, found.dataset_id)
+    for _, x in scan_inputs(db.connection, decoding, query, key):
+        return torch.from_numpy(x[:rows].copy())
+    raise InvalidOption("The query returns no rows.")
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from mmdb.terminal import show_probe_comparison
+    from mmdb.train.probe import compare
+
+    found = compare(*(_summary(given, name) for name in given.compare))
+    if given.json:
+        print(found.to_json())
+    else:
+        show_probe_comparison(found)
+    return 0 if found.equal else 1
+
+
+def _summary(given: argparse.Namespace, name: str) -> ProbeSummary:
+    from mmdb.api import connect
+    from mmdb.train.probe import ProbeSummary
+
+    if os.path.isfile(name):
+        return ProbeSummary.from_json(Path(name).read_text())
+    if given.database is None:
+        raise NotFound(f"There is no file {name}.", hint="Pass --database for a kept probe.")
+    with connect(given.database) as db:
+        return db.find_probe(name)

@@ -1,0 +1,47 @@
+"""The space of deleted rows: how much the store takes, and giving back what it does not need."""
+
+from __future__ import annotations
+
+import re
+
+from mmdb.db.duck import DuckConnection
+from mmdb.db.queries import sql_directory
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InTransaction
+
+_CHUNK_TABLE = re.compile(
+    r"^(?:CREATE TABLE|COMMENT ON \w+|CREATE INDEX \w+ ON) mmdb\.tensor_chunk\b.*?;$",
+    re.DOTALL | re.MULTILINE,
+)
+_CHUNK_TABLE_PLACE = "-- Here stands what duckdb.sql says of the table.\n"
+
+
+def used_bytes(connection: AnyConnection) -> int:
+    """Return the bytes of the store's tables, or those in use of a DuckDB file."""
+    (row,) = connection.select(_text(connection, "_space"))
+    return int(row["bytes"])
+
+
+def reclaim(connection: AnyConnection) -> None:
+    """Make the space of deleted chunks free, for later saves and, where it can be, for others.
+
+    PostgreSQL vacuums the tables, which only their owner may; DuckDB writes the chunks anew, which
+    takes as long as writing them took and, for that time, as much space again.
+
+    Raises:
+        InTransaction
+    """
+    if connection.in_transaction:
+        raise InTransaction("Space is given back in a transaction of its own.")
+    script = _text(connection, "_reclaim")
+    if not isinstance(connection, DuckConnection):
+        connection.script(script)
+        return
+    table = "\n".join(_CHUNK_TABLE.findall(_text(connection, "")))
+    with connection.transaction():
+        connection.script(script.replace(_CHUNK_TABLE_PLACE, table + "\n"))
+    connection.script("CHECKPOINT")
+
+
+def _text(connection: AnyConnection, what: str) -> str:
+    return (sql_directory("sql/engines") / f"{connection.engine}{what}.sql").read_text()

@@ -1,0 +1,61 @@
+"""`tensor_values` and `common_prefix`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mmdb.errors import InvalidOption, UnsupportedTensor
+from mmdb.server.backend import Backend, exposed
+from mmdb.store.architectures import common_prefix as find_common_prefix
+from mmdb.store.models import find_model
+from mmdb.store.recover import ModelReader
+from mmdb.train.about import structure_of_any
+
+
+@exposed
+def tensor_values(
+    backend: Backend, model: str, path: str, lo: int | None, hi: int | None
+) -> list[float]:
+    """Return rows lo..hi of a tensor as float32; a tensor without dimensions is one row."""
+    connection = backend.connection
+    found = find_model(connection, model)
+    reader = ModelReader(connection)
+    (entry,) = reader.catalog(found).select([path])
+    if not entry.shape:
+        values = reader.tensors(found, [path])[path]
+    else:
+        values = reader.rows(found, path, lo or 0, hi)
+    if values.is_complex():
+        raise UnsupportedTensor(
+            f"{path!r} holds complex numbers, which real[] cannot.",
+            hint="Read it in Python: db.tensor(model, path).",
+        )
+    numbers: list[float] = values.to(torch.float32).reshape(-1).tolist()
+    return numbers
+
+
+@exposed
+def common_prefix(
+    backend: Backend,
+    architecture: str,
+    dataset: str | None,
+    input_shape: list[int] | None,
+    outputs: int | None,
+    k: int | None,
+) -> list[dict[str, Any]]:
+    """Return the models that share the longest beginnings with an architecture."""
+    if k is None or k < 1:
+        raise InvalidOption(f"k is {k}.", hint="Ask for one model or more.")
+    structure = structure_of_any(
+        backend.connection,
+        architecture,
+        input_shape=input_shape,
+        outputs=outputs,
+        dataset=dataset,
+    )
+    return [
+        {"model": p.model, "shared_nodes": p.nodes, "shared_bytes": p.parameter_bytes}
+        for p in find_common_prefix(backend.connection, structure, k)
+    ]

@@ -1,0 +1,21 @@
+"""`register_trainer`."""
+
+from __future__ import annotations
+
+from mmdb.data.names import check_name
+from mmdb.db.queries import load
+from mmdb.errors import AlreadyExists
+from mmdb.server.backend import Backend, exposed
+from mmdb.train.trainer import resolve_trainer
+
+
+@exposed
+def register_trainer(backend: Backend, name: str, target: str) -> str:
+    """Put a training function on the allow-list; the engine's rights say who may."""
+    check_name(name)
+    resolve_trainer(target)
+    queries = load("recipes")
+    if backend.connection.rows(queries.find_trainer, name=name):
+        raise AlreadyExists(f"A trainer named {name!r} is registered.")
+    backend.connection.run(queries.add_trainer, name=name, target=target)
+    return name

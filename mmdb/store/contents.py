@@ -1,0 +1,101 @@
+"""From a model's entries to what is stored of them: hashes, one content each, and the pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from mmdb.store.chunks import PACKED_BELOW, pack_layout
+from mmdb.store.content import DTYPES, Statistics, raw_bytes, tensor_hash, word_bytes
+from mmdb.store.entries import Contents, Entry, named_hash
+from mmdb.store.pipeline import pipeline
+from mmdb.store.writing import Content
+
+#: Bytes of tensors that a thread hashes in one go.
+_BATCH_BYTES = 4 << 20
+
+Hashes = dict[int, bytes]  # ordinal -> tensor_hash
+
+
+def hash_entries(contents: Contents, threads: int) -> Hashes:
+    """Return the hash of each entry's tensor by ordinal; tied ones are read once.
+
+    Raises:
+        UnsupportedTensor
+    """
+
+    def work(batch: Sequence[Entry]) -> Hashes:
+        return {e.ordinal: named_hash(e.path, contents.tensor(e)) for e in batch}
+
+    found: Hashes = dict(contents.hashes)
+    own = [e for e in contents.entries if e.tied_to is None and e.ordinal not in found]
+    with pipeline(work, threads) as hashing:
+        for hashes in hashing.map(_batches(own)):
+            found |= hashes
+    tied = {e.ordinal: found[e.tied_to] for e in contents.entries if e.tied_to is not None}
+    return found | tied
+
+
+def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield entries of a few MB together: a thread should not be sent for a bias alone."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += entry.byte_count
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _is_packed(entry: Entry) -> bool:
+    return entry.layout is None and entry.byte_count < PACKED_BELOW
+
+
+def contents_to_store(
+    contents: Contents, hashes: Hashes, bases: Mapping[int, int]
+) -> list[Content]:
+    """Return what to store of each tensor; tied ones once.
+
+    Args:
+        bases: ordinal -> the tensor that it may be a difference to.
+    """
+    return [
+        Content(
+            tensor_hash=hashes[entry.ordinal],
+            dtype=entry.dtype,
+            shape=entry.shape,
+            byte_count=entry.byte_count,
+            word=word_bytes(DTYPES[entry.dtype]),
+            load=lambda entry=entry: raw_bytes(contents.tensor(entry)),  # type: ignore[misc]
+            describe=lambda entry=entry: Statistics.of(contents.tensor(entry)),  # type: ignore[misc]
+            has_chunks=entry.layout is None and not _is_packed(entry),
+            base_id=bases.get(entry.ordinal),
+        )
+        for entry in contents.entries
+        if entry.tied_to is None
+    ]
+
+
+def pack_of(contents: Contents) -> Content | None:
+    """Return the small tensors, one after the other, as one tensor of bytes."""
+    members = [e for e in contents.entries if _is_packed(e) and e.tied_to is None]
+    layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in members])
+    if not layout.byte_count:
+        return None
+    memory = np.empty(layout.byte_count, np.uint8)
+    for entry in members:
+        start = layout.offsets[entry.ordinal]
+        memory[start : start + entry.byte_count] = raw_bytes(contents.tensor(entry))
+    return Content(
+        tensor_hash=tensor_hash("uint8", [len(memory)], memory),
+        dtype="uint8",
+        shape=(len(memory),),
+        byte_count=len(memory),
+        word=layout.word,
+        load=lambda: memory,
+        describe=Statistics,  # of mixed bytes they would mean nothing
+    )

@@ -1,0 +1,288 @@
+"""Models from files of other programs, and back into them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import blake3
+import torch
+from torch import nn
+
+from mmdb.data.names import check_name
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import ImportMismatch, NotReplayable
+from mmdb.store.content import DTYPES, hash_of
+from mmdb.store.description import Description
+from mmdb.store.entries import Contents, Entry, contents_of
+from mmdb.store.files import Format, open_tensors, write_tensors
+from mmdb.store.huggingface_format import SHARD_BYTES
+from mmdb.store.lazy import LazyTensors, Spec
+from mmdb.store.models import SavedModel, find_entries, find_model, model_of
+from mmdb.store.recover import ModelReader
+from mmdb.store.safetensors_format import OWN_KEY
+from mmdb.store.save import save_model
+
+_Q = load("exchange")
+#: Tag under which the config.json of an imported folder is kept.
+CONFIG_TAG = "huggingface.config"
+#: Longest config.json that is kept, in characters.
+MAX_CONFIG = 1_000_000
+
+#: Makes the tensors of a model of which only the recipe is kept.
+Replay = Callable[[Connection, SavedModel], nn.Module | Mapping[str, torch.Tensor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A model out of a file."""
+
+    model: str  # name@version
+    approach: str
+    tensors: int
+    stored_bytes: int
+    seconds: float
+    notes: tuple[str, ...]  # what was decided on the way, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A model in a file."""
+
+    model: str  # name@version
+    target: str
+    format: str
+    tensors: int
+    bytes: int
+    notes: tuple[str, ...]
+
+
+# -- into the database --------------------------------------------------------
+
+
+def import_model(
+    connection: Connection,
+    source: str | os.PathLike[str],
+    name: str,
+    *,
+    parent: str | None = None,
+    approach: str = "auto",
+    format: Format | Literal["auto"] = "auto",
+    key: str | None = None,
+    skip: bool = False,
+) -> Imported:
+    """Save the tensors of a file or folder as the next version of a model.
+
+    What `export_model` wrote beside them comes back too: definition, metrics, tags and notes; and
+    the tensors are compared with those that were exported. Nothing of the source is run.
+
+    Args:
+        parent, approach: see `save_model`.
+        format, key, skip: see `open_tensors`.
+    Raises:
+        FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent, ImportMismatch
+        InvalidName, InvalidOption, ModelNotFound, NoParent
+    """
+    check_name(name)
+    tensors = open_tensors(source, format=format, key=key, skip=skip)
+    own: Mapping[str, Any] = tensors.metadata.get(OWN_KEY, {})
+    description = Description.parse(own, source)
+    notes = list(tensors.notes)
+    config = tensors.metadata.get("config")
+    if config and CONFIG_TAG not in description.tags:
+        text = json.dumps(config, ensure_ascii=False)
+        if len(text) <= MAX_CONFIG and "\\u0000" not in text:
+            description = replace(description, tags={**description.tags, CONFIG_TAG: text})
+        else:
+            notes.append("config.json was not kept: it is too long or holds a NUL")
+    with connection.transaction():
+        saved = save_model(
+            connection,
+            name,
+            _contents(tensors, own),
+            parent=parent,
+            approach=approach,
+            about=description.about(),
+        )
+        model = model_of(connection, saved.model_id)
+        entries = find_entries(connection, saved.model_id)
+        found = state_hash((e, e.tensor_hash) for e in entries)
+        if own.get("state_hash", found.hex()) != found.hex():
+            raise ImportMismatch(f"The tensors of {source} are not those of {own.get('model')!r}.")
+        description.add_to(connection, model)
+    return Imported(
+        model=model.reference,
+        approach=saved.approach,
+        tensors=len(tensors),
+        stored_bytes=saved.stored_bytes,
+        seconds=saved.seconds,
+        notes=tuple(notes),
+    )
+
+
+def state_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:
+    """Return BLAKE3-256 over path and hash of each entry of the state dict, in order.
+
+    Unlike the model's weights_hash it leaves out what a file of tensors cannot say: kinds, shared
+    memory and transient buffers.
+    """
+    hasher = blake3.blake3()
+    for entry, name in entries:
+        if entry.kind in ("parameter", "buffer"):
+            hasher.update(json.dumps(entry.path).encode() + name)
+    return hasher.digest()
+
+
+def _contents(tensors: LazyTensors, own: Mapping[str, Any]) -> Contents:
+    """Return what there is to save; tensors of a file are read one by one, later."""
+    if tensors.is_mapped:
+        return contents_of(tensors.all())
+    hollow = {
+        path: torch.empty(spec.shape, dtype=spec.dtype, device="meta")
+        for path, spec in tensors.specs.items()
+    }
+    entries = contents_of(hollow).entries
+    place = {entry.path: entry.ordinal for entry in entries}
+    buffers, frozen = _paths(own, "buffers"), _paths(own, "frozen") or frozenset()
+    return Contents(
+        [
+            replace(
+                entry,
+                kind=_kind(entry, buffers),
+                trainable=_kind(entry, buffers) == "parameter" and entry.path not in frozen,
+                tied_to=place.get(tensors.tied.get(entry.path, "")),
+            )
+            for entry in entries
+        ],
+        tensors,
+    )
+
+
+def _paths(own: Mapping[str, Any], key: str) -> frozenset[str] | None:
+    found = own.get(key)
+    return frozenset(map(str, found)) if isinstance(found, list) else None
+
+
+def _kind(entry: Entry, buffers: frozenset[str] | None) -> str:
+    if buffers is None:
+        return entry.kind
+    return "buffer" if entry.path in buffers else "parameter"
+
+
+# -- out of the database ------------------------------------------------------
+
+
+def export_model(
+    connection: Connection,
+    reference: str,
+    target: str | os.PathLike[str],
+    *,
+    format: Format | Literal["auto"] = "auto",
+    overwrite: bool = False,
+    max_shard_bytes: int = SHARD_BYTES,
+    replay: Replay | None = None,
+) -> Exported:
+    """Write a model's state dict to a file or folder, verified while it is read.
+
+    Args:
+        format: told by the target's suffix if "auto"; a name without one is a folder for
+            Hugging Face's libraries.
+        overwrite: take the place of what is there.
+        max_shard_bytes: of a file of such a folder; a larger tensor is a file by itself.
+        replay: what makes a model of which only the recipe is kept.
+    Raises:
+        ModelNotFound, NotReplayable, CorruptTensor
+        FileExists, FileNotWritten, UnsupportedContent, InvalidOption
+    """
+    model = find_model(connection, reference)
+    source = open_model(connection, model, replay)
+    description = Description.of(connection, model)
+    left_out = [entry.path for entry in source.entries if entry.kind == "transient"]
+    config = description.tags.get(CONFIG_TAG)
+    tensors = state_dict(source)
+    written = write_tensors(
+        target,
+        tensors,
+        own=_own(source, description),
+        config=json.loads(config) if config else None,
+        format=format,
+        overwrite=overwrite,
+        max_shard_bytes=max_shard_bytes,
+    )
+    return Exported(
+        model=model.reference,
+        target=str(written.target),
+        format=written.format,
+        tensors=len(tensors),
+        bytes=written.bytes,
+        notes=(f"left out {len(left_out)} buffers that no state dict holds",) if left_out else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSource:
+    """A model's entries, and what reads their tensors."""
+
+    model: SavedModel
+    entries: Sequence[Entry]
+    hashes: Mapping[int, bytes]  # by ordinal
+    read: Callable[[Sequence[str]], Mapping[str, torch.Tensor]]
+
+
+def open_model(connection: Connection, model: SavedModel, replay: Replay | None) -> ExportSource:
+    """Return a model's entries; tensors are read from the database as they are asked for.
+
+    Raises:
+        NotReplayable: only its recipe is kept, and nothing to follow it was given.
+    """
+    if model.manifest_id is not None:
+        reader = ModelReader(connection)
+        stored = find_entries(connection, model.model_id)
+        hashes = {entry.ordinal: entry.tensor_hash for entry in stored}
+        return ExportSource(model, stored, hashes, lambda paths: reader.tensors(model, paths))
+    if replay is None:
+        raise NotReplayable(
+            f"Of model {model.reference} the recipe is kept, not its tensors.",
+            hint="Export it with Database.export_model, which follows the recipe first.",
+        )
+    contents = contents_of(replay(connection, model))
+    by_path = {e.path: e for e in contents.entries if e.kind != "storage"}
+    return ExportSource(
+        model,
+        contents.entries,
+        {e.ordinal: hash_of(contents.tensor(e)) for e in contents.entries},
+        lambda paths: {path: contents.tensor(by_path[path]) for path in paths},
+    )
+
+
+def state_dict(source: ExportSource) -> LazyTensors:
+    """Return a model's parameters and persistent buffers; tied ones are read once."""
+    entries = [entry for entry in source.entries if entry.kind in ("parameter", "buffer")]
+    return LazyTensors(
+        {entry.path: Spec(DTYPES[entry.dtype], tuple(entry.shape)) for entry in entries},
+        source.read,
+        tied={
+            entry.path: source.entries[entry.tied_to].path
+            for entry in entries
+            if entry.tied_to is not None
+        },
+    )
+
+
+def _own(source: ExportSource, description: Description) -> dict[str, Any]:
+    """Return what goes into the metadata of a file, for `import_model`."""
+    model = source.model
+    return {
+        "format": 1,
+        "model": model.name,
+        "version": model.version,
+        "weights_hash": model.weights_hash.hex(),
+        "state_hash": state_hash((e, source.hashes[e.ordinal]) for e in source.entries).hex(),
+        **description.json(),
+        "buffers": [entry.path for entry in source.entries if entry.kind == "buffer"],
+        "frozen": [e.path for e in source.entries if e.kind == "parameter" and not e.trainable],
+    }

@@ -1,0 +1,194 @@
+"""Garbage collection: what no model needs any more, and deleting it beside running saves.
+
+Rows are marked from the references to them, each time anew; nothing is counted. A batch is one
+short transaction: its rows are locked, those that a save holds are left out, and what is locked is
+checked again, in a statement that sees what was committed meanwhile. From then on a save that
+would refer to a row waits, finds the row gone, and begins again. What was collected when a call
+is cut off stays collected; a batch is whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.db.space import reclaim, used_bytes
+from mmdb.db.url import AnyConnection
+from mmdb.store.garbage import (
+    ARCHITECTURES,
+    CHECKPOINTS,
+    GARBAGE,
+    MANIFESTS,
+    MODELS,
+    PREFIXES,
+    REASONS,
+    TENSORS,
+    Found,
+    Grace,
+    Kind,
+)
+
+_Q = load("gc")
+#: Rows, and stored bytes, that one transaction deletes at most; one row may be larger.
+BATCH = 1024
+BATCH_BYTES = 256 << 20
+#: Freeing less than this share of the store would cost more than it gives; later saves use it.
+RECLAIM_SHARE = 0.02
+
+
+def gc(connection: Connection, *, dry_run: bool = True, grace: Grace = "7 days") -> list[Found]:
+    """Delete what no model needs, or say what would go; then what is kept, and why.
+
+    Aliases pin models: `drop_model` refuses them. A dropped model's row stays as lineage.
+
+    Args:
+        grace: how long ago a model or dataset must have been dropped, and a tensor that nothing
+            names stored, so that the parts of an unfinished transfer are left alone.
+    """
+    if dry_run:
+        return plan(connection, grace)
+    went = collect(connection, grace)
+    return went + [found for found in plan(connection, grace) if not found.goes]
+
+
+def plan(connection: Connection, grace: Grace) -> list[Found]:
+    """Return what `collect` would delete, and what it would keep though no model needs it."""
+    models = len(connection.rows(MODELS.find, grace=grace))
+    (manifests,) = connection.rows(_Q.plan_manifests, grace=grace)
+    (architectures,) = connection.rows(_Q.plan_architectures, grace=grace)
+    candidates = [row["id"] for row in connection.rows(CHECKPOINTS.find, grace=grace)]
+    checkpoints = connection.rows(_Q.find_checkpoints, ids=candidates)
+    found = [
+        _found(MODELS, models),
+        _found(MANIFESTS, manifests["items"]),
+        *(
+            Found(
+                what="tensor",
+                items=row["items"],
+                bytes=row["bytes"],
+                goes=row["place"] == GARBAGE,
+                reason=REASONS[row["place"]],
+            )
+            for row in connection.rows(_Q.plan_tensors, grace=grace)
+        ),
+        _found(ARCHITECTURES, architectures["items"]),
+        _found(CHECKPOINTS, len(checkpoints), sum(row["bytes"] for row in checkpoints)),
+    ]
+    return [each for each in found if each.items]
+
+
+def collect(connection: Connection, grace: Grace) -> list[Found]:
+    """Delete what no model needs, in batches, and return what went."""
+    found = [
+        _sweep(connection, MODELS, grace),
+        _sweep(connection, MANIFESTS, grace),
+        _sweep_tensors(connection, grace),
+        _sweep(connection, ARCHITECTURES, grace),
+        _sweep_checkpoints(connection, grace),
+    ]
+    _sweep(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
+    return [each for each in found if each.items]
+
+
+def _found(kind: Kind, items: int, size: int | None = None) -> Found:
+    return Found(what=kind.what, items=items, bytes=size, goes=True, reason=kind.reason)
+
+
+def _sweep(connection: Connection, kind: Kind, grace: Grace) -> Found:
+    items, _ = _delete(connection, kind, grace)
+    return _found(kind, items)
+
+
+def _sweep_tensors(connection: Connection, grace: Grace) -> Found:
+    """Delete tensors; with the last difference against it, a base becomes garbage too."""
+    items = size = 0
+    while True:
+        deleted, freed = _delete(connection, TENSORS, grace)
+        if not deleted:
+            return _found(TENSORS, items, size)
+        items, size = items + deleted, size + freed
+
+
+def _sweep_checkpoints(connection: Connection, grace: Grace) -> Found:
+    items = size = 0
+    for ids in _batches(connection, CHECKPOINTS, grace):
+        with connection.transaction():
+            rows = connection.rows(_Q.find_checkpoints, ids=ids)
+            for query in CHECKPOINTS.deletes:
+                connection.run(query, ids=ids)
+        items, size = items + len(rows), size + sum(row["bytes"] for row in rows)
+    return _found(CHECKPOINTS, items, size)
+
+
+def _delete(connection: Connection, kind: Kind, grace: Grace) -> tuple[int, int]:
+    """Delete what is garbage now; return the number of rows and their stored bytes."""
+    items = size = 0
+    for batch in _batches(connection, kind, grace):
+        with connection.transaction():
+            ids, freed = _still_garbage(connection, kind, batch)
+            if ids:
+                for query in kind.deletes:
+                    connection.run(query, ids=ids)
+        items, size = items + len(ids), size + freed
+    return items, size
+
+
+def _batches(connection: Connection, kind: Kind, grace: Grace) -> Iterator[list[Any]]:
+    given = {"grace": grace} if "grace" in kind.find.parameters else {}
+    batch: list[Any] = []
+    size = 0
+    for row in connection.rows(kind.find, **given):
+        more = row.get("bytes", 0)
+        if batch and (len(batch) == BATCH or size + more > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(row["id"])
+        size += more
+    if batch:
+        yield batch
+
+
+def _still_garbage(connection: Connection, kind: Kind, ids: list[Any]) -> tuple[list[Any], int]:
+    """Return those rows of a batch that can be deleted, locked, and their stored bytes."""
+    if kind.lock is not None and connection.engine == "postgres":
+        ids = [row["id"] for row in connection.rows(kind.lock, ids=ids)]
+    if kind.recheck is None or not ids:
+        return ids, 0
+    rows = connection.rows(kind.recheck, ids=ids)
+    return [row["id"] for row in rows], sum(row.get("bytes", 0) for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a call of `gc_and_reclaim` found, and the bytes of the store's tables around it."""
+
+    found: list[Found]
+    bytes_before: int
+    bytes_after: int
+
+    @property
+    def freed(self) -> int:
+        """Stored bytes that went, or would go."""
+        return sum(each.bytes or 0 for each in self.found if each.goes)
+
+
+def gc_and_reclaim(
+    connection: AnyConnection, *, dry_run: bool = True, grace: Grace = "7 days"
+) -> Report:
+    """Collect garbage as `gc` does, and make its space free; see `mmdb.db.space.reclaim`.
+
+    Inside a transaction that the caller has begun, the space stays as it is.
+    """
+    before = used_bytes(connection)
+    found = gc(connection, dry_run=dry_run, grace=grace)
+    if not dry_run and not connection.in_transaction and _is_worth_it(found, before):
+        reclaim(connection)
+    return Report(found=found, bytes_before=before, bytes_after=used_bytes(connection))
+
+
+def _is_worth_it(found: list[Found], before: int) -> bool:
+    freed = sum(each.bytes or 0 for each in found if each.goes)
+    return freed >= RECLAIM_SHARE * before

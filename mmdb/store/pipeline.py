@@ -1,0 +1,69 @@
+"""Work on many chunks by a few threads, in order, with a bounded number of them under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+#: Pieces of work under way at once for each thread: bounds the memory that they hold.
+_AHEAD = 8
+
+
+class Pipeline(Generic[_Item, _Result]):
+    """Applies one function to items by threads, or at once where there are none.
+
+    numpy, zstandard, blake3 and torch leave Python's lock while they work on a chunk.
+    """
+
+    def __init__(self, work: Callable[[_Item], _Result], threads: int) -> None:
+        self._work = work
+        self._pool = ThreadPoolExecutor(threads, "mmdb-chunks") if threads else None
+        self._window = threads * _AHEAD
+        self._pending: deque[Future[_Result]] = deque()
+
+    def feed(self, item: _Item) -> None:
+        """Begin work on an item; waits, and raises what it raised, where too many are under way."""
+        if self._pool is None:
+            self._work(item)
+            return
+        self._pending.append(self._pool.submit(self._work, item))
+        if len(self._pending) > self._window:
+            self._pending.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for what is under way; raises the first error."""
+        while self._pending:
+            self._pending.popleft().result()
+
+    def map(self, items: Iterable[_Item]) -> Iterator[_Result]:
+        """Yield the results in the order of the items."""
+        for item in items:
+            if self._pool is None:
+                yield self._work(item)
+                continue
+            self._pending.append(self._pool.submit(self._work, item))
+            if len(self._pending) > self._window:
+                yield self._pending.popleft().result()
+        while self._pending:
+            yield self._pending.popleft().result()
+
+    def close(self) -> None:
+        """Drop what has not begun and end the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def pipeline(work: Callable[[_Item], _Result], threads: int) -> Iterator[Pipeline[_Item, _Result]]:
+    """Return a pipeline whose threads end with the block."""
+    made = Pipeline(work, threads)
+    try:
+        yield made
+    finally:
+        made.close()

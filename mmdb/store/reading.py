@@ -1,0 +1,242 @@
+"""Tensors out of their chunks: one streamed query, decoded straight into the final memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import blake3
+import numpy as np
+import torch
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.store.chunks import chunk_count
+from mmdb.store.codec import CorruptChunk, decode, needs_base
+from mmdb.store.content import tensor_hash
+from mmdb.store.pipeline import pipeline
+
+_Q = load("tensors")
+#: Bytes of a chunk's digest: enough to find a flipped bit, not an identity.
+DIGEST_BYTES = 16
+#: Bytes of tensors that are fetched at once rather than streamed.
+_AT_ONCE = 2 << 20
+
+
+class BadTensor(Exception):
+    """Stored bytes are wrong; whoever reads a model says of which path."""
+
+    def __init__(self, tensor_id: int, reason: str, ordinal: int | None = None) -> None:
+        super().__init__(reason)
+        self.tensor_id, self.reason, self.ordinal = tensor_id, reason, ordinal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How a tensor lies in its chunks."""
+
+    tensor_id: int
+    base_id: int | None
+    word: int
+    chunk_bytes: int
+    tensor_hash: bytes
+    dtype: str
+    shape: tuple[int, ...]
+    byte_count: int
+
+    @classmethod
+    def from_row(cls, row: Row) -> Encoding:
+        """Return the value of a row of `find_encodings`."""
+        return cls(**(dict(row) | {"shape": tuple(row["shape"])}))
+
+
+def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[int, Encoding]:
+    """Return the encodings of those tensors that have one, by tensor_id."""
+    rows = connection.rows(_Q.find_encodings, tensor_ids=list(tensor_ids)) if tensor_ids else []
+    return {row["tensor_id"]: Encoding.from_row(row) for row in rows}
+
+
+def digest(data: bytes | memoryview) -> bytes:
+    """Return the first bytes of the BLAKE3 of a chunk as it is stored."""
+    return blake3.blake3(data).digest(length=DIGEST_BYTES)
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a contiguous tensor's own memory as writable uint8 (bytes,)."""
+    flat: np.ndarray = tensor.reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+class _Target:
+    """A tensor while its chunks arrive."""
+
+    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool) -> None:
+        dtype: torch.dtype = getattr(torch, encoding.dtype)
+        self.encoding = encoding
+        self.tensor = torch.empty(encoding.shape, dtype=dtype, pin_memory=pinned)
+        self._memory = bytes_of(self.tensor)
+        self._count = chunk_count(encoding.byte_count, encoding.chunk_bytes)
+        self._left = self._count
+        self._checked = checked
+        self._lock = threading.Lock()
+
+    def decode(self, ordinal: int, codec: int, data: bytes) -> None:
+        """Decode a chunk into its place, over the base's chunk where one is there."""
+        size = self.encoding.chunk_bytes
+        out = self._memory[ordinal * size : (ordinal + 1) * size]
+        _decode(self.encoding.tensor_id, self.encoding.word, ordinal, codec, data, out)
+
+    def take(self, ordinal: int, codec: int, data: bytes) -> None:
+        """Decode one of the tensor's own chunks; after the last one, compare the hash."""
+        if not 0 <= ordinal < self._count:
+            raise BadTensor(self.encoding.tensor_id, f"it has only {self._count} chunks", ordinal)
+        self.decode(ordinal, codec, data)
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last and self._checked:
+            self._check()
+
+    def _check(self) -> None:
+        found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
+        if found != self.encoding.tensor_hash:
+            raise BadTensor(self.encoding.tensor_id, "its bytes are not those of its hash")
+
+    def check_complete(self) -> None:
+        """Raise BadTensor where chunks are missing."""
+        if self._left:
+            raise BadTensor(self.encoding.tensor_id, f"{self._left} of its chunks are missing")
+
+
+def _decode(
+    tensor_id: int, word: int, ordinal: int, codec: int, data: bytes, out: np.ndarray
+) -> None:
+    """Decode a chunk; a difference is one to what `out` holds."""
+    try:
+        decode(codec, data, word, out, out)
+    except CorruptChunk as error:
+        raise BadTensor(tensor_id, str(error), ordinal) from error
+
+
+def read_tensors(
+    connection: Connection,
+    encodings: Sequence[Encoding],
+    *,
+    checked: Collection[int] = (),
+    pinned: bool = False,
+) -> dict[int, torch.Tensor]:
+    """Return whole tensors by tensor_id, on the CPU.
+
+    Where a tensor is a difference, its base is decoded into its memory first.
+
+    Args:
+        checked: tensor_ids whose bytes are compared with their hash.
+        pinned: into page-locked memory, from which a GPU copies by itself.
+    Raises:
+        BadTensor
+    """
+    targets = {
+        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned) for e in encodings
+    }
+    over: dict[int, list[_Target]] = {}  # base -> the tensors that are differences to it
+    for target in targets.values():
+        if target.encoding.base_id is not None:
+            over.setdefault(target.encoding.base_id, []).append(target)
+    _decode_chunks(connection, over, _Target.decode)
+    _decode_chunks(connection, {k: [target] for k, target in targets.items()}, _Target.take)
+    for target in targets.values():
+        target.check_complete()
+    return {tensor_id: target.tensor for tensor_id, target in targets.items()}
+
+
+def _decode_chunks(
+    connection: Connection,
+    targets: Mapping[int, list[_Target]],
+    apply: Callable[[_Target, int, int, bytes], None],
+) -> None:
+    """Read the chunks of some tensors in one query and apply each to its targets."""
+
+    def work(row: tuple[int, int, int, bytes]) -> None:
+        for target in targets[row[0]]:
+            apply(target, *row[1:])
+
+    if not targets:
+        return
+    ids = list(targets)
+    if sum(t.encoding.byte_count for each in targets.values() for t in each) <= _AT_ONCE:
+        # A statement that stays prepared, and no threads: for a tensor or two they cost more.
+        for row in connection.rows(_Q.read_chunks, tensor_ids=ids):
+            work((row["tensor_id"], row["ordinal"], row["codec"], row["data"]))
+        return
+    # Closing the stream first frees the session, whatever has gone wrong.
+    with (
+        pipeline(work, connection.threads) as decoding,
+        closing(connection.stream(_Q.read_chunks, tensor_ids=ids)) as chunks,
+    ):
+        for chunk in chunks:
+            decoding.feed(chunk)
+        decoding.finish()
+
+
+def read_bytes(
+    connection: Connection, encoding: Encoding, start: int, stop: int, *, checked: bool = True
+) -> np.ndarray:
+    """Return bytes start..stop of a tensor, uint8 (stop - start,), from the chunks they lie in.
+
+    Args:
+        checked: compare each chunk with its digest.
+    Raises:
+        BadTensor
+    """
+    size = encoding.chunk_bytes
+    first, last = start // size, (stop - 1) // size
+    limit = min((last + 1) * size, encoding.byte_count)
+    memory = np.empty(limit - first * size, np.uint8)
+    rows = _read_span(connection, encoding.tensor_id, first, last, checked)
+    if encoding.base_id is not None and any(needs_base(row["codec"]) for row in rows):
+        rows = _read_base_span(connection, encoding, first, last, checked) + rows
+    for row in rows:
+        place = (row["ordinal"] - first) * size
+        out = memory[place : place + size]
+        _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
+    return memory[start - first * size : stop - first * size]
+
+
+def _read_span(
+    connection: Connection, tensor_id: int, first: int, last: int, checked: bool
+) -> list[Row]:
+    rows = connection.rows(_Q.read_span, tensor_id=tensor_id, first=first, last=last)
+    missing = set(range(first, last + 1)) - {row["ordinal"] for row in rows}
+    if missing:
+        raise BadTensor(tensor_id, "the chunk is missing", min(missing))
+    for row in rows if checked else ():
+        if row["digest"] is not None and digest(row["data"]) != bytes(row["digest"]):
+            raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
+    return rows
+
+
+def _read_base_span(
+    connection: Connection, encoding: Encoding, first: int, last: int, checked: bool
+) -> list[Row]:
+    assert encoding.base_id is not None
+    try:
+        return _read_span(connection, encoding.base_id, first, last, checked)
+    except BadTensor as error:
+        reason = f"it is a difference to a tensor of which {error.reason}"
+        raise BadTensor(encoding.tensor_id, reason, error.ordinal) from error
+
+
+def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
+    """Return what is wrong with a tensor whose bytes are not those of its hash."""
+    size = encoding.chunk_bytes
+    try:
+        for ordinal in range(chunk_count(encoding.byte_count, size)):
+            stop = min((ordinal + 1) * size, encoding.byte_count)
+            read_bytes(connection, encoding, ordinal * size, stop)
+    except BadTensor as error:
+        return error
+    return BadTensor(
+        encoding.tensor_id, "each chunk is as it was written, but together they are not the tensor"
+    )

@@ -1,0 +1,379 @@
+"""Models out of the store: whole, some tensors, or a few rows of one; verified on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+import torch
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.db.source import OneSession, Source
+from mmdb.errors import CorruptTensor, InvalidOption, ModelNotFound, StoreError, TensorNotFound
+from mmdb.store.cache import Cache
+from mmdb.store.chunks import PACKED_BELOW, pack_layout
+from mmdb.store.content import hash_of
+from mmdb.store.entries import view_of
+from mmdb.store.models import SavedModel, StoredEntry, find_entries, find_model
+from mmdb.store.reading import (
+    BadTensor,
+    Encoding,
+    find_bad_chunk,
+    find_encodings,
+    read_bytes,
+    read_tensors,
+)
+
+_Result = TypeVar("_Result")
+
+#: "full" compares every tensor with its hash, "sampled" one in SAMPLED_EVERY.
+Verify = Literal["full", "sampled", "none"]
+SAMPLED_EVERY = 16
+#: Bytes of the catalogs that a reader keeps: those of some 300 models of 160 tensors.
+KEPT_BYTES = 64 << 20
+#: Paths that an error names; a pack may hold thousands.
+_NAMED = 5
+
+
+class ModelReader:
+    """Reads tensors; keeps what never changes: entries and encodings.
+
+    Args:
+        source: one session, for one thread; or `mmdb.db.replicas.Replicas`, for any number.
+        kept: catalogs by model_id, which readers of the same database may share.
+    """
+
+    def __init__(
+        self, source: Connection | Source, kept: Cache[int, _Catalog] | None = None
+    ) -> None:
+        self.source: Source = source if isinstance(source, Source) else OneSession(source)
+        self.kept = Cache[int, _Catalog](KEPT_BYTES) if kept is None else kept
+
+    def find(self, reference: str) -> SavedModel:
+        """Return the model that a reference names now, as the primary has it.
+
+        Raises:
+            ModelNotFound
+        """
+        return self.source.newest(lambda connection: find_model(connection, reference))
+
+    def catalog(self, model: SavedModel) -> _Catalog:
+        """Return the entries of a model and where they lie.
+
+        Raises:
+            ModelNotFound: it was dropped, and its tensors collected.
+        """
+        catalog = self.kept.get(model.model_id)
+        if catalog is None:
+            catalog = self.source.read(
+                lambda connection: _Catalog.read(connection, model), model_ids=[model.model_id]
+            )
+            self.kept.put(model.model_id, catalog, catalog.size_bytes)
+        return catalog
+
+    def tensors(
+        self,
+        model: SavedModel,
+        paths: Collection[str] | None = None,
+        *,
+        verify: Verify = "full",
+        pinned: bool = False,
+    ) -> dict[str, torch.Tensor]:
+        """Return tensors by path in the order of the state dict, transient buffers last.
+
+        Args:
+            paths: None for all. Tied paths share one tensor.
+        Raises:
+            TensorNotFound, CorruptTensor
+        """
+        _check_verify(verify)
+        catalog = self.catalog(model)
+        wanted = catalog.select(paths)
+        holders = [catalog.holder(entry) for entry in wanted]
+        encodings = [catalog.encoding(k) for k in dict.fromkeys(holders) if k is not None]
+        checked = {e.tensor_id for k, e in enumerate(encodings) if _is_checked(verify, k)}
+        read = self._read(
+            [catalog],
+            encodings,
+            lambda c: read_tensors(c, encodings, checked=checked, pinned=pinned),
+        )
+        found = _Assembly(catalog, read, verify)
+        return {entry.path: found.tensor(entry) for entry in wanted}
+
+    def many(self, wanted: Sequence[tuple[SavedModel, str]]) -> list[torch.Tensor]:
+        """Return tensors of several models, as (model, path), verified, in one query of chunks.
+
+        Raises:
+            TensorNotFound, CorruptTensor
+        """
+        found = [(self.catalog(model), path) for model, path in wanted]
+        entries = [(catalog, catalog.select([path])[0]) for catalog, path in found]
+        encodings = {
+            holder: catalog.encoding(holder)
+            for catalog, entry in entries
+            if (holder := catalog.holder(entry)) is not None
+        }
+        distinct = list(encodings.values())
+        read = self._read(
+            [catalog for catalog, _ in entries],
+            distinct,
+            lambda c: read_tensors(c, distinct, checked=encodings),
+        )
+        return [_Assembly(c, read, "full").tensor(entry).clone() for c, entry in entries]
+
+    def rows(
+        self, model: SavedModel, path: str, lo: int, hi: int | None, *, verify: Verify = "full"
+    ) -> torch.Tensor:
+        """Return rows lo..hi of a tensor, (hi - lo, ...), and read no chunk that has none of them.
+
+        Raises:
+            TensorNotFound: no such path, or the rows are not there.
+            CorruptTensor
+        """
+        catalog = self.catalog(model)
+        (entry,) = catalog.select([path])
+        end = _row_end(model, entry, lo, hi)
+        if catalog.first(entry).layout is not None:
+            return self.tensors(model, [path], verify=verify)[path][lo:end].clone()
+        row = math.prod(entry.shape[1:]) * _itemsize(entry)
+        start, stop = lo * row, end * row
+        shape, dtype = (end - lo, *entry.shape[1:]), getattr(torch, entry.dtype)
+        if start == stop:
+            return torch.empty(shape, dtype=dtype)
+        holder = catalog.holder(entry)
+        assert holder is not None
+        encoding, offset = catalog.encoding(holder), catalog.offset(entry)
+        data = self._read(
+            [catalog],
+            [encoding],
+            lambda c: read_bytes(
+                c, encoding, offset + start, offset + stop, checked=verify != "none"
+            ),
+            stop - start,
+        )
+        return torch.from_numpy(data.copy()).view(dtype).reshape(shape)
+
+    def _read(
+        self,
+        catalogs: Sequence[_Catalog],
+        encodings: Sequence[Encoding],
+        work: Callable[[Connection], _Result],
+        size: int | None = None,
+    ) -> _Result:
+        """Return what `work` reads of encodings of some models; `size`: bytes, all if left out."""
+
+        def attempt(connection: Connection) -> _Result:
+            try:
+                return work(connection)
+            except BadTensor as error:
+                owners = [c for c in catalogs if error.tensor_id in c.encodings]
+                raise self._explain(connection, owners[0], error) from error
+
+        model_ids = {catalog.model.model_id for catalog in catalogs}
+        total = sum(e.byte_count for e in encodings) if size is None else size
+        return self.source.read(attempt, model_ids=model_ids, size=total)
+
+    def _explain(
+        self, connection: Connection, catalog: _Catalog, error: BadTensor
+    ) -> StoreError | ModelNotFound:
+        """Return the error that names model, path and chunk, or says that the model is gone."""
+        if _is_collected(connection, catalog.model):
+            self.kept.forget(catalog.model.model_id)
+            return _gone(catalog.model)
+        if error.ordinal is None:
+            error = find_bad_chunk(connection, catalog.encoding(error.tensor_id))
+        where = catalog.where(error.tensor_id, error.ordinal)
+        chunk = "" if error.ordinal is None else f", chunk {error.ordinal}"
+        return CorruptTensor(f"Model {catalog.model.reference}, {where}{chunk}: {error.reason}.")
+
+
+class _Catalog:
+    """A model's entries with the encodings that hold their bytes."""
+
+    def __init__(
+        self,
+        model: SavedModel,
+        entries: Sequence[StoredEntry],
+        encodings: Mapping[int, Encoding],
+    ) -> None:
+        self.model, self.entries, self.encodings = model, entries, encodings
+        self._by_path = {e.path: e for e in entries if e.kind != "storage"}
+        self._offsets: Mapping[int, int] = {}
+        if model.pack_id is not None:
+            small = [e for e in entries if e.tied_to is None and _is_small(e)]
+            layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in small])
+            self._offsets = layout.offsets
+
+    @classmethod
+    def read(cls, connection: Connection, model: SavedModel) -> _Catalog:
+        """Return the catalog of a model, in two queries."""
+        entries = find_entries(connection, model.model_id)
+        if not entries and _is_collected(connection, model):
+            raise _gone(model)
+        holders = {e.tensor_id for e in entries}
+        if model.pack_id is not None:
+            holders.add(model.pack_id)
+        return cls(model, entries, find_encodings(connection, holders))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory that it takes, about."""
+        text = sum(len(entry.path) for entry in self.entries)
+        return 600 * len(self.entries) + 400 * len(self.encodings) + text
+
+    def select(self, paths: Collection[str] | None) -> list[StoredEntry]:
+        """Return the entries of some paths, or of all.
+
+        Raises:
+            TensorNotFound
+        """
+        if paths is None:
+            return list(self._by_path.values())
+        for path in paths:
+            if path not in self._by_path:
+                raise TensorNotFound(f"Model {self.model.reference} has no tensor {path!r}.")
+        return [self._by_path[path] for path in paths]
+
+    def first(self, entry: StoredEntry) -> StoredEntry:
+        """Return the entry that a tied one is the same tensor as, or itself."""
+        return entry if entry.tied_to is None else self.entries[entry.tied_to]
+
+    def holder(self, entry: StoredEntry) -> int | None:
+        """Return the tensor whose chunks hold an entry's bytes; None for an empty tensor."""
+        own = self.first(entry)
+        if own.layout is not None:
+            return self.holder(self.entries[own.layout["storage"]])
+        if not own.byte_count:
+            return None
+        return self.model.pack_id if own.ordinal in self._offsets else own.tensor_id
+
+    def encoding(self, holder: int) -> Encoding:
+        """Return how a holder lies in its chunks.
+
+        Raises:
+            CorruptTensor: it is not there.
+        """
+        if holder not in self.encodings:
+            where = self.where(holder)
+            raise CorruptTensor(f"Model {self.model.reference}, {where}: its chunks are missing.")
+        return self.encodings[holder]
+
+    def where(self, holder: int, ordinal: int | None = None) -> str:
+        """Return in words the tensors whose bytes a holder has, or one of its chunks."""
+        paths = [
+            repr(entry.path)
+            for entry in self.entries
+            if entry.kind != "storage"
+            and self.holder(entry) == holder
+            and (ordinal is None or self._reaches(entry, holder, ordinal))
+        ]
+        if len(paths) == 1:
+            return f"tensor {paths[0]}"
+        others = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+        return f"tensors {', '.join(paths[:_NAMED])}{others}, which lie together"
+
+    def _reaches(self, entry: StoredEntry, holder: int, ordinal: int) -> bool:
+        """Return whether an entry has bytes in a chunk of its holder; a view may have."""
+        if self.first(entry).layout is not None or holder not in self.encodings:
+            return True
+        size, start = self.encodings[holder].chunk_bytes, self.offset(entry)
+        return start < (ordinal + 1) * size and ordinal * size < start + entry.byte_count
+
+    def offset(self, entry: StoredEntry) -> int:
+        """Return an entry's first byte in its holder."""
+        return self._offsets.get(self.first(entry).ordinal, 0)
+
+
+class _Assembly:
+    """Tensors of a model out of the tensors that hold their bytes."""
+
+    def __init__(self, catalog: _Catalog, read: Mapping[int, torch.Tensor], verify: Verify) -> None:
+        self._catalog, self._read, self._verify = catalog, read, verify
+        self._made: dict[int, torch.Tensor] = {}
+        self._given: set[int] = set()
+
+    def tensor(self, entry: StoredEntry) -> torch.Tensor:
+        """Return an entry's tensor; entries that are tied get the very same one."""
+        own = self._catalog.first(entry)
+        if own.ordinal not in self._made:
+            self._made[own.ordinal] = self._make(own)
+        return self._made[own.ordinal]
+
+    def _make(self, entry: StoredEntry) -> torch.Tensor:
+        if entry.layout is not None:
+            return view_of(entry, self.tensor(self._catalog.entries[entry.layout["storage"]]))
+        holder = self._catalog.holder(entry)
+        dtype: torch.dtype = getattr(torch, entry.dtype)
+        if holder is None:
+            return torch.empty(entry.shape, dtype=dtype)
+        if holder == entry.tensor_id:
+            # Equal tensors are stored once, but they are not one: each gets memory of its own.
+            given = holder in self._given
+            self._given.add(holder)
+            return self._read[holder].clone() if given else self._read[holder]
+        start = self._catalog.offset(entry)
+        piece = self._read[holder][start : start + entry.byte_count].clone()
+        tensor = piece.view(dtype).reshape(entry.shape)
+        if self._verify == "full" and hash_of(tensor) != entry.tensor_hash:
+            raise CorruptTensor(
+                f"Model {self._catalog.model.reference}, tensor {entry.path!r}: "
+                "its bytes in the pack are not those of its hash."
+            )
+        return tensor
+
+
+def load_tensors(
+    connection: Connection,
+    model: SavedModel,
+    paths: Collection[str] | None = None,
+    *,
+    verify: Verify = "full",
+) -> dict[str, torch.Tensor]:
+    """Return a model's tensors; see `ModelReader.tensors`."""
+    return ModelReader(connection).tensors(model, paths, verify=verify)
+
+
+def read_many(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[torch.Tensor]:
+    """Return tensors of several models, as (reference, path); see `ModelReader.many`."""
+    found = [(find_model(connection, model), path) for model, path in wanted]
+    return ModelReader(connection).many(found)
+
+
+def _is_collected(connection: Connection, model: SavedModel) -> bool:
+    """Return whether a model was dropped, and `gc` has begun to free what it held."""
+    rows = connection.rows(load("models").find_model, model_id=model.model_id)
+    return not rows or rows[0]["manifest_id"] != model.manifest_id
+
+
+def _gone(model: SavedModel) -> ModelNotFound:
+    return ModelNotFound(f"Model {model.reference} was dropped, and its tensors are deleted.")
+
+
+def _is_small(entry: StoredEntry) -> bool:
+    return entry.layout is None and entry.byte_count < PACKED_BELOW
+
+
+def _itemsize(entry: StoredEntry) -> int:
+    dtype: torch.dtype = getattr(torch, entry.dtype)
+    return dtype.itemsize
+
+
+def _row_end(model: SavedModel, entry: StoredEntry, lo: int, hi: int | None) -> int:
+    rows = entry.shape[0] if entry.shape else 0
+    end = rows if hi is None else hi
+    if not entry.shape or not 0 <= lo <= end <= rows:
+        raise TensorNotFound(
+            f"Tensor {entry.path!r} of model {model.reference} has {rows} rows, not {lo} to {end}."
+        )
+    return end
+
+
+def _check_verify(verify: str) -> None:
+    if verify not in ("full", "sampled", "none"):
+        raise InvalidOption(f"There is no verify {verify!r}.", hint="Choose full, sampled or none.")
+
+
+def _is_checked(verify: Verify, position: int) -> bool:
+    return verify == "full" or (verify == "sampled" and position % SAMPLED_EVERY == 0)

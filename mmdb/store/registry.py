@@ -1,0 +1,184 @@
+"""What people say about models: aliases, tags, metrics and notes; and dropping them.
+
+Searching takes no function: `mmdb.model_overview`, `tag_overview`, `metric_overview`,
+`model_alias` and `note_overview` are views.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from mmdb.data.names import check_name
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import AliasNotFound, InvalidName, InvalidOption, ModelInUse, ModelNotFound
+from mmdb.store.models import SavedModel, find_model
+
+_Q = load("registry")
+_VERSION = re.compile(r"\d+", re.ASCII)
+_KEY_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A model that was just dropped."""
+
+    name: str
+    version: int
+    bytes: int  # that `gc` can free: stored, and needed by no other model as things are
+
+
+def set_alias(connection: Connection, model: str, version: int | None, alias: str) -> str:
+    """Let an alias point at a version of a model; return that as `name@version`.
+
+    Args:
+        model: a name; without `version` also `name@version` or `name@alias`.
+        alias: 1 to 200 letters, digits, '_', '-', '.' and '/', and not digits alone.
+    Raises:
+        ModelNotFound: there is no such version, or it is dropped.
+        InvalidName: of the alias.
+    """
+    if _VERSION.fullmatch(check_name(alias)):
+        raise InvalidName(f"{alias!r} would be taken for a version.", hint="Add a letter to it.")
+    with connection.transaction():
+        found = find_model(connection, _at(model, version))
+        if not connection.rows(_Q.hold_model, model_id=found.model_id):
+            raise ModelNotFound(f"Model {found.reference!r} has just been dropped.")
+        connection.run(_Q.add_alias_event, model=found.name, alias=alias, version=found.version)
+    return found.reference
+
+
+def drop_alias(connection: Connection, model: str, alias: str) -> str:
+    """Take an alias away; return the `name@version` that it was at.
+
+    Raises:
+        AliasNotFound
+    """
+    with connection.transaction():
+        found = connection.rows(_Q.find_alias, model=model, alias=alias)
+        if not found or found[0]["version"] is None:
+            raise AliasNotFound(f"Model {model!r} has no alias {alias!r}.")
+        connection.run(_Q.add_alias_event, model=model, alias=alias, version=None)
+    return f"{model}@{found[0]['version']}"
+
+
+def tag_model(connection: Connection, model: str, key: str, value: str | None) -> str:
+    """Give a model a tag, or take it away where `value` is None; return `name@version`.
+
+    Raises:
+        ModelNotFound, InvalidName
+    """
+    _check_key(key)
+    found = find_model(connection, model)
+    if value is None:
+        connection.run(_Q.delete_tag, model_id=found.model_id, key=key)
+    else:
+        connection.run(_Q.put_tag, model_id=found.model_id, key=key, value=value)
+    return found.reference
+
+
+def log_metric(
+    connection: Connection, model: str, metric: str, value: float, *, dataset: str = ""
+) -> str:
+    """Give a model a metric, in place of an older value; return `name@version`.
+
+    Args:
+        dataset: what it was measured on.
+    Raises:
+        ModelNotFound, InvalidName
+        InvalidOption: the value is NaN or no number.
+    """
+    _check_key(metric)
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        raise InvalidOption(f"The metric {metric!r} is {value!r}.", hint="Pass a number.")
+    found = find_model(connection, model)
+    connection.run(
+        _Q.put_metric,
+        model_id=found.model_id,
+        metric=metric,
+        dataset=dataset,
+        value=float(value),
+    )
+    return found.reference
+
+
+def note_model(connection: Connection, model: str, note: str) -> str:
+    """Write a note about a model; return `name@version`.
+
+    Raises:
+        ModelNotFound
+        InvalidOption: there is no text in it.
+    """
+    if not isinstance(note, str) or not note.strip():
+        raise InvalidOption("The note is empty.")
+    found = find_model(connection, model)
+    connection.run(_Q.add_note, model_id=found.model_id, note=note)
+    return found.reference
+
+
+def drop_model(connection: Connection, model: str, version: int | None = None) -> Dropped:
+    """Drop one version of a model; its row stays as lineage, `gc` takes its tensors later.
+
+    The number of the version is never used again.
+
+    Args:
+        model: a name; without `version` also `name@version`, or a name with one version.
+    Raises:
+        ModelNotFound
+        InvalidOption: the name has several versions, and none was chosen.
+        ModelInUse: an alias is at it, or the recipe of another model begins with it.
+    """
+    with connection.transaction():
+        found = find_model(connection, _at(model, version))
+        _check_chosen(connection, model, version, found)
+        _check_unused(connection, found)
+        if not connection.rows(_Q.mark_dropped, model_id=found.model_id):
+            raise ModelNotFound(f"Model {found.reference!r} has just been dropped.")
+        _check_unused(connection, found)  # whoever held the row may have begun to use it
+        (row,) = connection.rows(_Q.own_bytes, model_id=found.model_id)
+    return Dropped(name=found.name, version=found.version, bytes=row["bytes"])
+
+
+def _at(model: str, version: int | None) -> str:
+    return model if version is None else f"{model}@{version}"
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not 1 <= len(key) <= _KEY_LENGTH or not key.isprintable():
+        raise InvalidName(
+            f"{key!r} cannot name a tag or a metric.",
+            hint=f"Use 1 to {_KEY_LENGTH} printable characters.",
+        )
+
+
+def _check_chosen(
+    connection: Connection, model: str, version: int | None, found: SavedModel
+) -> None:
+    if version is not None or "@" in model:
+        return
+    (row,) = connection.rows(_Q.count_versions, name=found.name)
+    if row["versions"] > 1:
+        raise InvalidOption(
+            f"Model {model!r} has {row['versions']} versions.",
+            hint=f"Say which one to drop, such as {found.reference!r}.",
+        )
+
+
+def _check_unused(connection: Connection, found: SavedModel) -> None:
+    aliases = connection.rows(_Q.find_aliases, model=found.name, version=found.version)
+    if aliases:
+        alias = aliases[0]["alias"]
+        raise ModelInUse(
+            f"Model {found.reference!r} is pinned by alias {alias!r}.",
+            hint=f"Move the alias to another version, or take it away with "
+            f"drop_alias({found.name!r}, {alias!r}).",
+        )
+    needing = connection.rows(_Q.find_needing, model_id=found.model_id)
+    if needing:
+        other = f"{needing[0]['name']}@{needing[0]['version']}"
+        raise ModelInUse(
+            f"Model {found.reference!r} is where the recipe of model {other!r} begins.",
+            hint=f"Save what {other!r} recovers to as a snapshot, and drop {other!r} first.",
+        )

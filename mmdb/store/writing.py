@@ -1,0 +1,230 @@
+"""Tensors into chunks: each content once, encoded alone or against a base, in a bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.store.chunks import chunk_bytes, chunk_count, spans
+from mmdb.store.codec import encode, needs_base
+from mmdb.store.content import Statistics
+from mmdb.store.pipeline import pipeline
+from mmdb.store.reading import BadTensor, Encoding, bytes_of, digest, find_encodings, read_tensors
+
+_Q = load("tensors")
+#: Bytes of tensors whose bases are read before they are encoded together.
+_GROUP_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A tensor to be stored unless it is."""
+
+    tensor_hash: bytes
+    dtype: str
+    shape: tuple[int, ...]
+    byte_count: int
+    word: int
+    load: Callable[[], np.ndarray]  # the bytes, uint8 (byte_count,)
+    describe: Callable[[], Statistics]
+    has_chunks: bool = True  # else its bytes lie in a pack, or in the storage that it is a view of
+    base_id: int | None = None  # of the same dtype and shape, which it may be a difference to
+
+    def statistics(self) -> Statistics:
+        """Return what `describe` finds."""
+        return self.describe()
+
+
+@dataclass(slots=True)
+class Stored:
+    """What storing some contents came to."""
+
+    ids: dict[bytes, int] = field(default_factory=dict)  # tensor_hash -> tensor_id
+    stored_bytes: int = 0  # of the chunks added
+    added: int = 0  # tensors that had no chunks before
+
+
+def store_contents(connection: Connection, contents: Sequence[Content]) -> Stored:
+    """Store what is not there yet; the caller has begun the transaction.
+
+    Contents are named in the order of their hashes, so that sessions which store the same ones
+    wait for each other and never in a circle.
+
+    Raises:
+        BadTensor: a base is not as it was stored; tensor_id is that of the `base_id`.
+    """
+    stored = Stored()
+    by_hash: dict[bytes, Content] = {}
+    for content in contents:  # of equal ones, one that needs chunks of its own
+        known_one = by_hash.get(content.tensor_hash)
+        if known_one is None or content.has_chunks > known_one.has_chunks:
+            by_hash[content.tensor_hash] = content
+    known = _find(connection, by_hash)
+    unknown = [by_hash[name] for name in sorted(by_hash) if name not in known]
+    if unknown:
+        _name(connection, unknown)
+        known |= _find(connection, [c.tensor_hash for c in unknown])
+    stored.ids = {name: tensor_id for name, (tensor_id, _) in known.items()}
+    missing = [
+        c for c in by_hash.values() if c.has_chunks and c.byte_count and not known[c.tensor_hash][1]
+    ]
+    for group in _groups(missing):
+        _write(connection, group, stored)
+    return stored
+
+
+def known_hashes(connection: Connection, hashes: Iterable[bytes]) -> set[bytes]:
+    """Return which of some tensors the database knows."""
+    return set(_find(connection, hashes))
+
+
+def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, tuple[int, bool]]:
+    """Return tensor_id and whether it has chunks, of the hashes that are known."""
+    wanted = list(hashes)
+    rows = connection.rows(_Q.find_tensors, hashes=wanted) if wanted else []
+    return {
+        bytes(row["tensor_hash"]): (row["tensor_id"], row["chunk_bytes"] is not None)
+        for row in rows
+    }
+
+
+def _name(connection: Connection, contents: Sequence[Content]) -> None:
+    with pipeline(Content.statistics, connection.threads) as describing:
+        statistics = list(describing.map(contents))
+    names = list(_Q.add_tensor.parameters)
+    connection.run_many(
+        _Q.add_tensor,
+        [
+            dict(zip(names, row, strict=True))
+            for row in (
+                (c.tensor_hash, c.dtype, list(c.shape), c.byte_count, *s.row())
+                for c, s in zip(contents, statistics, strict=True)
+            )
+        ],
+    )
+
+
+def _groups(contents: Iterable[Content]) -> Iterator[list[Content]]:
+    group: list[Content] = []
+    size = 0
+    for content in contents:
+        group.append(content)
+        size += content.byte_count
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+@dataclass(slots=True)
+class _Work:
+    """One chunk on its way into the database."""
+
+    content: Content
+    tensor_id: int
+    ordinal: int
+    raw: np.ndarray
+    base: np.ndarray | None
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a tensor's chunks came to."""
+
+    stored_bytes: int = 0
+    has_differences: bool = False
+
+
+def _write(connection: Connection, group: Sequence[Content], stored: Stored) -> None:
+    bases = _read_bases(connection, group)
+    written = {stored.ids[c.tensor_hash]: _Written() for c in group}
+
+    def work(item: _Work) -> tuple[int, int, int, bytes, bytes]:
+        encoded = encode(item.raw, item.content.word, item.base)
+        return item.tensor_id, item.ordinal, encoded.codec, digest(encoded.data), encoded.data
+
+    def rows(pieces: Iterator[tuple[int, int, int, bytes, bytes]]) -> Iterator[tuple[object, ...]]:
+        for row in pieces:
+            done = written[row[0]]
+            done.stored_bytes += len(row[4])
+            done.has_differences |= needs_base(row[2])
+            yield row
+
+    with pipeline(work, connection.threads) as encoding:
+        connection.append(_Q.add_chunk, rows(encoding.map(_works(group, stored, bases))))
+    connection.append(
+        _Q.add_encoding,
+        [_encoding_row(c, stored.ids[c.tensor_hash], bases, written) for c in group],
+    )
+    stored.stored_bytes += sum(done.stored_bytes for done in written.values())
+    stored.added += len(group)
+
+
+_Bases = dict[int, tuple[Encoding, np.ndarray]]  # base as asked for -> base as used, its bytes
+
+
+def _read_bases(connection: Connection, group: Sequence[Content]) -> _Bases:
+    """Return the bytes of the bases: a base that is a difference stands for its own base."""
+    wanted = find_encodings(connection, {c.base_id for c in group if c.base_id is not None})
+    further = {e.base_id for e in wanted.values() if e.base_id is not None}
+    known = wanted | find_encodings(connection, further)
+    roots = {tensor_id: known[found.base_id or tensor_id] for tensor_id, found in wanted.items()}
+    unique = {root.tensor_id: root for root in roots.values()}
+    try:
+        tensors = read_tensors(connection, list(unique.values()), checked=unique)
+    except BadTensor as error:
+        asked = next(k for k, root in roots.items() if root.tensor_id == error.tensor_id)
+        raise BadTensor(asked, error.reason, error.ordinal) from error
+    return {
+        tensor_id: (root, bytes_of(tensors[root.tensor_id])) for tensor_id, root in roots.items()
+    }
+
+
+def _works(group: Sequence[Content], stored: Stored, bases: _Bases) -> Iterator[_Work]:
+    for content in group:
+        raw = content.load()
+        base = _base_of(content, bases)
+        for ordinal, start, stop in spans(content.byte_count, _size(content)):
+            yield _Work(
+                content,
+                stored.ids[content.tensor_hash],
+                ordinal,
+                raw[start:stop],
+                None if base is None else base[start:stop],
+            )
+
+
+def _base_of(content: Content, bases: _Bases) -> np.ndarray | None:
+    """Return the base's bytes where they are cut as the content will be."""
+    if content.base_id not in bases:
+        return None
+    root, base = bases[content.base_id]
+    is_cut_alike = root.chunk_bytes == _size(content) and root.word == content.word
+    return base if is_cut_alike and len(base) == content.byte_count else None
+
+
+def _size(content: Content) -> int:
+    return chunk_bytes(content.shape, content.byte_count // max(1, _elements(content)))
+
+
+def _elements(content: Content) -> int:
+    count = 1
+    for n in content.shape:
+        count *= n
+    return count
+
+
+def _encoding_row(
+    content: Content, tensor_id: int, bases: _Bases, written: dict[int, _Written]
+) -> tuple[object, ...]:
+    done, size = written[tensor_id], _size(content)
+    base_id = None
+    if done.has_differences and content.base_id is not None:
+        base_id = bases[content.base_id][0].tensor_id
+    count = chunk_count(content.byte_count, size)
+    return tensor_id, base_id, content.word, size, count, done.stored_bytes

@@ -1,0 +1,128 @@
+"""What is known of a model beside its tensors, from what the caller says and the module shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from mmdb.data.dataset import find_dataset
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import ArchitectureError, DefinitionMissing
+from mmdb.graph.build import parse
+from mmdb.graph.structure import Structure
+from mmdb.graph.trace import structure_of, trace
+from mmdb.graph.traced import traced
+from mmdb.store.models import Definition, find_model
+from mmdb.store.module import build_empty, check_definition, definition_of
+from mmdb.store.save import About
+
+
+def about_module(
+    connection: Connection,
+    module: nn.Module | Mapping[str, torch.Tensor],
+    *,
+    architecture: str | Mapping[str, Any] | None,
+    input_shape: Sequence[int] | None,
+    outputs: int | None,
+    dataset: str | None,
+    metrics: Mapping[str, float],
+) -> About:
+    """Return what to record of a module, or of a state dict; see `mmdb.zoo.Zoo.save`.
+
+    Raises:
+        ModuleMismatch: the architecture builds other tensors than the module has.
+        ArchitectureError, DatasetNotFound
+    """
+    found = find_dataset(connection, dataset) if dataset is not None else None
+    definition = None
+    if architecture is not None:
+        definition = _definition(connection, architecture, input_shape, outputs, dataset)
+        tensors = module.state_dict() if isinstance(module, nn.Module) else module
+        check_definition(definition, _factories(connection), tensors)
+    return About(
+        definition=definition,
+        define=lambda: definition_of(module) if isinstance(module, nn.Module) else None,
+        structure=_structure(connection, module, definition),
+        dataset_id=found.dataset_id if found else None,
+        metrics=metrics,
+    )
+
+
+def _structure(
+    connection: Connection,
+    module: nn.Module | Mapping[str, torch.Tensor],
+    definition: Definition | None,
+) -> Structure | None:
+    if isinstance(module, nn.Module):
+        return traced(module)
+    return None if definition is None else _structure_of(connection, definition)
+
+
+def _structure_of(connection: Connection, definition: Definition) -> Structure:
+    if not definition.input_shape:
+        return trace(build_empty(definition, {}))
+    return structure_of(
+        definition.architecture,
+        definition.arguments,
+        definition.input_shape,
+        definition.outputs,
+        _factories(connection),
+    )
+
+
+def structure_of_any(
+    connection: Connection,
+    architecture: nn.Module | str | Mapping[str, Any],
+    *,
+    input_shape: Sequence[int] | None = None,
+    outputs: int | None = None,
+    dataset: str | None = None,
+) -> Structure:
+    """Return the structure of a module, of a model (`name@version`), a factory or a layer graph.
+
+    Raises:
+        ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
+    """
+    if isinstance(architecture, nn.Module):
+        return trace(architecture)
+    if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
+        model = find_model(connection, architecture)
+        if model.definition is None:
+            raise DefinitionMissing(f"How to build model {model.reference} is not known.")
+        return _structure_of(connection, model.definition)
+    return _structure_of(
+        connection, _definition(connection, architecture, input_shape, outputs, dataset)
+    )
+
+
+def _definition(
+    connection: Connection,
+    architecture: str | Mapping[str, Any],
+    input_shape: Sequence[int] | None,
+    outputs: int | None,
+    dataset: str | None,
+) -> Definition:
+    if dataset is not None and (input_shape is None or outputs is None):
+        found = find_dataset(connection, dataset)
+        input_shape = input_shape or found.input_shape
+        outputs = outputs or (len(found.classes) if found.classes else 1)
+    if not input_shape or not outputs:
+        raise ArchitectureError(
+            "The shape of the architecture's input, or the number of its outputs, is not known.",
+            hint="Pass input_shape and outputs, or dataset.",
+        )
+    return Definition(
+        architecture=parse(architecture),
+        arguments={},
+        input_shape=tuple(int(n) for n in input_shape),
+        outputs=int(outputs),
+    )
+
+
+def _factories(connection: Connection) -> dict[str, str]:
+    rows = connection.rows(load("catalog").find_factories)
+    return {row["name"]: row["target"] for row in rows}

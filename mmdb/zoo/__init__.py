@@ -1,0 +1,11 @@
+"""What an open database does with models."""
+
+from __future__ import annotations
+
+from mmdb.zoo.exchange import Exchange
+from mmdb.zoo.models import Models
+from mmdb.zoo.registry import Registry
+
+
+class Zoo(Models, Registry, Exchange):
+    """The models of a database. `Database` is one."""

@@ -1,0 +1,168 @@
+"""Models from and to files, and probes of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.errors import NotFound
+
+if TYPE_CHECKING:  # these load torch
+    from mmdb.store.exchange import Exported, Imported
+    from mmdb.store.zoo_exchange import ZooExported, ZooImported
+    from mmdb.train.probe import Comparison, ProbeSummary
+
+Format = Literal["auto", "safetensors", "torch", "huggingface"]
+_Path = str | os.PathLike[str]
+
+
+class Exchange:
+    """Part of `Zoo`."""
+
+    connection: AnyConnection
+
+    def import_model(
+        self,
+        source: _Path,
+        name: str,
+        *,
+        parent: str | None = None,
+        approach: str = "auto",
+        format: Format = "auto",
+        key: str | None = None,
+        skip: bool = False,
+    ) -> Imported:
+        """Save the tensors of a file or folder as the next version of a model; docs/exchange.md.
+
+        Args:
+            format: told by what the source looks like if "auto".
+            key: entry of a torch file that is the state dict.
+            skip: leave out what is not a tensor.
+        Raises:
+            FileError: the source cannot be read, is damaged or unsafe.
+            ModelNotFound, InvalidName, NoParent
+        """
+        from mmdb.store.exchange import import_model
+
+        return import_model(
+            self.connection,
+            source,
+            name,
+            parent=parent,
+            approach=approach,
+            format=format,
+            key=key,
+            skip=skip,
+        )
+
+    def export_model(
+        self,
+        model: str,
+        target: _Path,
+        *,
+        format: Format = "auto",
+        overwrite: bool = False,
+        max_shard_bytes: int = 5_000_000_000,
+    ) -> Exported:
+        """Write a model to a file or folder, verified while it is read; docs/exchange.md.
+
+        Args:
+            max_shard_bytes: of one file of a Hugging Face folder.
+        Raises:
+            ModelNotFound, CorruptTensor, FileError, RecipeError
+        """
+        from mmdb.store.exchange import export_model
+        from mmdb.train.replay import load_weights
+
+        return export_model(
+            self.connection,
+            model,
+            target,
+            format=format,
+            overwrite=overwrite,
+            max_shard_bytes=max_shard_bytes,
+            replay=load_weights,
+        )
+
+    def import_zoo(self, folder: _Path) -> ZooImported:
+        """Save every version of a zoo's folder under its own name and number; docs/exchange.md.
+
+        Raises:
+            FileError, AlreadyExists
+        """
+        from mmdb.store.zoo_exchange import import_zoo
+
+        return import_zoo(self.connection, folder)
+
+    def export_zoo(self, folder: _Path, names: Sequence[str] | None = None) -> ZooExported:
+        """Write all versions of all models, or of those named, to a folder; docs/exchange.md.
+
+        Raises:
+            ModelNotFound, CorruptTensor, FileError, RecipeError
+        """
+        from mmdb.store.zoo_exchange import export_zoo
+        from mmdb.train.replay import load_weights
+
+        return export_zoo(self.connection, folder, names, replay=load_weights)
+
+    # -- probes ----------------------------------------------------------------
+
+    def probe(
+        self, model: str, inputs: Any, *, save_as: str | None = None, **options: Any
+    ) -> ProbeSummary:
+        """Run a recovered model and return digests of what each layer took and gave.
+
+        Args:
+            inputs: see `mmdb.train.probe.probe`, as are the options.
+            save_as: also keep the summary in the database under this name.
+        Raises:
+            ModelNotFound, InvalidOption, InvalidInput, TrainingFailed
+        """
+        from mmdb.store.models import find_model
+        from mmdb.train.probe import probe
+        from mmdb.train.recover import recover_module
+
+        found = find_model(self.connection, model)
+        summary = probe(recover_module(self.connection, found), inputs, **options)
+        if save_as is not None:
+            self.save_probe(save_as, summary, model=model)
+        return summary
+
+    def save_probe(self, name: str, summary: ProbeSummary, *, model: str | None = None) -> None:
+        """Keep a summary under a name; an older one of that name stays.
+
+        Raises:
+            ModelNotFound
+        """
+        from mmdb.store.models import find_model
+
+        model_id = find_model(self.connection, model).model_id if model is not None else None
+        self.connection.run(
+            load("registry").add_probe, name=name, model_id=model_id, summary=summary.to_json()
+        )
+
+    def find_probe(self, name: str) -> ProbeSummary:
+        """Return the newest summary of a name.
+
+        Raises:
+            NotFound
+        """
+        from mmdb.train.probe import ProbeSummary
+
+        rows = self.connection.rows(load("registry").find_probe, name=name)
+        if not rows:
+            raise NotFound(f"There is no probe named {name!r}.", hint="db.save_probe keeps one.")
+        return ProbeSummary.from_json(rows[0]["summary"])
+
+    def compare_probes(self, a: str, b: str) -> Comparison:
+        """Return where two kept probes differ first, and everywhere.
+
+        Raises:
+            NotFound
+        """
+        from mmdb.train.probe import compare
+
+        return compare(self.find_probe(a), self.find_probe(b))

@@ -1,0 +1,193 @@
+"""Saving models, and reading them whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mmdb.data.names import check_name
+from mmdb.db.url import AnyConnection
+from mmdb.zoo.model import Model
+
+if TYPE_CHECKING:  # these load torch, which takes a second; a session may never need it
+    import torch
+    from torch import nn
+
+    from mmdb.store.architectures import SharedPrefix
+    from mmdb.store.models import SavedModel
+    from mmdb.store.recipe import Recipe
+    from mmdb.store.recover import ModelReader, Verify
+    from mmdb.store.save import Saved
+
+
+class Models:
+    """Part of `Zoo`."""
+
+    connection: AnyConnection
+
+    @cached_property
+    def _reader(self) -> ModelReader:
+        from mmdb.store.recover import ModelReader
+
+        return ModelReader(self.connection)
+
+    def save(
+        self,
+        name: str,
+        module: nn.Module | Mapping[str, torch.Tensor],
+        *,
+        parent: str | None = None,
+        approach: str = "auto",
+        provenance: Recipe | None = None,
+        architecture: str | Mapping[str, Any] | None = None,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+        dataset: str | None = None,
+        metrics: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Saved:
+        """Save a module, or a state dict, as the next version of a model.
+
+        Args:
+            parent: the model that it was made from: `name`, `name@version` or `name@alias`.
+            approach: "snapshot", "update" (differences to the parent), "provenance" (the recipe
+                alone), or "auto": what costs least by the weights in `options`.
+            provenance: how it was trained, see `mmdb.Recipe`.
+            architecture: a factory with arguments or a layer graph that builds the module again.
+                Left out, it is the parent's, or a layer graph read off the module where that is
+                possible; else `recover` asks for a module to fill.
+            input_shape: of one row, for `architecture`; the dataset's if left out.
+            outputs: classes, or 1 for a regression, for `architecture`; likewise.
+            dataset: what it was trained on, so that rows become its input in `predict`.
+            options: {"weights": {"storage": per GB, "save": per s, "recover": per s}, ...},
+                docs/models.md.
+        Raises:
+            ModelNotFound, NoParent, InvalidRecipe, ModuleMismatch, UnsupportedTensor,
+            InvalidName, InvalidOption, ArchitectureError
+        """
+        from mmdb.train.about import about_module
+        from mmdb.train.save import save_with_recipe
+
+        check_name(name)
+        about = about_module(
+            self.connection,
+            module,
+            architecture=architecture,
+            input_shape=input_shape,
+            outputs=outputs,
+            dataset=dataset,
+            metrics=metrics or {},
+        )
+        if provenance is not None:
+            return save_with_recipe(
+                self.connection,
+                name,
+                module,
+                provenance,
+                parent=parent,
+                approach=approach,
+                about=about,
+                options=options,
+            )
+        from mmdb.store.save import save_model
+
+        return save_model(
+            self.connection,
+            name,
+            module,
+            parent=parent,
+            approach=approach,
+            about=about,
+            options=options,
+        )
+
+    def recover(
+        self,
+        model: str,
+        *,
+        verify: Verify = "full",
+        into: nn.Module | None = None,
+        device: str | None = None,
+    ) -> nn.Module:
+        """Return a model's module with the weights that were saved, bit for bit.
+
+        Args:
+            verify: "full" compares every tensor with its hash, "sampled" one in 16, "none" none.
+                What a recipe gives is always compared.
+            into: a module to fill; None builds one, in evaluation mode.
+            device: where a built module's tensors go, such as "cuda".
+        Raises:
+            ModelNotFound, CorruptTensor, DefinitionMissing, ModuleMismatch, RecipeError
+        """
+        from mmdb.train.recover import recover_module
+
+        return recover_module(
+            self.connection,
+            self._find(model),
+            reader=self._reader,
+            verify=verify,
+            into=into,
+            device=device,
+        )
+
+    def tensor(self, model: str, path: str, *, rows: tuple[int, int] | None = None) -> torch.Tensor:
+        """Return one tensor of a model, or rows lo..hi of it; nothing else is read.
+
+        Raises:
+            ModelNotFound, TensorNotFound, CorruptTensor
+        """
+        found = self._find(model)
+        if rows is not None:
+            return self._reader.rows(found, path, rows[0], rows[1])
+        return self._reader.tensors(found, [path])[path]
+
+    def tensors(self, wanted: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
+        """Return tensors of several models, given as (model, path), in one round of traffic.
+
+        Raises:
+            ModelNotFound, TensorNotFound, CorruptTensor
+        """
+        return self._reader.many([(self._find(model), path) for model, path in wanted])
+
+    def model(self, model: str) -> Model:
+        """Return a model, whose tensors are read when they are asked for.
+
+        Raises:
+            ModelNotFound
+        """
+        return Model(self._reader, self._find(model))
+
+    def _find(self, model: str) -> SavedModel:
+        from mmdb.store.models import find_model
+
+        return find_model(self.connection, model)
+
+    def common_prefix(
+        self,
+        architecture: nn.Module | str | Mapping[str, Any],
+        *,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+        dataset: str | None = None,
+        k: int = 10,
+    ) -> list[SharedPrefix]:
+        """Return the k models with the longest beginnings in common with an architecture.
+
+        Args:
+            architecture: a module, a model as `name@version`, a factory or a layer graph; the
+                last two need `input_shape` and `outputs`, or a dataset that has them.
+        Raises:
+            ArchitectureError, DatasetNotFound, ModelNotFound
+        """
+        from mmdb.store.architectures import common_prefix
+        from mmdb.train.about import structure_of_any
+
+        structure = structure_of_any(
+            self.connection,
+            architecture,
+            input_shape=input_shape,
+            outputs=outputs,
+            dataset=dataset,
+        )
+        return common_prefix(self.connection, structure, k)

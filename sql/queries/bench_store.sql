@@ -1,0 +1,135 @@
+-- name: delete_changes
+-- What a bench's models hold in place of their manifests' tensors.
+DELETE FROM mmdb.model_change
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_recipe_tensors
+-- The tensors that a bench's recipes start from.
+DELETE FROM mmdb.recipe_tensor
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_recipes
+-- The recipes of a bench's models.
+DELETE FROM mmdb.recipe
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_tags
+-- The tags of a bench's models.
+DELETE FROM mmdb.model_tag
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_metrics
+-- The metrics of a bench's models.
+DELETE FROM mmdb.model_metric
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_models
+-- A bench's models.
+DELETE FROM mmdb.model
+WHERE name LIKE %(prefix)s::text;
+
+-- name: delete_factories
+-- The factories that a bench registered.
+DELETE FROM mmdb.factory
+WHERE name LIKE %(prefix)s::text;
+
+-- name: delete_manifest_tensors
+-- The lists of tensors that no model has any more.
+DELETE FROM mmdb.manifest_tensor
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.manifest_id = manifest_tensor.manifest_id
+);
+
+-- name: delete_manifests
+-- The heads of lists that no model has any more.
+DELETE FROM mmdb.manifest
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.manifest_id = manifest.manifest_id
+);
+
+-- name: delete_definitions
+-- What it takes to build modules that no model is of any more.
+DELETE FROM mmdb.definition
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.definition_id = definition.definition_id
+);
+
+-- name: delete_architecture_edges
+-- The edges of architectures that no model has any more.
+DELETE FROM mmdb.architecture_edge
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.architecture_id = architecture_edge.architecture_id
+);
+
+-- name: delete_architecture_nodes
+-- The nodes of architectures that no model has any more.
+DELETE FROM mmdb.architecture_node
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.architecture_id = architecture_node.architecture_id
+);
+
+-- name: delete_architectures
+-- Architectures that no model has any more.
+DELETE FROM mmdb.architecture
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.architecture_id = architecture.architecture_id
+);
+
+-- name: delete_deltas
+-- The encodings of tensors that nothing holds any more, those with a base first.
+DELETE FROM mmdb.encoding
+WHERE
+    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = encoding.tensor_id)
+    AND encoding.base_id IS NOT NULL;
+
+-- name: delete_encodings
+-- The encodings of tensors that nothing holds any more.
+DELETE FROM mmdb.encoding
+WHERE
+    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = encoding.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS d WHERE d.base_id = encoding.tensor_id);
+
+-- name: delete_chunks
+-- The bytes of tensors that have no encoding any more.
+DELETE FROM mmdb.tensor_chunk
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.encoding AS e
+    WHERE e.tensor_id = tensor_chunk.tensor_id
+);
+
+-- name: delete_tensors
+-- Tensors that nothing holds any more.
+DELETE FROM mmdb.tensor
+WHERE
+    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = tensor.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = tensor.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = tensor.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS e WHERE e.tensor_id = tensor.tensor_id)
+    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = tensor.tensor_id);

@@ -1,0 +1,71 @@
+-- name: find_tensors
+-- Which of some hashes are known, and how those that have chunks of their own lie in them.
+SELECT
+    t.tensor_hash,
+    t.tensor_id,
+    e.base_id,
+    e.chunk_bytes
+FROM mmdb.tensor AS t
+LEFT JOIN mmdb.encoding AS e ON t.tensor_id = e.tensor_id
+WHERE t.tensor_hash = ANY(%(hashes)s::bytea[]);
+
+-- name: add_tensor
+-- Name a tensor's content, unless it is known.
+INSERT INTO mmdb.tensor (tensor_hash, dtype, shape, byte_count, minimum, maximum, mean, deviation, zeros, nans)
+VALUES (
+    %(tensor_hash)s::bytea, %(dtype)s::text, %(shape)s::bigint[], %(byte_count)s::bigint,
+    %(minimum)s::double precision, %(maximum)s::double precision, %(mean)s::double precision,
+    %(deviation)s::double precision, %(zeros)s::bigint, %(nans)s::bigint
+)
+ON CONFLICT (tensor_hash) DO NOTHING;
+
+-- name: add_chunk
+-- One chunk of a tensor.
+INSERT INTO mmdb.tensor_chunk (tensor_id, ordinal, codec, digest, data)
+VALUES (%(tensor_id)s::bigint, %(ordinal)s::integer, %(codec)s::integer, %(digest)s::bytea, %(data)s::bytea);
+
+-- name: add_encoding
+-- How a tensor lies in its chunks.
+INSERT INTO mmdb.encoding (tensor_id, base_id, word, chunk_bytes, chunks, stored_bytes)
+VALUES (
+    %(tensor_id)s::bigint, %(base_id)s::bigint, %(word)s::integer, %(chunk_bytes)s::integer, %(chunks)s::integer,
+    %(stored_bytes)s::bigint
+);
+
+-- name: find_encodings
+-- How some tensors lie in their chunks.
+SELECT
+    e.tensor_id,
+    e.base_id,
+    e.word,
+    e.chunk_bytes,
+    t.tensor_hash,
+    t.dtype,
+    t.shape,
+    t.byte_count
+FROM mmdb.encoding AS e
+INNER JOIN mmdb.tensor AS t ON e.tensor_id = t.tensor_id
+WHERE e.tensor_id = ANY(%(tensor_ids)s::bigint[]);
+
+-- name: read_chunks
+-- All chunks of some tensors, in any order.
+SELECT
+    c.tensor_id,
+    c.ordinal,
+    c.codec,
+    c.data
+FROM mmdb.tensor_chunk AS c
+WHERE c.tensor_id = ANY(%(tensor_ids)s::bigint[]);
+
+-- name: read_span
+-- Some chunks of one tensor. The OR keeps DuckDB to its index: by both columns it would load thousands.
+SELECT
+    c.ordinal,
+    c.codec,
+    c.data,
+    c.digest
+FROM mmdb.tensor_chunk AS c
+WHERE
+    c.tensor_id = %(tensor_id)s::bigint
+    AND (c.ordinal BETWEEN %(first)s::integer AND %(last)s::integer OR c.tensor_id IS NULL)
+ORDER BY c.ordinal;

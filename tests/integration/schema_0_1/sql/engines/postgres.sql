@@ -1,0 +1,80 @@
+-- What is physical, or PostgreSQL's own. Run after sql/schema in a fresh database.
+
+-- Packed bytes do not compress; skip the attempt and keep substrings cheap.
+ALTER TABLE mmdb.block ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE mmdb.checkpoint_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE mmdb.tensor_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+
+CREATE UNIQUE INDEX dataset_name_key ON mmdb.dataset (name) WHERE dropped_at IS NULL;
+CREATE INDEX partition_dataset_idx ON mmdb.partition (dataset_id);
+CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
+CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
+CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
+CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
+CREATE INDEX model_tensor_tensor_idx ON mmdb.model_tensor (tensor_hash);
+
+-- States on their way from one session to another. A crash empties an unlogged
+-- table; the hops since the last checkpoint are then replayed.
+CREATE UNLOGGED TABLE mmdb.state_chunk (
+    part_id bigint NOT NULL,
+    candidate_id bigint NOT NULL,
+    state_hash bytea NOT NULL,
+    ordinal integer NOT NULL,
+    data bytea NOT NULL,
+    CONSTRAINT state_chunk_pkey PRIMARY KEY (part_id, candidate_id, state_hash, ordinal)
+) WITH (
+    -- Every hop inserts a state and deletes the one before: reuse the space at once.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 64,
+    toast.autovacuum_vacuum_scale_factor = 0,
+    toast.autovacuum_vacuum_threshold = 64
+);
+ALTER TABLE mmdb.state_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE INDEX state_chunk_candidate_idx ON mmdb.state_chunk (candidate_id);
+COMMENT ON TABLE mmdb.state_chunk IS 'States between two hops, in chunks of 1 MiB; unlogged.';
+
+-- What functions return where an argument has the name of a column: PostgreSQL
+-- keeps both in one namespace, except in a composite type.
+CREATE TYPE mmdb.dataset_row AS (
+    dataset_id bigint,
+    name text,
+    rows bigint,
+    partitions integer,
+    bytes bigint,
+    content_hash text
+);
+COMMENT ON TYPE mmdb.dataset_row IS 'What create_dataset returns; bytes are those of the blocks.';
+
+CREATE TYPE mmdb.hop_row AS (
+    candidate_id bigint,
+    epoch integer,
+    part_id bigint,
+    rows bigint,
+    steps integer,
+    loss double precision,
+    metrics jsonb,
+    read_s double precision,
+    load_s double precision,
+    compute_s double precision,
+    store_s double precision,
+    total_s double precision,
+    state_in text,
+    state_out text,
+    node text,
+    device text
+);
+COMMENT ON TYPE mmdb.hop_row IS 'What train_hop returns; states are named by their BLAKE3-256 in hex.';
+
+CREATE TYPE mmdb.prediction_row AS (
+    key text,
+    prediction text,
+    probability double precision
+);
+COMMENT ON TYPE mmdb.prediction_row IS 'What predict_query returns; a regression has no probability.';
+
+CREATE TYPE mmdb.model_row AS (
+    model_id bigint,
+    name text,
+    version integer
+);
+COMMENT ON TYPE mmdb.model_row IS 'A saved model.';

@@ -1,0 +1,27 @@
+-- What the owner configures: settings, and the factories that may build models.
+
+CREATE TABLE mmdb.migration (
+    number integer NOT NULL,
+    name text NOT NULL,
+    digest text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT migration_pkey PRIMARY KEY (number)
+);
+COMMENT ON TABLE mmdb.migration IS 'The schema that this database was made with (0), and each published change since (1, 2, …).';
+COMMENT ON COLUMN mmdb.migration.digest IS 'SHA-256 of the file, in hex.';
+
+CREATE TABLE mmdb.setting (
+    name text NOT NULL,
+    value text NOT NULL,
+    CONSTRAINT setting_pkey PRIMARY KEY (name)
+);
+COMMENT ON TABLE mmdb.setting IS 'The owner''s configuration; passwords belong into a password file, not here.';
+
+CREATE TABLE mmdb.factory (
+    name text NOT NULL,
+    target text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT factory_pkey PRIMARY KEY (name)
+);
+COMMENT ON TABLE mmdb.factory IS 'Allow-list of the Python callables that build models; the only way code enters.';
+COMMENT ON COLUMN mmdb.factory.target IS 'package.module:callable, returning a torch.nn.Module.';

@@ -1,0 +1,84 @@
+-- Datasets freeze the rows of a query, shuffled into partitions of packed blocks.
+
+CREATE TABLE mmdb.dataset (
+    dataset_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    name text NOT NULL,
+    query text NOT NULL,
+    label text NOT NULL,
+    task text NOT NULL,
+    seed bigint NOT NULL,
+    partitions integer NOT NULL,
+    validation double precision NOT NULL,
+    row_count bigint NOT NULL,
+    byte_count bigint NOT NULL,
+    content_hash bytea NOT NULL,
+    input_shape integer[] NOT NULL,
+    classes jsonb,
+    options jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    dropped_at timestamptz,
+    CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
+    CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression'))
+);
+COMMENT ON TABLE mmdb.dataset IS 'A registered query, fixed to the rows it returned on that day.';
+COMMENT ON COLUMN mmdb.dataset.validation IS 'Share of the rows held out for validation, 0 to 1.';
+COMMENT ON COLUMN mmdb.dataset.content_hash IS 'BLAKE3-256 over the partitions'' hashes: equal rows and options give an equal hash.';
+COMMENT ON COLUMN mmdb.dataset.input_shape IS 'Shape of one decoded row''s features.';
+COMMENT ON COLUMN mmdb.dataset.classes IS 'Label values in the order of the model''s outputs; null for a regression.';
+COMMENT ON COLUMN mmdb.dataset.dropped_at IS 'When its blocks were deleted; null while it can be trained on.';
+
+CREATE TABLE mmdb.dataset_column (
+    dataset_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    width integer NOT NULL,
+    categories jsonb,
+    CONSTRAINT dataset_column_pkey PRIMARY KEY (dataset_id, ordinal),
+    CONSTRAINT dataset_column_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
+    CONSTRAINT dataset_column_kind_check CHECK (kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'label'))
+);
+COMMENT ON TABLE mmdb.dataset_column IS 'The output columns of a dataset''s query, in order.';
+COMMENT ON COLUMN mmdb.dataset_column.width IS 'Values that one row holds in this column: array elements, bytes, or 1.';
+COMMENT ON COLUMN mmdb.dataset_column.categories IS 'Distinct values of a text feature, sorted; each becomes one 0/1 feature.';
+
+CREATE TABLE mmdb.dataset_source (
+    dataset_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    table_name text NOT NULL,
+    column_name text,
+    output_name text,
+    CONSTRAINT dataset_source_pkey PRIMARY KEY (dataset_id, ordinal),
+    CONSTRAINT dataset_source_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id)
+);
+COMMENT ON TABLE mmdb.dataset_source IS 'Tables and columns that a dataset''s query reads.';
+COMMENT ON COLUMN mmdb.dataset_source.column_name IS 'Null where only the table could be resolved.';
+COMMENT ON COLUMN mmdb.dataset_source.output_name IS 'The output column it feeds; null where it only filters or joins.';
+
+CREATE TABLE mmdb.partition (
+    part_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    dataset_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    role text NOT NULL,
+    row_count bigint NOT NULL,
+    byte_count bigint NOT NULL,
+    content_hash bytea NOT NULL,
+    CONSTRAINT partition_pkey PRIMARY KEY (part_id),
+    CONSTRAINT partition_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
+    CONSTRAINT partition_role_check CHECK (role IN ('train', 'validation'))
+);
+COMMENT ON TABLE mmdb.partition IS 'Shuffled slices of a dataset: train slices 0..P-1, and the validation slice.';
+COMMENT ON COLUMN mmdb.partition.content_hash IS 'BLAKE3-256 over the blocks'' hashes and the decoding; the key of the node''s cache.';
+
+CREATE TABLE mmdb.block (
+    part_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    row_count integer NOT NULL,
+    digest bytea NOT NULL,
+    data bytea NOT NULL,
+    CONSTRAINT block_pkey PRIMARY KEY (part_id, ordinal),
+    CONSTRAINT block_partition_fkey FOREIGN KEY (part_id) REFERENCES mmdb.partition (part_id)
+);
+COMMENT ON TABLE mmdb.block IS 'Packed runs of a partition''s rows.';
+COMMENT ON COLUMN mmdb.block.digest IS 'BLAKE3-256 of data.';
+COMMENT ON COLUMN mmdb.block.data IS 'One Arrow IPC stream with one record batch.';

@@ -1,0 +1,119 @@
+-- Runs train candidates hop by hop; every row is inserted once and never updated.
+
+CREATE TABLE mmdb.run (
+    run_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    name text NOT NULL,
+    dataset_id bigint NOT NULL,
+    architecture jsonb NOT NULL,
+    search jsonb NOT NULL,
+    epochs integer NOT NULL,
+    strategy text NOT NULL,
+    warm_start text NOT NULL,
+    seed bigint NOT NULL,
+    options jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT run_pkey PRIMARY KEY (run_id),
+    CONSTRAINT run_name_key UNIQUE (name),
+    CONSTRAINT run_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
+    CONSTRAINT run_epochs_check CHECK (epochs > 0)
+);
+COMMENT ON TABLE mmdb.run IS 'Model-selection workloads: a dataset, candidates, epochs and a strategy.';
+COMMENT ON COLUMN mmdb.run.architecture IS 'A factory with its arguments, or a layer graph.';
+
+CREATE TABLE mmdb.run_event (
+    run_id bigint NOT NULL,
+    happened_at timestamptz NOT NULL DEFAULT now(),
+    event text NOT NULL,
+    workers integer,
+    CONSTRAINT run_event_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id),
+    CONSTRAINT run_event_event_check CHECK (event IN ('started', 'finished', 'interrupted'))
+);
+COMMENT ON TABLE mmdb.run_event IS 'When a run was started, finished or interrupted; its status is the last event.';
+
+CREATE TABLE mmdb.candidate (
+    candidate_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    run_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    config jsonb NOT NULL,
+    seed bigint NOT NULL,
+    CONSTRAINT candidate_pkey PRIMARY KEY (candidate_id),
+    CONSTRAINT candidate_run_ordinal_key UNIQUE (run_id, ordinal),
+    CONSTRAINT candidate_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id)
+);
+COMMENT ON TABLE mmdb.candidate IS 'The configurations of a run, 0..C-1.';
+COMMENT ON COLUMN mmdb.candidate.config IS 'Hyper-parameters, and architecture arguments below "architecture.".';
+COMMENT ON COLUMN mmdb.candidate.seed IS 'Seed of the initial weights, from the run''s seed and the ordinal.';
+
+CREATE TABLE mmdb.candidate_event (
+    candidate_id bigint NOT NULL,
+    happened_at timestamptz NOT NULL DEFAULT now(),
+    event text NOT NULL,
+    sqlstate text,
+    message text,
+    CONSTRAINT candidate_event_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id),
+    CONSTRAINT candidate_event_event_check CHECK (event IN ('failed'))
+);
+COMMENT ON TABLE mmdb.candidate_event IS 'What ended a candidate before its last epoch, with the error.';
+
+CREATE TABLE mmdb.hop (
+    part_id bigint NOT NULL,
+    candidate_id bigint NOT NULL,
+    epoch integer NOT NULL,
+    ordinal integer NOT NULL,
+    seed bigint NOT NULL,
+    row_count bigint NOT NULL,
+    steps integer NOT NULL,
+    loss double precision NOT NULL,
+    metrics jsonb NOT NULL,
+    read_s double precision NOT NULL,
+    load_s double precision NOT NULL,
+    compute_s double precision NOT NULL,
+    store_s double precision NOT NULL,
+    total_s double precision NOT NULL,
+    state_in bytea NOT NULL,
+    state_out bytea NOT NULL,
+    state_bytes bigint NOT NULL,
+    worker text NOT NULL,
+    node text NOT NULL,
+    device text NOT NULL,
+    environment text NOT NULL,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
+    CONSTRAINT hop_pkey PRIMARY KEY (part_id, candidate_id, epoch),
+    CONSTRAINT hop_partition_fkey FOREIGN KEY (part_id) REFERENCES mmdb.partition (part_id),
+    CONSTRAINT hop_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id)
+);
+COMMENT ON TABLE mmdb.hop IS 'One candidate trained for one pass over one partition, or validated on the validation slice.';
+COMMENT ON COLUMN mmdb.hop.ordinal IS 'Place of the hop in its candidate''s order, from 0.';
+COMMENT ON COLUMN mmdb.hop.seed IS 'Seed of row order and dropout, from (run seed, candidate, epoch, partition).';
+COMMENT ON COLUMN mmdb.hop.loss IS 'Mean loss over the rows, each counted before the step that its batch caused.';
+COMMENT ON COLUMN mmdb.hop.read_s IS 'Seconds that fetched and decoded the partition; 0 when it was mapped already.';
+COMMENT ON COLUMN mmdb.hop.load_s IS 'Seconds that fetched and decoded the state; 0 when the session held it.';
+COMMENT ON COLUMN mmdb.hop.compute_s IS 'Seconds in forward, backward and optimizer steps.';
+COMMENT ON COLUMN mmdb.hop.store_s IS 'Seconds that encoded, hashed, moved and wrote the state.';
+COMMENT ON COLUMN mmdb.hop.total_s IS 'Seconds of the whole hop; what the phases leave over is its start-up.';
+COMMENT ON COLUMN mmdb.hop.state_in IS 'BLAKE3-256 of the encoded state before the hop.';
+COMMENT ON COLUMN mmdb.hop.state_out IS 'BLAKE3-256 of the encoded state after the hop.';
+COMMENT ON COLUMN mmdb.hop.environment IS 'What the bits depend on: torch build, CPU capability, threads.';
+
+CREATE TABLE mmdb.checkpoint (
+    part_id bigint NOT NULL,
+    candidate_id bigint NOT NULL,
+    state_hash bytea NOT NULL,
+    epoch integer NOT NULL,
+    byte_count bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT checkpoint_pkey PRIMARY KEY (part_id, candidate_id, state_hash)
+);
+COMMENT ON TABLE mmdb.checkpoint IS 'States made durable at an epoch''s end; the last and the best of each candidate are kept.';
+COMMENT ON COLUMN mmdb.checkpoint.part_id IS 'Partition of the hop that left the state, whose node holds its chunks.';
+
+CREATE TABLE mmdb.checkpoint_chunk (
+    part_id bigint NOT NULL,
+    candidate_id bigint NOT NULL,
+    state_hash bytea NOT NULL,
+    ordinal integer NOT NULL,
+    data bytea NOT NULL,
+    CONSTRAINT checkpoint_chunk_pkey PRIMARY KEY (part_id, candidate_id, state_hash, ordinal)
+);
+COMMENT ON TABLE mmdb.checkpoint_chunk IS 'The bytes of checkpoints, in chunks of 1 MiB.';

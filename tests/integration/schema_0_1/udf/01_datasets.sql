@@ -1,0 +1,31 @@
+-- Datasets.
+
+CREATE OR REPLACE FUNCTION mmdb.create_dataset(
+    name text,
+    query text,
+    label text DEFAULT 'y',
+    partitions integer DEFAULT 4,
+    validation double precision DEFAULT 0.2,
+    seed bigint DEFAULT 0,
+    options jsonb DEFAULT '{}'
+) RETURNS SETOF mmdb.dataset_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+AS $$
+from mmdb.server.datasets import create_dataset
+return create_dataset(plpy, GD, name, query, label, partitions, validation, seed, options)
+$$;
+COMMENT ON FUNCTION mmdb.create_dataset(text, text, text, integer, double precision, bigint, jsonb)
+IS 'Read a SELECT once and keep its rows, shuffled into partitions, as a dataset.';
+
+CREATE OR REPLACE FUNCTION mmdb.drop_dataset(
+    name text,
+    force boolean DEFAULT FALSE
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.datasets import drop_dataset
+return drop_dataset(plpy, GD, name, force)
+$$;
+COMMENT ON FUNCTION mmdb.drop_dataset(text, boolean)
+IS 'Delete a dataset''s blocks and return the bytes freed; its lineage stays.';

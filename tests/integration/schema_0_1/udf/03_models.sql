@@ -1,0 +1,53 @@
+-- Saved models at work.
+
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x real[]
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.models import predict
+return predict(plpy, GD, model, x)
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, real[])
+IS 'Class probabilities, or the value of a regression, for one row of features.';
+
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x jsonb
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.models import predict
+return predict(plpy, GD, model, x)
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, jsonb)
+IS 'The same for a row as an object with the dataset''s column names.';
+
+CREATE OR REPLACE FUNCTION mmdb.predict_query(
+    model text,
+    query text,
+    key text DEFAULT 'id'
+) RETURNS SETOF mmdb.prediction_row
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+AS $$
+from mmdb.server.models import predict_query
+return predict_query(plpy, GD, model, query, key)
+$$;
+COMMENT ON FUNCTION mmdb.predict_query(text, text, text)
+IS 'Predictions for every row of a SELECT, with its key column.';
+
+CREATE OR REPLACE FUNCTION mmdb.evaluate(
+    model text,
+    dataset text
+) RETURNS TABLE (metric text, value double precision)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.models import evaluate
+return evaluate(plpy, GD, model, dataset)
+$$;
+COMMENT ON FUNCTION mmdb.evaluate(text, text)
+IS 'Metrics of a model on a dataset''s validation slice, or on all its rows where it has none.';
