@@ -15,6 +15,8 @@ from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, is_current, pending
 from mmdb.db.queries import load
+from mmdb.db.replicas import source_of
+from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import NotInstalled, RunNotFound
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
 _Q = load("api")
 
 
-def connect(url: str) -> Database:
+def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     """Open a database that has mmdb; a DuckDB file is made, and given mmdb, as needed.
 
     Args:
         url: `postgresql://user@host:port/database`, `duckdb:///file.duckdb` (relative),
             `duckdb:////folder/file.duckdb` (absolute) or `duckdb://` (in memory).
+        reads: URLs of streaming replicas, from which models are read: docs/replicas.md.
     Raises:
         WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
     """
@@ -46,17 +49,25 @@ def connect(url: str) -> Database:
             backend = register(connection)
         elif pending(connection) or not is_current(connection):
             raise NotInstalled("mmdb in this database is of another version than this package.")
+        source = source_of(connection, reads)
     except BaseException:
         connection.close()
         raise
-    return Database(connection, backend)
+    return Database(connection, backend, source)
 
 
 class Database(Zoo):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
-    def __init__(self, connection: AnyConnection, backend: DuckBackend | None = None) -> None:
+    def __init__(
+        self,
+        connection: AnyConnection,
+        backend: DuckBackend | None = None,
+        reads: Source | None = None,
+    ) -> None:
         self.connection = connection
+        self.reads: Source = reads or OneSession(connection)
+        self._is_second = False
         self._backend = backend
 
     def __enter__(self) -> Self:
@@ -74,7 +85,18 @@ class Database(Zoo):
         """End the session and, on DuckDB, release the file."""
         if self._backend is not None:
             self._backend.close()
+        if not self._is_second:
+            self.reads.close()
         self.connection.close()
+
+    def session(self) -> Database:
+        """Return a second session on the same database, for another thread; close it too."""
+        if isinstance(self.connection, DuckConnection):
+            return Database(self.connection.cursor())
+        second = open_connection(self.connection.url)
+        other = Database(second, reads=None if isinstance(self.reads, OneSession) else self.reads)
+        other._is_second = True
+        return other
 
     def sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL in the engine's own dialect and return its rows by column name.

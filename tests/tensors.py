@@ -38,6 +38,8 @@ def random_tensor(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torc
     """Return a tensor of random bits: among floats NaNs with payloads, infinities, -0.0."""
     random = np.random.default_rng(seed)
     size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return torch.empty(shape, dtype=dtype)
     data = torch.from_numpy(random.integers(0, 256, size, dtype=np.uint8))
     kind = seed % 4
     if kind == 1 and dtype.is_floating_point and dtype.itemsize > 1:
@@ -49,7 +51,17 @@ def random_tensor(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torc
         data[torch.from_numpy(random.random(size) < 0.95)] = 0
     if dtype == torch.bool:
         data &= 1
-    return data.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
+    return data.view(dtype).reshape(shape)
+
+
+def changed(tensor: torch.Tensor, share: float, seed: int) -> torch.Tensor:
+    """Return a contiguous copy of which about a share of the elements has other bits."""
+    random = np.random.default_rng(seed)
+    words = bits(tensor).clone(memory_format=torch.contiguous_format).reshape(-1)
+    if not words.numel():
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    words[torch.from_numpy(random.random(words.numel()) < share)] ^= 1
+    return words.view(torch.uint8).view(tensor.dtype).reshape(tensor.shape)
 
 
 def laid_out(dtype: torch.dtype, shape: tuple[int, ...], layout: str, seed: int) -> torch.Tensor:

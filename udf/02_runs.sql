@@ -60,13 +60,15 @@ IS 'Load torch into this session, so that its first hop is as fast as the next.'
 
 CREATE OR REPLACE FUNCTION mmdb.save_candidate(
     candidate_id bigint,
-    name text
+    name text,
+    approach text DEFAULT 'auto',
+    options jsonb DEFAULT '{}'
 ) RETURNS SETOF mmdb.model_row
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import save_candidate
-return save_candidate(plpy, GD, candidate_id, name)
+return save_candidate(plpy, GD, candidate_id, name, approach, options)
 $$;
-COMMENT ON FUNCTION mmdb.save_candidate(bigint, text)
+COMMENT ON FUNCTION mmdb.save_candidate(bigint, text, text, jsonb)
 IS 'Save a candidate''s best checkpoint as a new version of a model.';

@@ -74,7 +74,7 @@ CREATE OR REPLACE FUNCTION mmdb.model_diff(
     b text,
     norms boolean DEFAULT TRUE
 ) RETURNS TABLE (
-    path text, change text, dtype text, shape bigint [], l2 double precision, max_abs double precision
+    path text, change text, dtype text, shape bigint[], l2 double precision, max_abs double precision
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp

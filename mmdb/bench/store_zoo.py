@@ -156,6 +156,12 @@ def _add_architectures(rows: Rows, where: str) -> None:
         f"'{rows.prefix}-node-' || CAST(z.i AS text) || '-' || CAST(n.ordinal AS text)"
     )
     rows.run(
+        "INSERT INTO mmdb.architecture_prefix (prefix_hash, node_count, parameter_bytes) "
+        f"SELECT {other}, 0, 0 FROM zoo_architecture AS z "
+        f"CROSS JOIN mmdb.architecture_node AS n WHERE n.architecture_id = {base} "
+        "AND n.ordinal > z.i % 60"
+    )
+    rows.run(
         "INSERT INTO mmdb.architecture_node (architecture_id, ordinal, op, attributes, parameters, "
         "parameter_bytes, prefix_hash) "
         "SELECT z.architecture_id, n.ordinal, n.op, n.attributes, n.parameters, n.parameter_bytes, "

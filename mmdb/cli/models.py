@@ -39,7 +39,7 @@ def add_commands(
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("target")
     command.add_argument("--all", action="store_true", help="the whole zoo")
-    command.add_argument("--only", action="append", metavar="NAME", help="with --all: these models")
+    command.add_argument("--only", action="append", metavar="NAME", help="with --all: these models alone")
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--overwrite", action="store_true", help="take the place of what is there")
     command.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, metavar="N")
@@ -74,7 +74,7 @@ def _import(given: argparse.Namespace) -> int:
     with connect(given.database) as db:
         if given.name is None:
             zoo = db.import_zoo(given.source)
-            return _done(zoo, given.json, f"{len(zoo.added)} versions added, {zoo.kept} there already")
+            return _done(zoo, given.json, f"{len(zoo.added)} added, {zoo.kept} there already")
         found = db.import_model(
             given.source,
             given.name,
@@ -97,7 +97,7 @@ def _export(given: argparse.Namespace) -> int:
     with connect(given.database) as db:
         if given.all:
             zoo = db.export_zoo(given.target, given.only)
-            text = f"{len(zoo.added)} versions written, {zoo.kept} there already"
+            text = f"{len(zoo.added)} written, {zoo.kept} there already"
             return _done(zoo, given.json, text)
         found = db.export_model(
             given.model,

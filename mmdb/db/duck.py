@@ -202,12 +202,21 @@ def _shadows(path: str) -> bool:
 
 
 def _open(path: str) -> duckdb.DuckDBPyConnection:
+    """Open a file; what a process that was killed left in its log is in the file from then on.
+
+    DuckDB 2.0 loses index entries of logged rows if a statement that does not touch their table
+    is the first to write (https://github.com/duckdb/duckdb/pull/25771).
+    """
     if not _shadows(path):
-        return duckdb.connect(path)
+        connection = duckdb.connect(path)
+        if path != ":memory:":
+            connection.execute("CHECKPOINT")
+        return connection
     connection = duckdb.connect()
     try:
         quoted = path.replace("'", "''")
         connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
+        connection.execute(f"CHECKPOINT {_ALIAS}")
         connection.execute(f"USE {_ALIAS}")
     except duckdb.Error:
         connection.close()

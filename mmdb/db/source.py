@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol, TypeVar, runtime_checkable
 
 from mmdb.db.connection import Connection
+from mmdb.db.server import ServerStatus
 
 _Result = TypeVar("_Result")
 
@@ -28,6 +29,12 @@ class Source(Protocol):
     def newest(self, work: Callable[[Connection], _Result]) -> _Result:
         """Return what `work` reads of rows that change, such as names."""
 
+    def status(self) -> list[ServerStatus]:
+        """Return how each server fared, the primary first; none of a single session."""
+
+    def close(self) -> None:
+        """End the sessions that are its own."""
+
 
 class OneSession:
     """A source that is one session, for one thread."""
@@ -44,3 +51,10 @@ class OneSession:
     def newest(self, work: Callable[[Connection], _Result]) -> _Result:
         """Return what `work` reads."""
         return work(self._connection)
+
+    def status(self) -> list[ServerStatus]:
+        """Return nothing: there is no choice of servers."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: the session is its caller's."""

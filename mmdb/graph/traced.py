@@ -1,18 +1,21 @@
-"""Structures of modules, kept: a training loop saves the same module over and over."""
+"""What modules are like, kept: a training loop saves the same module over and over."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
+from mmdb.graph.layer_form import LayerForm, to_layer_graph
 from mmdb.graph.structure import Structure
 from mmdb.graph.trace import trace
 
-#: Structures that a process keeps; the least recently used one goes first.
+#: Results that a process keeps of each kind; the least recently used one goes first.
 _KEPT = 32
 #: What torch itself keeps in every module, and what is looked at by itself.
 _SKIPPED = frozenset({"training", "_parameters", "_buffers", "_modules"})
@@ -31,12 +34,41 @@ _PLAIN = (
     torch.device,
 )
 
-_kept: OrderedDict[object, Structure] = OrderedDict()
-_lock = threading.Lock()
-
 
 class _NotPlain(Exception):
     """An attribute could hold anything, so that the module may change behind it."""
+
+
+_Result = TypeVar("_Result")
+
+
+class _ByForm(Generic[_Result]):
+    """A function of modules that looks at their form alone, with its last results."""
+
+    def __init__(self, function: Callable[[nn.Module], _Result]) -> None:
+        self._function = function
+        self._kept: OrderedDict[object, _Result] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, module: nn.Module) -> _Result:
+        try:
+            key = _form(module)
+        except _NotPlain:
+            return self._function(module)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        found = self._function(module)
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+
+_structures = _ByForm(trace)
+_layer_forms = _ByForm(to_layer_graph)
 
 
 def traced(module: nn.Module) -> Structure:
@@ -45,20 +77,12 @@ def traced(module: nn.Module) -> Structure:
     Form is all that tracing can see: classes, plain attributes, and the names, shapes, dtypes and
     ties of tensors. A module with any other attribute is traced each time.
     """
-    try:
-        key = _form(module)
-    except _NotPlain:
-        return trace(module)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    found = trace(module)
-    with _lock:
-        _kept[key] = found
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)
-    return found
+    return _structures(module)
+
+
+def layer_form(module: nn.Module) -> LayerForm:
+    """Return `to_layer_graph(module)`, from memory likewise."""
+    return _layer_forms(module)
 
 
 def _form(module: nn.Module) -> object:

@@ -15,7 +15,7 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.reader import read_partition
 from mmdb.errors import DatasetDropped, InvalidInput
-from mmdb.server.arguments import json_value
+from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend, exposed
 from mmdb.store.models import find_model
 from mmdb.train import save
@@ -72,9 +72,17 @@ def _predictor(backend: Backend, reference: str) -> _Predictor:
 
 
 @exposed
-def save_candidate(backend: Backend, candidate_id: int, name: str) -> list[dict[str, Any]]:
+def save_candidate(
+    backend: Backend, candidate_id: int, name: str, approach: str, options: str
+) -> list[dict[str, Any]]:
     """Save a candidate's best checkpoint; see `mmdb.train.save.save_candidate`."""
-    row = save.save_candidate(backend.connection, candidate_id, name)
+    row = save.save_candidate(
+        backend.connection,
+        candidate_id,
+        name,
+        approach=approach,
+        options=json_object(options, "options"),
+    )
     return [{key: row[key] for key in ("model_id", "name", "version")}]
 
 

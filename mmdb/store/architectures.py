@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
+from mmdb.errors import WriteConflict
 from mmdb.graph.structure import Structure
 
 _Q = load("architectures")
@@ -39,26 +40,27 @@ def put_architecture(connection: Connection, structure: Structure) -> int:
         parameter_bytes=structure.parameter_bytes,
     )
     if not added:
-        return int(connection.rows(_Q.find_architecture, canonical_hash=name)[0]["architecture_id"])
+        if not (known := connection.rows(_Q.find_architecture, canonical_hash=name)):
+            raise WriteConflict("An architecture that was just found has been deleted.")
+        return int(known[0]["architecture_id"])
     architecture_id = int(added[0]["architecture_id"])
+    connection.run_many(_Q.add_prefix, _prefix_rows(structure))
     connection.append(_Q.add_node, _node_rows(architecture_id, structure))
     connection.append(
         _Q.add_edge,
         [(architecture_id, e.source, e.target, e.position) for e in structure.edges],
     )
-    ordered = sorted(structure.prefixes, key=lambda p: p.prefix_hash)  # as every session does
-    connection.run_many(
-        _Q.add_prefix,
-        [
-            {
-                "prefix_hash": p.prefix_hash,
-                "node_count": p.depth,
-                "parameter_bytes": p.prefix_bytes,
-            }
-            for p in ordered
-        ],
-    )
     return architecture_id
+
+
+def _prefix_rows(structure: Structure) -> list[dict[str, object]]:
+    """Return the beginnings in the order of their hashes, as every session adds them."""
+    sizes = dict.fromkeys(structure.prefix_hashes, (0, 0))  # an input is nothing in common
+    sizes |= {p.prefix_hash: (p.depth, p.prefix_bytes) for p in structure.prefixes}
+    return [
+        {"prefix_hash": name, "node_count": sizes[name][0], "parameter_bytes": sizes[name][1]}
+        for name in sorted(sizes)
+    ]
 
 
 def _node_rows(architecture_id: int, structure: Structure) -> list[tuple[object, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -56,12 +56,13 @@ def _is_packed(entry: Entry) -> bool:
 
 
 def contents_to_store(
-    contents: Contents, hashes: Hashes, bases: Mapping[int, int]
+    contents: Contents, hashes: Hashes, bases: Mapping[int, int], stored: Container[bytes]
 ) -> list[Content]:
     """Return what to store of each tensor; tied ones once.
 
     Args:
         bases: ordinal -> the tensor that it may be a difference to.
+        stored: hashes of tensors whose bytes the database is known to have.
     """
     return [
         Content(
@@ -76,8 +77,13 @@ def contents_to_store(
             base_id=bases.get(entry.ordinal),
         )
         for entry in contents.entries
-        if entry.tied_to is None
+        if entry.tied_to is None and hashes[entry.ordinal] not in stored
     ]
+
+
+def small_hashes(entries: Iterable[Entry], hashes: Mapping[int, bytes]) -> list[bytes]:
+    """Return the hashes of what lies in a model's pack, in their order: they decide its bytes."""
+    return [hashes[e.ordinal] for e in entries if _is_packed(e) and e.tied_to is None]
 
 
 def pack_of(contents: Contents) -> Content | None:

@@ -38,10 +38,8 @@ def put_manifest(
     """Return the manifest to use, and the tensors that differ from it by ordinal."""
     same = [a.structure for a in ancestors] == [e.structure for e in listed.entries]
     if origin is not None and origin.manifest_id is not None and same:
-        rows = connection.rows(_Q.find_manifest, manifest_id=origin.manifest_id)
-        there = {row["ordinal"]: row["tensor_id"] for row in rows}
         ids = {e.ordinal: listed.tensor_id(e) for e in listed.entries}
-        changes = {k: tensor_id for k, tensor_id in ids.items() if there[k] != tensor_id}
+        changes = {a.ordinal: ids[a.ordinal] for a in ancestors if ids[a.ordinal] != a.listed_id}
         if len(changes) <= _CHANGED_SHARE * len(ids):
             return origin.manifest_id, changes
     (added,) = connection.rows(_Q.add_manifest)

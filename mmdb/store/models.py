@@ -88,6 +88,7 @@ class StoredEntry(Entry):
     """A tensor of a saved model."""
 
     tensor_id: int
+    listed_id: int  # the tensor that its manifest has in this place
     tensor_hash: bytes
 
     @classmethod

@@ -9,8 +9,8 @@ from torch import nn
 
 from mmdb.errors import ArchitectureError, DefinitionMissing, ModuleMismatch
 from mmdb.graph.build import build, initial_module
-from mmdb.graph.layer_form import to_layer_graph
 from mmdb.graph.layers import build_sized_layers
+from mmdb.graph.traced import layer_form
 from mmdb.store.models import Definition
 
 Factories = Mapping[str, str]  # registered name -> package.module:callable
@@ -22,7 +22,7 @@ def definition_of(module: nn.Module) -> Definition | None:
 
     None where the graph's vocabulary does not hold it.
     """
-    graph = to_layer_graph(module).graph
+    graph = layer_form(module).graph
     if graph is None:
         return None
     return Definition(architecture=dict(graph), arguments={}, input_shape=(), outputs=0)

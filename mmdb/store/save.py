@@ -13,11 +13,18 @@ from torch import nn
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import AlreadyExists, CorruptTensor, InvalidRecipe, NoParent, WriteConflict
+from mmdb.errors import (
+    AlreadyExists,
+    CorruptTensor,
+    InvalidRecipe,
+    ModelNotFound,
+    NoParent,
+    WriteConflict,
+)
 from mmdb.graph.structure import Structure
 from mmdb.store.approach import Amounts, Choice, decide, parse_options, rates_of
 from mmdb.store.architectures import put_architecture
-from mmdb.store.contents import Hashes, contents_to_store, hash_entries, pack_of
+from mmdb.store.contents import Hashes, contents_to_store, hash_entries, pack_of, small_hashes
 from mmdb.store.entries import Contents, contents_of
 from mmdb.store.environment import put_environment
 from mmdb.store.manifests import TensorList, put_manifest
@@ -162,13 +169,17 @@ def _save(connection: Connection, request: _Request) -> Saved:
     choice = _choose(connection, request, origin)
     if choice.approach == "provenance":
         assert request.recipe is not None
+        if origin.model is not None:
+            _hold(connection, origin.model)
         size = recipe_bytes(request.recipe, len(request.contents.entries))
         saved = _add(connection, request, origin, choice, stored_bytes=size)
         write_recipe(connection, saved.model_id, request.recipe, _in_order(request))
         return saved
     bases = origin.bases if choice.approach == "update" else {}
-    wanted = contents_to_store(request.contents, request.hashes, bases)
-    pack = pack_of(request.contents)
+    known = {e.tensor_hash: e.tensor_id for e in origin.entries if e.layout is None}
+    wanted = contents_to_store(request.contents, request.hashes, bases, known)
+    pack_id = _same_pack(request, origin)
+    pack = pack_of(request.contents) if pack_id is None else None
     if pack is not None:
         base_id = origin.model.pack_id if origin.model and bases else None
         wanted.append(replace(pack, base_id=base_id))
@@ -176,16 +187,31 @@ def _save(connection: Connection, request: _Request) -> Saved:
         stored = store_contents(connection, wanted)
     except BadTensor as error:
         raise _corrupt_parent(origin, error) from error
-    listed = TensorList(request.contents.entries, request.hashes, stored.ids)
+    listed = TensorList(request.contents.entries, request.hashes, known | stored.ids)
     manifest_id, changes = put_manifest(connection, origin.model, origin.entries, listed)
     where = {
         "manifest_id": manifest_id,
-        "pack_id": None if pack is None else stored.ids[pack.tensor_hash],
+        "pack_id": pack_id if pack is None else stored.ids[pack.tensor_hash],
     }
     saved = _add(connection, request, origin, choice, where, stored_bytes=stored.stored_bytes)
     changed = [(saved.model_id, k, t) for k, t in sorted(changes.items())]
     connection.append(_Q.add_change, changed)
     return saved
+
+
+def _hold(connection: Connection, parent: SavedModel) -> None:
+    """Keep a parent from being dropped until the recipe that begins with it is stored."""
+    if not connection.rows(load("registry").hold_model, model_id=parent.model_id):
+        raise ModelNotFound(f"Model {parent.reference} has just been dropped.")
+
+
+def _same_pack(request: _Request, origin: _Origin) -> int | None:
+    """Return the parent's pack where the small tensors are the very same."""
+    if origin.model is None or origin.model.pack_id is None:
+        return None
+    there = {e.ordinal: e.tensor_hash for e in origin.entries}
+    own = small_hashes(request.contents.entries, request.hashes)
+    return origin.model.pack_id if own == small_hashes(origin.entries, there) else None
 
 
 def _corrupt_parent(origin: _Origin, error: BadTensor) -> CorruptTensor:

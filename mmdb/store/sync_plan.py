@@ -100,19 +100,26 @@ def missing(needs: Iterable[Need], held: Mapping[bytes, Held]) -> list[Need]:
     return list(found.values())
 
 
-def bases_of(lacking: Sequence[Described]) -> dict[bytes, int]:
+Lacking = Sequence[tuple[Described, bool]]  # tensors, and whether their chunks are needed
+
+
+def bases_to_ask(lacking: Lacking) -> dict[bytes, int]:
     """Return the bases of tensors to be sent that are not sent themselves: hash -> tensor_id."""
-    own = {tensor.tensor_hash for tensor in lacking}
+    own = _going(lacking)
     return {
         tensor.base_hash: tensor.base_id
-        for tensor in lacking
-        if tensor.base_hash is not None and tensor.base_id is not None
+        for tensor, has_chunks in lacking
+        if has_chunks and tensor.base_hash is not None and tensor.base_id is not None
         if tensor.base_hash not in own
     }
 
 
+def _going(lacking: Lacking) -> set[bytes]:
+    return {t.tensor_hash for t, has_chunks in lacking if has_chunks and t.base_hash is None}
+
+
 def plan_shipments(
-    lacking: Sequence[tuple[Described, bool]],
+    lacking: Lacking,
     held: Mapping[bytes, Held],
     bases: Mapping[bytes, Described],
     *,
@@ -125,12 +132,11 @@ def plan_shipments(
     is a difference itself at the target cannot carry another one.
 
     Args:
-        lacking: tensors, and whether their chunks are needed.
         held: tensors of the target, bases among them.
-        bases: the bases that neither side's `lacking` nor `held` settles, as the source has them.
+        bases: the bases that are neither among `lacking` nor with chunks at the target.
         keep_differences: send every base: more differences to them will follow.
     """
-    goes = {t.tensor_hash for t, has_chunks in lacking if has_chunks and t.base_hash is None}
+    goes = _going(lacking)
     leaning: dict[bytes, list[Described]] = {}
     shipments: list[Shipment] = []
     for tensor, has_chunks in lacking:
@@ -159,7 +165,7 @@ def _is_cheaper(base: Described, tensors: Sequence[Described]) -> bool:
     return whole + sum(t.stored_bytes or 0 for t in tensors) <= whole * len(tensors)
 
 
-def batches(shipments: Iterable[Shipment], limit: int = BATCH_BYTES) -> Iterator[list[Shipment]]:
+def batches(shipments: Iterable[Shipment], limit: int) -> Iterator[list[Shipment]]:
     """Yield shipments, in their order, of at most `limit` stored bytes together."""
     batch: list[Shipment] = []
     size = 0

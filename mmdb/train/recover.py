@@ -36,19 +36,18 @@ def recover_module(
         CorruptTensor: stored bytes are damaged.
         RecipeError: a recipe cannot be followed, or gives other weights.
     """
+    reader = reader or ModelReader(connection)
     trainable: dict[str, bool] = {}
     if model.manifest_id is None:
         weights: Weights = replay(connection, model, into=into, compute=compute)
     else:
-        reader = reader or ModelReader(connection)
         is_gpu = device is not None and device.startswith("cuda")
         weights = reader.tensors(model, verify=verify, pinned=is_gpu)
         trainable = {entry.path: entry.trainable for entry in reader.catalog(model).entries}
     if into is not None:
         return fill_given(into, weights, reference=model.reference)
-    factories = {
-        row["name"]: row["target"] for row in connection.rows(load("catalog").find_factories)
-    }
+    rows = reader.source.newest(lambda session: session.rows(load("catalog").find_factories))
+    factories = {row["name"]: row["target"] for row in rows}
     return assemble(
         model.definition,
         factories,

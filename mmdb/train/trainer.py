@@ -32,7 +32,7 @@ from mmdb.data.dataset import Dataset, Partition
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import Cancelled, FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer
+from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer
 from mmdb.graph.build import resolve
 from mmdb.store.recipe import Recipe
 from mmdb.train.generators import borrowed
@@ -42,7 +42,7 @@ Rows = tuple[torch.Tensor, torch.Tensor]
 Trainer = Callable[..., object]
 
 
-class TookTooLong(Cancelled):
+class TookTooLong(Exception):
     """A trial of a recipe ran past its time."""
 
 
@@ -142,7 +142,8 @@ def train_in_place(
 
     Raises:
         TrainerFailed: the trainer raised.
-        MmdbError: reading the data failed, or took too long.
+        MmdbError: reading the data failed.
+        TookTooLong: it went on after the data's deadline.
     """
     states = {name: value for name, value in recipe.state.items() if name != "rng"}
     module.train()
@@ -150,7 +151,7 @@ def train_in_place(
         started = perf_counter()
         try:
             trainer(module, data, seed=recipe.seed, state=states, **recipe.arguments)
-        except MmdbError:
+        except (MmdbError, TookTooLong):
             raise
         except Exception as error:  # the trainer is the owner's code
             raise TrainerFailed(

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.names import check_name
+from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.zoo.model import Model
 
@@ -25,12 +26,22 @@ class Models:
     """Part of `Zoo`."""
 
     connection: AnyConnection
+    reads: Source
 
     @cached_property
-    def _reader(self) -> ModelReader:
+    def _outside(self) -> ModelReader:
         from mmdb.store.recover import ModelReader
 
-        return ModelReader(self.connection)
+        return ModelReader(self.reads)
+
+    @property
+    def _reader(self) -> ModelReader:
+        """The reader to use now: nobody but the session sees what its open transaction wrote."""
+        if isinstance(self.reads, OneSession) or not self.connection.in_transaction:
+            return self._outside
+        from mmdb.store.recover import ModelReader
+
+        return ModelReader(self.connection, self._outside.kept)
 
     def save(
         self,
@@ -159,9 +170,7 @@ class Models:
         return Model(self._reader, self._find(model))
 
     def _find(self, model: str) -> SavedModel:
-        from mmdb.store.models import find_model
-
-        return find_model(self.connection, model)
+        return self._reader.find(model)
 
     def common_prefix(
         self,

@@ -1,7 +1,7 @@
 -- What DuckDB needs beside the translated schema.
 
 -- Encoded bytes do not compress, and DuckDB would decompress thousands of them to read one.
-CREATE TABLE mmdb.tensor_chunk (
+CREATE TABLE mmdb.tensor_chunk ( -- noqa: PRS
     tensor_id BIGINT NOT NULL,
     ordinal INTEGER NOT NULL,
     codec INTEGER NOT NULL,

@@ -73,7 +73,17 @@ CREATE TABLE mmdb.architecture (
 );
 COMMENT ON TABLE mmdb.architecture IS 'Graphs of models without weights and names; equal graphs are one row.';
 COMMENT ON COLUMN mmdb.architecture.canonical_hash IS 'BLAKE3-256 of the graph; names and the order of insertion do not count.';
-COMMENT ON COLUMN mmdb.architecture.is_traced IS 'False where the forward could not be followed and the layers are a chain in their order of registration.';
+COMMENT ON COLUMN mmdb.architecture.is_traced IS 'False where a part could not be followed: its layers stand as they were registered.';
+
+CREATE TABLE mmdb.architecture_prefix (
+    prefix_hash blob NOT NULL,
+    node_count integer NOT NULL,
+    parameter_bytes bigint NOT NULL,
+    CONSTRAINT architecture_prefix_pkey PRIMARY KEY (prefix_hash)
+);
+COMMENT ON TABLE mmdb.architecture_prefix IS 'Every beginning of an architecture, once; a search for common ones looks here first.';
+COMMENT ON COLUMN mmdb.architecture_prefix.node_count IS 'Nodes that the hash stands for: one and all that feeds it, but for inputs.';
+COMMENT ON COLUMN mmdb.architecture_prefix.parameter_bytes IS 'Bytes of the parameters of those nodes.';
 
 CREATE TABLE mmdb.architecture_node (
     architecture_id bigint NOT NULL,
@@ -88,16 +98,6 @@ CREATE TABLE mmdb.architecture_node (
 COMMENT ON TABLE mmdb.architecture_node IS 'Layers and operations of an architecture, in topological order.';
 COMMENT ON COLUMN mmdb.architecture_node.parameters IS 'Name, dtype and shape of each tensor that the layer owns.';
 COMMENT ON COLUMN mmdb.architecture_node.prefix_hash IS 'BLAKE3-256 over the node and all that feeds it; see architecture_prefix.';
-
-CREATE TABLE mmdb.architecture_prefix (
-    prefix_hash blob NOT NULL,
-    node_count integer NOT NULL,
-    parameter_bytes bigint NOT NULL,
-    CONSTRAINT architecture_prefix_pkey PRIMARY KEY (prefix_hash)
-);
-COMMENT ON TABLE mmdb.architecture_prefix IS 'Every beginning of an architecture, once: where a search for the longest common one looks first.';
-COMMENT ON COLUMN mmdb.architecture_prefix.node_count IS 'Nodes that the prefix hash stands for: one node and all that feeds it, but for inputs.';
-COMMENT ON COLUMN mmdb.architecture_prefix.parameter_bytes IS 'Bytes of the parameters of those nodes.';
 
 CREATE TABLE mmdb.architecture_edge (
     architecture_id bigint NOT NULL,
@@ -293,7 +293,7 @@ COMMENT ON COLUMN mmdb.trainer.target IS 'package.module:callable, which trains 
 -- What DuckDB needs beside the translated schema.
 
 -- Encoded bytes do not compress, and DuckDB would decompress thousands of them to read one.
-CREATE TABLE mmdb.tensor_chunk (
+CREATE TABLE mmdb.tensor_chunk ( -- noqa: PRS
     tensor_id BIGINT NOT NULL,
     ordinal INTEGER NOT NULL,
     codec INTEGER NOT NULL,

@@ -6,8 +6,14 @@ WHERE
     m.dropped_at <= now() - %(grace)s::interval
     AND (
         m.manifest_id IS NOT NULL OR m.pack_id IS NOT NULL OR m.architecture_id IS NOT NULL
-        OR EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.model_id = m.model_id)
-        OR EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.model_id = m.model_id)
+        OR EXISTS (
+            SELECT 1 FROM mmdb.model_change AS c
+            WHERE c.model_id = m.model_id
+        )
+        OR EXISTS (
+            SELECT 1 FROM mmdb.recipe_tensor AS r
+            WHERE r.model_id = m.model_id
+        )
     )
 ORDER BY m.model_id;
 
@@ -15,22 +21,24 @@ ORDER BY m.model_id;
 -- Lock dropped models, but for those that another collection has.
 SELECT m.model_id AS id
 FROM mmdb.model AS m
-WHERE m.model_id = ANY(%(ids)s::bigint[]) AND m.dropped_at IS NOT NULL
+WHERE m.model_id = any(%(ids)s::bigint[]) AND m.dropped_at IS NOT NULL
 ORDER BY m.model_id
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: empty_models
 -- Let dropped models hold nothing; their rows stay as lineage.
 UPDATE mmdb.model SET manifest_id = NULL, pack_id = NULL, architecture_id = NULL
-WHERE model_id = ANY(%(ids)s::bigint[]) AND dropped_at IS NOT NULL;
+WHERE model_id = any(%(ids)s::bigint[]) AND dropped_at IS NOT NULL;
 
 -- name: delete_changes
 -- Delete what stood in place of the manifests' tensors.
-DELETE FROM mmdb.model_change WHERE model_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.model_change
+WHERE model_id = any(%(ids)s::bigint[]);
 
 -- name: delete_recipe_tensors
 -- Delete what recipes start from.
-DELETE FROM mmdb.recipe_tensor WHERE model_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.recipe_tensor
+WHERE model_id = any(%(ids)s::bigint[]);
 
 -- name: find_garbage_manifests
 -- Manifests made before the grace period that no model has.
@@ -38,14 +46,17 @@ SELECT l.manifest_id AS id
 FROM mmdb.manifest AS l
 WHERE
     l.created_at <= now() - %(grace)s::interval
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.manifest_id = l.manifest_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.manifest_id = l.manifest_id
+    )
 ORDER BY l.manifest_id;
 
 -- name: lock_manifests
 -- Lock manifests, but for those that a save is about to use.
 SELECT l.manifest_id AS id
 FROM mmdb.manifest AS l
-WHERE l.manifest_id = ANY(%(ids)s::bigint[])
+WHERE l.manifest_id = any(%(ids)s::bigint[])
 ORDER BY l.manifest_id
 FOR UPDATE SKIP LOCKED;
 
@@ -54,16 +65,21 @@ FOR UPDATE SKIP LOCKED;
 SELECT l.manifest_id AS id
 FROM mmdb.manifest AS l
 WHERE
-    l.manifest_id = ANY(%(ids)s::bigint[])
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.manifest_id = l.manifest_id);
+    l.manifest_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.manifest_id = l.manifest_id
+    );
 
 -- name: delete_manifest_tensors
 -- Delete the lists of manifests.
-DELETE FROM mmdb.manifest_tensor WHERE manifest_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.manifest_tensor
+WHERE manifest_id = any(%(ids)s::bigint[]);
 
 -- name: delete_manifests
 -- Delete manifests.
-DELETE FROM mmdb.manifest WHERE manifest_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.manifest
+WHERE manifest_id = any(%(ids)s::bigint[]);
 
 -- name: find_garbage_tensors
 -- Tensors stored before the grace period that nothing names and no difference is kept against.
@@ -74,18 +90,33 @@ FROM mmdb.tensor AS t
 LEFT JOIN mmdb.encoding AS x ON t.tensor_id = x.tensor_id
 WHERE
     t.created_at <= now() - %(grace)s::interval
-    AND NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS e WHERE e.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS d WHERE d.base_id = t.tensor_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS e
+        WHERE e.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.encoding AS d
+        WHERE d.base_id = t.tensor_id
+    )
 ORDER BY t.tensor_id;
 
 -- name: lock_tensors
 -- Lock tensors, but for those that a save is about to use.
 SELECT t.tensor_id AS id
 FROM mmdb.tensor AS t
-WHERE t.tensor_id = ANY(%(ids)s::bigint[])
+WHERE t.tensor_id = any(%(ids)s::bigint[])
 ORDER BY t.tensor_id
 FOR UPDATE SKIP LOCKED;
 
@@ -97,37 +128,59 @@ SELECT
 FROM mmdb.tensor AS t
 LEFT JOIN mmdb.encoding AS x ON t.tensor_id = x.tensor_id
 WHERE
-    t.tensor_id = ANY(%(ids)s::bigint[])
-    AND NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS e WHERE e.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = t.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS d WHERE d.base_id = t.tensor_id);
+    t.tensor_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS e
+        WHERE e.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.encoding AS d
+        WHERE d.base_id = t.tensor_id
+    );
 
 -- name: delete_chunks
 -- Delete the bytes of tensors.
-DELETE FROM mmdb.tensor_chunk WHERE tensor_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.tensor_chunk
+WHERE tensor_id = any(%(ids)s::bigint[]);
 
 -- name: delete_encodings
 -- Delete how tensors lay in their chunks.
-DELETE FROM mmdb.encoding WHERE tensor_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.encoding
+WHERE tensor_id = any(%(ids)s::bigint[]);
 
 -- name: delete_tensors
 -- Delete tensors.
-DELETE FROM mmdb.tensor WHERE tensor_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.tensor
+WHERE tensor_id = any(%(ids)s::bigint[]);
 
 -- name: find_garbage_architectures
 -- Architectures that no model has.
 SELECT a.architecture_id AS id
 FROM mmdb.architecture AS a
-WHERE NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.architecture_id = a.architecture_id)
+WHERE
+    NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.architecture_id = a.architecture_id
+    )
 ORDER BY a.architecture_id;
 
 -- name: lock_architectures
 -- Lock architectures, but for those that a save is about to use.
 SELECT a.architecture_id AS id
 FROM mmdb.architecture AS a
-WHERE a.architecture_id = ANY(%(ids)s::bigint[])
+WHERE a.architecture_id = any(%(ids)s::bigint[])
 ORDER BY a.architecture_id
 FOR UPDATE SKIP LOCKED;
 
@@ -136,33 +189,43 @@ FOR UPDATE SKIP LOCKED;
 SELECT a.architecture_id AS id
 FROM mmdb.architecture AS a
 WHERE
-    a.architecture_id = ANY(%(ids)s::bigint[])
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.architecture_id = a.architecture_id);
+    a.architecture_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.architecture_id = a.architecture_id
+    );
 
 -- name: delete_architecture_nodes
 -- Delete the nodes of architectures.
-DELETE FROM mmdb.architecture_node WHERE architecture_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.architecture_node
+WHERE architecture_id = any(%(ids)s::bigint[]);
 
 -- name: delete_architecture_edges
 -- Delete the edges of architectures.
-DELETE FROM mmdb.architecture_edge WHERE architecture_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.architecture_edge
+WHERE architecture_id = any(%(ids)s::bigint[]);
 
 -- name: delete_architectures
 -- Delete architectures.
-DELETE FROM mmdb.architecture WHERE architecture_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.architecture
+WHERE architecture_id = any(%(ids)s::bigint[]);
 
 -- name: find_garbage_prefixes
 -- Beginnings that no architecture has.
 SELECT p.prefix_hash AS id
 FROM mmdb.architecture_prefix AS p
-WHERE NOT EXISTS (SELECT 1 FROM mmdb.architecture_node AS n WHERE n.prefix_hash = p.prefix_hash)
+WHERE
+    NOT EXISTS (
+        SELECT 1 FROM mmdb.architecture_node AS n
+        WHERE n.prefix_hash = p.prefix_hash
+    )
 ORDER BY p.prefix_hash;
 
 -- name: lock_prefixes
 -- Lock beginnings, but for those that a save is about to use.
 SELECT p.prefix_hash AS id
 FROM mmdb.architecture_prefix AS p
-WHERE p.prefix_hash = ANY(%(ids)s::bytea[])
+WHERE p.prefix_hash = any(%(ids)s::bytea[])
 ORDER BY p.prefix_hash
 FOR UPDATE SKIP LOCKED;
 
@@ -171,12 +234,16 @@ FOR UPDATE SKIP LOCKED;
 SELECT p.prefix_hash AS id
 FROM mmdb.architecture_prefix AS p
 WHERE
-    p.prefix_hash = ANY(%(ids)s::bytea[])
-    AND NOT EXISTS (SELECT 1 FROM mmdb.architecture_node AS n WHERE n.prefix_hash = p.prefix_hash);
+    p.prefix_hash = any(%(ids)s::bytea[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.architecture_node AS n
+        WHERE n.prefix_hash = p.prefix_hash
+    );
 
 -- name: delete_prefixes
 -- Delete beginnings.
-DELETE FROM mmdb.architecture_prefix WHERE prefix_hash = ANY(%(ids)s::bytea[]);
+DELETE FROM mmdb.architecture_prefix
+WHERE prefix_hash = any(%(ids)s::bytea[]);
 
 -- name: find_garbage_checkpoints
 -- Candidates whose dataset was dropped before the grace period, with checkpoints that no recipe needs.
@@ -198,15 +265,17 @@ ORDER BY c.candidate_id;
 -- The checkpoints of some candidates.
 SELECT c.byte_count AS bytes
 FROM mmdb.checkpoint AS c
-WHERE c.candidate_id = ANY(%(ids)s::bigint[]);
+WHERE c.candidate_id = any(%(ids)s::bigint[]);
 
 -- name: delete_checkpoint_chunks
 -- Delete the bytes of checkpoints.
-DELETE FROM mmdb.checkpoint_chunk WHERE candidate_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.checkpoint_chunk
+WHERE candidate_id = any(%(ids)s::bigint[]);
 
 -- name: delete_checkpoints
 -- Delete checkpoints.
-DELETE FROM mmdb.checkpoint WHERE candidate_id = ANY(%(ids)s::bigint[]);
+DELETE FROM mmdb.checkpoint
+WHERE candidate_id = any(%(ids)s::bigint[]);
 
 -- name: plan_tensors
 -- What becomes of the tensors that no model needs: how many, and their stored bytes.
@@ -287,7 +356,7 @@ base AS (
 SELECT
     s.place,
     count(*) AS items,
-    cast(coalesce(sum(s.stored_bytes), 0) AS bigint) AS bytes
+    coalesce(sum(s.stored_bytes), 0)::bigint AS bytes
 FROM (
     SELECT
         x.stored_bytes,

@@ -79,6 +79,7 @@ SELECT
     e.trainable,
     e.tied_to,
     e.layout::text AS layout,
+    e.tensor_id AS listed_id,
     t.tensor_id,
     t.tensor_hash,
     t.dtype,
@@ -90,14 +91,6 @@ LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND e.ordinal = c.or
 INNER JOIN mmdb.tensor AS t ON coalesce(c.tensor_id, e.tensor_id) = t.tensor_id
 WHERE m.model_id = %(model_id)s::bigint
 ORDER BY e.ordinal;
-
--- name: find_manifest
--- The tensors of a manifest by ordinal.
-SELECT
-    e.ordinal,
-    e.tensor_id
-FROM mmdb.manifest_tensor AS e
-WHERE e.manifest_id = %(manifest_id)s::bigint;
 
 -- name: add_manifest
 -- Begin a manifest.

@@ -86,7 +86,7 @@ WITH own AS (
     WHERE r.model_id = %(model_id)s::bigint
 )
 
-SELECT cast(coalesce(sum(x.stored_bytes), 0) AS bigint) AS bytes
+SELECT coalesce(sum(x.stored_bytes), 0)::bigint AS bytes
 FROM own AS o
 INNER JOIN mmdb.encoding AS x ON o.tensor_id = x.tensor_id
 WHERE

@@ -19,6 +19,7 @@ SELECT
     m.epoch,
     m.metrics::text AS metrics,
     m.reason::text AS reason,
+    m.stored_bytes,
     m.save_s,
     extract(EPOCH FROM m.created_at)::double precision AS created,
     p.tensor_hash AS pack_hash,
@@ -224,8 +225,7 @@ SELECT
     d.architecture::text AS architecture,
     d.arguments::text AS arguments,
     d.input_shape,
-    d.outputs,
-    d.paths::text AS paths
+    d.outputs
 FROM mmdb.definition AS d
 WHERE d.definition_id = %(definition_id)s::bigint;
 
@@ -517,3 +517,11 @@ SELECT
 FROM mmdb.hop AS h
 WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch <= %(epoch)s::integer AND h.ordinal > %(after)s::integer
 ORDER BY h.ordinal;
+
+-- name: read_environment
+-- An environment.
+SELECT
+    n.environment_hash,
+    n.details::text AS details
+FROM mmdb.environment AS n
+WHERE n.environment_id = %(environment_id)s::bigint;

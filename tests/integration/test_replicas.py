@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,7 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.replicas import APPLICATION_NAME, Replicas, source_of
 from mmdb.db.server import ServerStatus
+from mmdb.db.source import Source
 from mmdb.store.gc import gc
 from mmdb.store.recover import ModelReader
 from mmdb.store.registry import drop_model, set_alias
@@ -35,6 +37,7 @@ Tensors = dict[str, torch.Tensor]
 DATABASE = "zoo"
 #: Seconds after which something that should happen by itself fails the test.
 PATIENCE_S = 30
+SLEEP = "SELECT pg_sleep%"
 _numbers = count(1)
 
 
@@ -169,9 +172,22 @@ def chunk_readers(server: Cluster) -> object:
     )
 
 
-def served(reads: Replicas) -> list[int]:
+def served(reads: Source) -> list[int]:
     """Return how many reads each replica answered."""
     return [server.reads for server in reads.status()[1:]]
+
+
+@contextmanager
+def impatient(server: Cluster) -> Iterator[None]:
+    """Let replay wait for no read."""
+    with psycopg.connect(server.url(), autocommit=True) as session:
+        session.execute("ALTER SYSTEM SET max_standby_streaming_delay = 0")
+        session.execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            session.execute("ALTER SYSTEM RESET max_standby_streaming_delay")
+            session.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="module")
@@ -397,26 +413,40 @@ def test_what_was_just_saved_is_read_though_the_replicas_lag(group: Group) -> No
         assert reads.status()[0].reads == primary + 1  # the name alone
 
 
-def test_a_replica_that_cancels_a_read_to_replay_a_deletion_is_not_noticed(group: Group) -> None:
-    expected = group.save(seed=1)
+def test_a_read_that_a_replica_cancels_to_replay_a_deletion_is_begun_again(group: Group) -> None:
+    group.save(seed=1)
+    expected = group.save(seed=2)
     group.level()
-    with closing(group.reads()) as reads:
+    first, _ = group.replicas
+    with impatient(first), closing(group.reads([first.url(DATABASE)])) as reads:
         found = ModelReader(reads).find(group.name)
-        tries = []
+        begun = []
 
         def slow(connection: Connection) -> int:
-            tries.append(1)
-            if len(tries) == 1:
+            begun.append(connection)
+            if len(begun) == 1:
                 assert isinstance(connection, PostgresConnection)
-                connection.select(
-                    "DO $$ BEGIN RAISE SQLSTATE '40001' "
-                    "USING MESSAGE = 'canceling statement due to conflict with recovery'; END $$"
-                )
+                deleting = pool.submit(delete_the_first)
+                try:
+                    connection.select("SELECT pg_sleep(20) FROM mmdb.manifest_tensor LIMIT 1")
+                finally:
+                    deleting.result()
             return len(connection.rows(load("models").find_entries, model_id=found.model_id))
 
-        assert reads.read(slow, model_ids=[found.model_id]) == len(expected)
-        assert len(tries) == 2
-        assert not any(server.failures for server in reads.status())
+        def delete_the_first() -> None:
+            wait_until(
+                lambda: ask(first, "count(*) FROM pg_stat_activity WHERE query LIKE %s", SLEEP)
+            )
+            drop_model(group.connection, group.name, 1)
+            gc(group.connection, dry_run=False, grace="0 days")
+            group.connection.select("VACUUM mmdb.manifest_tensor")
+
+        with ThreadPoolExecutor(1) as pool:
+            assert reads.read(slow, model_ids=[found.model_id]) == len(expected)
+        assert len(begun) == 2
+        _, replica = reads.status()
+        assert "conflict with recovery" in replica.error
+        assert not replica.failures
 
 
 # -- models that are gone -----------------------------------------------------
@@ -484,6 +514,21 @@ def flip_a_bit(server: Cluster, content: bytes) -> None:
     raise AssertionError("The content lies in no file.")
 
 
+def test_a_trainer_may_read_from_replicas(group: Group) -> None:
+    expected = group.save()
+    role = f"trainer_{group.name}"
+    group.connection.select(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    group.connection.select(f"GRANT mmdb_trainer TO {role}")
+    group.level()
+    ours, *theirs = (re.sub("//.*@", f"//{role}:secret@", url) for url in (group.url, *group.urls))
+    with (
+        closing(PostgresConnection(ours)) as connection,
+        closing(source_of(connection, theirs)) as reads,
+    ):
+        reader = ModelReader(reads)
+        assert same(reader.tensors(reader.find(group.name)), expected)
+
+
 # -- which URLs ---------------------------------------------------------------
 
 
@@ -535,3 +580,38 @@ def test_a_replica_that_is_down_at_first_is_used_once_it_is_up(group: Group) -> 
             wait_s=0.0,
             error=reads.status()[1].error,
         )
+
+
+# -- through `connect` --------------------------------------------------------
+
+
+def test_a_database_reads_from_its_replicas_and_in_a_transaction_from_itself(group: Group) -> None:
+    expected = group.save()
+    group.level()
+    with connect(group.url, reads=group.urls) as db, db.session() as second:
+        for session in (db, second):
+            assert torch.equal(session.tensor(group.name, "body"), expected["body"])
+        assert sum(served(db.reads)) == 4
+        with db.connection.transaction():
+            db.save(group.name, {"body": torch.zeros(100, 100)})
+            assert not db.tensor(group.name, "body").any()
+        assert sum(served(db.reads)) == 4
+        assert not db.tensor(group.name, "body").any()
+        assert torch.equal(second.tensor(f"{group.name}@1", "body"), expected["body"])
+
+
+def test_a_module_is_recovered_while_the_primary_is_away(group: Group) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(100, 50), torch.nn.Linear(50, 2))
+    with connect(group.url, reads=group.urls) as db:
+        db.save(group.name, module)
+        group.level()
+        group.primary.halt(signal.SIGKILL)
+        found = db.recover(group.name)
+    assert same(dict(found.state_dict()), dict(module.state_dict()))
+
+
+def test_a_wrong_read_url_leaves_no_session_open(group: Group) -> None:
+    with pytest.raises(errors.WrongUrl, match="is another database"):
+        connect(group.url, reads=[group.urls[0], group.replicas[1].url("postgres")])
+    sessions = "count(*) FROM pg_stat_activity WHERE application_name LIKE 'mmdb%%' AND 0 < %s"
+    wait_until(lambda: ask(group.replicas[0], sessions, 1) == 0)

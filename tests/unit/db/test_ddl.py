@@ -41,6 +41,8 @@ POSTGRES_ONLY = {
     "locks.lock_hop": "no other process has the file open",
     "locks.lock_run": "no other process has the file open",
     "locks.unlock_run": "no other process has the file open",
+    "replicas.identify": "a DuckDB file has no replicas",
+    "replicas.read_position": "a DuckDB file has no replicas",
     "states.read_in_flight": "states in flight stay in the process that owns the file",
     "states.write_in_flight": "states in flight stay in the process that owns the file",
     "states.drop_in_flight": "states in flight stay in the process that owns the file",

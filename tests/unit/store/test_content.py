@@ -27,6 +27,7 @@ from mmdb.store.content import (
 )
 from tests.tensors import LAYOUTS, bits, laid_out, random_tensor, tensors
 
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 examples = settings(max_examples=300, deadline=None)
 #: Dtypes that torch can compute with.
 NUMBERS = [

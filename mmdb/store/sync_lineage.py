@@ -1,0 +1,170 @@
+"""The dataset, run, candidate and hops behind a model, from one database into another.
+
+Numbers are those of the target; hashes, names, seeds and times stay. A dataset that the target
+lacks is registered there as one that was dropped, unless its blocks are sent too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import blake3
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import BlockCorrupt
+from mmdb.store.sync_exchange import Progress
+
+_Q = load("sync")
+_D = load("datasets")
+_ALL_BLOCKS = {"low": 0, "high": 2**31 - 1}
+#: Seconds by which two times may differ that are the same one.
+_SAME_TIME_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dataset is at the target."""
+
+    dataset_id: int
+    is_dropped: bool
+
+
+def find_dataset(source: Connection, target: Connection, dataset_id: int) -> Place | None:
+    """Return the target's dataset with the content of one of the source's."""
+    (row,) = source.rows(_Q.read_dataset, dataset_id=dataset_id)
+    return _find(target, row)
+
+
+def _find(target: Connection, row: Row) -> Place | None:
+    found = target.rows(_Q.find_same_dataset, content_hash=bytes(row["content_hash"]))
+    return Place(**found[0]) if found else None
+
+
+def put_dataset(
+    source: Connection, target: Connection, dataset_id: int, progress: Progress | None = None
+) -> Place:
+    """Return the target's dataset of some content, which is added where it is new.
+
+    Args:
+        progress: send the blocks too, if the source has them; None: rows alone.
+    Raises:
+        BlockCorrupt
+    """
+    (row,) = source.rows(_Q.read_dataset, dataset_id=dataset_id)
+    with_blocks = progress is not None and not row["is_dropped"]
+    found = _find(target, row)
+    if found is not None and not (found.is_dropped and with_blocks):
+        return found
+    name = _free_name(target, row) if with_blocks else row["name"]
+    values = dict(row) | {"name": name, "is_dropped": not with_blocks}
+    (added,) = target.rows(_Q.add_copied_dataset, **values)
+    own = added["dataset_id"]
+    columns = source.rows(_D.find_columns, dataset_id=dataset_id)
+    target.append(
+        _D.add_column,
+        [
+            (own, k, c["name"], c["kind"], c["width"], c["categories"])
+            for k, c in enumerate(columns)
+        ],
+    )
+    sources = source.rows(_Q.read_sources, dataset_id=dataset_id)
+    target.append(_D.add_source, [(own, *each.values()) for each in sources])
+    for part in source.rows(_D.find_partitions, dataset_id=dataset_id):
+        (new,) = target.rows(
+            _D.add_partition, **{k: v for k, v in part.items() if k != "part_id"} | _own(own)
+        )
+        if with_blocks and progress is not None:
+            blocks = _blocks(source, part["part_id"], new["part_id"], progress)
+            target.append(_D.add_block, blocks)
+    return Place(own, not with_blocks)
+
+
+def _own(dataset_id: int) -> dict[str, int]:
+    return {"dataset_id": dataset_id}
+
+
+def _free_name(target: Connection, row: Row) -> str:
+    """Return a dataset's name, made longer by its hash where another one in use has it."""
+    there = target.rows(_D.find_dataset, name=row["name"])
+    taken = bool(there) and not there[0]["dropped"]
+    return f"{row['name']}/{bytes(row['content_hash']).hex()[:8]}" if taken else row["name"]
+
+
+def _blocks(
+    source: Connection, part_id: int, own: int, progress: Progress
+) -> Iterator[tuple[object, ...]]:
+    for ordinal, rows, digest, data in source.stream(
+        _D.read_blocks, part_id=part_id, **_ALL_BLOCKS
+    ):
+        if blake3.blake3(data).digest() != bytes(digest):
+            raise BlockCorrupt(f"Block {ordinal} of partition {part_id} is not as it was written.")
+        progress.add(len(data))
+        yield own, ordinal, rows, digest, data
+
+
+def put_candidate(source: Connection, target: Connection, candidate_id: int, epoch: int) -> int:
+    """Return the target's candidate, which is added with its run and its hops where they are new.
+
+    Args:
+        epoch: the last one whose hops are sent.
+    """
+    (row,) = source.rows(_Q.read_candidate, candidate_id=candidate_id)
+    dataset = put_dataset(source, target, row["dataset_id"])
+    run_id = _put_run(source, target, row, dataset.dataset_id)
+    found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
+    if not found:
+        given = {name: row[name] for name in ("ordinal", "config", "seed")}
+        target.run(load("runs").add_candidate, run_id=run_id, **given)
+        found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
+    own, last = found[0]["candidate_id"], found[0]["last_hop"]
+    after = -1 if last is None else last
+    hops = source.rows(_Q.read_hops, candidate_id=candidate_id, epoch=epoch, after=after)
+    if hops:
+        parts = _parts(source, target, row["dataset_id"], dataset.dataset_id)
+        target.run_many(
+            load("hops").add_hop,
+            [dict(h) | {"candidate_id": own, "part_id": parts[h["part_id"]]} for h in hops],
+        )
+    return int(own)
+
+
+def _put_run(source: Connection, target: Connection, row: Row, dataset_id: int) -> int:
+    (dataset,) = source.rows(_Q.read_dataset, dataset_id=row["dataset_id"])
+    content = bytes(dataset["content_hash"])
+    identity = f"{row['run_seed']} {row['created']:.3f}".encode() + content
+    longer = f"{row['name']}/{blake3.blake3(identity).hexdigest()[:8]}"
+    name = longer
+    for name in (row["name"], longer):
+        found = target.rows(_Q.find_named_run, name=name)
+        if not found:
+            break
+        if _is_same(found[0], row, content):
+            return int(found[0]["run_id"])
+    columns = ("architecture", "search", "epochs", "strategy", "warm_start", "options", "created")
+    values: dict[str, Any] = {column: row[column] for column in columns}
+    values |= {"name": name, "seed": row["run_seed"], "dataset_id": dataset_id}
+    (added,) = target.rows(_Q.add_copied_run, **values)
+    events = source.rows(_Q.read_run_events, run_id=row["run_id"])
+    target.run_many(
+        _Q.add_copied_run_event, [dict(event) | {"run_id": added["run_id"]} for event in events]
+    )
+    return int(added["run_id"])
+
+
+def _is_same(found: Row, row: Row, content: bytes) -> bool:
+    near = abs(found["created"] - row["created"]) < _SAME_TIME_S
+    return near and found["seed"] == row["run_seed"] and bytes(found["content_hash"]) == content
+
+
+def _parts(source: Connection, target: Connection, dataset_id: int, own: int) -> Mapping[int, int]:
+    """Return the target's part_id for each of the source's; replicas become one."""
+    there: dict[tuple[str, int], int] = {}
+    for part in target.rows(_D.find_partitions, dataset_id=own):
+        there.setdefault((part["role"], part["ordinal"]), part["part_id"])
+    return {
+        part["part_id"]: there[part["role"], part["ordinal"]]
+        for part in source.rows(_D.find_partitions, dataset_id=dataset_id)
+    }
