@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -187,6 +195,20 @@ def training_progress(run: str) -> Iterator[Callable[[Schedule], None]]:
         yield on_change
         if progress.tasks[0].total is None:  # nothing was left to train
             progress.update(bar, visible=False)
+
+
+@contextmanager
+def copy_progress(model: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows bytes sent and to be sent as a bar."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not shown, transient=True) as progress:
+        task = progress.add_task(escape(model), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _where(schedule: Schedule) -> str:

@@ -63,7 +63,7 @@ def questions(
         ),
         f"diff of two, {OWN} tensors differ": _diff(first, sister),
         f"diff of two, {TENSORS} tensors differ": _diff(first, stranger),
-        "common_prefix": (f"SELECT * FROM mmdb.common_prefix('{subject.prefix}_stack')"),
+        "common_prefix": (f"SELECT * FROM mmdb.common_prefix('{first}')"),
     }
 
     def ask(statement: str) -> Callable[[], object]:

@@ -15,7 +15,7 @@ from mmdb.errors import InvalidOption, NotFound
 if TYPE_CHECKING:  # it loads torch
     from mmdb.train.probe import ProbeSummary
 
-#: What `mmdb.store.files` reads and writes; importing it here would load torch for --help.
+#: What `mmdb.store.files.formats` reads and writes; importing it here would load torch for --help.
 FORMATS = ("auto", "safetensors", "torch", "huggingface")
 
 Add = Callable[[str, Callable[[argparse.Namespace], int], str], Any]
@@ -39,10 +39,26 @@ def add_commands(
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("target")
     command.add_argument("--all", action="store_true", help="the whole zoo")
-    command.add_argument("--only", action="append", metavar="NAME", help="with --all: these models alone")
+    command.add_argument(
+        "--only", action="append", metavar="NAME", help="with --all: these models alone"
+    )
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--overwrite", action="store_true", help="take the place of what is there")
     command.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, metavar="N")
+    add_database(command)
+    add_json(command)
+
+    command = add("push", _copy, "Copy a model into another database, sending what it lacks.")
+    command.add_argument("model", help="name, name@version or name@alias")
+    command.add_argument("--to", metavar="URL", required=True)
+    _add_copy(command)
+    add_database(command)
+    add_json(command)
+
+    command = add("pull", _copy, "Copy a model out of another database.")
+    command.add_argument("model", help="name, name@version or name@alias")
+    command.add_argument("--from", dest="from_", metavar="URL", required=True)
+    _add_copy(command)
     add_database(command)
     add_json(command)
 
@@ -65,6 +81,40 @@ def add_commands(
     command.add_argument("--output", metavar="FILE", help="write the summary to a file")
     add_database(command, required=False)
     add_json(command)
+
+
+def _add_copy(command: Any) -> None:
+    command.add_argument("--name", help="its name there; the same if left out")
+    command.add_argument("--next", action="store_true", help="take the next free version there")
+    command.add_argument("--all-versions", action="store_true", help="every version of the name")
+    command.add_argument("--aliases", action="store_true", help="those of this version, too")
+    command.add_argument("--data", action="store_true", help="the datasets behind it, too")
+    command.add_argument("--weights", choices=("auto", "always", "never"), default="auto")
+    command.add_argument("--verify", choices=("full", "sampled", "none"), default="full")
+
+
+def _copy(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal import copy_progress
+
+    options = {
+        "name": given.name,
+        "version": "next" if given.next else None,
+        "all_versions": given.all_versions,
+        "aliases": given.aliases,
+        "data": given.data,
+        "weights": given.weights,
+        "verify": given.verify,
+    }
+    with connect(given.database) as db, copy_progress(given.model, shown=not given.json) as report:
+        if "to" in given:
+            found = db.push(given.model, to=given.to, on_progress=report, **options)
+        else:
+            found = db.pull(given.model, from_=given.from_, on_progress=report, **options)
+    text = f"{', '.join(found.models) or 'nothing'} copied, {found.bytes_sent:,} bytes sent"
+    if found.kept:
+        text += f"; {', '.join(found.kept)} there already"
+    return _done(found, given.json, text)
 
 
 def _import(given: argparse.Namespace) -> int:

@@ -207,17 +207,15 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
     DuckDB 2.0 loses index entries of logged rows if a statement that does not touch their table
     is the first to write (https://github.com/duckdb/duckdb/pull/25771).
     """
-    if not _shadows(path):
-        connection = duckdb.connect(path)
+    shadows = _shadows(path)
+    connection = duckdb.connect() if shadows else duckdb.connect(path)
+    try:
+        if shadows:
+            quoted = path.replace("'", "''")
+            connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
+            connection.execute(f"USE {_ALIAS}")
         if path != ":memory:":
             connection.execute("CHECKPOINT")
-        return connection
-    connection = duckdb.connect()
-    try:
-        quoted = path.replace("'", "''")
-        connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
-        connection.execute(f"CHECKPOINT {_ALIAS}")
-        connection.execute(f"USE {_ALIAS}")
     except duckdb.Error:
         connection.close()
         raise

@@ -11,7 +11,7 @@ from mmdb.server.backend import Backend, exposed
 from mmdb.store.architectures import common_prefix as find_common_prefix
 from mmdb.store.models import find_model
 from mmdb.store.recover import ModelReader
-from mmdb.train.about import structure_of_any
+from mmdb.train.about import beginnings_of
 
 
 @exposed
@@ -48,7 +48,7 @@ def common_prefix(
     """Return the models that share the longest beginnings with an architecture."""
     if k is None or k < 1:
         raise InvalidOption(f"k is {k}.", hint="Ask for one model or more.")
-    structure = structure_of_any(
+    own = beginnings_of(
         backend.connection,
         architecture,
         input_shape=input_shape,
@@ -57,5 +57,5 @@ def common_prefix(
     )
     return [
         {"model": p.model, "shared_nodes": p.nodes, "shared_bytes": p.parameter_bytes}
-        for p in find_common_prefix(backend.connection, structure, k)
+        for p in find_common_prefix(backend.connection, own, k)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from mmdb.db.connection import Connection
@@ -14,6 +14,10 @@ from mmdb.graph.structure import Structure
 _Q = load("architectures")
 #: Architectures looked at for each one asked for: those with the longest single branch in common.
 _LOOKED_AT = 4
+
+
+#: Hash of a beginning -> nodes of the architecture that it ends in; 1 but for parallel branches.
+Beginnings = Mapping[bytes, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,23 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def common_prefix(connection: Connection, structure: Structure, k: int = 10) -> list[SharedPrefix]:
+def beginnings(structure: Structure) -> Beginnings:
+    """Return the beginnings of an architecture."""
+    return {p.prefix_hash: p.nodes for p in structure.prefixes}
+
+
+def stored_beginnings(connection: Connection, architecture_id: int) -> Beginnings:
+    """Return the beginnings of an architecture that is stored."""
+    rows = connection.rows(_Q.find_beginnings, architecture_id=architecture_id)
+    return {bytes(row["prefix_hash"]): row["nodes"] for row in rows}
+
+
+def common_prefix(connection: Connection, own: Beginnings, k: int = 10) -> list[SharedPrefix]:
     """Return the k models that share the longest beginnings with an architecture, longest first.
 
     Each beginning is one row of an index, so that the zoo's size counts little: the longest one
     that the zoo has is found first, then the architectures that have it.
     """
-    own = {p.prefix_hash: p.nodes for p in structure.prefixes}
     found: dict[int, None] = {}
     for row in connection.rows(_Q.find_prefixes, hashes=list(own)):
         beginning = {"prefix_hash": bytes(row["prefix_hash"]), "count": _LOOKED_AT * k}
@@ -103,7 +117,7 @@ def common_prefix(connection: Connection, structure: Structure, k: int = 10) -> 
 
 
 def _count_shared(
-    connection: Connection, own: dict[bytes, int], architecture_ids: list[int]
+    connection: Connection, own: Beginnings, architecture_ids: list[int]
 ) -> list[SharedPrefix]:
     nodes = dict.fromkeys(architecture_ids, 0)
     sizes = dict.fromkeys(architecture_ids, 0)

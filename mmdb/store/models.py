@@ -58,29 +58,32 @@ class SavedModel:
     architecture_id: int | None
     environment_id: int | None
     definition_id: int | None
-    definition: Definition | None
+    architecture: str | None  # JSON, as are the arguments
+    arguments: str | None
+    input_shape: list[int] | None
+    outputs: int | None
 
     @property
     def reference(self) -> str:
         """The model as `name@version`."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def definition(self) -> Definition | None:
+        """What builds the module; read here, for the graph of a large one is long."""
+        if self.architecture is None or self.arguments is None or self.input_shape is None:
+            return None
+        return Definition(
+            architecture=json.loads(self.architecture),
+            arguments=json.loads(self.arguments),
+            input_shape=tuple(self.input_shape),
+            outputs=self.outputs or 0,
+        )
+
     @classmethod
     def from_row(cls, row: Row) -> SavedModel:
         """Return the value of a row of `find_model`."""
-        values = dict(row)
-        columns = ("architecture", "arguments", "input_shape", "outputs")
-        architecture, arguments, shape, outputs = (values.pop(c) for c in columns)
-        definition = None
-        if architecture is not None:
-            definition = Definition(
-                architecture=json.loads(architecture),
-                arguments=json.loads(arguments),
-                input_shape=tuple(shape),
-                outputs=outputs,
-            )
-        values |= {"definition": definition, "weights_hash": bytes(row["weights_hash"])}
-        return cls(**values)
+        return cls(**(dict(row) | {"weights_hash": bytes(row["weights_hash"])}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,15 @@ def find_model(connection: Connection, reference: str) -> SavedModel:
     Raises:
         ModelNotFound
     """
+    return model_of(connection, find_model_id(connection, reference))
+
+
+def find_model_id(connection: Connection, reference: str) -> int:
+    """Return the number of the model that a reference names now; see `find_model`.
+
+    Raises:
+        ModelNotFound
+    """
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     found: Sequence[Row] = []
     if match and match["version"]:
@@ -120,7 +132,7 @@ def find_model(connection: Connection, reference: str) -> SavedModel:
         found = connection.rows(_Q.find_newest, name=match["name"])
     if not found:
         raise ModelNotFound(f"There is no model {reference!r}.")
-    return model_of(connection, found[0]["model_id"])
+    return int(found[0]["model_id"])
 
 
 def model_of(connection: Connection, model_id: int) -> SavedModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
 import blake3
@@ -170,8 +170,11 @@ def _decode_chunks(
         for row in connection.rows(_Q.read_chunks, tensor_ids=ids):
             work((row["tensor_id"], row["ordinal"], row["codec"], row["data"]))
         return
-    # Closing the stream first frees the session, whatever has gone wrong.
+    # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
+    # statement, so that a transaction can go on from a savepoint alone.
+    is_spoilt = connection.engine == "postgres" and connection.in_transaction
     with (
+        connection.transaction() if is_spoilt else nullcontext(),
         pipeline(work, connection.threads) as decoding,
         closing(connection.stream(_Q.read_chunks, tensor_ids=ids)) as chunks,
     ):

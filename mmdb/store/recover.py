@@ -16,7 +16,14 @@ from mmdb.store.cache import Cache
 from mmdb.store.chunks import PACKED_BELOW, pack_layout
 from mmdb.store.content import hash_of
 from mmdb.store.entries import view_of
-from mmdb.store.models import SavedModel, StoredEntry, find_entries, find_model
+from mmdb.store.models import (
+    SavedModel,
+    StoredEntry,
+    find_entries,
+    find_model,
+    find_model_id,
+    model_of,
+)
 from mmdb.store.reading import (
     BadTensor,
     Encoding,
@@ -33,6 +40,8 @@ Verify = Literal["full", "sampled", "none"]
 SAMPLED_EVERY = 16
 #: Bytes of the catalogs that a reader keeps: those of some 300 models of 160 tensors.
 KEPT_BYTES = 64 << 20
+#: Bytes of the models' rows that a reader keeps, and of a row beside its architecture.
+_MODEL_BYTES, _ROW_BYTES = 8 << 20, 1000
 #: Paths that an error names; a pack may hold thousands.
 _NAMED = 5
 
@@ -50,6 +59,7 @@ class ModelReader:
     ) -> None:
         self.source: Source = source if isinstance(source, Source) else OneSession(source)
         self.kept = Cache[int, _Catalog](KEPT_BYTES) if kept is None else kept
+        self._models = Cache[int, SavedModel](_MODEL_BYTES)
 
     def find(self, reference: str) -> SavedModel:
         """Return the model that a reference names now, as the primary has it.
@@ -57,7 +67,16 @@ class ModelReader:
         Raises:
             ModelNotFound
         """
-        return self.source.newest(lambda connection: find_model(connection, reference))
+        return self.source.newest(lambda connection: self._find(connection, reference))
+
+    def _find(self, connection: Connection, reference: str) -> SavedModel:
+        """Resolve a name, which may have moved; the row that it leads to never changes."""
+        model_id = find_model_id(connection, reference)
+        model = self._models.get(model_id)
+        if model is None:
+            model = model_of(connection, model_id)
+            self._models.put(model_id, model, _ROW_BYTES + len(model.architecture or ""))
+        return model
 
     def catalog(self, model: SavedModel) -> _Catalog:
         """Return the entries of a model and where they lie.
@@ -262,13 +281,9 @@ class _Catalog:
 
     def where(self, holder: int, ordinal: int | None = None) -> str:
         """Return in words the tensors whose bytes a holder has, or one of its chunks."""
-        paths = [
-            repr(entry.path)
-            for entry in self.entries
-            if entry.kind != "storage"
-            and self.holder(entry) == holder
-            and (ordinal is None or self._reaches(entry, holder, ordinal))
-        ]
+        held = [e for e in self.entries if e.kind != "storage" and self.holder(e) == holder]
+        there = [e for e in held if ordinal is None or self._reaches(e, holder, ordinal)]
+        paths = [repr(entry.path) for entry in there or held]
         if len(paths) == 1:
             return f"tensor {paths[0]}"
         others = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""

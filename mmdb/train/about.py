@@ -16,6 +16,7 @@ from mmdb.graph.build import parse
 from mmdb.graph.structure import Structure
 from mmdb.graph.trace import structure_of, trace
 from mmdb.graph.traced import traced
+from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
 from mmdb.store.save import About
@@ -74,29 +75,28 @@ def _structure_of(connection: Connection, definition: Definition) -> Structure:
     )
 
 
-def structure_of_any(
+def beginnings_of(
     connection: Connection,
     architecture: nn.Module | str | Mapping[str, Any],
     *,
     input_shape: Sequence[int] | None = None,
     outputs: int | None = None,
     dataset: str | None = None,
-) -> Structure:
-    """Return the structure of a module, of a model (`name@version`), a factory or a layer graph.
+) -> Beginnings:
+    """Return the beginnings of a module, a model (`name@version`), a factory or a layer graph.
 
     Raises:
         ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
     """
     if isinstance(architecture, nn.Module):
-        return trace(architecture)
+        return beginnings(traced(architecture))
     if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
         model = find_model(connection, architecture)
-        if model.definition is None:
-            raise DefinitionMissing(f"How to build model {model.reference} is not known.")
-        return _structure_of(connection, model.definition)
-    return _structure_of(
-        connection, _definition(connection, architecture, input_shape, outputs, dataset)
-    )
+        if model.architecture_id is None:
+            raise DefinitionMissing(f"The architecture of model {model.reference} is not known.")
+        return stored_beginnings(connection, model.architecture_id)
+    definition = _definition(connection, architecture, input_shape, outputs, dataset)
+    return beginnings(_structure_of(connection, definition))
 
 
 def _definition(

@@ -24,6 +24,7 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
+from mmdb.graph.traced import traced
 from mmdb.store import states
 from mmdb.store.approach import parse_options
 from mmdb.store.models import Definition, model_of
@@ -82,6 +83,7 @@ def save_candidate(
             options=options or {},
             about=About(
                 definition=_definition(candidate),
+                structure=traced(module),
                 dataset_id=candidate["dataset_id"],
                 candidate_id=candidate_id,
                 epoch=checkpoint["epoch"],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mmdb.zoo.exchange import Exchange
 from mmdb.zoo.models import Models
 from mmdb.zoo.registry import Registry
+from mmdb.zoo.sync import Sync
 
 
-class Zoo(Models, Registry, Exchange):
+class Zoo(Models, Registry, Exchange, Sync):
     """The models of a database. `Database` is one."""

@@ -11,8 +11,8 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import NotFound
 
 if TYPE_CHECKING:  # these load torch
-    from mmdb.store.exchange import Exported, Imported
-    from mmdb.store.zoo_exchange import ZooExported, ZooImported
+    from mmdb.store.files.exchange import Exported, Imported
+    from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
     from mmdb.train.probe import Comparison, ProbeSummary
 
 Format = Literal["auto", "safetensors", "torch", "huggingface"]
@@ -45,7 +45,7 @@ class Exchange:
             FileError: the source cannot be read, is damaged or unsafe.
             ModelNotFound, InvalidName, NoParent
         """
-        from mmdb.store.exchange import import_model
+        from mmdb.store.files.exchange import import_model
 
         return import_model(
             self.connection,
@@ -74,8 +74,8 @@ class Exchange:
         Raises:
             ModelNotFound, CorruptTensor, FileError, RecipeError
         """
-        from mmdb.store.exchange import export_model
-        from mmdb.train.replay import load_weights
+        from mmdb.store.files.exchange import export_model
+        from mmdb.train.recover import recover_module
 
         return export_model(
             self.connection,
@@ -84,7 +84,7 @@ class Exchange:
             format=format,
             overwrite=overwrite,
             max_shard_bytes=max_shard_bytes,
-            replay=load_weights,
+            replay=recover_module,
         )
 
     def import_zoo(self, folder: _Path) -> ZooImported:
@@ -93,7 +93,7 @@ class Exchange:
         Raises:
             FileError, AlreadyExists
         """
-        from mmdb.store.zoo_exchange import import_zoo
+        from mmdb.store.files.zoo_exchange import import_zoo
 
         return import_zoo(self.connection, folder)
 
@@ -103,10 +103,10 @@ class Exchange:
         Raises:
             ModelNotFound, CorruptTensor, FileError, RecipeError
         """
-        from mmdb.store.zoo_exchange import export_zoo
-        from mmdb.train.replay import load_weights
+        from mmdb.store.files.zoo_exchange import export_zoo
+        from mmdb.train.recover import recover_module
 
-        return export_zoo(self.connection, folder, names, replay=load_weights)
+        return export_zoo(self.connection, folder, names, replay=recover_module)
 
     # -- probes ----------------------------------------------------------------
 

@@ -190,13 +190,13 @@ class Models:
             ArchitectureError, DatasetNotFound, ModelNotFound
         """
         from mmdb.store.architectures import common_prefix
-        from mmdb.train.about import structure_of_any
+        from mmdb.train.about import beginnings_of
 
-        structure = structure_of_any(
+        own = beginnings_of(
             self.connection,
             architecture,
             input_shape=input_shape,
             outputs=outputs,
             dataset=dataset,
         )
-        return common_prefix(self.connection, structure, k)
+        return common_prefix(self.connection, own, k)

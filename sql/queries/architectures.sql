@@ -42,6 +42,15 @@ FROM mmdb.architecture_prefix AS p
 WHERE p.prefix_hash = ANY(%(hashes)s::bytea[])
 ORDER BY p.node_count DESC, p.prefix_hash;
 
+-- name: find_beginnings
+-- The beginnings of an architecture, with how many of its nodes each ends in.
+SELECT
+    n.prefix_hash,
+    count(*) AS nodes
+FROM mmdb.architecture_node AS n
+WHERE n.architecture_id = %(architecture_id)s::bigint AND n.op <> 'input'
+GROUP BY n.prefix_hash;
+
 -- name: find_beginning
 -- Architectures that have a beginning and a model that is not dropped.
 SELECT DISTINCT n.architecture_id

@@ -31,10 +31,10 @@ from mmdb.errors import (
     UnsafeFile,
     UnsupportedContent,
 )
-from mmdb.store import safetensors_format
+from mmdb.store.files import safetensors_format
 from mmdb.store.content import DTYPES, raw_bytes
-from mmdb.store.files import open_tensors, write_tensors
-from mmdb.store.lazy import LazyTensors
+from mmdb.store.files.formats import open_tensors, write_tensors
+from mmdb.store.files.lazy import LazyTensors
 
 #: Every dtype that safetensors and torch both have.
 SAFE = sorted(safetensors_format._DTYPES.values(), key=str)
@@ -588,8 +588,8 @@ FULL = """
 import resource, sys, torch
 from pathlib import Path
 from mmdb.errors import FileNotWritten
-from mmdb.store.files import write_tensors
-from mmdb.store.lazy import LazyTensors
+from mmdb.store.files.formats import write_tensors
+from mmdb.store.files.lazy import LazyTensors
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 for name in ("m.safetensors", "m.pt", "folder"):
     try:

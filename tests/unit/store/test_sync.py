@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmdb.store.sync_plan import (
+from mmdb.store.sync.plan import (
     Described,
     Held,
     Need,

@@ -13,8 +13,8 @@ from mmdb.errors import WriteConflict
 from mmdb.store.chunks import PACKED_BELOW
 from mmdb.store.entries import Entry
 from mmdb.store.models import StoredEntry, find_entries
-from mmdb.store.sync_exchange import Exchange
-from mmdb.store.sync_plan import Need, There, same_model
+from mmdb.store.sync.plan import Need, There, same_model
+from mmdb.store.sync.sides import Exchange
 
 _Q = load("sync")
 _M = load("models")
@@ -22,19 +22,19 @@ _M = load("models")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Which tensors a copy has, by their hashes. Without any it is kept by its recipe."""
+    """Which tensors a copy has, by their hashes. Without a list it is kept by its recipe."""
 
     needs: Sequence[Need] = ()  # that are not sent yet
     pack: bytes | None = None
     base: There | None = None  # whose tensors it has, but for those changed
     changed: Mapping[int, bytes] = field(default_factory=dict)  # by ordinal
-    listed: Sequence[tuple[Entry, bytes]] = ()  # all of them, without a base
+    listed: Sequence[tuple[Entry, bytes]] | None = None  # all of them, without a base
     approach: str | None = None  # where it is not the source's
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there are no tensors to be listed."""
-        return self.base is None and not self.listed
+    def is_recipe(self) -> bool:
+        """Whether it is kept by its recipe."""
+        return self.base is None and self.listed is None
 
 
 def find_listing(
@@ -123,8 +123,8 @@ def write_listing(exchange: Exchange, listing: Listing, values: Mapping[str, obj
         if not target.rows(load("registry").hold_model, model_id=base.model_id):
             raise WriteConflict(f"Model {base.reference} has just been dropped.")
         manifest_id = base.manifest_id
-    elif listing.listed:
-        manifest_id = _add_manifest(exchange, listing)
+    elif listing.listed is not None:
+        manifest_id = _add_manifest(exchange, listing.listed)
     pack_id = None if listing.pack is None else exchange.held[listing.pack].tensor_id
     (added,) = target.rows(_Q.add_copied_model, **values, manifest_id=manifest_id, pack_id=pack_id)
     own = int(added["model_id"])
@@ -138,7 +138,7 @@ def write_listing(exchange: Exchange, listing: Listing, values: Mapping[str, obj
     return own
 
 
-def _add_manifest(exchange: Exchange, listing: Listing) -> int:
+def _add_manifest(exchange: Exchange, listed: Sequence[tuple[Entry, bytes]]) -> int:
     (added,) = exchange.target.rows(_M.add_manifest)
     exchange.target.append(
         _M.add_manifest_tensor,
@@ -153,7 +153,7 @@ def _add_manifest(exchange: Exchange, listing: Listing) -> int:
                 entry.tied_to,
                 None if entry.layout is None else json.dumps(entry.layout),
             )
-            for entry, name in listing.listed
+            for entry, name in listed
         ],
     )
     return int(added["manifest_id"])

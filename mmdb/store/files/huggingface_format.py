@@ -14,10 +14,15 @@ from typing import Any
 import torch
 
 from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile
-from mmdb.store.atomic import replacing
-from mmdb.store.lazy import LazyTensors, Spec, batches
-from mmdb.store.safetensors_format import OWN_KEY, open_safetensors, place_tied, write_safetensors
-from mmdb.store.torch_format import open_torch
+from mmdb.store.files.atomic import replacing
+from mmdb.store.files.lazy import LazyTensors, Spec, batches
+from mmdb.store.files.safetensors_format import (
+    OWN_KEY,
+    open_safetensors,
+    place_tied,
+    write_safetensors,
+)
+from mmdb.store.files.torch_format import open_torch
 
 CONFIG = "config.json"
 INDEX = ".index.json"

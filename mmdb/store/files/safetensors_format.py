@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from mmdb.errors import FileDamaged, FileNotRead, UnsupportedContent
 from mmdb.store.content import raw_bytes
-from mmdb.store.lazy import LazyTensors, Spec
+from mmdb.store.files.lazy import LazyTensors, Spec
 
 #: Longest header in bytes that the format allows.
 MAX_HEADER = 100_000_000

@@ -15,16 +15,16 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, FileDamaged, FileExists, ImportMismatch, ModelNotFound
 from mmdb.store.content import DTYPES, raw_bytes
-from mmdb.store.description import Description
 from mmdb.store.entries import Entry
-from mmdb.store.exchange import ExportSource, Replay, open_model
-from mmdb.store.lazy import LazyTensors, Spec
+from mmdb.store.files.description import Description
+from mmdb.store.files.exchange import ExportSource, Replay, open_model
+from mmdb.store.files.lazy import LazyTensors, Spec
+from mmdb.store.files.safetensors_format import can_hold
+from mmdb.store.files.zoo_folder import Version, ZooFolder
+from mmdb.store.files.zoo_version import HashedEntry
 from mmdb.store.models import SavedModel, model_of
 from mmdb.store.registry import set_alias
-from mmdb.store.safetensors_format import can_hold
 from mmdb.store.save import save_model
-from mmdb.store.zoo_folder import Version, ZooFolder
-from mmdb.store.zoo_version import HashedEntry
 
 _Q = load("exchange")
 

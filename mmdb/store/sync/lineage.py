@@ -15,7 +15,7 @@ import blake3
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import BlockCorrupt
-from mmdb.store.sync_exchange import Progress
+from mmdb.store.sync.sides import Progress
 
 _Q = load("sync")
 _D = load("datasets")

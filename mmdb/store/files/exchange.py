@@ -17,14 +17,14 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ImportMismatch, NotReplayable
 from mmdb.store.content import DTYPES, hash_of
-from mmdb.store.description import Description
 from mmdb.store.entries import Contents, Entry, contents_of
-from mmdb.store.files import Format, open_tensors, write_tensors
-from mmdb.store.huggingface_format import SHARD_BYTES
-from mmdb.store.lazy import LazyTensors, Spec
+from mmdb.store.files.description import Description
+from mmdb.store.files.formats import Format, open_tensors, write_tensors
+from mmdb.store.files.huggingface_format import SHARD_BYTES
+from mmdb.store.files.lazy import LazyTensors, Spec
+from mmdb.store.files.safetensors_format import OWN_KEY
 from mmdb.store.models import SavedModel, find_entries, find_model, model_of
 from mmdb.store.recover import ModelReader
-from mmdb.store.safetensors_format import OWN_KEY
 from mmdb.store.save import save_model
 
 _Q = load("exchange")

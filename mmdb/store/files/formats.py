@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mmdb.errors import FileDamaged, FileExists, FileNotRead, InvalidOption
-from mmdb.store.atomic import new_folder, replacing, staging, sync_folder, writing
-from mmdb.store.huggingface_format import (
+from mmdb.store.files.atomic import new_folder, replacing, staging, sync_folder, writing
+from mmdb.store.files.huggingface_format import (
     CONFIG,
     INDEX,
     SHARD_BYTES,
     open_huggingface,
     write_huggingface,
 )
-from mmdb.store.lazy import LazyTensors
-from mmdb.store.safetensors_format import OWN_KEY, open_safetensors, write_safetensors
-from mmdb.store.torch_format import open_torch, write_torch
+from mmdb.store.files.lazy import LazyTensors
+from mmdb.store.files.safetensors_format import OWN_KEY, open_safetensors, write_safetensors
+from mmdb.store.files.torch_format import open_torch, write_torch
 
 Format = Literal["safetensors", "torch", "huggingface"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -21,9 +21,8 @@ from mmdb.store.reading import (
     read_tensors,
 )
 from mmdb.store.recover import SAMPLED_EVERY, Verify
-from mmdb.store.sync_exchange import ChunkRow, EncodingRow, Exchange, check_arrival, name_tensors
-from mmdb.store.sync_fresh import Raw, send_raw
-from mmdb.store.sync_plan import (
+from mmdb.store.sync.fresh import Raw, send_raw
+from mmdb.store.sync.plan import (
     Described,
     Held,
     Need,
@@ -33,6 +32,7 @@ from mmdb.store.sync_plan import (
     missing,
     plan_shipments,
 )
+from mmdb.store.sync.sides import ChunkRow, EncodingRow, Exchange, check_arrival, name_tensors
 
 _Q = load("sync")
 _T = load("tensors")

@@ -9,7 +9,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor
 from mmdb.store.recover import Verify
-from mmdb.store.sync_plan import BATCH_BYTES, Described, Held
+from mmdb.store.sync.plan import BATCH_BYTES, Described, Held
 
 _Q = load("sync")
 _T = load("tensors")

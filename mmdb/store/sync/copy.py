@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from urllib.parse import unquote
@@ -29,10 +29,10 @@ from mmdb.errors import (
     NotInstalled,
     WrongUrl,
 )
-from mmdb.store.exchange import Replay
+from mmdb.store.files.exchange import Replay
 from mmdb.store.models import find_model
-from mmdb.store.sync_exchange import Progress
-from mmdb.store.sync_models import CopyOptions, ModelCopier
+from mmdb.store.sync.models import CopyOptions, ModelCopier
+from mmdb.store.sync.sides import Progress
 
 __all__ = ["Copied", "CopyOptions", "copy_model", "pull", "push"]
 
@@ -138,6 +138,8 @@ def copy_model(
     copier = ModelCopier(
         source=source, target=target, options=options, replay=replay, progress=progress
     )
+    if all_versions:  # a base that one difference is not worth may serve those that follow
+        copier.options = replace(options, keep_differences=True)
     try:
         if all_versions:
             _copy_versions(copier, model)

@@ -6,7 +6,7 @@ import json
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
-from mmdb.store.sync_lineage import find_dataset
+from mmdb.store.sync.lineage import find_dataset
 
 _Q = load("sync")
 

@@ -13,13 +13,13 @@ from mmdb.errors import RecipeMismatch
 from mmdb.store.chunks import chunk_bytes
 from mmdb.store.contents import Hashes, contents_to_store, hash_entries, pack_of
 from mmdb.store.entries import Contents, contents_of
-from mmdb.store.exchange import Replay
+from mmdb.store.files.exchange import Replay
 from mmdb.store.models import SavedModel, StoredEntry, weights_hash
 from mmdb.store.reading import bytes_of, find_encodings, read_tensors
-from mmdb.store.sync_exchange import Exchange
-from mmdb.store.sync_fresh import Raw, send_fresh
-from mmdb.store.sync_listing import Listing
-from mmdb.store.sync_plan import Described
+from mmdb.store.sync.fresh import Raw, send_fresh
+from mmdb.store.sync.listing import Listing
+from mmdb.store.sync.plan import Described
+from mmdb.store.sync.sides import Exchange
 from mmdb.store.writing import Content
 
 

@@ -10,18 +10,18 @@ from typing import Any, Literal
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, CorruptTensor, NotReplayable, WriteConflict
-from mmdb.store.exchange import Replay
+from mmdb.store.files.exchange import Replay
 from mmdb.store.models import find_entries, model_of, weights_hash
 from mmdb.store.reading import BadTensor
 from mmdb.store.recover import Verify
-from mmdb.store.sync_exchange import Exchange, Progress
-from mmdb.store.sync_lineage import put_candidate, put_dataset
-from mmdb.store.sync_listing import Listing, find_listing, need_of, write_listing
-from mmdb.store.sync_plan import BATCH_BYTES, There, same_model
-from mmdb.store.sync_recipes import find_obstacle
-from mmdb.store.sync_replayed import replayed_listing, send_replayed
-from mmdb.store.sync_rows import put_aliases, put_parts, put_recipe, put_said
-from mmdb.store.sync_tensors import plan, send
+from mmdb.store.sync.lineage import put_candidate, put_dataset
+from mmdb.store.sync.listing import Listing, find_listing, need_of, write_listing
+from mmdb.store.sync.plan import BATCH_BYTES, There, same_model
+from mmdb.store.sync.recipes import find_obstacle
+from mmdb.store.sync.replayed import replayed_listing, send_replayed
+from mmdb.store.sync.rows import put_aliases, put_parts, put_recipe, put_said
+from mmdb.store.sync.sides import Exchange, Progress
+from mmdb.store.sync.tensors import plan, send
 
 _Q = load("sync")
 #: Ancestors of a model that it may be described by.
@@ -287,7 +287,7 @@ class _OneCopy:
 
     def _check(self, model_id: int, listing: Listing) -> None:
         """Compare the copy's list of tensors with the model's name, where no wire lies between."""
-        if self.target.engine != "duckdb" or listing.is_empty:
+        if self.target.engine != "duckdb" or listing.is_recipe:
             return
         entries = find_entries(self.target, model_id)
         found = weights_hash((entry, entry.tensor_hash) for entry in entries)

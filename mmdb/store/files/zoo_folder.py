@@ -22,13 +22,19 @@ import blake3
 import torch
 
 from mmdb.errors import FileDamaged, FileExists, FileNotRead
-from mmdb.store.atomic import replacing, sync_folder, writing
 from mmdb.store.content import DTYPES
 from mmdb.store.entries import Contents, Entry
-from mmdb.store.huggingface_format import read_json, write_json
-from mmdb.store.lazy import LazyTensors
-from mmdb.store.safetensors_format import open_safetensors, write_safetensors
-from mmdb.store.zoo_version import HashedEntry, lazy_contents, objects, parse_tensors, tensor_json
+from mmdb.store.files.atomic import replacing, sync_folder, writing
+from mmdb.store.files.huggingface_format import read_json, write_json
+from mmdb.store.files.lazy import LazyTensors
+from mmdb.store.files.safetensors_format import open_safetensors, write_safetensors
+from mmdb.store.files.zoo_version import (
+    HashedEntry,
+    lazy_contents,
+    objects,
+    parse_tensors,
+    tensor_json,
+)
 
 MANIFEST = "zoo.json"
 FORMAT = 1

@@ -19,7 +19,7 @@ import torch
 
 from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile, UnsupportedContent
 from mmdb.store.content import raw_bytes
-from mmdb.store.lazy import LazyTensors, Spec, view_key
+from mmdb.store.files.lazy import LazyTensors, Spec, view_key
 
 #: Most records that an archive may have; each is at least 128 bytes of memory to list.
 MAX_RECORDS = 1_000_000

@@ -12,8 +12,8 @@ from mmdb.store.chunks import chunk_count
 from mmdb.store.codec import encode, needs_base
 from mmdb.store.pipeline import pipeline
 from mmdb.store.reading import digest
-from mmdb.store.sync_exchange import ChunkRow, EncodingRow, Exchange, check_arrival, name_tensors
-from mmdb.store.sync_plan import Described
+from mmdb.store.sync.plan import Described
+from mmdb.store.sync.sides import ChunkRow, EncodingRow, Exchange, check_arrival, name_tensors
 
 _T = load("tensors")
 

@@ -1,0 +1,1 @@
+"""Models from one database into another."""

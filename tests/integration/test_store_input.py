@@ -1,0 +1,108 @@
+"""What cannot be saved or is not there is named, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mmdb
+from mmdb import errors
+from mmdb.api import Database
+from mmdb.store.models import find_model
+from mmdb.store.recover import ModelReader
+from mmdb.store.save import save_model
+from tests.stores import check, check_usable, counts
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[Database]:
+    """Yield an open database, once on each engine."""
+    with mmdb.connect(database_url) as opened:
+        yield opened
+
+
+def weights(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Return a model of a tensor with chunks of its own and one in the pack."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "body.weight": torch.randn(128, 128, generator=generator) * 0.02,
+        "body.bias": torch.randn(128, generator=generator) * 0.02,
+    }
+
+
+class Noted(nn.Linear):
+    """A layer with a note in its state dict."""
+
+    def get_extra_state(self) -> str:
+        return "a note"
+
+    def set_extra_state(self, state: object) -> None:
+        return
+
+
+EYE = torch.eye(40)
+#: What cannot be saved, and what the error says.
+BAD: list[tuple[Callable[[], Any], str]] = [
+    (lambda: {"fine": EYE, "epoch": 3}, "'epoch' is a int"),
+    (lambda: Noted(2, 2), "_extra_state' is a str"),
+    (lambda: {"fine": EYE, "bias": None}, "'bias' is a NoneType"),
+    (lambda: {"fine": EYE, "bad": EYE.to_sparse()}, "'bad'.*sparse_coo"),
+    (lambda: {"fine": EYE, "bad": EYE.to("meta")}, "'bad'.*without memory"),
+    (
+        lambda: {"fine": EYE, "bad": torch.quantize_per_tensor(EYE, 0.1, 0, torch.qint8)},
+        "'bad'.*quantized",
+    ),
+    (lambda: nn.LazyLinear(3), "'weight' has no shape"),
+    (lambda: {3: EYE}, "3 is a int"),
+    (lambda: {"\ud800": EYE}, "half a character"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are", "ignore:.*quantiz")
+def test_what_is_no_tensor_is_named_and_nothing_is_stored(db: Database) -> None:
+    for source, message in BAD:
+        with pytest.raises(errors.MmdbError, match=message):
+            save_model(db.connection, "net", source())
+    check_usable(db)
+
+
+REFUSED: list[tuple[dict[str, Any], type[errors.MmdbError]]] = [
+    ({"parent": "nobody"}, errors.ModelNotFound),
+    ({"parent": "net@7"}, errors.ModelNotFound),
+    ({"parent": "net@prod"}, errors.ModelNotFound),
+    ({"approach": "update"}, errors.NoParent),
+    ({"approach": "update", "parent": "small"}, errors.NoParent),
+    ({"approach": "provenance"}, errors.InvalidRecipe),
+    ({"approach": "shrink"}, errors.InvalidOption),
+    ({"options": {"weight": 1}}, errors.InvalidOption),
+    ({"version": 1}, errors.AlreadyExists),
+]
+
+
+def test_a_save_that_cannot_be_leaves_the_database_as_it_was(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "small", {"x": torch.ones(3)})
+    before = counts(db)
+    for options, error in REFUSED:
+        with pytest.raises(error):
+            save_model(db.connection, "net", weights(1), **options)
+        assert counts(db) == before
+    check(db.connection, save_model(db.connection, "net", weights(1)), weights(1))
+
+
+def test_paths_and_rows_that_are_not_there_are_named(db: Database) -> None:
+    save_model(db.connection, "net", weights() | {"scalar": torch.tensor(1.0)})
+    reader, net = ModelReader(db.connection), find_model(db.connection, "net")
+    with pytest.raises(errors.TensorNotFound, match="net@1 has no tensor 'nose'"):
+        reader.tensors(net, ["body.bias", "nose"])
+    for path, lo, hi in [("body.bias", 0, 129), ("body.bias", -1, 2), ("body.bias", 5, 4)]:
+        with pytest.raises(errors.TensorNotFound, match="has 128 rows"):
+            reader.rows(net, path, lo, hi)
+    with pytest.raises(errors.TensorNotFound):
+        reader.rows(net, "scalar", 0, 1)
+    with pytest.raises(errors.InvalidOption):
+        reader.tensors(net, verify="perhaps")  # type: ignore[arg-type]
