@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import cast
 
 import blake3
@@ -133,7 +133,7 @@ class Statistics:
 
     def row(self) -> tuple[object, ...]:
         """Return the values in the order of the columns."""
-        return astuple(self)
+        return self.minimum, self.maximum, self.mean, self.deviation, self.zeros, self.nans
 
 
 def _statistics(flat: torch.Tensor) -> Statistics:

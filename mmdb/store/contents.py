@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from mmdb.store.chunks import PACKED_BELOW, pack_layout
 from mmdb.store.content import DTYPES, Statistics, raw_bytes, tensor_hash, word_bytes
 from mmdb.store.entries import Contents, Entry, named_hash
-from mmdb.store.pipeline import pipeline
+from mmdb.store.pipeline import batches, drop, shared_pool
 from mmdb.store.writing import Content
 
 #: Bytes of tensors that a thread hashes in one go.
@@ -18,37 +20,53 @@ _BATCH_BYTES = 4 << 20
 Hashes = dict[int, bytes]  # ordinal -> tensor_hash
 
 
+class Hashing:
+    """The hashes of a model's tensors, computed by threads while the caller goes on."""
+
+    def __init__(self, contents: Contents, threads: int) -> None:
+        self._contents = contents
+        own = [
+            e for e in contents.entries if e.tied_to is None and e.ordinal not in contents.hashes
+        ]
+        self._batches = list(batches(own, lambda e: e.byte_count, _BATCH_BYTES))
+        self._pending = (
+            [shared_pool().submit(self._hash, batch) for batch in self._batches] if threads else []
+        )
+
+    @cached_property
+    def result(self) -> Hashes:
+        """The hash of each entry's tensor by ordinal; tied ones are read once.
+
+        Raises:
+            UnsupportedTensor
+        """
+        found: Hashes = dict(self._contents.hashes)
+        for future in self._pending:
+            found |= future.result()
+        for batch in () if self._pending else self._batches:
+            found |= self._hash(batch)
+        entries = self._contents.entries
+        return found | {e.ordinal: found[e.tied_to] for e in entries if e.tied_to is not None}
+
+    def _hash(self, batch: Sequence[Entry]) -> Hashes:
+        return {e.ordinal: named_hash(e.path, self._contents.tensor(e)) for e in batch}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Drop what has not begun, whether or not it is wanted."""
+        drop(self._pending)
+
+
 def hash_entries(contents: Contents, threads: int) -> Hashes:
-    """Return the hash of each entry's tensor by ordinal; tied ones are read once.
+    """Return the hash of each entry's tensor by ordinal.
 
     Raises:
         UnsupportedTensor
     """
-
-    def work(batch: Sequence[Entry]) -> Hashes:
-        return {e.ordinal: named_hash(e.path, contents.tensor(e)) for e in batch}
-
-    found: Hashes = dict(contents.hashes)
-    own = [e for e in contents.entries if e.tied_to is None and e.ordinal not in found]
-    with pipeline(work, threads) as hashing:
-        for hashes in hashing.map(_batches(own)):
-            found |= hashes
-    tied = {e.ordinal: found[e.tied_to] for e in contents.entries if e.tied_to is not None}
-    return found | tied
-
-
-def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield entries of a few MB together: a thread should not be sent for a bias alone."""
-    batch: list[Entry] = []
-    size = 0
-    for entry in entries:
-        batch.append(entry)
-        size += entry.byte_count
-        if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    with Hashing(contents, threads) as hashing:
+        return hashing.result
 
 
 def _is_packed(entry: Entry) -> bool:

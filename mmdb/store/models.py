@@ -97,13 +97,19 @@ class StoredEntry(Entry):
     @classmethod
     def from_row(cls, row: Row) -> StoredEntry:
         """Return the value of a row of `find_entries`."""
-        layout = None if row["layout"] is None else json.loads(row["layout"])
-        shape = tuple(row["shape"])
         return cls(
-            **(
-                dict(row)
-                | {"layout": layout, "shape": shape, "tensor_hash": bytes(row["tensor_hash"])}
-            )
+            ordinal=row["ordinal"],
+            path=row["path"],
+            dtype=row["dtype"],
+            shape=tuple(row["shape"]),
+            byte_count=row["byte_count"],
+            kind=row["kind"],
+            trainable=row["trainable"],
+            tied_to=row["tied_to"],
+            layout=None if row["layout"] is None else json.loads(row["layout"]),
+            tensor_id=row["tensor_id"],
+            listed_id=row["listed_id"],
+            tensor_hash=bytes(row["tensor_hash"]),
         )
 
 

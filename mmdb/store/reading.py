@@ -197,10 +197,7 @@ def read_bytes(
     first, last = start // size, (stop - 1) // size
     limit = min((last + 1) * size, encoding.byte_count)
     memory = np.empty(limit - first * size, np.uint8)
-    rows = _read_span(connection, encoding.tensor_id, first, last, checked)
-    if encoding.base_id is not None and any(needs_base(row["codec"]) for row in rows):
-        rows = _read_base_span(connection, encoding, first, last, checked) + rows
-    for row in rows:
+    for row in _read_span(connection, encoding, first, last, checked):
         place = (row["ordinal"] - first) * size
         out = memory[place : place + size]
         _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
@@ -208,27 +205,33 @@ def read_bytes(
 
 
 def _read_span(
-    connection: Connection, tensor_id: int, first: int, last: int, checked: bool
+    connection: Connection, encoding: Encoding, first: int, last: int, checked: bool
 ) -> list[Row]:
-    rows = connection.rows(_Q.read_span, tensor_id=tensor_id, first=first, last=last)
+    """Return some chunks of a tensor, after those of its base that they are differences to."""
+    own_id = encoding.tensor_id
+    base_id = own_id if encoding.base_id is None else encoding.base_id
+    span = {"tensor_id": own_id, "base_id": base_id, "first": first, "last": last}
+    rows = connection.rows(_Q.read_span, **span)
+    own = [row for row in rows if row["tensor_id"] == own_id]
+    base = [row for row in rows if row["tensor_id"] != own_id]
+    _check_span(own_id, own, first, last, checked)
+    if not any(needs_base(row["codec"]) for row in own):
+        return own
+    try:
+        _check_span(base_id, base, first, last, checked)
+    except BadTensor as error:
+        reason = f"it is a difference to a tensor of which {error.reason}"
+        raise BadTensor(own_id, reason, error.ordinal) from error
+    return base + own
+
+
+def _check_span(tensor_id: int, rows: Sequence[Row], first: int, last: int, checked: bool) -> None:
     missing = set(range(first, last + 1)) - {row["ordinal"] for row in rows}
     if missing:
         raise BadTensor(tensor_id, "the chunk is missing", min(missing))
     for row in rows if checked else ():
         if row["digest"] is not None and digest(row["data"]) != bytes(row["digest"]):
             raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
-    return rows
-
-
-def _read_base_span(
-    connection: Connection, encoding: Encoding, first: int, last: int, checked: bool
-) -> list[Row]:
-    assert encoding.base_id is not None
-    try:
-        return _read_span(connection, encoding.base_id, first, last, checked)
-    except BadTensor as error:
-        reason = f"it is a difference to a tensor of which {error.reason}"
-        raise BadTensor(encoding.tensor_id, reason, error.ordinal) from error
 
 
 def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:

@@ -24,7 +24,13 @@ from mmdb.errors import (
 from mmdb.graph.structure import Structure
 from mmdb.store.approach import Amounts, Choice, decide, parse_options, rates_of
 from mmdb.store.architectures import put_architecture
-from mmdb.store.contents import Hashes, contents_to_store, hash_entries, pack_of, small_hashes
+from mmdb.store.contents import (
+    Hashes,
+    Hashing,
+    contents_to_store,
+    pack_of,
+    small_hashes,
+)
 from mmdb.store.entries import Contents, contents_of
 from mmdb.store.environment import put_environment
 from mmdb.store.manifests import TensorList, put_manifest
@@ -76,7 +82,9 @@ class About:
     definition: Definition | None = None
     #: Finds the definition where none is given and the parent's is of another architecture.
     define: Callable[[], Definition | None] = lambda: None
-    structure: Structure | None = None  # None: the parent's, where it has the same tensors
+    structure: Structure | None = None
+    #: Finds the structure where none is given; None: the parent's, where it has the same tensors.
+    trace: Callable[[], Structure | None] = lambda: None
     dataset_id: int | None = None
     candidate_id: int | None = None
     epoch: int | None = None
@@ -89,7 +97,7 @@ class _Request:
 
     name: str
     contents: Contents
-    hashes: Hashes
+    hashing: Hashing
     parent: str | None
     approach: str
     about: About
@@ -97,6 +105,11 @@ class _Request:
     options: Mapping[str, Any]
     version: int | None
     started: float
+
+    @property
+    def hashes(self) -> Hashes:
+        """The hash of each entry's tensor by ordinal; waits for what is not there yet."""
+        return self.hashing.result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,28 +153,30 @@ def save_model(
     """
     started = perf_counter()
     contents = source if isinstance(source, Contents) else contents_of(source)
-    request = _Request(
-        name=name,
-        contents=contents,
-        hashes=hash_entries(contents, connection.threads),
-        parent=parent,
-        approach=approach,
-        about=about or About(),
-        recipe=recipe,
-        options=options or {},
-        version=version,
-        started=started,
-    )
+    about = about or About()
     attempts = 1 if connection.in_transaction else _ATTEMPTS
-    while True:
-        attempts -= 1
-        try:
-            with connection.transaction():
-                return _save(connection, request)
-        except WriteConflict:
-            # Another session named the same version, or freed a tensor that was just found.
-            if not attempts:
-                raise
+    with Hashing(contents, connection.threads) as hashing:
+        request = _Request(
+            name=name,
+            contents=contents,
+            hashing=hashing,
+            parent=parent,
+            approach=approach,
+            about=replace(about, structure=about.structure or about.trace()),
+            recipe=recipe,
+            options=options or {},
+            version=version,
+            started=started,
+        )
+        while True:
+            attempts -= 1
+            try:
+                with connection.transaction():
+                    return _save(connection, request)
+            except WriteConflict:
+                # Another session named the same version, or freed a tensor that was just found.
+                if not attempts:
+                    raise
 
 
 def _save(connection: Connection, request: _Request) -> Saved:
@@ -176,7 +191,8 @@ def _save(connection: Connection, request: _Request) -> Saved:
         write_recipe(connection, saved.model_id, request.recipe, _in_order(request))
         return saved
     bases = origin.bases if choice.approach == "update" else {}
-    known = {e.tensor_hash: e.tensor_id for e in origin.entries if e.layout is None}
+    own = [e for e in origin.entries if e.tied_to is None and e.layout is None]  # with bytes of own
+    known = {e.tensor_hash: e.tensor_id for e in own}
     wanted = contents_to_store(request.contents, request.hashes, bases, known)
     pack_id = _same_pack(request, origin)
     pack = pack_of(request.contents) if pack_id is None else None

@@ -12,12 +12,14 @@ from mmdb.db.queries import load
 from mmdb.store.chunks import chunk_bytes, chunk_count, spans
 from mmdb.store.codec import encode, needs_base
 from mmdb.store.content import Statistics
-from mmdb.store.pipeline import pipeline
+from mmdb.store.pipeline import batches, pipeline
 from mmdb.store.reading import BadTensor, Encoding, bytes_of, digest, find_encodings, read_tensors
 
 _Q = load("tensors")
 #: Bytes of tensors whose bases are read before they are encoded together.
 _GROUP_BYTES = 32 << 20
+#: Bytes of tensors that a thread describes in one go.
+_BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ def store_contents(connection: Connection, contents: Sequence[Content]) -> Store
     missing = [
         c for c in by_hash.values() if c.has_chunks and c.byte_count and not known[c.tensor_hash][1]
     ]
-    for group in _groups(missing):
+    for group in batches(missing, _byte_count, _GROUP_BYTES):
         _write(connection, group, stored)
     return stored
 
@@ -92,9 +94,17 @@ def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, tuple[
     }
 
 
+def _byte_count(content: Content) -> int:
+    return content.byte_count
+
+
 def _name(connection: Connection, contents: Sequence[Content]) -> None:
-    with pipeline(Content.statistics, connection.threads) as describing:
-        statistics = list(describing.map(contents))
+    def work(batch: Sequence[Content]) -> list[Statistics]:
+        return [content.statistics() for content in batch]
+
+    with pipeline(work, connection.threads) as describing:
+        described = describing.map(batches(contents, _byte_count, _BATCH_BYTES))
+        statistics = [found for batch in described for found in batch]
     names = list(_Q.add_tensor.parameters)
     connection.run_many(
         _Q.add_tensor,
@@ -106,19 +116,6 @@ def _name(connection: Connection, contents: Sequence[Content]) -> None:
             )
         ],
     )
-
-
-def _groups(contents: Iterable[Content]) -> Iterator[list[Content]]:
-    group: list[Content] = []
-    size = 0
-    for content in contents:
-        group.append(content)
-        size += content.byte_count
-        if size >= _GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ def about_module(
     return About(
         definition=definition,
         define=lambda: definition_of(module) if isinstance(module, nn.Module) else None,
-        structure=_structure(connection, module, definition),
+        trace=lambda: _structure(connection, module, definition),
         dataset_id=found.dataset_id if found else None,
         metrics=metrics,
     )

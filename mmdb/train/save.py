@@ -83,7 +83,7 @@ def save_candidate(
             options=options or {},
             about=About(
                 definition=_definition(candidate),
-                structure=traced(module),
+                trace=lambda: traced(module),
                 dataset_id=candidate["dataset_id"],
                 candidate_id=candidate_id,
                 epoch=checkpoint["epoch"],

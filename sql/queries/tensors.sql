@@ -58,14 +58,15 @@ FROM mmdb.tensor_chunk AS c
 WHERE c.tensor_id = ANY(%(tensor_ids)s::bigint[]);
 
 -- name: read_span
--- Some chunks of one tensor. The OR keeps DuckDB to its index: by both columns it would load thousands.
+-- Some chunks of a tensor and its base. The OR keeps DuckDB to its index: by both columns it would load thousands.
 SELECT
+    c.tensor_id,
     c.ordinal,
     c.codec,
     c.data,
     c.digest
 FROM mmdb.tensor_chunk AS c
 WHERE
-    c.tensor_id = %(tensor_id)s::bigint
+    c.tensor_id IN (%(tensor_id)s::bigint, %(base_id)s::bigint)
     AND (c.ordinal BETWEEN %(first)s::integer AND %(last)s::integer OR c.tensor_id IS NULL)
 ORDER BY c.ordinal;

@@ -238,4 +238,13 @@ def test_a_tensor_that_equals_a_view_is_stored_by_itself(connection: Connection)
         model = {"view": memory[:2], "over": memory[1:], "equal": torch.ones(2, 100, 100)}
         model = dict(list(model.items())[::order])
         check(connection, save_model(connection, f"net{order}", model), model)
-    check(connection, save_model(connection, "alone", {"a": memory[:2]}), {"a": memory[:2]})
+    alone = {"a": torch.ones(2, 100, 100)}
+    check(connection, save_model(connection, "alone", alone), alone)
+
+
+def test_a_tensor_that_equals_a_parent_s_view_is_stored_by_itself(connection: Connection) -> None:
+    memory = torch.arange(30_000.0).reshape(3, 100, 100)
+    parent = {"view": memory[:2], "tied": memory[:2], "over": memory[1:]}
+    save_model(connection, "net", parent)
+    child = {"other": memory[:2].clone()}
+    check(connection, save_model(connection, "net", child, parent="net"), child)

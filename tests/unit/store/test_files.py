@@ -11,6 +11,7 @@ import re
 import struct
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,8 +32,8 @@ from mmdb.errors import (
     UnsafeFile,
     UnsupportedContent,
 )
-from mmdb.store.files import safetensors_format
 from mmdb.store.content import DTYPES, raw_bytes
+from mmdb.store.files import safetensors_format
 from mmdb.store.files.formats import open_tensors, write_tensors
 from mmdb.store.files.lazy import LazyTensors
 
@@ -335,7 +336,7 @@ def test_tensors_without_plain_bytes_are_named(tmp_path: Path, kind: str) -> Non
         "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
         "meta": lambda: torch.empty(3, device="meta"),
     }[kind]
-    with pytest.warns() if kind == "quantized" else torch.no_grad():
+    with warnings.catch_warnings(action="ignore"):  # torch says once that quantizing is old
         torch.save({"odd": tensor()}, tmp_path / "m.pt")
     with pytest.raises(FileError, match=r"'odd'|m\.pt"):
         open_tensors(tmp_path / "m.pt")
