@@ -68,10 +68,10 @@ def _deep(
     vary: Callable[[nn.Module, int], nn.Module],
     bar: float,
 ) -> Iterator[Figure]:
-    module, saved = fresh, base
+    module, saved, label = fresh, base, f"deep-{change.replace(' ', '-')}"
     for k in range(DEPTH):
         module = vary(module, 40 + k)
-        saved = subject.save(f"deep-{change}", NETWORK, module, saved)
+        saved = subject.save(label, NETWORK, module, saved)
     name, snapshot = reference(saved), reference(base)
     seconds = take_turns(
         {

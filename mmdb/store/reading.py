@@ -167,7 +167,11 @@ def _decode_chunks(
     ids = list(targets)
     if sum(t.encoding.byte_count for each in targets.values() for t in each) <= _AT_ONCE:
         # A statement that stays prepared, and no threads: for a tensor or two they cost more.
-        for row in connection.rows(_Q.read_chunks, tensor_ids=ids):
+        if len(ids) == 1:
+            rows = connection.rows(_Q.read_one, tensor_id=ids[0])
+        else:
+            rows = connection.rows(_Q.read_chunks, tensor_ids=ids)
+        for row in rows:
             work((row["tensor_id"], row["ordinal"], row["codec"], row["data"]))
         return
     # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the

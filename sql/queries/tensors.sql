@@ -57,6 +57,16 @@ SELECT
 FROM mmdb.tensor_chunk AS c
 WHERE c.tensor_id = ANY(%(tensor_ids)s::bigint[]);
 
+-- name: read_one
+-- All chunks of one tensor; the number of its partition is then known when the query is planned.
+SELECT
+    c.tensor_id,
+    c.ordinal,
+    c.codec,
+    c.data
+FROM mmdb.tensor_chunk AS c
+WHERE c.tensor_id = %(tensor_id)s::bigint;
+
 -- name: read_span
 -- Some chunks of a tensor and its base. The OR keeps DuckDB to its index: by both columns it would load thousands.
 SELECT
