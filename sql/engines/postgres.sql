@@ -20,7 +20,7 @@ CREATE INDEX model_pack_idx ON mmdb.model (pack_id);
 CREATE INDEX model_architecture_idx ON mmdb.model (architecture_id);
 CREATE INDEX model_candidate_idx ON mmdb.model (candidate_id);
 CREATE INDEX model_weights_idx ON mmdb.model (weights_hash);
-CREATE INDEX architecture_node_prefix_idx ON mmdb.architecture_node (prefix_hash);
+CREATE INDEX architecture_node_prefix_idx ON mmdb.architecture_node (prefix_hash, architecture_id);
 CREATE INDEX alias_event_alias_idx ON mmdb.alias_event (model, alias, event_id);
 CREATE INDEX model_tag_key_idx ON mmdb.model_tag (key, value);
 CREATE INDEX model_metric_value_idx ON mmdb.model_metric (metric, value);

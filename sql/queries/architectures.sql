@@ -39,8 +39,8 @@ SELECT
     p.prefix_hash,
     p.node_count
 FROM mmdb.architecture_prefix AS p
-WHERE p.prefix_hash = ANY(%(hashes)s::bytea[])
-ORDER BY p.node_count DESC, p.prefix_hash;
+WHERE p.prefix_hash = any(%(hashes)s::bytea[])
+ORDER BY p.node_count DESC, p.prefix_hash ASC;
 
 -- name: find_beginnings
 -- The beginnings of an architecture, with how many of its nodes each ends in.
@@ -61,6 +61,7 @@ WHERE
         SELECT 1 FROM mmdb.model AS m
         WHERE m.architecture_id = n.architecture_id AND m.dropped_at IS NULL
     )
+ORDER BY n.architecture_id
 LIMIT %(count)s::integer;
 
 -- name: count_shared
@@ -71,7 +72,7 @@ SELECT
     count(*) AS nodes,
     max(n.parameter_bytes) AS parameter_bytes
 FROM mmdb.architecture_node AS n
-WHERE n.architecture_id = ANY(%(architecture_ids)s::bigint[]) AND n.prefix_hash = ANY(%(hashes)s::bytea[])
+WHERE n.architecture_id = any(%(architecture_ids)s::bigint[]) AND n.prefix_hash = any(%(hashes)s::bytea[])
 GROUP BY n.architecture_id, n.prefix_hash;
 
 -- name: find_models_of
@@ -81,7 +82,7 @@ SELECT
     m.name,
     m.version
 FROM mmdb.model AS m
-WHERE m.architecture_id = ANY(%(architecture_ids)s::bigint[]) AND m.dropped_at IS NULL
+WHERE m.architecture_id = any(%(architecture_ids)s::bigint[]) AND m.dropped_at IS NULL
 ORDER BY m.model_id DESC;
 
 -- name: read_nodes

@@ -100,21 +100,48 @@ WHERE NOT EXISTS (
 -- The encodings of tensors that nothing holds any more, those with a base first.
 DELETE FROM mmdb.encoding
 WHERE
-    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = encoding.tensor_id)
+    NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS t
+        WHERE t.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = encoding.tensor_id
+    )
     AND encoding.base_id IS NOT NULL;
 
 -- name: delete_encodings
 -- The encodings of tensors that nothing holds any more.
 DELETE FROM mmdb.encoding
 WHERE
-    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = encoding.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS d WHERE d.base_id = encoding.tensor_id);
+    NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS t
+        WHERE t.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = encoding.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.encoding AS d
+        WHERE d.base_id = encoding.tensor_id
+    );
 
 -- name: delete_chunks
 -- The bytes of tensors that have no encoding any more.
@@ -128,8 +155,23 @@ WHERE NOT EXISTS (
 -- Tensors that nothing holds any more.
 DELETE FROM mmdb.tensor
 WHERE
-    NOT EXISTS (SELECT 1 FROM mmdb.manifest_tensor AS t WHERE t.tensor_id = tensor.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model_change AS c WHERE c.tensor_id = tensor.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = tensor.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS e WHERE e.tensor_id = tensor.tensor_id)
-    AND NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.pack_id = tensor.tensor_id);
+    NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS t
+        WHERE t.tensor_id = tensor.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = tensor.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = tensor.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.encoding AS e
+        WHERE e.tensor_id = tensor.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = tensor.tensor_id
+    );

@@ -24,4 +24,4 @@ SELECT
 -- How many of some models are there, be they dropped.
 SELECT count(*) AS models
 FROM mmdb.model AS m
-WHERE m.model_id = ANY(%(model_ids)s::bigint[]);
+WHERE m.model_id = any(%(model_ids)s::bigint[]);

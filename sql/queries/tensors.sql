@@ -7,7 +7,7 @@ SELECT
     e.chunk_bytes
 FROM mmdb.tensor AS t
 LEFT JOIN mmdb.encoding AS e ON t.tensor_id = e.tensor_id
-WHERE t.tensor_hash = ANY(%(hashes)s::bytea[]);
+WHERE t.tensor_hash = any(%(hashes)s::bytea[]);
 
 -- name: add_tensor
 -- Name a tensor's content, unless it is known.
@@ -45,7 +45,7 @@ SELECT
     t.byte_count
 FROM mmdb.encoding AS e
 INNER JOIN mmdb.tensor AS t ON e.tensor_id = t.tensor_id
-WHERE e.tensor_id = ANY(%(tensor_ids)s::bigint[]);
+WHERE e.tensor_id = any(%(tensor_ids)s::bigint[]);
 
 -- name: read_chunks
 -- All chunks of some tensors, in any order.
@@ -55,7 +55,7 @@ SELECT
     c.codec,
     c.data
 FROM mmdb.tensor_chunk AS c
-WHERE c.tensor_id = ANY(%(tensor_ids)s::bigint[]);
+WHERE c.tensor_id = any(%(tensor_ids)s::bigint[]);
 
 -- name: read_one
 -- All chunks of one tensor; the number of its partition is then known when the query is planned.
