@@ -213,18 +213,18 @@ def test_a_replay_neither_depends_on_the_process_s_settings_nor_changes_them(
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("ordinal", [0, 2, 5])
-def test_the_first_hop_that_differs_is_named(db: Database, ordinal: int) -> None:
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_the_first_hop_that_differs_is_named(db: Database, place: int) -> None:
     save_candidate(db.connection, candidate_id(db), "m", approach="provenance")
     prune(db)
-    (hop,) = db.sql(
-        "SELECT h.epoch, p.ordinal AS partition, h.worker, h.environment FROM mmdb.hop AS h "
-        "JOIN mmdb.partition AS p ON h.part_id = p.part_id "
-        f"WHERE h.ordinal = {ordinal} AND p.role = 'train'"
+    hops = db.sql(
+        "SELECT h.ordinal, h.epoch, p.ordinal AS partition, h.worker, h.environment "
+        "FROM mmdb.hop AS h JOIN mmdb.partition AS p ON h.part_id = p.part_id "
+        "WHERE p.role = 'train' AND h.epoch <= (SELECT l.best_epoch FROM mmdb.leaderboard AS l) "
+        "ORDER BY h.ordinal"
     )
-    best = db.sql("SELECT best_epoch FROM mmdb.leaderboard")[0]["best_epoch"]
-    if hop["epoch"] > best:
-        pytest.skip("the best epoch came before")
+    hop = hops[place]  # of those that the model is made of
+    ordinal = hop["ordinal"]
     db.sql(f"UPDATE mmdb.hop SET state_out = state_in WHERE ordinal = {ordinal}")
     with pytest.raises(errors.ReplayMismatch) as caught:
         recovered(db, "m")
