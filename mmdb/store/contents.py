@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from mmdb.store.chunks import PACKED_BELOW, pack_layout
+from mmdb.store.chunks import pack_layout
 from mmdb.store.content import DTYPES, Statistics, raw_bytes, tensor_hash, word_bytes
 from mmdb.store.entries import Contents, Entry, named_hash
 from mmdb.store.pipeline import batches, drop, shared_pool
@@ -69,10 +69,6 @@ def hash_entries(contents: Contents, threads: int) -> Hashes:
         return hashing.result
 
 
-def _is_packed(entry: Entry) -> bool:
-    return entry.layout is None and entry.byte_count < PACKED_BELOW
-
-
 def contents_to_store(
     contents: Contents, hashes: Hashes, bases: Mapping[int, int], stored: Container[bytes]
 ) -> list[Content]:
@@ -91,7 +87,7 @@ def contents_to_store(
             word=word_bytes(DTYPES[entry.dtype]),
             load=lambda entry=entry: raw_bytes(contents.tensor(entry)),  # type: ignore[misc]
             describe=lambda entry=entry: Statistics.of(contents.tensor(entry)),  # type: ignore[misc]
-            has_chunks=entry.layout is None and not _is_packed(entry),
+            has_chunks=entry.layout is None and not entry.is_small,
             base_id=bases.get(entry.ordinal),
         )
         for entry in contents.entries
@@ -101,12 +97,12 @@ def contents_to_store(
 
 def small_hashes(entries: Iterable[Entry], hashes: Mapping[int, bytes]) -> list[bytes]:
     """Return the hashes of what lies in a model's pack, in their order: they decide its bytes."""
-    return [hashes[e.ordinal] for e in entries if _is_packed(e) and e.tied_to is None]
+    return [hashes[e.ordinal] for e in entries if e.is_small and e.tied_to is None]
 
 
 def pack_of(contents: Contents) -> Content | None:
     """Return the small tensors, one after the other, as one tensor of bytes."""
-    members = [e for e in contents.entries if _is_packed(e) and e.tied_to is None]
+    members = [e for e in contents.entries if e.is_small and e.tied_to is None]
     layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in members])
     if not layout.byte_count:
         return None

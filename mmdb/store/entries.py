@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from mmdb.errors import InputError, UnsupportedTensor
+from mmdb.store.chunks import PACKED_BELOW
 from mmdb.store.content import dtype_name, hash_of
 
 #: A view's place in the storage entry that it shares: its ordinal, bytes and elements.
@@ -35,6 +36,11 @@ class Entry:
     trainable: bool = True
     tied_to: int | None = None
     layout: Layout | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its bytes lie in the model's pack."""
+        return self.layout is None and self.byte_count < PACKED_BELOW
 
     @property
     def structure(self) -> tuple[object, ...]:

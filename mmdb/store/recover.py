@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypeVar
 
 import torch
 
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
 from mmdb.db.source import OneSession, Source
 from mmdb.errors import CorruptTensor, InvalidOption, ModelNotFound, StoreError, TensorNotFound
 from mmdb.store.cache import Cache
-from mmdb.store.chunks import PACKED_BELOW, pack_layout
-from mmdb.store.content import hash_of
-from mmdb.store.entries import view_of
+from mmdb.store.catalog import Assembly, Catalog, gone, is_collected
 from mmdb.store.models import (
     SavedModel,
     StoredEntry,
-    find_entries,
     find_model,
     find_model_id,
     model_of,
@@ -28,7 +24,6 @@ from mmdb.store.reading import (
     BadTensor,
     Encoding,
     find_bad_chunk,
-    find_encodings,
     read_bytes,
     read_tensors,
 )
@@ -42,8 +37,6 @@ SAMPLED_EVERY = 16
 KEPT_BYTES = 64 << 20
 #: Bytes of the models' rows that a reader keeps, and of a row beside its architecture.
 _MODEL_BYTES, _ROW_BYTES = 8 << 20, 1000
-#: Paths that an error names; a pack may hold thousands.
-_NAMED = 5
 
 
 class ModelReader:
@@ -55,10 +48,10 @@ class ModelReader:
     """
 
     def __init__(
-        self, source: Connection | Source, kept: Cache[int, _Catalog] | None = None
+        self, source: Connection | Source, kept: Cache[int, Catalog] | None = None
     ) -> None:
         self.source: Source = source if isinstance(source, Source) else OneSession(source)
-        self.kept = Cache[int, _Catalog](KEPT_BYTES) if kept is None else kept
+        self.kept = Cache[int, Catalog](KEPT_BYTES) if kept is None else kept
         self._models = Cache[int, SavedModel](_MODEL_BYTES)
 
     def find(self, reference: str) -> SavedModel:
@@ -78,7 +71,7 @@ class ModelReader:
             self._models.put(model_id, model, _ROW_BYTES + len(model.architecture or ""))
         return model
 
-    def catalog(self, model: SavedModel) -> _Catalog:
+    def catalog(self, model: SavedModel) -> Catalog:
         """Return the entries of a model and where they lie.
 
         Raises:
@@ -87,7 +80,7 @@ class ModelReader:
         catalog = self.kept.get(model.model_id)
         if catalog is None:
             catalog = self.source.read(
-                lambda connection: _Catalog.read(connection, model), model_ids=[model.model_id]
+                lambda connection: Catalog.read(connection, model), model_ids=[model.model_id]
             )
             self.kept.put(model.model_id, catalog, catalog.size_bytes)
         return catalog
@@ -118,7 +111,7 @@ class ModelReader:
             encodings,
             lambda c: read_tensors(c, encodings, checked=checked, pinned=pinned),
         )
-        found = _Assembly(catalog, read, verify)
+        found = Assembly(catalog, read, checked=verify == "full")
         return {entry.path: found.tensor(entry) for entry in wanted}
 
     def many(self, wanted: Sequence[tuple[SavedModel, str]]) -> list[torch.Tensor]:
@@ -140,7 +133,7 @@ class ModelReader:
             distinct,
             lambda c: read_tensors(c, distinct, checked=encodings),
         )
-        return [_Assembly(c, read, "full").tensor(entry).clone() for c, entry in entries]
+        return [Assembly(c, read, checked=True).tensor(entry).clone() for c, entry in entries]
 
     def rows(
         self, model: SavedModel, path: str, lo: int, hi: int | None, *, verify: Verify = "full"
@@ -176,7 +169,7 @@ class ModelReader:
 
     def _read(
         self,
-        catalogs: Sequence[_Catalog],
+        catalogs: Sequence[Catalog],
         encodings: Sequence[Encoding],
         work: Callable[[Connection], _Result],
         size: int | None = None,
@@ -195,148 +188,17 @@ class ModelReader:
         return self.source.read(attempt, model_ids=model_ids, size=total)
 
     def _explain(
-        self, connection: Connection, catalog: _Catalog, error: BadTensor
+        self, connection: Connection, catalog: Catalog, error: BadTensor
     ) -> StoreError | ModelNotFound:
         """Return the error that names model, path and chunk, or says that the model is gone."""
-        if _is_collected(connection, catalog.model):
+        if is_collected(connection, catalog.model):
             self.kept.forget(catalog.model.model_id)
-            return _gone(catalog.model)
+            return gone(catalog.model)
         if error.ordinal is None:
             error = find_bad_chunk(connection, catalog.encoding(error.tensor_id))
         where = catalog.where(error.tensor_id, error.ordinal)
         chunk = "" if error.ordinal is None else f", chunk {error.ordinal}"
         return CorruptTensor(f"Model {catalog.model.reference}, {where}{chunk}: {error.reason}.")
-
-
-class _Catalog:
-    """A model's entries with the encodings that hold their bytes."""
-
-    def __init__(
-        self,
-        model: SavedModel,
-        entries: Sequence[StoredEntry],
-        encodings: Mapping[int, Encoding],
-    ) -> None:
-        self.model, self.entries, self.encodings = model, entries, encodings
-        self._by_path = {e.path: e for e in entries if e.kind != "storage"}
-        self._offsets: Mapping[int, int] = {}
-        if model.pack_id is not None:
-            small = [e for e in entries if e.tied_to is None and _is_small(e)]
-            layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in small])
-            self._offsets = layout.offsets
-
-    @classmethod
-    def read(cls, connection: Connection, model: SavedModel) -> _Catalog:
-        """Return the catalog of a model, in two queries."""
-        entries = find_entries(connection, model.model_id)
-        if not entries and _is_collected(connection, model):
-            raise _gone(model)
-        holders = {e.tensor_id for e in entries}
-        if model.pack_id is not None:
-            holders.add(model.pack_id)
-        return cls(model, entries, find_encodings(connection, holders))
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of memory that it takes, about."""
-        text = sum(len(entry.path) for entry in self.entries)
-        return 600 * len(self.entries) + 400 * len(self.encodings) + text
-
-    def select(self, paths: Collection[str] | None) -> list[StoredEntry]:
-        """Return the entries of some paths, or of all.
-
-        Raises:
-            TensorNotFound
-        """
-        if paths is None:
-            return list(self._by_path.values())
-        for path in paths:
-            if path not in self._by_path:
-                raise TensorNotFound(f"Model {self.model.reference} has no tensor {path!r}.")
-        return [self._by_path[path] for path in paths]
-
-    def first(self, entry: StoredEntry) -> StoredEntry:
-        """Return the entry that a tied one is the same tensor as, or itself."""
-        return entry if entry.tied_to is None else self.entries[entry.tied_to]
-
-    def holder(self, entry: StoredEntry) -> int | None:
-        """Return the tensor whose chunks hold an entry's bytes; None for an empty tensor."""
-        own = self.first(entry)
-        if own.layout is not None:
-            return self.holder(self.entries[own.layout["storage"]])
-        if not own.byte_count:
-            return None
-        return self.model.pack_id if own.ordinal in self._offsets else own.tensor_id
-
-    def encoding(self, holder: int) -> Encoding:
-        """Return how a holder lies in its chunks.
-
-        Raises:
-            CorruptTensor: it is not there.
-        """
-        if holder not in self.encodings:
-            where = self.where(holder)
-            raise CorruptTensor(f"Model {self.model.reference}, {where}: its chunks are missing.")
-        return self.encodings[holder]
-
-    def where(self, holder: int, ordinal: int | None = None) -> str:
-        """Return in words the tensors whose bytes a holder has, or one of its chunks."""
-        held = [e for e in self.entries if e.kind != "storage" and self.holder(e) == holder]
-        there = [e for e in held if ordinal is None or self._reaches(e, holder, ordinal)]
-        paths = [repr(entry.path) for entry in there or held]
-        if len(paths) == 1:
-            return f"tensor {paths[0]}"
-        others = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-        return f"tensors {', '.join(paths[:_NAMED])}{others}, which lie together"
-
-    def _reaches(self, entry: StoredEntry, holder: int, ordinal: int) -> bool:
-        """Return whether an entry has bytes in a chunk of its holder; a view may have."""
-        if self.first(entry).layout is not None or holder not in self.encodings:
-            return True
-        size, start = self.encodings[holder].chunk_bytes, self.offset(entry)
-        return start < (ordinal + 1) * size and ordinal * size < start + entry.byte_count
-
-    def offset(self, entry: StoredEntry) -> int:
-        """Return an entry's first byte in its holder."""
-        return self._offsets.get(self.first(entry).ordinal, 0)
-
-
-class _Assembly:
-    """Tensors of a model out of the tensors that hold their bytes."""
-
-    def __init__(self, catalog: _Catalog, read: Mapping[int, torch.Tensor], verify: Verify) -> None:
-        self._catalog, self._read, self._verify = catalog, read, verify
-        self._made: dict[int, torch.Tensor] = {}
-        self._given: set[int] = set()
-
-    def tensor(self, entry: StoredEntry) -> torch.Tensor:
-        """Return an entry's tensor; entries that are tied get the very same one."""
-        own = self._catalog.first(entry)
-        if own.ordinal not in self._made:
-            self._made[own.ordinal] = self._make(own)
-        return self._made[own.ordinal]
-
-    def _make(self, entry: StoredEntry) -> torch.Tensor:
-        if entry.layout is not None:
-            return view_of(entry, self.tensor(self._catalog.entries[entry.layout["storage"]]))
-        holder = self._catalog.holder(entry)
-        dtype: torch.dtype = getattr(torch, entry.dtype)
-        if holder is None:
-            return torch.empty(entry.shape, dtype=dtype)
-        if holder == entry.tensor_id:
-            # Equal tensors are stored once, but they are not one: each gets memory of its own.
-            given = holder in self._given
-            self._given.add(holder)
-            return self._read[holder].clone() if given else self._read[holder]
-        start = self._catalog.offset(entry)
-        piece = self._read[holder][start : start + entry.byte_count].clone()
-        tensor = piece.view(dtype).reshape(entry.shape)
-        if self._verify == "full" and hash_of(tensor) != entry.tensor_hash:
-            raise CorruptTensor(
-                f"Model {self._catalog.model.reference}, tensor {entry.path!r}: "
-                "its bytes in the pack are not those of its hash."
-            )
-        return tensor
 
 
 def load_tensors(
@@ -354,20 +216,6 @@ def read_many(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list
     """Return tensors of several models, as (reference, path); see `ModelReader.many`."""
     found = [(find_model(connection, model), path) for model, path in wanted]
     return ModelReader(connection).many(found)
-
-
-def _is_collected(connection: Connection, model: SavedModel) -> bool:
-    """Return whether a model was dropped, and `gc` has begun to free what it held."""
-    rows = connection.rows(load("models").find_model, model_id=model.model_id)
-    return not rows or rows[0]["manifest_id"] != model.manifest_id
-
-
-def _gone(model: SavedModel) -> ModelNotFound:
-    return ModelNotFound(f"Model {model.reference} was dropped, and its tensors are deleted.")
-
-
-def _is_small(entry: StoredEntry) -> bool:
-    return entry.layout is None and entry.byte_count < PACKED_BELOW
 
 
 def _itemsize(entry: StoredEntry) -> int:
