@@ -1,7 +1,7 @@
 # make setup   builds .venv                     PYTHON=, TORCH_INDEX_URL=, CUDA=1: see scripts/setup
 # make demo    trains, compares and explains a few small models
 # make check   ruff, mypy, sqlfluff
-# make test    everything that continuous integration runs
+# make test    everything that continuous integration runs   JOBS=4: test processes, otherwise 2
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
 
@@ -9,6 +9,7 @@ export PYTHON TORCH_INDEX_URL CUDA
 
 BIN := .venv/bin
 BENCH ?= hop train load store
+JOBS ?= 2
 STAMP := .venv/.stamp
 
 .PHONY: help setup demo check test bench clean
@@ -30,7 +31,7 @@ check: setup
 test: setup
 	@$(BIN)/python -m scripts.system_packages
 	@scripts/check
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS)
 
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name $${MMDB_URL:+--database "$$MMDB_URL"}; done

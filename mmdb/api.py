@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from mmdb.data import dataset as datasets
-from mmdb.data.dataset import DatasetSummary
+from mmdb.data import registration
 from mmdb.data.names import check_name
+from mmdb.data.registration import DatasetSummary
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
-from mmdb.db.install import ensure_duckdb, is_current, pending
+from mmdb.db.install import ensure_duckdb, installed_mode, is_current, pending
 from mmdb.db.queries import load
 from mmdb.db.replicas import source_of
 from mmdb.db.source import OneSession, Source
@@ -21,12 +22,15 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import NotInstalled, RunNotFound
 from mmdb.server.arguments import architecture_text, input_text, json_text, whole_number
-from mmdb.server.duck_functions import DuckBackend, register
+from mmdb.server.calls import call
+from mmdb.server.child_backend import ChildBackend
+from mmdb.server.duck_functions import register
+from mmdb.train.service import requests
 from mmdb.zoo import Zoo
 
 if TYPE_CHECKING:
-    from mmdb.train.driver import Summary
-    from mmdb.train.schedule import Schedule
+    from mmdb.train.summary import Summary
+    from mmdb.train.watch import Watch
 
 _Q = load("api")
 
@@ -42,13 +46,15 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
         WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
     """
     connection = open_connection(url)
-    backend = None
+    backend: ChildBackend | None = None
     try:
         if isinstance(connection, DuckConnection):
             ensure_duckdb(connection)
             backend = register(connection)
         elif pending(connection) or not is_current(connection):
             raise NotInstalled("mmdb in this database is of another version than this package.")
+        elif installed_mode(connection) == "client":
+            backend = ChildBackend(connection)
         source = source_of(connection, reads)
     except BaseException:
         connection.close()
@@ -62,7 +68,7 @@ class Database(Zoo):
     def __init__(
         self,
         connection: AnyConnection,
-        backend: DuckBackend | None = None,
+        backend: ChildBackend | None = None,
         reads: Source | None = None,
     ) -> None:
         self.connection = connection
@@ -94,9 +100,16 @@ class Database(Zoo):
         if isinstance(self.connection, DuckConnection):
             return Database(self.connection.cursor())
         second = open_connection(self.connection.url)
-        other = Database(second, reads=None if isinstance(self.reads, OneSession) else self.reads)
+        backend = None if self._backend is None else ChildBackend(second)
+        reads = None if isinstance(self.reads, OneSession) else self.reads
+        other = Database(second, backend, reads)
         other._is_second = True
         return other
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call one of mmdb's functions: in the server, or here where the server has none."""
+        has_functions = isinstance(self.connection, DuckConnection) or self._backend is None
+        return call(self.connection, None if has_functions else self._backend, function, arguments)
 
     def sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL in the engine's own dialect and return its rows by column name.
@@ -121,7 +134,7 @@ class Database(Zoo):
         Raises:
             QueryError, DataError, AlreadyExists, InvalidName, InvalidOption
         """
-        return datasets.create_dataset(
+        return registration.create_dataset(
             self.connection,
             name,
             query,
@@ -138,7 +151,7 @@ class Database(Zoo):
         Raises:
             DatasetNotFound, DatasetInUse
         """
-        return datasets.drop_dataset(self.connection, name, force=force)
+        return registration.drop_dataset(self.connection, name, force=force)
 
     def register_factory(self, name: str, target: str) -> None:
         """Allow `package.module:callable` to build models. Owner only.
@@ -146,7 +159,7 @@ class Database(Zoo):
         Raises:
             FactoryFailed, AlreadyExists, RightsMissing
         """
-        self.connection.rows(_Q.register_factory, name=name, target=target)
+        self._call("register_factory", name=name, target=target)
 
     def register_trainer(self, name: str, target: str) -> None:
         """Allow `package.module:callable` to train models as their recipes say. Owner only.
@@ -154,7 +167,17 @@ class Database(Zoo):
         Raises:
             FactoryFailed, AlreadyExists, RightsMissing
         """
-        self.connection.rows(_Q.register_trainer, name=name, target=target)
+        self._call("register_trainer", name=name, target=target)
+
+    def register_function(self, name: str, target: str, kind: str) -> None:
+        """Allow `package.module:callable` to be named by datasets or runs. Owner only.
+
+        Args:
+            kind: "tokenizer", "augmentation", "loss" or "metric".
+        Raises:
+            FunctionFailed, AlreadyExists, InvalidOption, RightsMissing
+        """
+        self._call("register_function", name=name, target=target, kind=kind)
 
     def create_run(
         self,
@@ -177,8 +200,8 @@ class Database(Zoo):
         Raises:
             DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
         """
-        self.connection.rows(
-            _Q.create_run,
+        self._call(
+            "create_run",
             name=check_name(name),
             dataset=dataset,
             architecture=architecture_text(architecture),
@@ -200,6 +223,36 @@ class Database(Zoo):
         if not self.connection.rows(load("runs").find_run, name=name):
             raise RunNotFound(f"There is no run named {name!r}.")
         return Run(self, name)
+
+    def stop_candidate(self, candidate_id: int) -> None:
+        """Let a candidate do no more hops; its run goes on, and it can be resumed.
+
+        Who trains the run heeds it within a second; where nobody does, whoever is next.
+
+        Raises:
+            CandidateNotFound
+            CandidateStopped: it has failed.
+        """
+        self._call("stop_candidate", candidate_id=candidate_id)
+
+    def resume_candidate(self, candidate_id: int) -> None:
+        """Let a candidate that was stopped, or rests, train for all epochs of its run.
+
+        Raises:
+            CandidateNotFound, CandidateStopped
+        """
+        self._call("resume_candidate", candidate_id=candidate_id)
+
+    def clone_candidate(self, candidate_id: int, config: Mapping[str, Any] | None = None) -> int:
+        """Add a candidate to a run that goes on from another one's last checkpoint; return its id.
+
+        Args:
+            config: hyper-parameters that differ from the parent's.
+        Raises:
+            CandidateNotFound, StateNotFound, InvalidHyperparameter, DatasetDropped
+        """
+        given = json_text(config, "config")
+        return int(self._call("clone_candidate", candidate_id=candidate_id, config=given))
 
     def save_candidate(
         self,
@@ -233,8 +286,7 @@ class Database(Zoo):
         Raises:
             ModelNotFound, InvalidInput
         """
-        (row,) = self.connection.rows(_Q.predict, model=model, x=input_text(x))
-        return list(row["output"])
+        return list(self._call("predict", model=model, x=input_text(x)))
 
     def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:
         """Return key, prediction and probability for every row of a SELECT.
@@ -242,7 +294,7 @@ class Database(Zoo):
         Raises:
             ModelNotFound, QueryError, UnknownColumn
         """
-        return self.connection.rows(_Q.predict_query, model=model, query=query, key=key)
+        return list(self._call("predict_query", model=model, query=query, key=key))
 
     def evaluate(self, model: str, dataset: str) -> dict[str, float]:
         """Return a model's metrics on a dataset's validation slice.
@@ -250,7 +302,7 @@ class Database(Zoo):
         Raises:
             ModelNotFound, DatasetNotFound
         """
-        rows = self.connection.rows(_Q.evaluate, model=model, dataset=dataset)
+        rows = self._call("evaluate", model=model, dataset=dataset)
         return {row["metric"]: row["value"] for row in rows}
 
     def lineage(self, model: str) -> list[Row]:
@@ -269,19 +321,68 @@ class Run:
         self,
         *,
         workers: int | None = None,
-        on_change: Callable[[Schedule], None] = lambda schedule: None,
+        watch: Watch | None = None,
     ) -> Summary:
         """Train to the end, or go on where an interrupted call left off.
 
         Args:
             workers: sessions to train with; None for one per processor.
-            on_change: called with the schedule after every event.
+            watch: is told what happens; docs/watching.md.
         Raises:
             RunBusy, RunFailed, DatasetDropped
         """
-        from mmdb.train.driver import train  # imports torch: only where a run is trained
+        from mmdb.train.training import train  # imports torch: only where a run is trained
 
-        return train(self.database.connection, self.name, workers=workers, on_change=on_change)
+        return train(self.database.connection, self.name, workers=workers, watch=watch)
+
+    def submit(self, *, priority: int | None = None) -> Row:
+        """Hand the run to the worker processes of the database, and return at once.
+
+        Args:
+            priority: -5 to 5: its share of the workers is 2 ** priority; None for that of the run's
+                options, else 0.
+        Returns:
+            request_id, run, request, priority, status, hops_done and hops_total.
+        Raises:
+            RunEnded, InvalidOption, NoWorkers: on DuckDB, which has none.
+        """
+        return requests.submit(self.database.connection, self.name, priority)
+
+    def cancel(self) -> Row:
+        """Let whoever trains the run stop within a second; see `submit` for what is returned.
+
+        Raises:
+            RunEnded
+        """
+        return requests.cancel_run(self.database.connection, self.name)
+
+    def resume(self) -> Row:
+        """Hand the run to the worker processes again, with the priority that it had.
+
+        Raises:
+            RunEnded, NoWorkers
+        """
+        return requests.resume_run(self.database.connection, self.name)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the worker processes have trained the run; return False if time was up.
+
+        Raises:
+            Cancelled: someone cancelled it; and the error that ended it.
+        """
+        return requests.wait_for(self.database.connection, self.name, timeout_s=timeout_s)
+
+    def tensorboard(self, folder: str | Path) -> int:
+        """Write the run's curves for TensorBoard, or bring them up to date; return how many.
+
+        Args:
+            folder: what `tensorboard --logdir` shows; each candidate that has begun is one in it.
+        Raises:
+            FileExists: it is a file. FileNotWritten
+        """
+        from mmdb.train.tensorboard import export_tensorboard  # imports torch
+
+        return export_tensorboard(self.database.connection, self.name, folder)
 
     def leaderboard(self) -> list[dict[str, Any]]:
         """Return the candidates, best first, with their configurations as dictionaries."""

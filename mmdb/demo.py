@@ -12,7 +12,7 @@ from typing import Any
 from mmdb.api import Database, connect
 from mmdb.db.check import shown
 from mmdb.errors import EngineError
-from mmdb.terminal import console, show_leaderboard, show_rows, training_progress
+from mmdb.terminal import console, show_leaderboard, show_rows, training_watch
 
 FILE = "mmdb-demo.duckdb"
 SEARCH = {
@@ -54,8 +54,8 @@ def run_demo(url: str | None, workers: int | None) -> None:
             "[bold]3.[/] Run [cyan]digits-search[/]: 8 candidates, "
             "5 epochs of 4 partitions and a validation."
         )
-        with training_progress("   training") as on_change:
-            summary = run.train(workers=workers, on_change=on_change)
+        with training_watch() as watch:
+            summary = run.train(workers=workers, watch=watch)
         console.print(f"   {summary.hops} hops in {summary.seconds:.1f} s.\n")
         show_leaderboard(run.leaderboard())
         model = f"{summary.model}@{summary.version}"
@@ -66,14 +66,7 @@ def run_demo(url: str | None, workers: int | None) -> None:
 
 def load_digits(db: Database) -> int:
     """Create the user's table `digits` (id, pixels, digit) and return its row count."""
-    try:
-        from sklearn.datasets import load_digits as read
-    except ImportError as error:
-        raise EngineError(
-            "The demo needs scikit-learn, which brings the digits.",
-            hint="pip install 'mmdb[demo]'",
-        ) from error
-    images, labels = read(return_X_y=True)
+    images, labels = read_digits()
     db.sql("CREATE TABLE digits (id integer PRIMARY KEY, pixels real[] NOT NULL, digit integer)")
     rows: list[dict[str, Any]] = [
         {"id": k, "pixels": [float(v) / 16 for v in image], "digit": int(label)}
@@ -86,6 +79,23 @@ def load_digits(db: Database) -> int:
             for row in rows[start : start + 200]:
                 db.sql(f"INSERT INTO digits VALUES ({', '.join(marks)})", row)
     return len(rows)
+
+
+def read_digits() -> tuple[Any, Any]:
+    """Return the digits: float64 images (1797, 64) from 0 to 16, and int64 labels (1797,).
+
+    Raises:
+        EngineError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits as read
+    except ImportError as error:
+        raise EngineError(
+            "The digits come with scikit-learn, which is not installed.",
+            hint="pip install 'mmdb[demo]'",
+        ) from error
+    images, labels = read(return_X_y=True)
+    return images, labels
 
 
 def _show_predictions(db: Database, model: str) -> None:

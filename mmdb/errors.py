@@ -213,7 +213,7 @@ class InvalidHyperparameter(SearchError):
     """A hyper-parameter has the wrong name, type or range."""
 
     sqlstate = "MM142"
-    default_hint = "docs/search.md lists every hyper-parameter with its type."
+    default_hint = "docs/candidates.md lists every hyper-parameter with its type."
 
 
 class InvalidOption(SearchError):
@@ -280,6 +280,13 @@ class AliasNotFound(NotFound):
     default_hint = "SELECT model, alias, version FROM mmdb.model_alias lists the aliases."
 
 
+class FunctionNotFound(NotFound):
+    """No function of that name and kind is registered."""
+
+    sqlstate = "MM158"
+    default_hint = "Ask the owner of schema mmdb to call mmdb.register_function(name, target, kind)."
+
+
 class AlreadyExists(InputError):
     """The name is taken."""
 
@@ -312,6 +319,13 @@ class ModelInUse(InputError):
     """An alias or another model still needs the model."""
 
     sqlstate = "MM172"
+
+
+class FunctionFailed(InputError):
+    """A registered function cannot be used, raised, or returned something else than it should."""
+
+    sqlstate = "MM173"
+    default_hint = "Call the function by hand with the same arguments."
 
 
 # -- files to import and to write ---------------------------------------------
@@ -415,6 +429,7 @@ class TrainingFailed(HopError):
     """The model raised while it was trained."""
 
     sqlstate = "MM205"
+    trace: str = ""  # the end of the traceback, at most 16 KB
 
 
 class ReplayMismatch(HopError):
@@ -458,11 +473,38 @@ class WorkerDragged(WorkerLost):
     sqlstate = "MM212"
 
 
+class HopTimedOut(HopError):
+    """The hop took longer than the run allows."""
+
+    sqlstate = "MM214"
+    default_hint = "Create the run with a longer options.hop_limit_s, or a smaller model."
+
+
 class PartitionEvicted(HopError):
     """A partition left the node's cache before it was mapped."""
 
     sqlstate = "MM211"
     default_hint = "Give the cache more room with MMDB_CACHE_BYTES in the server's environment."
+
+
+class PrecisionMissing(HopError):
+    """The worker's device does not compute in the candidate's precision."""
+
+    sqlstate = "MM220"
+    default_hint = "Leave amp out, choose the other precision, or use workers on another device."
+
+
+class GroupBroken(HopError):
+    """Another worker of the group was lost, or did not answer in time."""
+
+    sqlstate = "MM221"
+    default_hint = "The round is run again; where it breaks each time, look at the other worker."
+
+
+class StatesDiffer(HopError):
+    """States that must be of one candidate, or equal, are not."""
+
+    sqlstate = "MM222"
 
 
 # -- runs under way -----------------------------------------------------------
@@ -503,6 +545,34 @@ class NoWorkerLogin(RunError):
         "Train from outside with `mmdb train RUN --database URL`, "
         "or let the owner set mmdb.setting 'worker_dsn'."
     )
+
+
+class RunEnded(RunError):
+    """The run has ended: there is nothing left to train or to cancel."""
+
+    sqlstate = "MM305"
+    default_hint = "SELECT * FROM mmdb.leaderboard shows what came of it."
+
+
+class NoWorkers(RunError):
+    """The database has no worker processes."""
+
+    sqlstate = "MM306"
+    default_hint = "Train it by `mmdb train RUN`, or start `mmdb worker URL` on PostgreSQL."
+
+
+class WorkerExists(RunError):
+    """A worker process of that name serves already."""
+
+    sqlstate = "MM307"
+    default_hint = "Choose another --name, or stop the other process first."
+
+
+class NoServerFunctions(RunError):
+    """This database has no functions: its server has no PL/Python."""
+
+    sqlstate = "MM308"
+    default_hint = "Call it from Python by mmdb.connect(url), or start workers with --mode client."
 
 
 # -- the model store ----------------------------------------------------------
@@ -692,6 +762,13 @@ class EnvironmentChanged(EngineError):
         "Go on where the run was begun, or create runs with options.environment 'any', "
         "which record the environment of each hop and promise no equal bits."
     )
+
+
+class DeviceMissing(EngineError):
+    """There is no such device here."""
+
+    sqlstate = "MM420"
+    default_hint = "Start the worker with --device cpu, or where torch sees that GPU."
 
 
 class Cancelled(EngineError):

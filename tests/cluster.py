@@ -4,8 +4,9 @@
         cluster.create_database("trial")
         psycopg.connect(cluster.url("trial"))
 
-It has a directory and a port of its own, accepts connections from this machine only, and is gone
-with the process that started it (but for the directory, if that process is killed by SIGKILL).
+It has a directory and a port of its own, keeps its data in memory where there is enough, accepts
+connections from this machine only, and is gone with the process that started it (but for its
+directories, if that process is killed by SIGKILL; the next cluster frees the memory).
 `python -m tests.cluster` starts one by hand.
 """
 
@@ -31,6 +32,7 @@ from typing import Self, TypedDict
 import psycopg
 from psycopg import sql
 
+from tests.memory_folder import MemoryFolder, NoRoom
 from tests.server_files import find_server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,9 +73,12 @@ class Cluster:
         self._creator_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
+        self._memory = _memory_folder()
+        self._data = (self._memory.path if self._memory else self.directory) / "data"
         _stop_at_exit(self)
         try:
-            os.chown(self.directory, self._owner.pw_uid, self._owner.pw_gid)
+            for folder in {self.directory, self._data.parent}:
+                os.chown(folder, self._owner.pw_uid, self._owner.pw_gid)
             self._environment = self._server_environment()
             self._initdb()
             self.start()
@@ -139,6 +144,9 @@ class Cluster:
             return
         self._end_process(signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._memory:
+            self._memory.remove()
+            self._memory = None
         _running.discard(self)
 
     def _execute(self, statement: sql.Composed) -> None:
@@ -155,10 +163,6 @@ class Cluster:
         if done.returncode != 0:
             raise ClusterError(f"initdb failed.\n{done.stderr}")
         password_file.unlink()
-
-    @property
-    def _data(self) -> Path:
-        return self.directory / "data"
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         options = self.settings | {
@@ -259,6 +263,13 @@ class ClusterError(Exception):
 
 
 _running: set[Cluster] = set()
+
+
+def _memory_folder() -> MemoryFolder | None:
+    try:
+        return MemoryFolder()
+    except NoRoom:
+        return None
 
 
 def _stop_at_exit(cluster: Cluster) -> None:

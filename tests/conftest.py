@@ -1,17 +1,32 @@
-"""Databases for tests: a fresh one each, on DuckDB or on a throw-away PostgreSQL."""
+"""Databases for tests: a fresh one each, on DuckDB or on a throw-away PostgreSQL.
+
+With `-n 2` (pytest-xdist) there are two processes, each with a server and with files of its own.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from tests.cluster import Cluster
 from tests.server_files import NoServer, find_server
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.spread import Spread
+
+# Each of several processes has a core; threads that wait for each other would waste it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TEMPLATE = "mmdb_template"
 _numbers = count(1)
@@ -26,6 +41,14 @@ def pytest_report_header() -> list[str]:
     except NoServer:
         postgres = "no usable postgres"
     return [", ".join([postgres, *(f"{name} {version(name)}" for name in names)])]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spread:
+    """Return what spreads the tests over the processes, whatever `--dist` says."""
+    from tests.spread import Spread  # here, so that tests run without pytest-xdist too
+
+    return Spread(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +84,27 @@ def duckdb_url(tmp_path: Path) -> str:
     return f"duckdb:///{tmp_path / 'mmdb.duckdb'}"
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(scope="session")
+def installed_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a DuckDB file with mmdb installed, to be copied."""
+    from mmdb.db.install import install
+
+    path = tmp_path_factory.mktemp("installed") / "mmdb.duckdb"
+    install(f"duckdb:///{path}")
+    return path
+
+
+@pytest.fixture
+def installed_duckdb_url(installed_file: Path, duckdb_url: str) -> str:
+    """Return the URL of a fresh DuckDB file with mmdb installed."""
+    shutil.copy(installed_file, duckdb_url.removeprefix("duckdb:///"))
+    return duckdb_url
+
+
+DATABASES = {"duckdb": "installed_duckdb_url", "postgres": "postgres_url"}
+
+
+@pytest.fixture(params=list(DATABASES))
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Return the URL of a fresh database, once on each engine."""
-    return str(request.getfixturevalue(f"{request.param}_url"))
+    """Return the URL of a fresh database with mmdb installed, once on each engine."""
+    return str(request.getfixturevalue(DATABASES[request.param]))

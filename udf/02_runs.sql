@@ -48,15 +48,17 @@ $$;
 COMMENT ON FUNCTION mmdb.train_hop(bigint, bigint, integer, boolean)
 IS 'Train one candidate for one pass over one partition; publish leaves its state to other sessions.';
 
-CREATE OR REPLACE FUNCTION mmdb.warm_up() RETURNS text
+CREATE OR REPLACE FUNCTION mmdb.warm_up(
+    device text DEFAULT 'cpu'
+) RETURNS text
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.hops import warm_up
-return warm_up(plpy, GD)
+return warm_up(plpy, GD, device)
 $$;
-COMMENT ON FUNCTION mmdb.warm_up()
-IS 'Load torch into this session, so that its first hop is as fast as the next.';
+COMMENT ON FUNCTION mmdb.warm_up(text)
+IS 'Load torch into this session, so that its first hop is as fast as the next; its hops run on the device.';
 
 CREATE OR REPLACE FUNCTION mmdb.save_candidate(
     candidate_id bigint,
@@ -72,3 +74,68 @@ return save_candidate(plpy, GD, candidate_id, name, approach, options)
 $$;
 COMMENT ON FUNCTION mmdb.save_candidate(bigint, text, text, jsonb)
 IS 'Save a candidate''s best checkpoint as a new version of a model.';
+
+CREATE OR REPLACE FUNCTION mmdb.train_group(
+    part_ids bigint [],
+    candidate_id bigint,
+    epoch integer,
+    member jsonb
+) RETURNS SETOF mmdb.hop_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import train_group
+return train_group(plpy, GD, part_ids, candidate_id, epoch, member)
+$$;
+COMMENT ON FUNCTION mmdb.train_group(bigint [], bigint, integer, jsonb)
+IS 'Train a candidate together with other sessions, each on one partition; a driver calls it in all of them.';
+
+CREATE OR REPLACE FUNCTION mmdb.merge_epoch(
+    candidate_id bigint,
+    epoch integer
+) RETURNS SETOF mmdb.merge_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import merge_epoch
+return merge_epoch(plpy, GD, candidate_id, epoch)
+$$;
+COMMENT ON FUNCTION mmdb.merge_epoch(bigint, integer)
+IS 'Average the states that a candidate''s hops of an epoch have left; strategy model_average.';
+
+CREATE OR REPLACE FUNCTION mmdb.stop_candidate(
+    candidate_id bigint
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.candidates import stop_candidate
+return stop_candidate(plpy, GD, candidate_id)
+$$;
+COMMENT ON FUNCTION mmdb.stop_candidate(bigint)
+IS 'Let a candidate do no more hops; its run goes on, and it can be resumed.';
+
+CREATE OR REPLACE FUNCTION mmdb.resume_candidate(
+    candidate_id bigint
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.candidates import resume_candidate
+return resume_candidate(plpy, GD, candidate_id)
+$$;
+COMMENT ON FUNCTION mmdb.resume_candidate(bigint)
+IS 'Let a candidate that was stopped, or rests, train for all epochs of its run.';
+
+CREATE OR REPLACE FUNCTION mmdb.clone_candidate(
+    candidate_id bigint,
+    config jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.candidates import clone_candidate
+return clone_candidate(plpy, GD, candidate_id, config)
+$$;
+COMMENT ON FUNCTION mmdb.clone_candidate(bigint, jsonb)
+IS 'Add a candidate that goes on from another one''s last checkpoint, with other hyper-parameters.';

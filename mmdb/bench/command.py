@@ -9,6 +9,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.load import bench_load
+from mmdb.bench.schedule import bench_schedule
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
 from mmdb.bench.workload import bench_database
@@ -17,6 +18,7 @@ from mmdb.terminal import console, show_rows
 BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "hop": bench_hop,
     "load": bench_load,
+    "schedule": bench_schedule,
     "store": bench_store,
     "train": bench_train,
 }

@@ -22,6 +22,7 @@ from mmdb.store import states
 from mmdb.train.live import weights
 from mmdb.train.seeds import candidate_seed, hop_seed, visit_order
 from mmdb.train.turn import ordinal_of
+from mmdb.train.orders import HopOrder
 from mmdb.train.workers import Worker, workers_of
 
 WIDTH, HIDDEN, CLASSES, BATCH = 64, 1024, 10, 128  # a state of 0.9 MB with Adam
@@ -128,13 +129,15 @@ def _round(db: Database, worker: Worker, name: str, dataset: str) -> tuple[float
             part, x, y = data[ordinal]
             plain_s += loop.visit(x, y, hop_seed(0, 0, epoch, ordinal))
             started = perf_counter()
-            worker.hop(part["part_id"], candidate_id, epoch, True)
+            worker.hop(
+                HopOrder(part_id=part["part_id"], candidate_id=candidate_id, epoch=epoch)
+            )
             hops_s += perf_counter() - started
     return hops_s, plain_s, _equal(db, candidate_id, loop)
 
 
 def _in_memory(db: Database, part: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = read_partition(db.connection, part["part_id"], part["content_hash"])
+    x, y = read_partition(db.connection, part["part_id"], part["content_hash"]).plain
     return torch.from_numpy(x).clone(), torch.from_numpy(y).clone()
 
 

@@ -1,34 +1,45 @@
-"""`mmdb bench train`: two workers against one, and the makespan against its lower bound."""
+"""`mmdb bench train`: two workers against one, makespans against their bounds, hops' overhead."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from statistics import median
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
+from mmdb.bench.large_state import measure_large_states
+from mmdb.bench.spans import cost_ratio, gaps, lower_bound, makespan
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 
 WIDTH, CLASSES, PARTITIONS, EPOCHS, ROUNDS = 64, 10, 4, 1, 3
-SPEEDUP_BAR, MAKESPAN_BAR = 1.8, 1.05
+SPEEDUP_BAR, MAKESPAN_BAR, GAP_BAR_MS = 1.8, 1.05, 10.0
 #: Architecture, rows: hops of about a second.
 WORKLOADS = {"mlp": ("mlp(hidden=[256])", 400_000), "cnn": ("cnn(width=8)", 48_000)}
-SEARCH = {"space": {"lr": [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005], "batch_size": 64}}
+RATES = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005]
+SEARCH = {"space": {"lr": RATES, "batch_size": 64}}
+#: Eight candidates whose costs are about 1 : 8.
+MIXED_ROWS, MIXED_WIDTHS = 160_000, [[64], [128], [256], [400, 400]]
+MIXED = {"space": {"architecture.hidden": MIXED_WIDTHS, "lr": [0.01, 0.001], "batch_size": 256}}
+#: An MLP whose state is 0.9 MB with Adam, in hops of about 0.1 s.
+GAP_ROWS, GAP_HIDDEN, GAP_EPOCHS = 8_000, 1024, 3
 
 
 def bench_train(databases: list[Database]) -> list[Figure]:
     """Measure every database in one run."""
-    return [
-        figure
-        for db in databases
-        for name, (architecture, rows) in WORKLOADS.items()
-        for figure in _measure(db, name, architecture, rows)
-    ]
+    return [figure for db in databases for figure in _measure(db)]
 
 
-def _measure(db: Database, name: str, architecture: str, rows: int) -> Iterator[Figure]:
+def _measure(db: Database) -> Iterator[Figure]:
+    for name, (architecture, rows) in WORKLOADS.items():
+        yield from _speedup(db, name, architecture, rows)
+    yield from _mixed(db)
+    yield from _gaps(db)
+    yield from measure_large_states(db)
+
+
+def _speedup(db: Database, name: str, architecture: str, rows: int) -> Iterator[Figure]:
     with bench_names(db) as prefix:
         make_points(db, prefix, rows, WIDTH, CLASSES)
         features = ", ".join(f"c{k}" for k in range(WIDTH))
@@ -46,29 +57,63 @@ def _measure(db: Database, name: str, architecture: str, rows: int) -> Iterator[
 
 def _pair(db: Database, name: str, dataset: str, architecture: str) -> tuple[list[Row], list[Row]]:
     """Return the hops of one run with one worker and of the same run with two."""
-    spans = {}
-    for workers in (1, 2):
-        run = f"{name}-{workers}"
-        db.create_run(
-            run, dataset=dataset, architecture=architecture, search=SEARCH, epochs=EPOCHS
-        ).train(workers=workers)
-        spans[workers] = db.connection.rows(load("bench_hops").timeline, prefix=run)
+    spans = {
+        workers: _hops(db, f"{name}-{workers}", dataset, architecture, SEARCH, EPOCHS, workers)
+        for workers in (1, 2)
+    }
     return spans[1], spans[2]
 
 
-def makespan(hops: Sequence[Row]) -> float:
-    """Return the seconds from the first hop's start to the last one's end."""
-    first, last = min(h["started_at"] for h in hops), max(h["finished_at"] for h in hops)
-    seconds: float = (last - first).total_seconds()
-    return seconds
+def _mixed(db: Database) -> Iterator[Figure]:
+    """Candidates of different costs, which a bad order would leave for the end."""
+    with bench_names(db) as prefix:
+        make_points(db, prefix, MIXED_ROWS, WIDTH, CLASSES)
+        db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
+        rounds = [
+            _hops(db, f"{prefix}-{k}", prefix, "mlp", MIXED, 2, 2) for k in range(ROUNDS)
+        ]
+    where = f"{db.connection.engine}, mixed costs"
+    costs = median(cost_ratio(hops) for hops in rounds)
+    yield Figure(name=f"{where}: dearest / cheapest candidate", value=costs, unit="x")
+    ratios = [makespan(hops) / lower_bound(hops, 2) for hops in rounds]
+    yield at_most(f"{where}: makespan / lower bound", ratios, "x", MAKESPAN_BAR)
 
 
-def lower_bound(hops: Sequence[Row], workers: int) -> float:
-    """Return the longest of: total hop time / workers, longest candidate, longest partition."""
-    by_candidate: dict[int, float] = defaultdict(float)
-    by_partition: dict[int, float] = defaultdict(float)
-    for hop in hops:
-        by_candidate[hop["candidate_id"]] += hop["total_s"]
-        by_partition[hop["part_id"]] += hop["total_s"]
-    total: float = sum(hop["total_s"] for hop in hops)
-    return max(total / workers, *by_candidate.values(), *by_partition.values())
+def _gaps(db: Database) -> Iterator[Figure]:
+    """The time between two hops of a worker."""
+    with bench_names(db) as prefix:
+        make_points(db, prefix, GAP_ROWS, WIDTH, CLASSES)
+        db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
+        architecture = f"mlp(hidden=[{GAP_HIDDEN}])"
+        rounds = [
+            _hops(db, f"{prefix}-{k}", prefix, architecture, SEARCH, GAP_EPOCHS, 2)
+            for k in range(ROUNDS)
+        ]
+    where = f"{db.connection.engine}, a state of 0.9 MB"
+    between = [1e3 * median(gaps(hops)) for hops in rounds]
+    yield at_most(f"{where}: median time between hops", between, "ms", GAP_BAR_MS)
+    overhead = [1e3 * median(hop["overhead_s"] for hop in hops) for hops in rounds]
+    yield Figure(
+        name=f"{where}: median overhead in a hop", value=min(overhead), unit="ms", runs=overhead
+    )
+
+
+def _hops(
+    db: Database,
+    run: str,
+    dataset: str,
+    architecture: str,
+    search: dict[str, object],
+    epochs: int,
+    workers: int,
+) -> list[Row]:
+    """Train a run by hopping and return its hops."""
+    db.create_run(
+        run,
+        dataset=dataset,
+        architecture=architecture,
+        search=search,
+        epochs=epochs,
+        strategy="mop",
+    ).train(workers=workers)
+    return db.connection.rows(load("bench_hops").timeline, prefix=run)

@@ -29,14 +29,20 @@ def bench_database(url: str | None) -> Iterator[Database]:
 @contextmanager
 def bench_names(db: Database) -> Iterator[str]:
     """Yield a prefix for names, and delete every table, dataset and run that starts with it."""
-    prefix = f"bench_{secrets.token_hex(4)}"
+    prefix = new_prefix()
     try:
         yield prefix
     finally:
-        _clean(db, prefix)
+        clean(db, prefix)
 
 
-def _clean(db: Database, prefix: str) -> None:
+def new_prefix() -> str:
+    """Return a prefix for names that nothing has."""
+    return f"bench_{secrets.token_hex(4)}"
+
+
+def clean(db: Database, prefix: str) -> None:
+    """Delete every table, model, dataset and run whose name starts so."""
     with db.connection.transaction():
         for query in (*load("bench_store"), *load("bench")):  # models first: they name datasets
             if query.name.startswith("delete_"):

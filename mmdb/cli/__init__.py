@@ -11,6 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import WrongUse, add_commands
+from mmdb.cli.runs import add_run_commands
+from mmdb.cli.service import add_worker_command
 from mmdb.errors import MmdbError
 
 
@@ -54,17 +56,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_workers(demo)
 
-    add("install", _install, "Install or upgrade mmdb in a database.").add_argument("url")
+    install = add("install", _install, "Install or upgrade mmdb in a database.")
+    install.add_argument("url")
+    install.add_argument(
+        "--client",
+        action="store_true",
+        help="leave out PL/Python and mmdb's functions: they then run in the clients",
+    )
 
     doctor = add("doctor", _doctor, "Check everything that can be wrong with a database.")
     doctor.add_argument("url")
     _add_json(doctor)
 
-    train = add("train", _train, "Train a run, or go on with one that was interrupted.")
-    train.add_argument("run")
-    _add_database(train)
-    _add_workers(train)
-    _add_json(train)
+    add_run_commands(add, _add_database, _add_workers, _add_json)
 
     predict = add("predict", _predict, "Predict every row of a SELECT.")
     predict.add_argument("model", help="name or name@version")
@@ -73,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(predict)
     _add_json(predict)
 
+    add_worker_command(add)
     add_commands(add, _add_database, _add_json)
 
     sql = add("sql", _sql, "Run a statement and print its rows.")
@@ -81,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(sql)
 
     bench = add("bench", _bench, "Measure this machine and this database.")
-    bench.add_argument("name", choices=("hop", "load", "store", "train"))
+    bench.add_argument("name", choices=("hop", "load", "schedule", "store", "train"))
     bench.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     bench.add_argument(
         "--database",
@@ -121,8 +126,10 @@ def _demo(given: argparse.Namespace) -> int:
 def _install(given: argparse.Namespace) -> int:
     from mmdb.db.install import install
 
-    install(given.url)
+    mode = install(given.url, mode="client" if given.client else None)
     print("mmdb is installed and up to date")
+    if mode == "client":
+        print("without functions in the server: connect from Python, train with `mmdb worker`")
     return 0
 
 
@@ -136,25 +143,6 @@ def _doctor(given: argparse.Namespace) -> int:
     else:
         show_checks(checks)
     return 0 if all(check.ok for check in checks) else 1
-
-
-def _train(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-    from mmdb.terminal import console, show_leaderboard, training_progress
-
-    with connect(given.database) as db:
-        run = db.run(given.run)
-        if given.json:
-            print(json.dumps(asdict(run.train(workers=given.workers))))
-            return 0
-        with training_progress(given.run) as on_change:
-            summary = run.train(workers=given.workers, on_change=on_change)
-        show_leaderboard(run.leaderboard())
-        console.print(
-            f"{summary.hops} hops in {summary.seconds:.1f} s; the best candidate is the model "
-            f"{summary.model}@{summary.version}."
-        )
-    return 0
 
 
 def _predict(given: argparse.Namespace) -> int:

@@ -238,6 +238,11 @@ def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
         )
     decoding = find_decoding(db.connection, found.dataset_id)
     for _, x in scan_inputs(db.connection, decoding, query, key):
+        if isinstance(x, dict):
+            raise InvalidOption(
+                f"Model {found.reference} has several inputs.",
+                hint="Probe it from Python, with inputs of its own.",
+            )
         return torch.from_numpy(x[:rows].copy())
     raise InvalidOption("The query returns no rows.")
 

@@ -1,36 +1,18 @@
-"""Datasets: created from a query, found, dropped."""
+"""Datasets as they are registered: their description, decoding and partitions."""
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from mmdb.data.decoding import Class, Column, Decoding, Task
-from mmdb.data.features import Options, plan_request
-from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
-from mmdb.data.names import check_name
-from mmdb.data.query import Source, analyse
+from mmdb.data.decoding import Class, Column, Decoding, Dtype
+from mmdb.data.target import Target, Task
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
+from mmdb.errors import DatasetNotFound
 
 _Q = load("datasets")
-Digest = bytes  # `bytes` is also the name of a field
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetSummary:
-    """What create_dataset answers."""
-
-    dataset_id: int
-    name: str
-    rows: int
-    partitions: int
-    bytes: int
-    content_hash: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +48,33 @@ class Dataset:
     content_hash: bytes
     decoding: Decoding
     options: Mapping[str, object]
+    class_counts: Mapping[str, list[int]] | None  # train rows by class; None in older datasets
     dropped: bool
     partitions: tuple[Partition, ...]  # train by ordinal, then validation
 
     @property
+    def targets(self) -> tuple[Target, ...]:
+        """What a model predicts: the label, then those of option `labels`."""
+        return self.decoding.targets
+
+    @property
     def task(self) -> Task:
-        """What its label asks for."""
+        """What the first label asks for."""
         return self.decoding.task
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one row's features."""
+    def input_shape(self) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
+        """The shape of one row: of the only input, or of each by name."""
         return self.decoding.input_shape
 
     @property
+    def input_dtype(self) -> Dtype | dict[str, Dtype]:
+        """The dtype of the only input, or of each by name."""
+        return self.decoding.input_dtype
+
+    @property
     def classes(self) -> tuple[Class, ...] | None:
-        """Label values in the order of a model's outputs."""
+        """The first label's values in the order of a model's outputs."""
         return self.decoding.classes
 
     @property
@@ -97,158 +90,13 @@ class Dataset:
             **{name: row[name] for name in (*same, "byte_count", "content_hash", "dropped")},
             decoding=Decoding.from_rows(row, columns),
             options=json.loads(row["options"]),
+            class_counts=_json(row["class_counts"]),
             partitions=tuple(Partition.from_row(partition) for partition in partitions),
         )
 
 
-def create_dataset(
-    connection: Connection,
-    name: str,
-    query: str,
-    *,
-    label: str = "y",
-    partitions: int = 4,
-    validation: float = 0.2,
-    seed: int = 0,
-    options: Mapping[str, object] | None = None,
-) -> DatasetSummary:
-    """Read a query once and store its rows as shuffled partitions.
-
-    The same multiset of rows, seed and options give the same content on every engine, whatever
-    order the query returns its rows in.
-
-    Args:
-        label: the output column that models predict; every other one is a feature.
-        partitions: train slices.
-        validation: share of the rows held out, 0 or more and less than 1.
-        options: see `Options`.
-    Raises:
-        InvalidName, InvalidOption, AlreadyExists, QueryError, DataError
-    """
-    _check_arguments(name, partitions, validation, seed)
-    _check_free(connection, name)
-    parsed = Options.parse(options)
-    analysis = analyse(query, connection.engine, connection.table_columns)
-    with connection.snapshot():
-        columns = connection.columns(analysis.select)
-    request = plan_request(columns, label, parsed, connection.engine)
-    split = Split(partitions=partitions, validation=validation, seed=seed)
-    with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
-        sealed = seal(connection, analysis.select, request, split, Path(directory))
-        row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
-        row["options"] = json.dumps(dict(options or {}))
-        with connection.transaction():
-            _check_free(connection, name)
-            dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
-            sources = analysis.sources_of([column for column, _ in columns])
-            _add_columns(connection, dataset_id, sealed.decoding, sources)
-            for partition in sealed.partitions:
-                _add_partition(connection, dataset_id, partition, sealed)
-    return DatasetSummary(
-        dataset_id=dataset_id,
-        name=name,
-        rows=sealed.row_count,
-        partitions=partitions,
-        bytes=sealed.byte_count,
-        content_hash=sealed.content_hash,
-    )
-
-
-def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
-    check_name(name)
-    if not _is_integer(partitions, 1, 2**31):
-        raise InvalidOption(f"partitions must be a positive integer, not {partitions!r}.")
-    if isinstance(validation, bool) or not isinstance(validation, int | float):
-        raise InvalidOption(f"validation must be a number, not {validation!r}.")
-    if not 0 <= validation < 1:
-        raise InvalidOption(f"validation must be at least 0 and less than 1, not {validation}.")
-    if not _is_integer(seed, -(2**63), 2**63):
-        raise InvalidOption(f"seed must be a 64-bit integer, not {seed!r}.")
-
-
-def _is_integer(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
-
-
-def _check_free(connection: Connection, name: str) -> None:
-    found = connection.rows(_Q.find_dataset, name=name)
-    if found and not found[0]["dropped"]:
-        raise AlreadyExists(f"There is a dataset {name!r} already.")
-
-
-def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
-    decoding = sealed.decoding
-    return {
-        "task": decoding.task,
-        "seed": split.seed,
-        "partitions": split.partitions,
-        "validation": float(split.validation),
-        "row_count": sealed.row_count,
-        "byte_count": sealed.byte_count,
-        "content_hash": sealed.content_hash,
-        "input_shape": list(decoding.input_shape),
-        "classes": None if decoding.classes is None else json.dumps(decoding.classes),
-    }
-
-
-def _add_columns(
-    connection: Connection, dataset_id: int, decoding: Decoding, sources: list[Source]
-) -> None:
-    connection.run_many(
-        _Q.add_column,
-        [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "name": column.name,
-                "kind": column.kind,
-                "width": column.width,
-                "categories": None if column.categories is None else json.dumps(column.categories),
-            }
-            for ordinal, column in enumerate(decoding.columns)
-        ],
-    )
-    connection.run_many(
-        _Q.add_source,
-        [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "table_name": source.table,
-                "column_name": source.column,
-                "output_name": source.output,
-            }
-            for ordinal, source in enumerate(sources)
-        ],
-    )
-
-
-def _add_partition(
-    connection: Connection, dataset_id: int, partition: SealedPartition, sealed: Sealed
-) -> None:
-    added = connection.rows(
-        _Q.add_partition,
-        dataset_id=dataset_id,
-        ordinal=partition.ordinal,
-        role=partition.role,
-        row_count=partition.row_count,
-        byte_count=partition.byte_count,
-        content_hash=partition.content_hash,
-    )
-    connection.run_many(_Q.add_block, _block_rows(int(added[0]["part_id"]), partition, sealed))
-
-
-def _block_rows(
-    part_id: int, partition: SealedPartition, sealed: Sealed
-) -> Iterator[dict[str, object]]:
-    for ordinal, block in enumerate(partition.blocks):
-        yield {
-            "part_id": part_id,
-            "ordinal": ordinal,
-            "row_count": block.row_count,
-            "digest": block.digest,
-            "data": sealed.read(block),
-        }
+def _json(text: str | None) -> dict[str, list[int]] | None:
+    return None if text is None else dict(json.loads(text))
 
 
 def find_dataset(connection: Connection, name: str) -> Dataset:
@@ -294,39 +142,3 @@ def find_decoding(connection: Connection, dataset_id: int) -> Decoding:
     if not found:
         raise DatasetNotFound(f"There is no dataset {dataset_id}.")
     return Decoding.from_rows(found[0], connection.rows(_Q.find_columns, dataset_id=dataset_id))
-
-
-def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> int:
-    """Delete a dataset's blocks and keep its description; return the bytes freed.
-
-    Args:
-        force: drop it although models or runs need it. A model that is kept as a recipe on it
-            cannot be made again then, which is an error of its own (NotReplayable).
-    Raises:
-        DatasetNotFound: there is none, or it is dropped already.
-        DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
-    """
-    with connection.transaction():
-        found = connection.rows(_Q.find_dataset, name=name)
-        if not found or found[0]["dropped"]:
-            raise DatasetNotFound(f"There is no dataset {name!r}.")
-        dataset_id = found[0]["dataset_id"]
-        if not force:
-            _check_unused(connection, name, dataset_id)
-        connection.run(_Q.delete_blocks, dataset_id=dataset_id)
-        connection.run(_Q.mark_dropped, dataset_id=dataset_id)
-    return int(found[0]["byte_count"])
-
-
-def _check_unused(connection: Connection, name: str, dataset_id: int) -> None:
-    recipes = connection.rows(_Q.find_recipe_use, dataset_id=dataset_id)
-    if recipes:
-        first = f"{recipes[0]['name']}@{recipes[0]['version']}"
-        more = f" and {len(recipes) - 1} more" if len(recipes) > 1 else ""
-        raise DatasetInUse(
-            f"Dataset {name!r} is needed to make model {first}{more} again.",
-            hint="Save those models by their weights first, or pass force => true to give them up.",
-        )
-    uses = connection.rows(_Q.find_use, dataset_id=dataset_id)
-    if uses:
-        raise DatasetInUse(f"Dataset {name!r} is used by run {uses[0]['name']!r}.")

@@ -6,13 +6,15 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal
 
+from mmdb.data.target import Target, Task
+from mmdb.data.tokenize import Tokenizer
 from mmdb.db.connection import Row
 
-ColumnKind = Literal["numeric", "tensor", "bytes", "categorical", "label"]
-Task = Literal["classification", "regression"]
+ColumnKind = Literal["numeric", "tensor", "bytes", "categorical", "tokens", "label"]
 Class = str | int | bool
+Dtype = Literal["float32", "int64"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class Column:
 
     name: str
     kind: ColumnKind
-    width: int  # values that a row holds: array elements, bytes, or 1
+    width: int  # values that a row holds: array elements, bytes, tokens, or 1
     categories: tuple[str, ...] | None = None  # of a text feature, sorted
 
     @property
@@ -42,16 +44,131 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """All that turns a block into features and labels.
+class Input:
+    """One of the arrays that a model is called with."""
 
-    A row's features follow the order of the query's columns; each takes `decoded_width` numbers.
-    """
+    name: str  # of forward's parameter; empty where it is the only input
+    columns: tuple[str, ...]  # in the order of a row's numbers
+    shape: tuple[int, ...]  # of one row
+    tokenizer: Tokenizer | None = None
 
-    columns: tuple[Column, ...]  # in the query's order, the label among them
+    @property
+    def dtype(self) -> Dtype:
+        """Of its array: token ids are integers, anything else is float32."""
+        return "float32" if self.tokenizer is None else "int64"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads, and BI tools may show."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Input:
+        """Return the input that `to_json` wrote."""
+        tokenizer = value["tokenizer"]
+        return cls(
+            name=value["name"],
+            columns=tuple(value["columns"]),
+            shape=tuple(value["shape"]),
+            tokenizer=None if tokenizer is None else Tokenizer.from_json(tokenizer),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """One of the label columns and what its values mean."""
+
+    name: str
     task: Task
-    input_shape: tuple[int, ...]
-    classes: tuple[Class, ...] | None
+    width: int = 1  # values of a multilabel row
+    classes: tuple[Class, ...] | None = None  # of a classification, in the order of the outputs
+
+    @property
+    def target(self) -> Target:
+        """What a model predicts for it."""
+        size = self.width if self.classes is None else len(self.classes)
+        return Target(name=self.name, task=self.task, size=size)
+
+    @property
+    def dtype(self) -> Literal["<i8", "<f4"]:
+        """Of its array: class indices, or numbers."""
+        return "<i8" if self.task == "classification" else "<f4"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row's label."""
+        return (self.width,) if self.task == "multilabel" else ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads, and BI tools may show."""
+        classes = None if self.classes is None else list(self.classes)
+        target = self.target
+        return {"name": target.name, "task": target.task, "size": target.size, "classes": classes}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Label:
+        """Return the label that `to_json` wrote."""
+        classes = value["classes"]
+        return cls(
+            name=value["name"],
+            task=value["task"],
+            width=value["size"] if value["task"] == "multilabel" else 1,
+            classes=None if classes is None else tuple(classes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """All that turns a block into inputs and labels."""
+
+    columns: tuple[Column, ...]  # in the query's order, labels among them
+    inputs: tuple[Input, ...]  # sorted by name
+    labels: tuple[Label, ...]  # in the order of the targets
+
+    @property
+    def task(self) -> Task:
+        """What the first label asks for."""
+        return self.labels[0].task
+
+    @property
+    def classes(self) -> tuple[Class, ...] | None:
+        """The first label's values in the order of a model's outputs."""
+        return self.labels[0].classes
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What a model predicts."""
+        return tuple(label.target for label in self.labels)
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
+        """The shape of one row: of the only input, or of each by name."""
+        if self.is_one_input:
+            return self.inputs[0].shape
+        return {given.name: given.shape for given in self.inputs}
+
+    @property
+    def input_dtype(self) -> Dtype | dict[str, Dtype]:
+        """The dtype of the only input, or of each by name."""
+        if self.is_one_input:
+            return self.inputs[0].dtype
+        return {given.name: given.dtype for given in self.inputs}
+
+    @property
+    def is_one_input(self) -> bool:
+        """Whether a model is called with one array, not with one for each name."""
+        return not self.inputs[0].name
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one array of numbers predicts one class or number."""
+        one = self.is_one_input and self.inputs[0].tokenizer is None
+        return one and len(self.labels) == 1 and self.task != "multilabel"
 
     @property
     def features(self) -> list[Column]:
@@ -59,45 +176,58 @@ class Decoding:
         return [column for column in self.columns if column.kind != "label"]
 
     @property
-    def width(self) -> int:
-        """Numbers in one row's features."""
-        return sum(column.decoded_width for column in self.features)
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        """The tokenizers of the columns that have one."""
+        return {i.columns[0]: i.tokenizer for i in self.inputs if i.tokenizer is not None}
 
-    @property
-    def label_dtype(self) -> str:
-        """Of the decoded labels: class indices, or numbers."""
-        return "<i8" if self.task == "classification" else "<f4"
-
-    def spans(self) -> Iterator[tuple[Column, slice]]:
-        """Yield each feature column and where its numbers are in a row's features."""
+    def spans(self, given: Input) -> Iterator[tuple[Column, slice]]:
+        """Yield each column of an input and where its numbers are in a row."""
+        columns = {column.name: column for column in self.columns}
         start = 0
-        for column in self.features:
-            yield column, slice(start, start + column.decoded_width)
-            start += column.decoded_width
+        for name in given.columns:
+            width = columns[name].decoded_width
+            yield columns[name], slice(start, start + width)
+            start += width
 
     def canonical_json(self) -> bytes:
         """Return the same bytes for the same decoding, for hashing."""
-        columns = [
-            [column.name, column.kind, column.width, column.categories] for column in self.columns
-        ]
-        content = {
+        content: dict[str, Any] = {
             "classes": self.classes,
-            "columns": columns,
+            "columns": [
+                [column.name, column.kind, column.width, column.categories]
+                for column in self.columns
+            ],
             "input_shape": self.input_shape,
             "task": self.task,
         }
+        if not self.is_plain:
+            content["inputs"] = [given.to_json() for given in self.inputs]
+            content["targets"] = [label.to_json() for label in self.labels]
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_rows(cls, dataset: Row, columns: Sequence[Row]) -> Decoding:
-        """Return the decoding that rows of mmdb.dataset and mmdb.dataset_column describe."""
-        classes = json.loads(dataset["classes"]) if dataset["classes"] is not None else None
-        return cls(
-            columns=tuple(Column.from_row(row) for row in columns),
-            task=cast(Task, dataset["task"]),
-            input_shape=tuple(dataset["input_shape"]),
-            classes=None if classes is None else tuple(classes),
-        )
+        """Return the decoding that rows of mmdb.dataset and mmdb.dataset_column describe.
+
+        Older datasets have no `targets`; those with one input of numbers have no `inputs`.
+        """
+        found = tuple(Column.from_row(row) for row in columns)
+        return cls(columns=found, inputs=_inputs(dataset, found), labels=_labels(dataset, found))
+
+
+def _inputs(dataset: Row, columns: Sequence[Column]) -> tuple[Input, ...]:
+    if dataset["inputs"] is not None:
+        return tuple(map(Input.from_json, json.loads(dataset["inputs"])))
+    names = tuple(column.name for column in columns if column.kind != "label")
+    return (Input(name="", columns=names, shape=tuple(dataset["input_shape"])),)
+
+
+def _labels(dataset: Row, columns: Sequence[Column]) -> tuple[Label, ...]:
+    if dataset["targets"] is not None:
+        return tuple(map(Label.from_json, json.loads(dataset["targets"])))
+    (name,) = (column.name for column in columns if column.kind == "label")
+    classes = None if dataset["classes"] is None else tuple(json.loads(dataset["classes"]))
+    return (Label(name=name, task=dataset["task"], classes=classes),)
 
 
 def numbers_in(shape: Sequence[int]) -> int:

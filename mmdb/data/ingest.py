@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import IO, Literal
 
+import numpy as np
+
 from mmdb.data.decoding import Decoding
 from mmdb.data.features import Field, Request, quote
-from mmdb.data.layout import Batch
+from mmdb.data.labels import ClassCounts
+from mmdb.data.layout import Batch, Layout, view
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker
 from mmdb.data.shuffle import Shuffle, cut
+from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
 
@@ -87,6 +91,7 @@ class Sealed:
     decoding: Decoding
     row_count: int
     partitions: tuple[SealedPartition, ...]  # train by ordinal, then validation
+    class_counts: Mapping[str, list[int]]  # train rows by class, for each label that has any
     path: Path  # holds the blocks
 
     @property
@@ -107,40 +112,53 @@ class Sealed:
 
 
 def seal(
-    connection: Connection, select: str, request: Request, split: Split, directory: Path
+    connection: Connection,
+    select: str,
+    request: Request,
+    split: Split,
+    directory: Path,
+    encoders: Mapping[str, Encoder],
 ) -> Sealed:
     """Read the rows of a SELECT once and return them as packed partitions.
 
     Args:
         directory: takes two files, each as large as the rows; the caller removes it.
+        encoders: of the columns that become tokens, by name.
     Raises:
-        NullValues, RaggedArray, NotFinite, OneClass, TooFewRows, TooManyCategories
+        NullValues, RaggedArray, NotFinite, OneClass, TooFewRows, TooManyCategories, FunctionFailed
     """
+    packer = RowPacker(request, split.seed, encoders)
     with (directory / "rows").open("w+b", buffering=0) as spill:
         try:
-            packer, shuffle = _gather(connection, select, request, split.seed, spill)
+            shuffle = _gather(connection, select, request, packer, spill)
         except NotFinite:
             # PostgreSQL's cast to real ends the query at a double that is too large or too small:
             # read again, with those made NaN, which are counted, and 0.
             spill.truncate(0)
-            packer, shuffle = _gather_clamped(connection, select, request, split.seed, spill)
+            packer = RowPacker(request, split.seed, encoders)
+            shuffle = _gather_clamped(connection, select, request, packer, spill)
         decoding = packer.decoding()
         slices = split.slices(packer.row_count)
+        counts = ClassCounts(decoding.labels)
         path = directory / "blocks"
         with path.open("wb") as file:
-            partitions = _pack_slices(shuffle, packer, slices, decoding, file)
+            partitions = _pack_slices(shuffle, packer, slices, decoding, counts, file)
     return Sealed(
-        decoding=decoding, row_count=packer.row_count, partitions=tuple(partitions), path=path
+        decoding=decoding,
+        row_count=packer.row_count,
+        partitions=tuple(partitions),
+        class_counts=counts.by_label(),
+        path=path,
     )
 
 
 def _gather_clamped(
-    connection: Connection, select: str, request: Request, seed: int, spill: IO[bytes]
-) -> tuple[RowPacker, Shuffle]:
+    connection: Connection, select: str, request: Request, packer: RowPacker, spill: IO[bytes]
+) -> Shuffle:
     try:
-        return _gather(connection, select, request, seed, spill, clamped=True)
+        return _gather(connection, select, request, packer, spill, clamped=True)
     except NotFinite as error:
-        arrays = [field.name for field in request.fields if field.kind == "tensor"]
+        arrays = [field.name for field in request.fields if field.scanned == "reals"]
         if not arrays:  # the query's own arithmetic
             raise QueryFailed(f"The database refused the query: {error.message}") from error
         named = ", ".join(arrays)
@@ -151,12 +169,12 @@ def _gather(
     connection: Connection,
     select: str,
     request: Request,
-    seed: int,
+    packer: RowPacker,
     spill: IO[bytes],
     *,
     clamped: bool = False,
-) -> tuple[RowPacker, Shuffle]:
-    packer, shuffle = RowPacker(request, seed), None
+) -> Shuffle:
+    shuffle = None
     with closing(_scan(connection, select, request, clamped=clamped)) as batches:
         for batch in batches:
             rows, keys = packer.pack(batch)
@@ -165,7 +183,7 @@ def _gather(
             shuffle.add(rows, keys)
     if shuffle is None:
         raise TooFewRows("The query returned no rows.", hint="Check its WHERE clause.")
-    return packer, shuffle
+    return shuffle
 
 
 def _scan(
@@ -200,7 +218,7 @@ def _count_nulls(connection: Connection, select: str, request: Request) -> NullV
 
 def _is_null(field: Field, engine: Engine) -> str:
     name = quote(field.name)
-    if field.kind != "tensor":
+    if field.scanned != "reals":
         return f"{name} IS NULL"
     if engine == "duckdb":
         return f"{name} IS NULL OR len(list_filter({name}, lambda v: v IS NULL)) > 0"
@@ -212,16 +230,25 @@ def _pack_slices(
     packer: RowPacker,
     slices: Sequence[tuple[Role, int]],
     decoding: Decoding,
+    counts: ClassCounts,
     file: IO[bytes],
 ) -> list[SealedPartition]:
-    """Pack the shuffled rows into `file`; return the train slices by ordinal, then validation."""
+    """Pack the shuffled rows into `file`; return the train slices by ordinal, then validation.
+
+    The classes of train rows are counted in `counts`.
+    """
     most = rows_per_block(packer.layout)
-    counts = [_block_rows(rows, most) for _, rows in slices]
-    pieces = cut(shuffle.read(packer.recode), chain.from_iterable(counts))
+    row_counts = [_block_rows(rows, most) for _, rows in slices]
+    pieces = cut(shuffle.read(packer.recode), chain.from_iterable(row_counts))
     partitions = []
     ordinals = {"train": count(), "validation": count()}
-    for (role, rows), block_counts in zip(slices, counts, strict=True):
-        blocks = [_write_block(pack(next(pieces), packer.layout), n, file) for n in block_counts]
+    for (role, rows), block_counts in zip(slices, row_counts, strict=True):
+        blocks = []
+        for block_rows in block_counts:
+            piece = next(pieces)
+            if role == "train":
+                _count_classes(piece, packer.layout, counts)
+            blocks.append(_write_block(pack(piece, packer.layout), block_rows, file))
         partitions.append(
             SealedPartition(
                 role=role,
@@ -232,6 +259,12 @@ def _pack_slices(
             )
         )
     return sorted(partitions, key=lambda partition: (partition.role, partition.ordinal))
+
+
+def _count_classes(rows: np.ndarray, layout: Layout, counts: ClassCounts) -> None:
+    lanes = rows.view("<u4")
+    for slot in layout.labels:
+        counts.add(slot.field.name, view(lanes, slot))
 
 
 def _block_rows(rows: int, most: int) -> list[int]:

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mmdb.data.decoding import Column, Decoding
-from mmdb.data.features import Field, Options, Request
+from mmdb.data import functions
+from mmdb.data.decoded import Inputs
+from mmdb.data.decoding import Column, Decoding, Input, numbers_in
+from mmdb.data.features import Field, cast_select
 from mmdb.data.query import analyse
+from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
 
@@ -18,46 +21,97 @@ _SCANNED: dict[str, Kind] = {
     "tensor": "reals",
     "bytes": "bytes",
     "categorical": "text",
+    "tokens": "text",
 }
+#: A column's values in some rows, as a scan delivers them.
+Values = np.ndarray | list[str]
 
 
 def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
     """Return one row of features given in order, float32 (1, *input_shape).
 
     Raises:
-        InvalidInput: there are not as many finite numbers as the model takes.
+        InvalidInput: there are not as many finite numbers as the model takes, or it takes several
+            inputs or tokens.
     """
+    given = decoding.inputs[0]
+    if not decoding.is_one_input or given.tokenizer is not None:
+        raise InvalidInput(
+            "The model takes no list of numbers: it has several inputs, or reads text.",
+            hint=f"Pass a row with the columns {', '.join(c.name for c in decoding.features)}.",
+        )
     try:
         x = _numbers(values)
     except _NOT_NUMBERS as error:
         raise InvalidInput(f"The input is not a list of numbers: {error}.") from error
-    if x.shape[1] != decoding.width or not np.isfinite(x).all():
+    if x.shape[1] != numbers_in(given.shape) or not np.isfinite(x).all():
         raise InvalidInput(
-            f"The model takes {decoding.width} finite numbers; {x.shape[1]} values were given."
+            f"The model takes {numbers_in(given.shape)} finite numbers; "
+            f"{x.shape[1]} values were given."
         )
-    return x.reshape(1, *decoding.input_shape)
+    return x.reshape(1, *given.shape)
 
 
-def object_input(decoding: Decoding, row: Mapping[str, Any]) -> np.ndarray:
-    """Return one row of features given by column name, float32 (1, *input_shape).
+def object_input(
+    decoding: Decoding, row: Mapping[str, Any], encoders: Mapping[str, Encoder]
+) -> Inputs:
+    """Return one row given by column name, as the model takes it: (1, *shape) for each input.
 
+    Args:
+        encoders: of the columns that become tokens; see `encoders_of`.
     Raises:
         InvalidInput: a column is missing, unknown or of another type or width.
     """
     names = {column.name for column in decoding.features}
     if names - set(row):
         raise InvalidInput(f"The row lacks {', '.join(sorted(names - set(row)))}.")
-    x = np.empty((1, decoding.width), np.float32)
-    for column, span in decoding.spans():
-        x[:, span] = _column(column, _one(column, row[column.name]))
+    values = {column.name: _one(column, row[column.name]) for column in decoding.features}
+    try:
+        return _assemble(decoding, values, encoders)
+    except NotFinite as error:
+        raise InvalidInput("The row holds numbers that are not finite.") from error
+
+
+def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder]:
+    """Return what turns a dataset's texts into tokens, by column.
+
+    Raises:
+        FunctionNotFound, FunctionFailed
+    """
+    return functions.encoders(connection, decoding.tokenizers)
+
+
+def _assemble(
+    decoding: Decoding, values: Mapping[str, Values], encoders: Mapping[str, Encoder]
+) -> Inputs:
+    """Return the inputs of some rows, whose columns' values are given by name."""
+    arrays = {given.name: _array(decoding, given, values, encoders) for given in decoding.inputs}
+    return arrays[""] if decoding.is_one_input else arrays
+
+
+def _array(
+    decoding: Decoding,
+    given: Input,
+    values: Mapping[str, Values],
+    encoders: Mapping[str, Encoder],
+) -> np.ndarray:
+    first = values[given.columns[0]]
+    if given.tokenizer is not None:
+        assert isinstance(first, list)
+        return encoders[given.columns[0]](first).astype(np.int64)
+    x = np.empty((len(first), numbers_in(given.shape)), np.float32)
+    for column, span in decoding.spans(given):
+        x[:, span] = _column(column, values[column.name])
     if not np.isfinite(x).all():
-        raise InvalidInput("The row holds numbers that are not finite.")
-    return x.reshape(1, *decoding.input_shape)
+        raise NotFinite("The query returned NaN or infinite numbers.")
+    return x.reshape(len(x), *given.shape)
 
 
-def _one(column: Column, value: Any) -> np.ndarray | list[str]:
+def _one(column: Column, value: Any) -> Values:
     """Return a value of a JSON row as a scan of one row would deliver it."""
-    if column.kind == "categorical":
+    if column.kind == "tokens" and not isinstance(value, str):
+        raise InvalidInput(f"Column {column.name!r} holds {value!r}, not a text.")
+    if column.kind in ("categorical", "tokens"):
         return [str(value)]
     if column.kind == "bytes" and isinstance(value, str):
         try:
@@ -81,7 +135,7 @@ def _numbers(values: Any) -> np.ndarray:
         return np.asarray(values, dtype=np.float32).reshape(1, -1)
 
 
-def _column(column: Column, values: np.ndarray | list[str]) -> np.ndarray:
+def _column(column: Column, values: Values) -> np.ndarray:
     """Return a scanned column as the model takes it, float32 (n, decoded_width).
 
     Raises:
@@ -109,23 +163,20 @@ def _column(column: Column, values: np.ndarray | list[str]) -> np.ndarray:
 
 def scan_inputs(
     connection: Connection, decoding: Decoding, query: str, key: str
-) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Run a SELECT and yield its keys with features, float32 (n, *input_shape).
+) -> Iterator[tuple[list[str], Inputs]]:
+    """Run a SELECT and yield its keys with the inputs of as many rows.
 
     Raises:
         QueryError: the query cannot be used. UnknownColumn: it lacks the key or a feature.
-        NullValues, RaggedArray, NotFinite, InvalidInput
+        NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
     """
+    encoders = encoders_of(connection, decoding)
     select = analyse(query, connection.engine, connection.table_columns).select
-    request = _request(connection, decoding, select, key)
+    fields = _fields(connection, decoding, select, key)
+    kinds = [(field.output, field.scanned) for field in fields]
     try:
-        for batch in connection.scan(request.cast_select(select), request.kinds()):
-            x = np.empty((len(batch[_KEY]), decoding.width), np.float32)
-            for column, span in decoding.spans():
-                x[:, span] = _column(column, batch[column.name])
-            if not np.isfinite(x).all():
-                raise NotFinite("The query returned NaN or infinite numbers.")
-            yield list(batch[_KEY]), x.reshape(len(x), *decoding.input_shape)
+        for batch in connection.scan(cast_select(fields, connection.engine, select), kinds):
+            yield list(batch[_KEY]), _assemble(decoding, batch, encoders)
     except NullFound as error:
         raise NullValues("The query returned NULLs.") from error
     except RaggedFound as error:
@@ -135,7 +186,7 @@ def scan_inputs(
 _KEY = "mmdb key"  # no output column of the user's has this name
 
 
-def _request(connection: Connection, decoding: Decoding, select: str, key: str) -> Request:
+def _fields(connection: Connection, decoding: Decoding, select: str, key: str) -> tuple[Field, ...]:
     types = dict(connection.columns(select))
     missing = [c for c in (key, *(c.name for c in decoding.features)) if c not in types]
     if missing:
@@ -147,7 +198,5 @@ def _request(connection: Connection, decoding: Decoding, select: str, key: str) 
         Field(name=c.name, type=types[c.name], kind=c.kind, scanned=_SCANNED[c.kind])
         for c in decoding.features
     ]
-    fields.append(Field(name=key, type="text", kind="categorical", scanned="text", alias=_KEY))
-    return Request(
-        fields=tuple(fields), task=decoding.task, options=Options(), engine=connection.engine
-    )
+    named = Field(name=key, type="text", kind="categorical", scanned="text", alias=_KEY)
+    return (*fields, named)

@@ -1,7 +1,7 @@
 """Where each column of a dataset is in a packed row.
 
-A row is a run of 32-bit lanes: numbers first, then the codes of texts, an integer label, and byte
-strings padded with zeros.
+A row is a run of 32-bit lanes: numbers first, then the codes of texts, integer labels, and byte
+strings padded with zeros, tokens, and the 0 and 1 of several labels.
 """
 
 from __future__ import annotations
@@ -30,59 +30,67 @@ class Slot:
         """The first of its 32-bit lanes."""
         return self.offset // 4
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes of its values; what fills the last lane is not counted."""
+        return np.dtype(self.field.dtype).itemsize * self.width
+
+    @property
+    def lanes(self) -> int:
+        """32-bit lanes that it takes."""
+        return -(-self.byte_count // 4)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The slots of a row, in the order of the query's columns."""
 
     slots: tuple[Slot, ...]
+    labels: tuple[Slot, ...]  # in the order of the targets
     row_bytes: int
-    label_dtype: str
 
     def of(self, *kinds: str) -> list[Slot]:
         """Return the slots of these kinds of column."""
         return [slot for slot in self.slots if slot.field.kind in kinds]
 
-    @property
-    def label(self) -> Slot:
-        """The label's slot."""
-        return self.of("label")[0]
 
-
-_RANKS = {"numeric": 0, "tensor": 1, "categorical": 3, "label": 4, "bytes": 5}
-_FLOAT_LABEL = 2  # beside the other floats
+_RANKS = {
+    "numeric": 0,
+    "tensor": 1,
+    "regression": 2,  # beside the other floats
+    "categorical": 3,
+    "classification": 4,
+    "bytes": 5,
+    "tokens": 6,
+    "multilabel": 7,
+}
 
 
 def lay_out(request: Request, batch: Batch) -> Layout:
     """Return where each field goes, with the widths of the first rows."""
-    label_dtype = "<f4" if request.task == "regression" else "<i8"
     slots: dict[str, Slot] = {}
     offset = 0
-    for field in sorted(request.fields, key=lambda field: _rank(field, request)):
-        values = batch[field.name]
-        width = values.shape[1] if isinstance(values, np.ndarray) and values.ndim == 2 else 1
+    for field in sorted(request.fields, key=lambda field: _RANKS[field.task or field.kind]):
+        width = _width(field, batch[field.name])
         if width == 0:
             raise RaggedArray(f"Column {field.name!r} holds empty values.")
         slots[field.name] = Slot(field=field, offset=offset, width=width)
-        item = 1 if field.kind == "bytes" else 4
-        if field.kind == "label":
-            item = np.dtype(label_dtype).itemsize
-        offset += -(-item * width // 4) * 4
+        offset += 4 * slots[field.name].lanes
     return Layout(
         slots=tuple(slots[field.name] for field in request.fields),
+        labels=tuple(slots[field.name] for field in request.labels),
         row_bytes=offset,
-        label_dtype=label_dtype,
     )
 
 
-def _rank(field: Field, request: Request) -> int:
-    if field.kind == "label" and request.task == "regression":
-        return _FLOAT_LABEL
-    return _RANKS[field.kind]
+def _width(field: Field, values: np.ndarray | list[str]) -> int:
+    if field.tokenizer is not None:
+        return field.tokenizer.length
+    return values.shape[1] if isinstance(values, np.ndarray) and values.ndim == 2 else 1
 
 
-def integers(lanes: np.ndarray, slot: Slot) -> np.ndarray:
-    """Return the lanes of a code (one) or of an integer label (two) as integers, (n,)."""
-    wide = slot.field.kind == "label"
-    part = lanes[:, slot.lane : slot.lane + (2 if wide else 1)]
-    return part.view("<i8" if wide else "<i4")[:, 0]
+def view(lanes: np.ndarray, slot: Slot) -> np.ndarray:
+    """Return the values of a slot in rows of lanes, (n, width), to be read or written."""
+    if slot.field.dtype == "u1":
+        return lanes.view(np.uint8)[:, slot.offset : slot.offset + slot.width]
+    return lanes[:, slot.lane : slot.lane + slot.lanes].view(slot.field.dtype)

@@ -1,14 +1,16 @@
 """Decoded partitions, kept once per node as files that its processes map.
 
-A partition is two .npy files named by its content hash. They are written under another name and
-renamed, so whoever sees a file sees all of it; a file that is removed stays readable where it is
-mapped. The least recently used go when the files outgrow MMDB_CACHE_BYTES.
+A partition is a few .npy files (see `mmdb.data.arrays`) named by its content hash. They are written
+in a folder of their own and moved out of it, so whoever sees a file sees all of it; a file that is
+removed stays readable where it is mapped. The least recently used go when the files outgrow
+MMDB_CACHE_BYTES.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 import time
@@ -16,58 +18,53 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
+from mmdb.data import arrays
+from mmdb.data.decoded import Decoded
 from mmdb.errors import EngineError
 
 #: Seconds after which an unfinished file is taken for a dead process's.
 STALE_S = 3600
-_PARTS = ("x", "y")
 
 
 class NotCached(Exception):
     """The partition is not in the node's cache."""
 
 
-def ensure(key: bytes, write: Callable[[Path, Path], None]) -> None:
+def ensure(key: bytes, write: Callable[[Path], None]) -> None:
     """Have a partition in the cache.
 
     Args:
         key: the partition's content hash.
-        write: writes features and labels, as .npy files, under the two names it is given; called
-            only where the cache lacks the partition or holds a damaged file.
+        write: writes the files that `arrays.mapped` reads into the folder it is given; called only
+            where the cache lacks the partition or holds a damaged file.
     """
     folder = directory()
     with suppress(NotCached):
         map(key)
         _touch(folder, key)
         return
-    suffix = f".{os.getpid()}-{secrets.token_hex(4)}.part"
-    written = [folder / (_name(key, part) + suffix) for part in _PARTS]
+    written = folder / f"{key.hex()}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    written.mkdir(mode=0o700)
     try:
-        write(written[0], written[1])
-        for path, part in zip(written, _PARTS, strict=True):
-            path.replace(folder / _name(key, part))
+        write(written)
+        for path in written.iterdir():
+            path.replace(folder / _name(key, path.name))
     finally:
-        for path in written:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(written, ignore_errors=True)
     _evict(folder, key)
 
 
-def map(key: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels of a partition, mapped copy-on-write: pages are shared.
+def map(key: bytes) -> Decoded:
+    """Return the rows of a partition, mapped copy-on-write: pages are shared.
 
     Raises:
         NotCached: it is not there, or its files are damaged; `ensure` it.
     """
     folder = directory()
     try:
-        x, y = (_open(folder / _name(key, part)) for part in _PARTS)
+        return arrays.mapped(lambda name: folder / _name(key, name))
     except (OSError, ValueError, EOFError) as error:
         raise NotCached(key.hex()) from error
-    if len(x) != len(y):
-        raise NotCached(key.hex())
-    return x, y
 
 
 def directory() -> Path:
@@ -99,41 +96,33 @@ def capacity_bytes() -> int:
     return int(os.environ.get("MMDB_CACHE_BYTES", 8 * 2**30))
 
 
-def _name(key: bytes, part: str) -> str:
-    return f"{key.hex()}.{part}.npy"
-
-
-def _open(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, mmap_mode="c")
-    assert isinstance(array, np.memmap)
-    if path.stat().st_size != array.offset + array.nbytes:
-        raise ValueError("The file is longer than its array.")
-    return array
+def _name(key: bytes, file: str) -> str:
+    return f"{key.hex()}.{file}"
 
 
 def _touch(folder: Path, key: bytes) -> None:
-    for part in _PARTS:
+    for name in ("x.npy", "x0.npy"):  # one file speaks for its partition
         with suppress(FileNotFoundError):
-            os.utime(folder / _name(key, part))
+            os.utime(folder / _name(key, name))
 
 
 def _evict(folder: Path, kept: bytes) -> None:
     """Remove the least recently used partitions until the rest fits, and dead processes' files."""
-    entries: dict[str, list[os.stat_result]] = {}
+    entries: dict[str, list[tuple[Path, os.stat_result]]] = {}
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
             status = path.stat()
             if path.suffix == ".part":
                 if time.time() - status.st_mtime > STALE_S:
-                    path.unlink()
-            elif path.suffix == ".npy":
-                entries.setdefault(path.name.split(".")[0], []).append(status)
-    sizes = {key: sum(s.st_size for s in found) for key, found in entries.items()}
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            elif path.suffix in (".npy", ".json"):
+                entries.setdefault(path.name.split(".")[0], []).append((path, status))
+    sizes = {key: sum(s.st_size for _, s in found) for key, found in entries.items()}
     total = sum(sizes.values())
-    for key in sorted(sizes, key=lambda key: max(s.st_mtime_ns for s in entries[key])):
+    for key in sorted(sizes, key=lambda key: max(s.st_mtime_ns for _, s in entries[key])):
         if total <= capacity_bytes():
             return
         if key != kept.hex():
-            for part in _PARTS:
-                (folder / f"{key}.{part}.npy").unlink(missing_ok=True)
+            for path, _ in entries[key]:
+                path.unlink(missing_ok=True)
             total -= sizes[key]

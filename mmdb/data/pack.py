@@ -1,7 +1,7 @@
 """Blocks: rows as Arrow IPC streams of one record batch, and back.
 
 Columns of a batch: all numeric features stacked as "numeric"; each tensor, byte string and text
-(as codes) in the query's order; the label. They are read by position, not by name.
+(as codes or tokens) in the query's order; the labels. They are read by position, not by name.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
-from mmdb.data.decoding import Column, Decoding
+from mmdb.data.decoded import Decoded
+from mmdb.data.decoding import Column, Decoding, Input, Label
 from mmdb.data.layout import Layout
 from mmdb.errors import BlockCorrupt
 
 BLOCK_BYTES = 2 * 2**20
-_DTYPES = {"tensor": "<f4", "bytes": "u1", "categorical": "<i4"}
+#: Kinds of feature columns that have a column of their own in a batch.
+_OWN = ("tensor", "bytes", "categorical", "tokens")
 
 
 def digest(data: bytes) -> bytes:
@@ -51,11 +53,14 @@ def pack(rows: np.ndarray, layout: Layout) -> bytes:
     if numeric:
         values = _values(rows, numeric[0].offset, len(numeric), "<f4")
         arrays.append(("numeric", _fixed_list(values)))
-    for slot in layout.of("tensor", "bytes", "categorical"):
-        values = _values(rows, slot.offset, slot.width, _DTYPES[slot.field.kind])
+    for slot in layout.of(*_OWN):
+        values = _values(rows, slot.offset, slot.width, slot.field.dtype)
         flat = slot.field.kind == "categorical"
         arrays.append((slot.field.name, _flat(values) if flat else _fixed_list(values)))
-    arrays.append(("label", _flat(_values(rows, layout.label.offset, 1, layout.label_dtype))))
+    for slot in layout.labels:
+        values = _values(rows, slot.offset, slot.width, slot.field.dtype)
+        flat = slot.field.task != "multilabel"
+        arrays.append(("label", _flat(values) if flat else _fixed_list(values)))
     batch = pa.RecordBatch.from_arrays([a for _, a in arrays], names=[n for n, _ in arrays])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -76,8 +81,8 @@ def _flat(values: np.ndarray) -> pa.Array:
     return pa.array(values.reshape(-1))
 
 
-def unpack(data: bytes, decoding: Decoding) -> tuple[np.ndarray, np.ndarray]:
-    """Return a block's features, float32 (n, *input_shape), and labels, (n,).
+def unpack(data: bytes, decoding: Decoding) -> Decoded:
+    """Return a block's rows.
 
     Raises:
         BlockCorrupt: the bytes are no block of this decoding.
@@ -85,13 +90,14 @@ def unpack(data: bytes, decoding: Decoding) -> tuple[np.ndarray, np.ndarray]:
     try:
         batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
         stored = [_to_numpy(column) for column in batch.columns]
-        x = _features(stored, decoding, batch.num_rows)
+        if len(stored) != _stored_columns(decoding):
+            raise BlockCorrupt("A block holds other columns than its dataset.")
+        features, labels = stored[: -len(decoding.labels)], stored[-len(decoding.labels) :]
+        y = tuple(map(_label, decoding.labels, labels))
+        x = {i.name: _input(features, decoding, i, batch.num_rows) for i in decoding.inputs}
     except (pa.ArrowException, StopIteration, ValueError, IndexError, OSError) as error:
         raise BlockCorrupt(f"A block cannot be decoded: {error}") from error
-    y = stored[-1]
-    if y.dtype != np.dtype(decoding.label_dtype) or len(stored) != _stored_columns(decoding):
-        raise BlockCorrupt("A block holds other columns than its dataset.")
-    return x.reshape(-1, *decoding.input_shape), y
+    return Decoded(inputs=x[""] if decoding.is_one_input else x, labels=y[0] if len(y) == 1 else y)
 
 
 def _to_numpy(column: pa.Array) -> np.ndarray:
@@ -105,20 +111,49 @@ def _stored_columns(decoding: Decoding) -> int:
     return len(kinds) - kinds.count("numeric") + ("numeric" in kinds)
 
 
-def _features(stored: list[np.ndarray], decoding: Decoding, count: int) -> np.ndarray:
-    """Put each feature where it belongs in a row: in the order of the query's columns."""
-    kinds = {column.kind for column in decoding.features}
-    if kinds == {"numeric"} or (kinds == {"tensor"} and len(decoding.features) == 1):
-        return stored[0]
-    x = np.zeros((count, decoding.width), np.float32)
-    numbers = iter(range(decoding.width))
-    others = iter(stored[1:] if "numeric" in kinds else stored)
-    for column, span in decoding.spans():
-        if column.kind == "numeric":
-            x[:, span.start] = stored[0][:, next(numbers)]
-        else:
-            _decode(next(others), column, x[:, span])
-    return x
+def _label(label: Label, values: np.ndarray) -> np.ndarray:
+    if label.task == "multilabel" and values.dtype == np.uint8:
+        values = values.astype(np.float32)
+    if values.dtype != np.dtype(label.dtype):
+        raise BlockCorrupt("A block holds other columns than its dataset.")
+    return values.reshape(-1, *label.shape)
+
+
+def _input(stored: list[np.ndarray], decoding: Decoding, given: Input, count: int) -> np.ndarray:
+    """Put each feature of an input where it belongs in a row."""
+    places = _places(decoding)
+    columns = [(c, span, stored[places[c.name]]) for c, span in decoding.spans(given)]
+    first, _, values = columns[0]
+    if given.tokenizer is not None:
+        found = values.astype(np.int64)
+    elif first.kind == "tensor" and len(columns) == 1:
+        found = values
+    elif all(column.kind == "numeric" for column, _, _ in columns) and given.columns == tuple(
+        _numeric(decoding)
+    ):
+        found = values  # all of the stacked numbers, in their order
+    else:
+        found = np.zeros((count, columns[-1][1].stop), np.float32)
+        numbers = {name: place for place, name in enumerate(_numeric(decoding))}
+        for column, span, values in columns:
+            if column.kind == "numeric":
+                found[:, span.start] = values[:, numbers[column.name]]
+            else:
+                _decode(values, column, found[:, span])
+    return found.reshape(-1, *given.shape)
+
+
+def _numeric(decoding: Decoding) -> list[str]:
+    """Return the columns whose numbers are stacked, in the query's order."""
+    return [column.name for column in decoding.columns if column.kind == "numeric"]
+
+
+def _places(decoding: Decoding) -> dict[str, int]:
+    """Return where each feature is among the stored columns."""
+    numeric = _numeric(decoding)
+    places = dict.fromkeys(numeric, 0)
+    own = [column.name for column in decoding.columns if column.kind in _OWN]
+    return places | {name: place + bool(numeric) for place, name in enumerate(own)}
 
 
 def _decode(values: np.ndarray, column: Column, x: np.ndarray) -> None:

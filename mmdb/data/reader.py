@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
-import numpy as np
-
-from mmdb.data import node_cache
+from mmdb.data import arrays, node_cache
+from mmdb.data.decoded import Decoded
 from mmdb.data.decoding import Decoding
 from mmdb.data.pack import digest, partition_hash, unpack
 from mmdb.db.connection import Connection, Row
@@ -28,16 +26,14 @@ def ensure_partition(connection: Connection, part_id: int, content_hash: bytes) 
         BlockCorrupt: the stored blocks do not match their digests or `content_hash`.
     """
 
-    def write(x_path: Path, y_path: Path) -> None:
-        _write_partition(connection, part_id, content_hash, x_path, y_path)
+    def write(folder: Path) -> None:
+        _write_partition(connection, part_id, content_hash, folder)
 
     node_cache.ensure(content_hash, write)
 
 
-def read_partition(
-    connection: Connection, part_id: int, content_hash: bytes
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return features, float32 (n, *input_shape), and labels of a partition, through the cache."""
+def read_partition(connection: Connection, part_id: int, content_hash: bytes) -> Decoded:
+    """Return the rows of a partition, through the cache."""
     while True:
         ensure_partition(connection, part_id, content_hash)
         try:
@@ -47,7 +43,7 @@ def read_partition(
 
 
 def _write_partition(
-    connection: Connection, part_id: int, content_hash: bytes, x_path: Path, y_path: Path
+    connection: Connection, part_id: int, content_hash: bytes, folder: Path
 ) -> None:
     found = connection.rows(_Q.find_partition, part_id=part_id)
     if not found:
@@ -57,18 +53,17 @@ def _write_partition(
         raise DatasetDropped(f"Dataset {partition['dataset']!r} has been dropped.")
     columns = connection.rows(_Q.find_columns, dataset_id=partition["dataset_id"])
     decoding = Decoding.from_rows(partition, columns)
-    digests, rows = [], int(partition["row_count"])
-    with x_path.open("wb") as x_file, y_path.open("wb") as y_file:
-        _write_header(x_file, "<f4", (rows, *decoding.input_shape))
-        _write_header(y_file, decoding.label_dtype, (rows,))
+    rows = int(partition["row_count"])
+    digests = []
+    with arrays.writing(folder, decoding, rows) as add:
         for block in _blocks(connection, part_id):
-            x, y = unpack(block["data"], decoding)
-            if len(x) != block["row_count"]:
+            decoded = unpack(block["data"], decoding)
+            count = len(decoded.label_arrays[0])
+            if count != block["row_count"]:
                 raise BlockCorrupt(f"Block {block['ordinal']} of partition {part_id} lost rows.")
-            x_file.write(x.data)
-            y_file.write(y.data)
+            add(decoded)
             digests.append(bytes(block["digest"]))
-            rows -= len(x)
+            rows -= count
     if rows or partition_hash(digests, decoding) != content_hash:
         raise BlockCorrupt(f"The blocks of partition {part_id} do not match its content hash.")
 
@@ -83,8 +78,3 @@ def _blocks(connection: Connection, part_id: int) -> Iterator[Row]:
                 )
             yield block
         low += BLOCKS
-
-
-def _write_header(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> None:
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)

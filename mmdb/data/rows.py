@@ -6,23 +6,18 @@ Texts get codes in order of appearance, so the hash takes a text's own hash inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from blake3 import blake3
 
-from mmdb.data.decoding import Class, Column, Decoding, numbers_in
+from mmdb.data.decoding import Class, Column, Decoding, Input, Label, numbers_in
 from mmdb.data.features import Field, Request
-from mmdb.data.layout import Batch, Layout, Slot, integers, lay_out
-from mmdb.errors import (
-    InvalidOption,
-    NotFinite,
-    OneClass,
-    TooManyCategories,
-)
-
-#: Whole numbers that float32 holds exactly.
-EXACT = 2**24
+from mmdb.data.labels import LabelValues
+from mmdb.data.layout import Batch, Layout, Slot, lay_out, view
+from mmdb.data.options import Options
+from mmdb.data.tokenize import Encoder
+from mmdb.errors import InvalidOption, NotFinite, TooManyCategories
 
 
 class _Codes(dict[str, int]):
@@ -47,17 +42,17 @@ class _Codes(dict[str, int]):
 class RowPacker:
     """Packs the batches of one scan and learns what its texts and classes are."""
 
-    def __init__(self, request: Request, seed: int) -> None:
+    def __init__(self, request: Request, seed: int, encoders: Mapping[str, Encoder]) -> None:
+        """Args: encoders: of the columns that become tokens, by name."""
         self.row_count = 0
-        self._request, self._seed = request, seed
+        self._request, self._seed, self._encoders = request, seed, encoders
         self._layout: Layout | None = None
         self._multipliers = np.empty(0, np.uint64)
         self._codes = {
-            field.name: self._new_codes(field)
-            for field in request.fields
-            if field.scanned == "text"
+            field.name: self._new_codes(field) for field in request.fields if field.is_coded
         }
-        self._classes: set[int] = set()
+        limit = request.options.max_classes
+        self._labels = {field.name: LabelValues(field, limit) for field in request.labels}
         self._not_finite: dict[str, int] = {}
         self._final: dict[str, np.ndarray] = {}
 
@@ -83,10 +78,11 @@ class RowPacker:
         lanes = np.zeros((count, self._layout.row_bytes // 4), "<u4")
         texts = np.zeros(count, np.uint64)
         for index, slot in enumerate(self._layout.slots):
-            codes = self._write(lanes, slot, batch[slot.field.name])
-            if codes is not None:
+            values = self._kept(slot.field, batch[slot.field.name])
+            view(lanes, slot)[:] = values if values.ndim == 2 else values[:, None]
+            if slot.field.is_coded:
                 hashes = np.array(self._codes[slot.field.name].hashes, np.uint64)
-                texts += hashes[codes] * self._multipliers[-1 - index]
+                texts += hashes[values] * self._multipliers[-1 - index]
         self._count_not_finite(lanes)
         self.row_count += count
         keys = lanes @ self._multipliers[: lanes.shape[1]]
@@ -99,61 +95,26 @@ class RowPacker:
         drawn = np.frombuffer(seed.digest(length=8 * (lanes + len(self.layout.slots))), "<u8")
         drawn = drawn | np.uint64(1)
         for slot in self.layout.slots:
-            if slot.field.scanned == "text":
-                drawn[slot.lane : slot.lane + (2 if slot.field.kind == "label" else 1)] = 0
+            if slot.field.is_coded:
+                drawn[slot.lane : slot.lane + slot.lanes] = 0
         return drawn
 
-    def _write(
-        self, lanes: np.ndarray, slot: Slot, values: np.ndarray | list[str]
-    ) -> np.ndarray | None:
-        """Write a column into its lanes; return its codes if it is text."""
-        field = slot.field
+    def _kept(self, field: Field, values: np.ndarray | list[str]) -> np.ndarray:
+        """Return a column's values as rows keep them: numbers, provisional codes, tokens."""
         if isinstance(values, list):
+            if field.tokenizer is not None:
+                return self._encoders[field.name](values)
             lookup = self._codes[field.name].__getitem__
-            codes = np.fromiter(map(lookup, values), np.int64, len(values))
-            integers(lanes, slot)[:] = codes
-            return codes
-        if field.kind == "bytes":
-            view = lanes.view(np.uint8)[:, slot.offset : slot.offset + slot.width]
-            view[:] = values
-        elif field.kind == "label" and self._request.task == "classification":
-            classes = values if values.dtype == np.int64 else self._whole(values)
-            self._learn_classes(classes)
-            integers(lanes, slot)[:] = classes
-        else:
-            view = lanes.view("<f4")[:, slot.lane : slot.lane + slot.width]
-            view[:] = values if values.ndim == 2 else values[:, None]
-        return None
-
-    def _whole(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore"):
-            whole = (np.rint(values) == values) & (np.abs(values) <= EXACT)
-        if not whole.all():
-            raise InvalidOption(
-                f"Label {self._request.label.name!r} holds {values[~whole][0]}, which is no class.",
-                hint="A classification of floats needs whole numbers; cast or round them.",
-            )
-        return values.astype(np.int64)
-
-    def _learn_classes(self, values: np.ndarray) -> None:
-        self._classes.update(np.unique(values).tolist())
-        limit = self._request.options.max_classes
-        if len(self._classes) > limit:
-            raise TooManyCategories(
-                f"Label {self._request.label.name!r} has more than {limit} classes.",
-                hint='Pass the option "task": "regression", or raise max_classes.',
-            )
+            return np.fromiter(map(lookup, values), np.int64, len(values))
+        return self._labels[field.name].take(values) if field.kind == "label" else values
 
     def _count_not_finite(self, lanes: np.ndarray) -> None:
-        floats = [s for s in self.layout.slots if s.field.scanned in ("real", "reals")]
-        if self._request.task == "classification":
-            floats = [s for s in floats if s.field.kind != "label"]
+        floats = [slot for slot in self.layout.slots if slot.field.dtype == "<f4"]
         end = sum(slot.width for slot in floats)
         if np.isfinite(lanes[:, :end].view("<f4")).all():
             return
         for slot in floats:
-            values = lanes[:, slot.lane : slot.lane + slot.width].view("<f4")
-            count = int((~np.isfinite(values)).any(axis=1).sum())
+            count = int((~np.isfinite(view(lanes, slot))).any(axis=1).sum())
             if count:
                 self._not_finite[slot.field.name] = self._not_finite.get(slot.field.name, 0) + count
 
@@ -168,50 +129,45 @@ class RowPacker:
         if self._not_finite:
             counts = ", ".join(f"{name} ({n} rows)" for name, n in self._not_finite.items())
             raise NotFinite(f"The query returned NaN, infinite or too large numbers: {counts}.")
-        classes = self._find_classes()
-        if classes is not None and len(classes) < 2:
-            raise OneClass(
-                f"Label {self._request.label.name!r} has the single class {classes[0]!r}."
-            )
-        widths = {slot.field.name: slot.width for slot in self.layout.slots}
-        columns = tuple(self._column(field, widths) for field in self._request.fields)
-        self._final = self._final_codes(columns, classes)
+        labels = tuple(
+            self._labels[slot.field.name].label(slot.width, tuple(self._codes_of(slot.field)))
+            for slot in self.layout.labels
+        )
+        columns = tuple(map(self._column, self.layout.slots))
+        self._final = self._final_codes(columns, labels)
+        by_name = {column.name: column for column in columns}
         return Decoding(
             columns=columns,
-            task=self._request.task,
-            input_shape=_input_shape(columns, self._request.options.shape),
-            classes=classes,
+            inputs=tuple(
+                _input(name, [by_name[column] for column in names], self._request.options)
+                for name, names in self._request.inputs.items()
+            ),
+            labels=labels,
         )
 
-    def _find_classes(self) -> tuple[Class, ...] | None:
-        label = self._request.label
-        if self._request.task == "regression":
-            return None
-        if label.scanned == "text":
-            return tuple(sorted(self._codes[label.name]))
-        values = sorted(self._classes)
-        return tuple(map(bool, values)) if label.type == "boolean" else tuple(values)
+    def _codes_of(self, field: Field) -> Mapping[str, int]:
+        return self._codes.get(field.name, {})
 
-    def _column(self, field: Field, widths: Mapping[str, int]) -> Column:
+    def _column(self, slot: Slot) -> Column:
+        field = slot.field
         categories = None
         if field.kind == "categorical":
             categories = tuple(sorted(self._codes[field.name]))
-        return Column(
-            name=field.name, kind=field.kind, width=widths[field.name], categories=categories
-        )
+        return Column(name=field.name, kind=field.kind, width=slot.width, categories=categories)
 
     def _final_codes(
-        self, columns: tuple[Column, ...], classes: tuple[Class, ...] | None
+        self, columns: Iterable[Column], labels: Iterable[Label]
     ) -> dict[str, np.ndarray]:
         """For each text column, the final code of each provisional one; else sorted classes."""
+        names: dict[str, tuple[Class, ...] | None] = {c.name: c.categories for c in columns}
+        names |= {label.name: label.classes for label in labels}
         final = {}
-        for column in columns:
-            names = column.categories if column.kind == "categorical" else classes
-            if column.name in self._codes and names is not None:
-                place = {name: index for index, name in enumerate(names)}
-                final[column.name] = np.array([place[text] for text in self._codes[column.name]])
-            elif column.kind == "label" and classes is not None:
-                final[column.name] = np.array([int(value) for value in classes])
+        for name, values in names.items():
+            if values is not None and name in self._codes:
+                place = {value: index for index, value in enumerate(values)}
+                final[name] = np.array([place[text] for text in self._codes[name]])
+            elif values is not None:
+                final[name] = np.array([int(value) for value in values])
         return final
 
     def recode(self, rows: np.ndarray) -> None:
@@ -221,21 +177,22 @@ class RowPacker:
             table = self._final.get(slot.field.name)
             if table is None:
                 continue
-            view = integers(lanes, slot)
-            texts = slot.field.scanned == "text"
-            view[:] = table[view] if texts else np.searchsorted(table, view)
+            codes = view(lanes, slot)
+            codes[:] = table[codes] if slot.field.is_coded else np.searchsorted(table, codes)
 
 
-def _input_shape(columns: tuple[Column, ...], shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    width = sum(column.decoded_width for column in columns if column.kind != "label")
-    if shape is None:
-        return (width,)
-    if numbers_in(shape) != width:
+def _input(name: str, columns: list[Column], options: Options) -> Input:
+    names = tuple(column.name for column in columns)
+    tokenizer = options.tokenize.get(names[0])
+    width = sum(column.decoded_width for column in columns)
+    shape = options.shapes.get(name) if name else options.shape
+    if shape is not None and numbers_in(shape) != width:
+        what = f"shapes.{name}" if name else "shape"
         raise InvalidOption(
-            f"Option shape {list(shape)} holds {numbers_in(shape)} numbers; "
+            f"Option {what} {list(shape)} holds {numbers_in(shape)} numbers; "
             f"a row's features are {width}."
         )
-    return shape
+    return Input(name=name, columns=names, shape=shape or (width,), tokenizer=tokenizer)
 
 
 def _mix(keys: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from mmdb.db.check import Check, as_postgres, shown
-from mmdb.db.duck import DuckConnection
-from mmdb.db.install import is_current, is_installed, pending
+from mmdb.db.install import installed_mode, is_current, is_installed, pending
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
 from mmdb.db.server_python import server_python
@@ -52,7 +51,7 @@ def _looks(connection: AnyConnection) -> Iterator[tuple[str, _Look]]:
     if isinstance(connection, PostgresConnection):
         yield "server version", lambda: _server_version(connection)
         yield "plpython3u", lambda: _extension(connection)
-        yield "server Python", lambda: server_python(connection)
+        yield "server Python", lambda: _server_python(connection)
     yield "schema", lambda: _schema(connection)
     yield "functions and views", lambda: _objects(connection)
     if isinstance(connection, PostgresConnection):
@@ -135,15 +134,33 @@ def _major(connection: PostgresConnection) -> int:
     return connection.raw.info.server_version // 10000
 
 
+def _is_client_mode(connection: PostgresConnection) -> bool:
+    try:
+        return is_installed(connection) and installed_mode(connection) == "client"
+    except ConnectionLost:
+        raise
+    except MmdbError:  # another check says why
+        return False
+
+
+def _server_python(connection: PostgresConnection) -> Iterator[Check]:
+    if not _is_client_mode(connection):
+        yield from server_python(connection)
+
+
 def _extension(connection: PostgresConnection) -> Iterator[Check]:
     found = connection.rows(load("install").find_extension)
-    if not found:
+    if _is_client_mode(connection):
+        detail = "not used: mmdb is installed without functions, they run in the clients"
+        yield Check(name="plpython3u", ok=True, detail=detail)
+    elif not found:
         package = f"postgresql-plpython3-{_major(connection)}"
         yield Check(
             name="plpython3u",
             ok=False,
             detail="The server has no plpython3u.",
-            mend=f"On the server, run `sudo apt-get install {package}`.",
+            mend=f"On the server, run `sudo apt-get install {package}`; or do without: "
+            f"`mmdb install --client {shown(connection.url)}`.",
         )
     elif not found[0]["installed"]:
         yield Check(
@@ -177,7 +194,8 @@ def _objects(connection: AnyConnection) -> Iterator[Check]:
     if not is_installed(connection):
         return
     missing = _names(_VIEW, "sql/views") - {r["name"] for r in connection.rows(_Q.find_views)}
-    if not isinstance(connection, DuckConnection):  # which makes them at each connect
+    # DuckDB makes them at each connect.
+    if isinstance(connection, PostgresConnection) and not _is_client_mode(connection):
         present = {r["name"] for r in connection.rows(_Q.find_functions)}
         missing |= _names(_FUNCTION, "udf") - present
     detail = f"missing: {', '.join(sorted(missing))}" if missing else ""

@@ -50,7 +50,7 @@ class DuckConnection:
         self._locked_runs: set[int] = set()
         #: States between two hops, by candidate: hash in hex and bytes. The process that owns
         #: the file dies with its workers, so nothing would be gained by writing them.
-        self.in_flight: dict[int, tuple[str, bytes]] = {}
+        self.in_flight: dict[int, dict[str, bytes]] = {}
         #: The error that a function of mmdb raised inside the statement under way:
         #: DuckDB passes on its text alone.
         self.raised: errors.MmdbError | None = None

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import Literal
 
 from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
@@ -33,8 +34,12 @@ _MIGRATION_NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(postgres|duckdb))?\.sql")
 _SCHEMA, _CURRENT = 0, -1  # numbers in mmdb.migration that are no migrations
 _NEED_SUPERUSER = (
     "plpython3u is an untrusted language: install as a superuser, for example "
-    "`mmdb install postgresql://postgres@HOST/DATABASE`."
+    "`mmdb install postgresql://postgres@HOST/DATABASE`; or do without: "
+    "`mmdb install --client URL`."
 )
+#: Where mmdb's functions run: inside the server, or in the processes of the client.
+Mode = Literal["server", "client"]
+_RECORDED_AS: dict[Mode, str] = {"server": "current", "client": "client"}
 _one_install_in_this_process = Lock()
 
 
@@ -71,48 +76,55 @@ def schema_files(engine: str) -> Iterator[Path]:
     yield sql_directory("sql/engines") / f"{engine}.sql"
 
 
-def current_files(engine: str) -> Iterator[Path]:
+def current_files(engine: str, mode: Mode = "server") -> Iterator[Path]:
     """Yield the files that are run at each install, in order."""
     yield from sorted(sql_directory("sql/functions").glob("*.sql"))
     yield from sorted(sql_directory("sql/views").glob("*.sql"))
     if engine == "postgres":
-        yield from sorted(sql_directory("udf").glob("*.sql"))
+        if mode == "server":
+            yield from sorted(sql_directory("udf").glob("*.sql"))
         yield sql_directory("sql/engines") / "postgres_rights.sql"
 
 
-def install(url: str, *, directory: Path | None = None) -> None:
+def install(url: str, *, mode: Mode | None = None, directory: Path | None = None) -> Mode:
     """Install or upgrade mmdb at `url`; doing it twice changes nothing.
 
     Args:
+        mode: "client" leaves PL/Python and mmdb's functions out; None is "server", unless the
+            server has no plpython3u or mmdb is there without functions already.
         directory: of migrations, other than the published ones.
+    Returns:
+        The mode that the database has now.
     Raises:
-        ExtensionMissing: the server has no plpython3u.
+        ExtensionMissing: mode is "server" and the server has no plpython3u.
         RightsMissing: the role may not install plpython3u, or functions in it.
         AlreadyExists: there is a schema named mmdb that mmdb did not make.
         MigrationMismatch: the database has a migration that this version does not know.
     """
     connection = connect(url)
     try:
-        install_in(connection, directory=directory)
+        return install_in(connection, mode=mode, directory=directory)
     finally:
         connection.close()
 
 
-def install_in(connection: AnyConnection, *, directory: Path | None = None) -> None:
+def install_in(
+    connection: AnyConnection, *, mode: Mode | None = None, directory: Path | None = None
+) -> Mode:
     """Install or upgrade mmdb over an open connection; see `install`."""
     try:
         with _locked_transaction(connection):
+            chosen = _prepare_mode(connection, mode)
             if is_installed(connection):
                 for migration in pending(connection, directory):
                     _run(connection, migration.sql, own_dialect=migration.engine is not None)
                     _record(connection, migration)
             else:
                 _create(connection, directory)
-            engine = connection.engine
-            _run_files(connection, current_files(engine))
-            _record(
-                connection, Migration(_CURRENT, "current", _digest_files(current_files(engine)))
-            )
+            files = list(current_files(connection.engine, chosen))
+            _run_files(connection, files)
+            _record(connection, Migration(_CURRENT, _RECORDED_AS[chosen], _digest_files(files)))
+            return chosen
     except RightsMissing as error:
         raise RightsMissing(error.message, hint=_NEED_SUPERUSER) from error
 
@@ -139,7 +151,14 @@ def pending(connection: AnyConnection, directory: Path | None = None) -> list[Mi
 def is_current(connection: AnyConnection) -> bool:
     """Return whether the functions and views of the database are those of this version."""
     applied = {r["number"]: r["digest"] for r in connection.rows(_Q.applied_migrations)}
-    return applied.get(_CURRENT) == _digest_files(current_files(connection.engine))
+    files = current_files(connection.engine, installed_mode(connection))
+    return applied.get(_CURRENT) == _digest_files(files)
+
+
+def installed_mode(connection: AnyConnection) -> Mode:
+    """Return where the functions of the database's mmdb run; DuckDB's are always there."""
+    applied = {r["number"]: r["name"] for r in connection.rows(_Q.applied_migrations)}
+    return "client" if applied.get(_CURRENT) == _RECORDED_AS["client"] else "server"
 
 
 def ensure_duckdb(connection: DuckConnection) -> None:
@@ -159,8 +178,24 @@ def _locked_transaction(connection: AnyConnection) -> Iterator[None]:
         connection.run(_Q.read_committed)
         connection.run(_Q.lock_install)
         connection.run(_Q.pin_search_path)
-        _require_extension(connection)
         yield
+
+
+def _prepare_mode(connection: AnyConnection, mode: Mode | None) -> Mode:
+    """Return the mode to install in, with PL/Python in the database if that needs it."""
+    if isinstance(connection, DuckConnection):
+        return "server"
+    if mode is None:
+        without = is_installed(connection) and installed_mode(connection) == "client"
+        mode = "client" if without or not connection.rows(_Q.find_extension) else "server"
+    if mode == "server":
+        _require_extension(connection)
+    elif is_installed(connection) and installed_mode(connection) == "server":
+        raise AlreadyExists(
+            "mmdb is in this database with its functions.",
+            hint="They do no harm to clients: run `mmdb install URL` without --client.",
+        )
+    return mode
 
 
 def _require_extension(connection: PostgresConnection) -> None:
@@ -169,8 +204,8 @@ def _require_extension(connection: PostgresConnection) -> None:
         major = connection.raw.info.server_version // 10000
         raise ExtensionMissing(
             "This server has no plpython3u.",
-            hint=f"Install the package postgresql-plpython3-{major} on the server, "
-            "then run `mmdb install` again.",
+            hint=f"Install the package postgresql-plpython3-{major} on the server and run "
+            "`mmdb install` again, or do without: `mmdb install --client URL`.",
         )
     if not found[0]["installed"]:
         connection.run(_Q.create_extension)

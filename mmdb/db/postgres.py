@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +39,8 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
     state = error.sqlstate or ""
     if state.startswith("MM"):
         known = errors.from_sqlstate(state, text, hint)
+        if isinstance(known, errors.TrainingFailed):
+            known.trace = error.diag.message_detail or ""
         if known:
             return known
     if state == "57P02" or "crash of another server process" in text:
@@ -53,7 +57,9 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         return errors.Cancelled(text)
     if state == "42883" and "mmdb." in text:
         return errors.NotInstalled(
-            text, hint="Check its name and arguments; it may be older: run `mmdb install URL`."
+            text,
+            hint="Check its name and arguments; it may be older: run `mmdb install URL`. A server "
+            "without PL/Python has no functions: call them from Python.",
         )
     if state in {"3F000", "42P01"} and "mmdb" in text:
         return errors.NotInstalled(text)
@@ -217,10 +223,20 @@ class PostgresConnection:
         rows = self.rows(load("catalog").table_columns, table=table)
         return [(r["name"], r["type"]) for r in rows] or None
 
+    def notifications(self, timeout_s: float) -> list[str]:
+        """Wait for the next notification that the session listens to; return what came."""
+        with _translated():
+            return [n.payload for n in self.raw.notifies(timeout=timeout_s, stop_after=1)]
+
     def cancel(self) -> None:
         """Cancel the statement that another thread runs over this connection."""
         with suppress(psycopg.Error):
             self.raw.cancel_safe(timeout=2)
+
+    def sever(self) -> None:
+        """End the session although another thread waits for it; that one gets `ConnectionLost`."""
+        with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self.raw.fileno())) as s:
+            s.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.raw.close()

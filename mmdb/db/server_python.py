@@ -121,7 +121,7 @@ def _warm_up(connection: PostgresConnection) -> Check:
     """Ask a function of mmdb, as a role that may not run Python of its own."""
     name = "packages in the server"
     try:
-        (row,) = connection.rows(load("api").warm_up)
+        (row,) = connection.rows(load("api").warm_up, device="cpu")
     except ConnectionLost:
         raise
     except MmdbError as error:

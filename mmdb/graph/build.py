@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import re
 import threading
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -18,45 +16,22 @@ from torch.nn.parameter import is_lazy
 from mmdb.errors import ArchitectureError, FactoryFailed, OutputMismatch, UnknownFactory
 from mmdb.graph.architecture import canonical as canonical
 from mmdb.graph.architecture import parse as parse
+from mmdb.graph.callables import resolve as resolve
 from mmdb.graph.layers import build_layers
+from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.graph.values import explain, show
 
 MAX_PARAMETERS = 1_000_000_000
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 # torch has one default generator per process: whoever borrows it holds this lock.
 _generator_lock = threading.RLock()
 
 
-def resolve(target: str) -> Callable[..., object]:
-    """Return the callable that 'package.module:callable' names.
-
-    Raises:
-        FactoryFailed: the target is malformed, or cannot be imported or called.
-    """
-    if not isinstance(target, str) or len(target) > 500 or not _TARGET.fullmatch(target):
-        raise FactoryFailed(
-            f"{show(target)} is not the target of a factory",
-            hint="Write package.module:callable.",
-        )
-    module_name, _, name = target.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except Exception as exc:  # importing runs the owner's code, which may raise anything
-        raise FactoryFailed(
-            f"cannot import {target}: {type(exc).__name__}: {explain(exc)}",
-            hint="Install the package where the workers' Python finds it, and check the spelling.",
-        ) from exc
-    if not callable(found):
-        raise FactoryFailed(f"{target} is a {type(found).__name__}, which cannot be called")
-    return cast("Callable[..., object]", found)
-
-
 def build(
     architecture: str | Mapping[str, object],
     arguments: Mapping[str, object],
-    input_shape: tuple[int, ...],
-    outputs: int,
+    input_shape: Shape,
+    outputs: Outputs,
     factories: Mapping[str, str],
     *,
     max_parameters: int = MAX_PARAMETERS,
@@ -66,8 +41,10 @@ def build(
     Args:
         architecture: what `parse` takes.
         arguments: the candidate's; they override the architecture's own.
-        input_shape: of one row, without the batch; at least one dimension.
-        outputs: number of classes, or 1 for a regression.
+        input_shape: of one row, without the batch; at least one dimension. Several inputs are
+            {name: shape}; then the module is called with one keyword argument for each.
+        outputs: number of classes, or 1 for a regression. Several labels are {name: number}; then
+            the module returns a dict by name, or a tuple in this order.
         factories: registered name -> 'package.module:callable'.
     Raises:
         UnknownFactory: the name is not in `factories`.
@@ -77,13 +54,15 @@ def build(
     parsed = parse(architecture)
     _check_sizes(input_shape, outputs)
     if "layers" in parsed:
-        return build_layers(parsed, arguments, input_shape, outputs, max_parameters=max_parameters)
+        shape, number = _single(input_shape, outputs)
+        return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)
     name = cast("str", parsed["factory"])
     own = cast("Mapping[str, object]", parsed["arguments"])
     if name not in factories:
         raise _unknown_factory(name, factories)
     factory, given = resolve(factories[name]), {**own, **arguments}
     if factories[name].startswith("mmdb.graph.factories:"):
+        _single(input_shape, outputs)
         # Ours work on the meta device, which allocates nothing; a stranger's may not.
         with torch.device("meta"):
             _check_parameters(
@@ -97,8 +76,8 @@ def build(
 def initial_module(
     architecture: str | Mapping[str, object],
     arguments: Mapping[str, object],
-    input_shape: tuple[int, ...],
-    outputs: int,
+    input_shape: Shape,
+    outputs: Outputs,
     factories: Mapping[str, str],
     *,
     seed: int,
@@ -117,24 +96,53 @@ def initial_module(
         )
 
 
-def check_output(module: nn.Module, input_shape: tuple[int, ...], outputs: int) -> None:
+def check_output(
+    module: nn.Module, input_shape: Shape, outputs: Outputs, dtypes: Dtypes = "float32"
+) -> None:
     """Run a batch of two zeros; nothing of the module or of torch's generator changes.
 
     Raises:
-        OutputMismatch: the result is not float (2, outputs), or (2,) when there is one output.
+        OutputMismatch: the result is not float (2, outputs), or (2,) when there is one output;
+            for several labels, not one such tensor for each.
         FactoryFailed: `forward` raised.
     """
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    batch = torch.zeros(2, *input_shape, device=device)
-    result = _run_in_eval(module, batch)
+    result = _run_in_eval(module, _zeros(input_shape, dtypes, device))
+    if isinstance(outputs, int):
+        _check_result("the model", result, outputs)
+        return
+    found = list(result) if isinstance(result, tuple | list) else result
+    if isinstance(found, Mapping):
+        found = [found[name] for name in outputs if name in found]
+    if not isinstance(found, list) or len(found) != len(outputs):
+        raise OutputMismatch(
+            f"the model returns a {_describe(result)} for the labels {', '.join(outputs)}",
+            hint="Return a dict of tensors by label, or a tuple of them in this order.",
+        )
+    for (name, size), tensor in zip(outputs.items(), found, strict=True):
+        _check_result(f"for label {name!r} the model", tensor, size)
+
+
+def _check_result(what: str, result: object, size: int) -> None:
     if not isinstance(result, Tensor) or not result.is_floating_point():
-        raise OutputMismatch(f"the model returns a {_describe(result)}, not a tensor of floats")
-    allowed = [(2, outputs), (2,)] if outputs == 1 else [(2, outputs)]
+        raise OutputMismatch(f"{what} returns a {_describe(result)}, not a tensor of floats")
+    allowed = [(2, size), (2,)] if size == 1 else [(2, size)]
     if tuple(result.shape) not in allowed:
         raise OutputMismatch(
-            f"for a batch of 2 the model returns shape {tuple(result.shape)}; "
-            f"the labels need (2, {outputs})"
+            f"{what} returns shape {tuple(result.shape)} for a batch of 2; "
+            f"the labels need (2, {size})"
         )
+
+
+def _zeros(shape: Shape, dtypes: Dtypes, device: torch.device) -> Tensor | dict[str, Tensor]:
+    if not isinstance(shape, dict):
+        assert isinstance(dtypes, str)
+        return torch.zeros(2, *shape, dtype=getattr(torch, dtypes), device=device)
+    kinds = dict.fromkeys(shape, dtypes) if isinstance(dtypes, str) else dtypes
+    return {
+        name: torch.zeros(2, *one, dtype=getattr(torch, kinds[name]), device=device)
+        for name, one in shape.items()
+    }
 
 
 def parameter_count(module: nn.Module) -> int:
@@ -142,15 +150,18 @@ def parameter_count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def _run_in_eval(module: nn.Module, batch: Tensor) -> object:
+def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object:
     modes = {part: part.training for part in module.modules()}
-    devices = [batch.device] if batch.device.type == "cuda" else []
+    inputs = batch if isinstance(batch, dict) else {"": batch}
+    devices = [t.device for t in inputs.values() if t.device.type == "cuda"][:1]
     try:
         with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
-            return module.eval()(batch)
+            module.eval()
+            return module(**batch) if isinstance(batch, dict) else module(batch)
     except Exception as exc:  # forward is the owner's code
+        shapes = ", ".join(f"{name} {tuple(t.shape)}".strip() for name, t in inputs.items())
         raise FactoryFailed(
-            f"the model cannot read a batch of shape {tuple(batch.shape)}: "
+            f"the model cannot read a batch of shape {shapes}: "
             f"{type(exc).__name__}: {explain(exc)}",
             hint="Check the model against the dataset's input shape (options.shape).",
         ) from exc
@@ -162,8 +173,8 @@ def _run_in_eval(module: nn.Module, batch: Tensor) -> object:
 def _call(
     name: str,
     factory: Callable[..., object],
-    input_shape: tuple[int, ...],
-    outputs: int,
+    input_shape: Shape,
+    outputs: Outputs,
     arguments: Mapping[str, object],
 ) -> nn.Module:
     _check_arguments(name, factory, input_shape, outputs, arguments)
@@ -192,8 +203,8 @@ def _call(
 def _check_arguments(
     name: str,
     factory: Callable[..., object],
-    input_shape: tuple[int, ...],
-    outputs: int,
+    input_shape: Shape,
+    outputs: Outputs,
     arguments: Mapping[str, object],
 ) -> None:
     try:
@@ -219,14 +230,31 @@ def _check_parameters(name: str, module: nn.Module, max_parameters: int) -> None
         )
 
 
-def _check_sizes(input_shape: tuple[int, ...], outputs: int) -> None:
-    sizes = (*input_shape, outputs)
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
-    if not input_shape or not whole or math.prod(input_shape) >= 2**31:
+def _check_sizes(input_shape: Shape, outputs: Outputs) -> None:
+    shapes = input_shape.values() if isinstance(input_shape, dict) else (input_shape,)
+    numbers = tuple(outputs.values()) if isinstance(outputs, dict) else (outputs,)
+    for shape in shapes or ((),):
+        sizes = (*shape, *(numbers or (0,)))
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+        if not shape or not whole or math.prod(shape) >= 2**31:
+            raise FactoryFailed(
+                f"no model reads rows of shape {show(shape)} for {show(outputs)} outputs",
+                hint="The dataset needs at least one feature, and the label at least one class.",
+            )
+
+
+def _single(input_shape: Shape, outputs: Outputs) -> tuple[tuple[int, ...], int]:
+    """Return the only input's shape and the only label's outputs.
+
+    Raises:
+        FactoryFailed: there are several.
+    """
+    if isinstance(input_shape, dict) or isinstance(outputs, dict):
         raise FactoryFailed(
-            f"no model reads rows of shape {show(input_shape)} for {show(outputs)} outputs",
-            hint="The dataset needs at least one feature, and the label at least one class.",
+            "layer graphs and mmdb's own factories have one input and one label",
+            hint="Register a factory for several: docs/candidates.md shows one.",
         )
+    return input_shape, outputs
 
 
 def _unknown_factory(name: str, factories: Mapping[str, str]) -> UnknownFactory:

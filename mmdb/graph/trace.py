@@ -12,6 +12,7 @@ from mmdb.graph.build import build, initial_module
 from mmdb.graph.calls import Call, reached
 from mmdb.graph.describe import spec_of
 from mmdb.graph.recorder import Recorder, leaves
+from mmdb.graph.sizes import Outputs, Shape
 from mmdb.graph.structure import Edge, Node, Structure, TensorSpec
 
 
@@ -36,8 +37,8 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Structure:
 def structure_of(
     architecture: str | Mapping[str, object],
     arguments: Mapping[str, object],
-    input_shape: tuple[int, ...],
-    outputs: int,
+    input_shape: Shape,
+    outputs: Outputs,
     factories: Mapping[str, str],
 ) -> Structure:
     """Return the structure of an architecture as `build` takes it.

@@ -10,14 +10,14 @@ import functools
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import InTransaction, MmdbError, NoWorkerLogin
+from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin
 from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.dispatch import Dispatcher
@@ -32,7 +32,9 @@ if TYPE_CHECKING:  # these import torch
 class Backend(Protocol):
     """One database session with what it keeps between calls."""
 
-    connection: Connection
+    @property
+    def connection(self) -> Connection:
+        """The session."""
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -42,11 +44,18 @@ class Backend(Protocol):
     def models(self) -> OrderedDict[int, Any]:
         """Modules kept for `predict`."""
 
-    def warm_up(self) -> str:
-        """Pay torch's start-up now; return the environment that hops record."""
+    def warm_up(self, device: str) -> str:
+        """Fix the device of hops, pay torch's start-up; return the environment they record.
+
+        Raises:
+            DeviceMissing, InvalidOption: the session has another device already.
+        """
 
     def recover(self, model: SavedModel) -> nn.Module:
         """Return a model's module; see `mmdb.train.recover.recover_module`."""
+
+    def notice(self, text: str) -> None:
+        """Tell the caller something while the function goes on."""
 
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
@@ -55,10 +64,11 @@ class Backend(Protocol):
 class _InterruptibleSession:
     """The session's own performer, whose computing can be cancelled."""
 
-    def __init__(self, plpy: Any) -> None:
+    def __init__(self, plpy: Any, device: str | None) -> None:
         from mmdb.train.session import Session  # imports torch: only where hops run
 
-        self._plpy, self._session = plpy, Session()
+        self._plpy, self._session = plpy, Session(device)
+        self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
         self.map_partition = self._session.map_partition
@@ -66,7 +76,10 @@ class _InterruptibleSession:
     def warm_up(self) -> str:
         from mmdb.train.session import warm_up
 
-        return interruptible(self._plpy, lambda stopped: warm_up())
+        return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
+
+    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
+        return interruptible(self._plpy, lambda stopped: self._session.average(states, rows))
 
     def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
         return interruptible(
@@ -82,18 +95,28 @@ class PlpyBackend:
         self._plpy = plpy
         self.connection: Connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
+        self._session: _InterruptibleSession | None = None
 
-    @functools.cached_property
-    def _session(self) -> _InterruptibleSession:
-        return _InterruptibleSession(self._plpy)
+    def _on(self, device: str | None) -> _InterruptibleSession:
+        """Return the session's performer, which the first call makes on its device."""
+        if self._session is None:
+            self._session = _InterruptibleSession(self._plpy, device)
+        return self._session
 
     @functools.cached_property
     def dispatcher(self) -> Dispatcher:
         row = self._plpy.execute("SELECT current_setting('application_name') AS name")[0]
-        return Dispatcher(self.connection, self._session, str(row["name"]) or "session")
+        spread = self.connection.rows(load("states").is_spread)[0]["spread"]
+        name = str(row["name"]) or "session"
+        return Dispatcher(self.connection, self._on(None), name, everywhere=spread)
 
-    def warm_up(self) -> str:
-        return self._session.warm_up()
+    def warm_up(self, device: str) -> str:
+        session = self._on(device)
+        if session.device != device:
+            raise InvalidOption(
+                f"This session's device is {session.device}.", hint="Open another session."
+            )
+        return session.warm_up()
 
     def recover(self, model: SavedModel) -> nn.Module:
         from mmdb.train.recover import recover_module
@@ -101,6 +124,9 @@ class PlpyBackend:
         return recover_module(
             self.connection, model, compute=functools.partial(interruptible, self._plpy)
         )
+
+    def notice(self, text: str) -> None:
+        self._plpy.notice(text)
 
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
@@ -152,8 +178,9 @@ def exposed(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(gd["mmdb"], *arguments)
         except MmdbError as error:
-            hint = {"hint": error.hint} if error.hint else {}  # a None would be sent as a text
-            plpy.error(error.message, sqlstate=error.sqlstate, **hint)
+            said = {"hint": error.hint, "detail": getattr(error, "trace", "")}
+            known = {name: text for name, text in said.items() if text}  # a None is sent as a text
+            plpy.error(error.message, sqlstate=error.sqlstate, **known)
 
     body.function = function  # type: ignore[attr-defined]
     return body

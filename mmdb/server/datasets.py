@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmdb.data import dataset as datasets
+from mmdb.data import registration
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 
@@ -20,8 +20,8 @@ def create_dataset(
     seed: int,
     options: str,
 ) -> list[dict[str, Any]]:
-    """Create a dataset and return its row; see `mmdb.data.dataset.create_dataset`."""
-    made = datasets.create_dataset(
+    """Create a dataset and return its row; see `mmdb.data.registration.create_dataset`."""
+    made = registration.create_dataset(
         backend.connection,
         name,
         query,
@@ -46,4 +46,4 @@ def create_dataset(
 @exposed
 def drop_dataset(backend: Backend, name: str, force: bool) -> int:
     """Drop a dataset's blocks; return the bytes freed."""
-    return datasets.drop_dataset(backend.connection, name, force=force)
+    return registration.drop_dataset(backend.connection, name, force=force)

@@ -7,81 +7,28 @@ argument and returns a list of structs, or a scalar.
 from __future__ import annotations
 
 import inspect
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mmdb.db.connection import Connection
 from mmdb.db.duck import DuckConnection
-from mmdb.db.url import AnyConnection
 from mmdb.errors import MmdbError
+from mmdb.server.child_backend import ChildBackend
 from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
-from mmdb.train.child import Child
-from mmdb.train.dispatch import Dispatcher
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from mmdb.store.models import SavedModel
 
 
-class DuckBackend:
+class DuckBackend(ChildBackend):
     """The process that owns a DuckDB file, inside a function call."""
 
+    connection: DuckConnection
+
     def __init__(self, owner: DuckConnection) -> None:
-        self._owner = owner
-        self._inside = owner.cursor()  # the owner's own session is busy with the calling query
-        self.models: OrderedDict[int, Any] = OrderedDict()
-        self._child: Child | None = None
-        self._dispatcher: Dispatcher | None = None
-        #: DuckDB calls a function from several threads when a query reads a large table.
-        self.one_at_a_time = threading.RLock()
-
-    @property
-    def connection(self) -> Connection:
-        """A second session on the file."""
-        return self._inside
-
-    def _live_child(self) -> Child:
-        """Return the worker process: hops never run in the user's own process."""
-        if self._child is None or not self._child.alive:
-            self._end_child()
-            self._child = Child()
-            self._dispatcher = Dispatcher(self._inside, self._child, "session")
-        return self._child
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """What runs hops that SQL asks for."""
-        self._live_child()
-        assert self._dispatcher is not None
-        return self._dispatcher
-
-    def warm_up(self) -> str:
-        """Start the worker process."""
-        return self._live_child().warm_up()
-
-    def recover(self, model: SavedModel) -> nn.Module:
-        from mmdb.train.recover import recover_module  # imports torch
-
-        return recover_module(self._inside, model)
-
-    @contextmanager
-    def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
-        """Yield the second session; its workers are child processes."""
-        yield self._inside, lambda: None
+        super().__init__(owner.cursor())  # the owner's own session is busy with the calling query
 
     def close(self) -> None:
         """End the worker process and the second session."""
-        self._end_child()
-        self._inside.close()
-
-    def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.close()
+        super().close()
+        self.connection.close()
 
 
 def register(owner: DuckConnection) -> DuckBackend:

@@ -1,10 +1,13 @@
-"""`train_hop` and `warm_up`."""
+"""`train_hop`, `train_group`, `merge_epoch` and `warm_up`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
+from mmdb.train.orders import answer
+from mmdb.train.parallel.group import group_of
 
 
 @exposed
@@ -13,11 +16,27 @@ def train_hop(
 ) -> list[dict[str, Any]]:
     """Do one hop and return its row; see `Dispatcher.run_hop`."""
     row = backend.dispatcher.run_hop(part_id, candidate_id, epoch, publish=publish)
-    row["rows"] = row["row_count"]
-    return [row | {name: row[name].hex() for name in ("state_in", "state_out")}]
+    return [{**answer(row), "rows": row["row_count"]}]
 
 
 @exposed
-def warm_up(backend: Backend) -> str:
-    """Load torch and step once; return the environment that hops will record."""
-    return backend.warm_up()
+def train_group(
+    backend: Backend, part_ids: list[int], candidate_id: int, epoch: int, member: str
+) -> list[dict[str, Any]]:
+    """Do one member's part of a group's round; the first rank returns the rows of all."""
+    group = group_of(json_object(member, "member"))
+    rows = backend.dispatcher.run_group(part_ids, candidate_id, epoch, group)
+    return [{**answer(row), "rows": row["row_count"]} for row in rows]
+
+
+@exposed
+def merge_epoch(backend: Backend, candidate_id: int, epoch: int) -> list[dict[str, Any]]:
+    """Average an epoch's states; see `Dispatcher.merge`."""
+    row = backend.dispatcher.merge(candidate_id, epoch)
+    return [{**row, "state_out": bytes(row["state_out"]).hex()}]
+
+
+@exposed
+def warm_up(backend: Backend, device: str) -> str:
+    """Fix the session's device, load torch; return the environment that hops will record."""
+    return backend.warm_up(device)

@@ -6,12 +6,17 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from mmdb.errors import WorkerLost
 from mmdb.train.threads import start_without_signals
 
 T = TypeVar("T")
 
+_left_behind: list[threading.Thread] = []
+
 #: Seconds between two looks at PostgreSQL's interrupt flags.
 POLL_S = 0.05
+#: Seconds that interrupted work has to end; code that never returns is then left behind.
+GRACE_S = 3.0
 
 
 def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
@@ -19,7 +24,14 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
 
     PostgreSQL looks at its interrupt flags only when its own code runs, so the main thread runs a
     trivial query every POLL_S. `work` must ask `stopped()` between steps and touch no `plpy`.
+
+    Raises:
+        WorkerLost: earlier work in this session was interrupted and has not ended yet.
     """
+    if any(left.is_alive() for left in _left_behind):
+        raise WorkerLost(
+            "An interrupted hop of this session does not end.", hint="Open another session."
+        )
     stop, done = threading.Event(), threading.Event()
     result: list[T] = []
     raised: list[BaseException] = []
@@ -39,7 +51,9 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
             plpy.execute("SELECT 1")
     finally:
         stop.set()
-        thread.join()
+        thread.join(GRACE_S)
+        if thread.is_alive():
+            _left_behind.append(thread)
     if raised:
         raise raised[0]
     return result[0]

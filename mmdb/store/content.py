@@ -90,7 +90,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements (n,) in row-major order on the CPU; a view where they lie so."""
     found = tensor.detach().resolve_conj().resolve_neg().cpu()
     if found.is_contiguous() or found.dtype == torch.complex128:
-        return found.contiguous().reshape(-1)
+        # Not reshape: one element is contiguous whatever its stride, and keeps it.
+        return found.contiguous().as_strided((found.numel(),), (1,))
     # There are dtypes that torch cannot copy element by element; it can copy integers.
     words = found.view(_INTEGERS[found.element_size()])
     return words.contiguous().reshape(-1).view(found.dtype)

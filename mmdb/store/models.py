@@ -13,6 +13,7 @@ import blake3
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
+from mmdb.graph.sizes import Outputs, Shape
 from mmdb.store.entries import Entry
 
 _Q = load("models")
@@ -25,18 +26,21 @@ class Definition:
 
     architecture: dict[str, Any]  # a factory with its arguments, or a layer graph
     arguments: dict[str, Any]
-    input_shape: tuple[int, ...]
-    outputs: int
+    input_shape: Shape
+    outputs: Outputs
 
     def row(self) -> dict[str, object]:
         """Return the parameters of `add_definition`; equal definitions have equal hashes."""
-        values = [self.architecture, self.arguments, self.input_shape, self.outputs]
+        shape, outputs = _listed(self.input_shape), _listed(self.outputs)
+        values = [self.architecture, self.arguments, shape, outputs]
+        is_named = isinstance(self.input_shape, dict) or isinstance(self.outputs, dict)
         return {
             "definition_hash": blake3.blake3(_text(values).encode()).digest(),
             "architecture": _text(self.architecture),
             "arguments": _text(self.arguments),
-            "input_shape": list(self.input_shape),
-            "outputs": self.outputs,
+            "input_shape": [] if isinstance(self.input_shape, dict) else shape,
+            "outputs": 0 if isinstance(self.outputs, dict) else self.outputs,
+            "named": _text([shape, outputs]) if is_named else None,
         }
 
 
@@ -62,6 +66,7 @@ class SavedModel:
     arguments: str | None
     input_shape: list[int] | None
     outputs: int | None
+    named: str | None  # JSON: input shape and outputs, where there are several of either
 
     @property
     def reference(self) -> str:
@@ -73,11 +78,15 @@ class SavedModel:
         """What builds the module; read here, for the graph of a large one is long."""
         if self.architecture is None or self.arguments is None or self.input_shape is None:
             return None
+        shape: list[Any] = self.input_shape
+        outputs: Any = self.outputs or 0
+        if self.named is not None:
+            shape, outputs = json.loads(self.named)
         return Definition(
             architecture=json.loads(self.architecture),
             arguments=json.loads(self.arguments),
-            input_shape=tuple(self.input_shape),
-            outputs=self.outputs or 0,
+            input_shape=_shape(shape),
+            outputs=dict(outputs) if isinstance(outputs, list) else outputs,
         )
 
     @classmethod
@@ -174,6 +183,19 @@ def add_definition(connection: Connection, definition: Definition) -> int:
 def queries() -> Queries:
     """Return the statements of models, for `save`."""
     return _Q
+
+
+def _listed(value: Shape | Outputs) -> Any:
+    """Return what is named as pairs: JSON in a database keeps no order of names."""
+    if isinstance(value, dict):
+        return [[name, size] for name, size in value.items()]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _shape(value: list[Any]) -> Shape:
+    if value and isinstance(value[0], list):
+        return {name: tuple(shape) for name, shape in value}
+    return tuple(value)
 
 
 def _text(value: object) -> str:

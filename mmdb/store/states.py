@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
 
+from mmdb.data import node_states
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 
@@ -20,41 +21,73 @@ def chunks(data: bytes) -> Iterator[tuple[int, memoryview | bytes]]:
         yield ordinal, data[start : start + CHUNK]
 
 
-def write_in_flight(
-    connection: Connection, part_id: int, candidate_id: int, state_hash: str, state: bytes
-) -> None:
-    """Leave a state where any session finds it, in place of the candidate's last one."""
-    memory = _memory(connection)
-    if memory is not None:
-        memory[candidate_id] = (state_hash, state)
-        return
-    drop_in_flight(connection, candidate_id, keep=state_hash)
-    connection.run_many(_Q.write_in_flight, _rows(part_id, candidate_id, state_hash, state))
+class InFlight(Protocol):
+    """Where states lie between two hops: nothing there is durable."""
+
+    def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
+        """Leave a state where other sessions find it."""
+
+    def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
+        """Return a state, or None where it never was or a crash has swept it away."""
+
+    def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
+        """Forget a candidate's states but for those whose hashes in hex are in `kept`."""
 
 
-def drop_in_flight(connection: Connection, candidate_id: int, *, keep: str = "") -> None:
-    """Forget a candidate's states in flight, but for the one whose hash in hex is `keep`."""
-    memory = _memory(connection)
-    if memory is None:
-        connection.run(_Q.drop_in_flight, candidate_id=candidate_id, keep=bytes.fromhex(keep))
-    elif memory.get(candidate_id, ("",))[0] != keep:
-        memory.pop(candidate_id, None)
+class InMemory:
+    """States in the process that owns a DuckDB file: it dies with its workers."""
+
+    def __init__(self, found: dict[int, dict[str, bytes]]) -> None:
+        self._found = found
+
+    def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
+        self._found.setdefault(candidate_id, {})[state_hash] = state
+
+    def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
+        return self._found.get(candidate_id, {}).get(state_hash)
+
+    def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
+        mine = self._found.pop(candidate_id, {})
+        if left := {name: state for name, state in mine.items() if name in kept}:
+            self._found[candidate_id] = left
 
 
-def read_in_flight(
-    connection: Connection, part_id: int, candidate_id: int, state_hash: str
-) -> bytes | None:
-    """Return a state in flight, or None where a crash has swept it away."""
-    memory = _memory(connection)
-    if memory is not None:
-        found = memory.get(candidate_id)
-        return found[1] if found and found[0] == state_hash else None
-    return _joined(connection.rows, _Q.read_in_flight, part_id, candidate_id, state_hash)
+class OnNode:
+    """States in files of the node, and for other nodes in rows of an unlogged table."""
+
+    def __init__(self, connection: Connection, *, everywhere: bool) -> None:
+        self._connection, self._everywhere = connection, everywhere
+        self._owner = str(connection.rows(_Q.find_database)[0]["name"])
+        node_states.sweep(self._owner)
+
+    def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
+        node_states.write(self._owner, candidate_id, state_hash, state)
+        if self._everywhere:
+            rows = _rows(part_id, candidate_id, state_hash, state)
+            self._connection.run_many(_Q.write_in_flight, rows)
+
+    def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
+        found = node_states.read(self._owner, candidate_id, state_hash)
+        if found is None and self._everywhere:
+            rows = self._connection.rows
+            found = _joined(rows, _Q.read_in_flight, part_id, candidate_id, state_hash)
+        return found
+
+    def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
+        node_states.keep_only(self._owner, candidate_id, kept)
+        if self._everywhere:
+            hashes = [bytes.fromhex(name) for name in kept]
+            self._connection.run(_Q.drop_in_flight, candidate_id=candidate_id, kept=hashes)
 
 
-def _memory(connection: Connection) -> dict[int, tuple[str, bytes]] | None:
-    """DuckDB's owner process keeps states in flight in memory."""
-    return getattr(connection, "in_flight", None)
+def in_flight(connection: Connection, *, everywhere: bool = False) -> InFlight:
+    """Return where the states of a session's candidates lie between two hops.
+
+    Args:
+        everywhere: whether sessions on other nodes must find them too.
+    """
+    memory: dict[int, dict[str, bytes]] | None = getattr(connection, "in_flight", None)
+    return InMemory(memory) if memory is not None else OnNode(connection, everywhere=everywhere)
 
 
 def write_checkpoint(

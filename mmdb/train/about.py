@@ -13,6 +13,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, DefinitionMissing
 from mmdb.graph.build import parse
+from mmdb.graph.sizes import Outputs, Shape, outputs_asked
 from mmdb.graph.structure import Structure
 from mmdb.graph.trace import structure_of, trace
 from mmdb.graph.traced import traced
@@ -102,14 +103,14 @@ def beginnings_of(
 def _definition(
     connection: Connection,
     architecture: str | Mapping[str, Any],
-    input_shape: Sequence[int] | None,
-    outputs: int | None,
+    input_shape: Sequence[int] | Shape | None,
+    outputs: Outputs | None,
     dataset: str | None,
 ) -> Definition:
     if dataset is not None and (input_shape is None or outputs is None):
         found = find_dataset(connection, dataset)
         input_shape = input_shape or found.input_shape
-        outputs = outputs or (len(found.classes) if found.classes else 1)
+        outputs = outputs or outputs_asked(found.targets)
     if not input_shape or not outputs:
         raise ArchitectureError(
             "The shape of the architecture's input, or the number of its outputs, is not known.",
@@ -118,9 +119,13 @@ def _definition(
     return Definition(
         architecture=parse(architecture),
         arguments={},
-        input_shape=tuple(int(n) for n in input_shape),
-        outputs=int(outputs),
+        input_shape=_shape(input_shape),
+        outputs=outputs if isinstance(outputs, dict) else int(outputs),
     )
+
+
+def _shape(given: Sequence[int] | Shape) -> Shape:
+    return given if isinstance(given, dict) else tuple(int(n) for n in given)
 
 
 def _factories(connection: Connection) -> dict[str, str]:

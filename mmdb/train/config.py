@@ -2,88 +2,85 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import nn
-
+from mmdb.data.target import Target, Task
 from mmdb.errors import InvalidHyperparameter
+from mmdb.train.choices import (
+    Choice,
+    has_weight_decay,
+    parse_choice,
+    parse_optimizer,
+    parse_schedule,
+)
+from mmdb.train.functions import Functions, registered
+from mmdb.train.losses import (
+    ClassWeights,
+    parse_class_weights,
+    parse_loss_weights,
+    parse_losses,
+)
 
 ARCHITECTURE_PREFIX = "architecture."
+#: What automatic mixed precision computes in, where the device does.
+PRECISIONS = ("bfloat16", "float16")
 
-OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
-    "adadelta": torch.optim.Adadelta,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-    "adamax": torch.optim.Adamax,
-    "adamw": torch.optim.AdamW,
-    "asgd": torch.optim.ASGD,
-    "nadam": torch.optim.NAdam,
-    "radam": torch.optim.RAdam,
-    "rmsprop": torch.optim.RMSprop,
-    "sgd": torch.optim.SGD,
-}
-
-SCHEDULES: dict[str, type[torch.optim.lr_scheduler.LRScheduler]] = {
-    "constant": torch.optim.lr_scheduler.ConstantLR,
-    "cosine": torch.optim.lr_scheduler.CosineAnnealingLR,
-    "cosine_restarts": torch.optim.lr_scheduler.CosineAnnealingWarmRestarts,
-    "exponential": torch.optim.lr_scheduler.ExponentialLR,
-    "linear": torch.optim.lr_scheduler.LinearLR,
-    "multistep": torch.optim.lr_scheduler.MultiStepLR,
-    "one_cycle": torch.optim.lr_scheduler.OneCycleLR,
-    "polynomial": torch.optim.lr_scheduler.PolynomialLR,
-    "step": torch.optim.lr_scheduler.StepLR,
-}
-
-LOSSES: dict[str, dict[str, type[nn.Module]]] = {
-    "classification": {"cross_entropy": nn.CrossEntropyLoss},
-    "regression": {"mse": nn.MSELoss, "mae": nn.L1Loss, "huber": nn.HuberLoss},
-}
-
-#: Optimizer arguments that have a hyper-parameter of their own, and switches that change no result.
-_TAKEN = {"params", "lr", "weight_decay", "foreach", "maximize", "capturable", "differentiable"}
-#: Schedule arguments that the state sets.
-_OWN = {"optimizer", "last_epoch"}
 #: A batch is counted in 64 bits; no partition has more rows.
 _LARGEST_BATCH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A named optimizer or schedule with its arguments."""
-
-    name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What one candidate trains with; see docs/search.md."""
+    """What one candidate trains with; see docs/candidates.md. Tuples are in the targets' order."""
 
     optimizer: Choice
-    loss: str
+    losses: tuple[Choice, ...]
+    loss_weights: tuple[float, ...] = (1.0,)
+    class_weights: tuple[ClassWeights, ...] = (None,)
     lr: float = 1e-3
     batch_size: int = 32
+    accumulate: int = 1  # batches of an optimizer step
     weight_decay: float = 0.0
     schedule: Choice | None = None
     schedule_per: str = "epoch"  # or "step"
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    amp: str | None = None  # one of PRECISIONS
+    augment: tuple[Choice, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
 
 
-KEYS = ("lr", "batch_size", "weight_decay", "optimizer", "schedule", "loss")
+KEYS = (
+    "lr",
+    "batch_size",
+    "weight_decay",
+    "optimizer",
+    "schedule",
+    "loss",
+    "loss_weights",
+    "class_weights",
+    "accumulate",
+    "clip_norm",
+    "clip_value",
+    "amp",
+    "augment",
+)
 
 
-def parse_config(raw: Mapping[str, Any], task: str) -> Config:
+def parse_config(
+    raw: Mapping[str, Any],
+    targets: Task | Sequence[Target],
+    functions: Functions | None = None,
+) -> Config:
     """Return the checked configuration of a candidate.
 
     Args:
         raw: hyper-parameters by name, and architecture arguments as `architecture.<name>`.
-        task: "classification" or "regression".
+        targets: the dataset's; a task stands for one target of it, whose size is not known.
+        functions: the registered ones, by kind and name.
     Raises:
         InvalidHyperparameter: an unknown name, a wrong type or a value out of range.
     """
@@ -96,17 +93,48 @@ def parse_config(raw: Mapping[str, Any], task: str) -> Config:
                 f"{key!r} is not a hyper-parameter.",
                 hint=f"Known: {known}; an argument of the architecture is 'architecture.{key}'.",
             )
-    schedule, per = _schedule(raw.get("schedule"))
-    return Config(
+    if isinstance(targets, str):
+        targets = (Target(name="label", task=targets, size=0),)
+    schedule, per = parse_schedule(raw.get("schedule"))
+    config = Config(
         lr=_number(raw, "lr", 1e-3, above=0.0),
         batch_size=_whole(raw, "batch_size", 32),
+        accumulate=_whole(raw, "accumulate", 1),
         weight_decay=_number(raw, "weight_decay", 0.0, least=0.0),
-        optimizer=_choice("optimizer", raw.get("optimizer", "adam"), OPTIMIZERS),
+        optimizer=parse_optimizer(raw.get("optimizer", "adam")),
         schedule=schedule,
         schedule_per=per,
-        loss=_loss(raw.get("loss"), task),
+        losses=parse_losses(raw.get("loss"), targets, functions or {}),
+        loss_weights=parse_loss_weights(raw.get("loss_weights"), targets),
+        class_weights=parse_class_weights(raw.get("class_weights"), targets),
+        clip_norm=_limit(raw, "clip_norm"),
+        clip_value=_limit(raw, "clip_value"),
+        amp=_precision(raw.get("amp")),
+        augment=_augment(raw.get("augment"), functions or {}),
         arguments=arguments,
     )
+    _check_together(config, targets)
+    return config
+
+
+def _check_together(config: Config, targets: Sequence[Target]) -> None:
+    """Refuse hyper-parameters that are fine one by one and not together."""
+    if config.clip_norm is not None and config.clip_value is not None:
+        raise InvalidHyperparameter("clip_norm and clip_value are given both.", hint="Choose one.")
+    if config.weight_decay and not has_weight_decay(config.optimizer.name):
+        raise InvalidHyperparameter(
+            f"weight_decay is {config.weight_decay:g}; {config.optimizer.name!r} has none.",
+            hint="Leave weight_decay out, or choose another optimizer.",
+        )
+    for target, loss, weights in zip(targets, config.losses, config.class_weights, strict=True):
+        if weights is not None and loss.name not in _WEIGHTED:
+            raise InvalidHyperparameter(
+                f"class_weights of {target.name!r} is given; loss {loss.name!r} takes none.",
+                hint=f"Losses that do: {', '.join(_WEIGHTED)}.",
+            )
+
+
+_WEIGHTED = ("cross_entropy", "multi_margin", "nll", "bce", "soft_margin")
 
 
 def _number(
@@ -122,6 +150,10 @@ def _number(
     return float(value)
 
 
+def _limit(raw: Mapping[str, Any], key: str) -> float | None:
+    return None if raw.get(key) is None else _number(raw, key, 0.0, above=0.0)
+
+
 def _whole(raw: Mapping[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_BATCH:
@@ -131,42 +163,17 @@ def _whole(raw: Mapping[str, Any], key: str, default: int) -> int:
     return value
 
 
-def _choice(key: str, value: Any, known: Mapping[str, type]) -> Choice:
-    given = {"name": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping) or given.get("name") not in tuple(known):
+def _precision(value: Any) -> str | None:
+    if value is None or value is False:
+        return None
+    if value not in PRECISIONS:
         raise InvalidHyperparameter(
-            f"{key} is {value!r}.",
-            hint=f"{key} is a name or {{'name': ..., <arguments>}}; names: {', '.join(known)}.",
-        )
-    arguments = {k: v for k, v in given.items() if k != "name"}
-    allowed = set(inspect.signature(known[given["name"]]).parameters) - _TAKEN - _OWN
-    for name in arguments:
-        if name not in allowed:
-            raise InvalidHyperparameter(
-                f"{key} {given['name']!r} has no argument {name!r}.",
-                hint=f"It takes: {', '.join(sorted(allowed)) or 'none'}.",
-            )
-    return Choice(name=given["name"], arguments=arguments)
-
-
-def _schedule(value: Any) -> tuple[Choice | None, str]:
-    if value is None or value == "none":
-        return None, "epoch"
-    given = {"name": value} if isinstance(value, str) else value
-    per = given.get("per", "epoch") if isinstance(given, Mapping) else "epoch"
-    if per not in ("epoch", "step"):
-        raise InvalidHyperparameter(f"schedule.per is {per!r}.", hint="It is 'epoch' or 'step'.")
-    if isinstance(given, Mapping):
-        given = {k: v for k, v in given.items() if k != "per"}
-    return _choice("schedule", given, SCHEDULES), per
-
-
-def _loss(value: Any, task: str) -> str:
-    known = LOSSES[task]
-    if value is None:
-        return next(iter(known))
-    if value not in tuple(known):
-        raise InvalidHyperparameter(
-            f"loss is {value!r}.", hint=f"Losses of a {task}: {', '.join(known)}."
+            f"amp is {value!r}.", hint=f"amp is false, {' or '.join(map(repr, PRECISIONS))}."
         )
     return str(value)
+
+
+def _augment(value: Any, functions: Functions) -> tuple[Choice, ...]:
+    given = [] if value is None else value if isinstance(value, list) else [value]
+    known = registered(functions, "augmentation")
+    return tuple(parse_choice("augment", one, known, {}) for one in given)

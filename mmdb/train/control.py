@@ -1,4 +1,4 @@
-"""The driver's own session: it holds the run's lock, and comes back after a crash of the server."""
+"""The driver's own session: it holds the runs' locks, and comes back after a server's crash."""
 
 from __future__ import annotations
 
@@ -18,24 +18,40 @@ LOCK_S = 30.0
 
 
 class Control:
-    """A connection under the lock of one run."""
+    """A connection under the locks of the runs that one driver trains.
 
-    def __init__(self, connection: AnyConnection, run_id: int, run: str) -> None:
-        """Take the run's lock.
+    Attributes:
+        lost: run_id and error of the runs that another driver took over after a crash.
+    """
+
+    def __init__(self, connection: AnyConnection) -> None:
+        self._connection = connection
+        self._runs: dict[int, str] = {}  # run_id -> name
+        self.lost: dict[int, RunBusy] = {}
+
+    @property
+    def connection(self) -> AnyConnection:
+        """The session; `do` says what becomes of it when the server crashes."""
+        return self._connection
+
+    def lock(self, run_id: int, name: str) -> None:
+        """Take a run's lock.
 
         Raises:
             RunBusy: another driver trains the run.
         """
-        self._connection, self._run_id, self._run = connection, run_id, run
-        if not connection.try_lock("run", run_id):
-            raise RunBusy(f"Run {run!r} is being trained by another driver.")
+        if not self.do(lambda c: c.try_lock("run", run_id)):
+            raise RunBusy(f"Run {name!r} is being trained by another driver.")
+        self._runs[run_id] = name
+
+    def unlock(self, run_id: int) -> None:
+        """Release a run's lock, if it is still held."""
+        if self._runs.pop(run_id, None) is not None:
+            with suppress(ConnectionLost):  # it went with the session
+                self._connection.unlock("run", run_id)
 
     def do(self, work: Callable[[AnyConnection], T]) -> T:
-        """Return `work(connection)`; it is done again where a crash of the server broke it off.
-
-        Raises:
-            RunBusy: another driver took the run over meanwhile.
-        """
+        """Return `work(connection)`; it is done again where a crash of the server broke it off."""
         while True:
             try:
                 return work(self._connection)
@@ -43,14 +59,14 @@ class Control:
                 self._revive()
 
     def check(self) -> None:
-        """Get session and lock back if they are gone: a crash of one session ends all of them."""
+        """Get session and locks back if they are gone: a crash of one session ends all of them."""
         if isinstance(self._connection, PostgresConnection) and not self._connection.alive():
             self._revive()
 
     def close(self) -> None:
-        """Release the lock."""
-        with suppress(ConnectionLost):  # it went with the session
-            self._connection.unlock("run", self._run_id)
+        """Release every lock."""
+        for run_id in list(self._runs):
+            self.unlock(run_id)
 
     def _revive(self) -> None:
         assert isinstance(self._connection, PostgresConnection)
@@ -58,11 +74,15 @@ class Control:
         while True:
             try:
                 self._connection.reconnect()
-                if self._connection.try_lock("run", self._run_id):
-                    return
-                if time.monotonic() > deadline:
-                    raise RunBusy(f"Run {self._run!r} was taken over by another driver.")
+                missing = [r for r in self._runs if not self._connection.try_lock("run", r)]
+                if not missing or time.monotonic() > deadline:
+                    return self._give_up(missing)
             except ConnectionLost:  # the server crashed again
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.2)  # the old session may not have noticed its end yet
+
+    def _give_up(self, run_ids: list[int]) -> None:
+        for run_id in run_ids:
+            name = self._runs.pop(run_id)
+            self.lost[run_id] = RunBusy(f"Run {name!r} was taken over by another driver.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mmdb.errors import InvalidRecipe
-from mmdb.train.hop import exact
+from mmdb.train.exact import exact
 
 #: The generators that `rng_state` knows.
 _KNOWN = ("python", "numpy", "torch", "cuda")

@@ -8,21 +8,41 @@ hop sees it. A process runs one hop at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed
-from mmdb.train.config import LOSSES, Config
+from mmdb.train.augment import augmentation_generator
+from mmdb.train.batch import (
+    Inputs,
+    Labels,
+    call,
+    fitted,
+    inputs_to,
+    labels_to,
+    outputs_of,
+    row_count,
+    take_inputs,
+    take_labels,
+    tensors_in,
+)
+from mmdb.train.device import CPU
+from mmdb.train.exact import environment, exact
+from mmdb.train.failure import trace_of
 from mmdb.train.live import Live
+from mmdb.train.optimizer import took_step
+from mmdb.train.portions import Planner, Portion, steps
+from mmdb.train.precision import autocast
+from mmdb.train.setup import Setup
 
-#: torch makes this switch at run time, where no type checker sees it.
-_FILL = "fill_uninitialized_memory"
 #: Rows of one forward pass when nothing is learned.
 EVALUATION_BATCH = 1024
+#: Losses that wait on the device before they are added up, so that a step waits for none.
+_WAITING_LOSSES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,168 +50,215 @@ class Outcome:
     """What a pass over a partition measured."""
 
     rows: int
-    steps: int
+    steps: int  # of the optimizer
     loss: float  # mean over the rows
     metrics: dict[str, float]
     environment: str
-
-
-def environment() -> str:
-    """Return what the bits of a hop depend on besides its inputs."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    return f"torch {torch.__version__}, {capability}, {torch.get_num_threads()} thread(s)"
-
-
-@contextmanager
-def exact(seed: int, threads: int = 1) -> Iterator[None]:
-    """Inside the block torch is deterministic, uses `threads` threads and draws from `seed`."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_num_threads(),
-        torch.get_rng_state(),
-        getattr(torch.utils.deterministic, _FILL),
-    )
-    torch.use_deterministic_algorithms(True)
-    # Deterministic results do not read what they have not written; filling costs time.
-    setattr(torch.utils.deterministic, _FILL, False)
-    if before[1] != threads:
-        torch.set_num_threads(threads)
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0])
-        if before[1] != threads:
-            torch.set_num_threads(before[1])
-        torch.set_rng_state(before[2])
-        setattr(torch.utils.deterministic, _FILL, before[3])
-
-
-def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:
-    """Return row indices by batch; a last batch of one row joins the batch before it.
-
-    BatchNorm cannot learn from a single row.
-    """
-    parts = list(order.split(size))
-    if len(parts) > 1 and len(parts[-1]) == 1:
-        parts[-2:] = [torch.cat(parts[-2:])]
-    return parts
+    objective: float | None = None  # of a validation: the value that candidates are compared by
 
 
 def train_pass(
     live: Live,
-    x: torch.Tensor,
-    y: torch.Tensor,
+    x: Inputs,
+    y: Labels,
     *,
-    config: Config,
-    task: str,
+    setup: Setup,
     seed: int,
     ends_epoch: bool,
     stopped: Callable[[], bool] = lambda: False,
+    plan: Planner | None = None,
+    reduce: Callable[[nn.Module], None] | None = None,
 ) -> Outcome:
     """Train `live` in place for one pass over a partition.
 
     Args:
-        x: float32 (n, *input_shape)
-        y: int64 (n,) class indices, or float32 (n,)
+        x, y: the rows, on `live.device` or on the CPU, from where they go batch by batch.
         ends_epoch: whether this is the candidate's last train hop of the epoch, after which a
             schedule `per` epoch steps.
         stopped: asked between steps.
+        plan: from the pass's row order to its steps; the configuration's batches if left out.
+        reduce: called with the module after the backward passes of each step, before gradients
+            are clipped; it may change them. Under float16 they are still scaled.
     Raises:
         NotANumber, TrainingFailed, Cancelled
     """
-    loss_function = LOSSES[task][config.loss]()
+    config = setup.config
+    planned = plan or (lambda order: steps(order, config.batch_size, config.accumulate))
     live.module.train()
-    total = 0.0
-    steps = 0
-    with exact(seed):
-        with _blaming_the_model():
-            for index in batches(torch.randperm(len(x)), config.batch_size):
+    total = Total()
+    taken = 0
+    with exact(seed, device=live.device):
+        learner = Learner(live, setup, x, y, seed)
+        with blaming_the_model():
+            order = torch.randperm(row_count(x)).to(tensors_in(x)[0].device)
+            for portions in planned(order):
                 if stopped():
                     raise Cancelled("The hop was cancelled.")
-                # index_select copies whole rows: a quarter of the time of x[index]
-                batch = x.index_select(0, index), y.index_select(0, index)
-                total += _step(live, loss_function, *batch) * len(index)
-                steps += 1
-                if live.schedule is not None and config.schedule_per == "step":
-                    live.schedule.step()
-            if live.schedule is not None and config.schedule_per == "epoch" and ends_epoch:
-                live.schedule.step()
+                learner.backward(portions, total)
+                if reduce is not None:
+                    reduce(live.module)
+                learner.update()
+                taken += 1
+            if ends_epoch:
+                learner.end_epoch()
         live.optimizer.zero_grad()  # gradients would double what a live state takes
         live.generator = torch.get_rng_state()
-        here = environment()
-    mean = total / len(x)
-    if not math.isfinite(total):
+        here = environment(live.device)
+    mean = total.mean()
+    if not math.isfinite(mean):
         raise NotANumber(f"The loss became {mean}.")
     if ends_epoch and not all(p.isfinite().all() for p in live.module.parameters()):
         raise NotANumber("A weight became infinite or not a number.")
-    return Outcome(rows=len(x), steps=steps, loss=mean, metrics={}, environment=here)
+    return Outcome(rows=row_count(x), steps=taken, loss=mean, metrics={}, environment=here)
+
+
+class Learner:
+    """The steps of a pass, one by one; used inside `exact`."""
+
+    def __init__(self, live: Live, setup: Setup, x: Inputs, y: Labels, seed: int) -> None:
+        self._live, self._setup, self._x, self._y = live, setup, x, y
+        self._criterion = setup.criterion.to(live.device)
+        self._moves = any(t.device != live.device for t in (*tensors_in(x), *tensors_in(y)))
+        self._generator = augmentation_generator(seed, live.device)
+        if live.scaler is not None:
+            live.scaler.scale(torch.zeros((), device=live.device))  # it may see no loss here
+
+    def backward(self, portions: Sequence[Portion], total: Total) -> None:
+        """Leave the gradients of a step in the module's parameters, scaled under float16.
+
+        A parameter that no portion has reached has no gradient (`None`).
+        """
+        self._live.optimizer.zero_grad()
+        for portion in portions:
+            if len(portion.index):
+                loss = self._loss(portion.index)
+                total.add(loss, len(portion.index))
+                if portion.share != 1.0:
+                    loss = loss * portion.share
+                if self._live.scaler is not None:
+                    loss = self._live.scaler.scale(loss)
+                loss.backward()
+
+    def _loss(self, index: Tensor) -> Tensor:
+        live, setup = self._live, self._setup
+        x, y = take_inputs(self._x, index), take_labels(self._y, index)
+        if self._moves:
+            x, y = inputs_to(x, live.device), labels_to(y, live.device)
+        if setup.augmentation:
+            x = setup.augmentation(x, self._generator)
+        if setup.config.amp is None:
+            return self._criterion(outputs_of(call(live.module, x), setup.targets), y)
+        with autocast(live.device, setup.config.amp):
+            result = call(live.module, x)
+        outputs = [output.float() for output in outputs_of(result, setup.targets)]
+        return self._criterion(outputs, y)
+
+    def update(self) -> None:
+        """Clip the gradients, step the optimizer, and a schedule `per` step."""
+        live, config = self._live, self._setup.config
+        if live.scaler is not None:
+            live.scaler.unscale_(live.optimizer)
+        if config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(live.module.parameters(), config.clip_norm)
+        if config.clip_value is not None:
+            nn.utils.clip_grad_value_(live.module.parameters(), config.clip_value)
+        if live.scaler is None:
+            live.optimizer.step()
+        else:
+            live.scaler.step(live.optimizer)
+            live.scaler.update()
+            took_step(live.optimizer)
+        if live.schedule is not None and config.schedule_per == "step":
+            live.schedule.step()
+
+    def end_epoch(self) -> None:
+        """Step a schedule `per` epoch."""
+        if self._live.schedule is not None and self._setup.config.schedule_per == "epoch":
+            self._live.schedule.step()
+
+
+class Total:
+    """A sum of losses over rows, in float64, which lets no step wait for the device."""
+
+    def __init__(self) -> None:
+        self._sum, self._rows = 0.0, 0
+        self._waiting: list[tuple[Tensor, int]] = []
+
+    def add(self, loss: Tensor, rows: int) -> None:
+        """Add the mean loss of some rows."""
+        self._waiting.append((loss.detach(), rows))
+        self._rows += rows
+        if len(self._waiting) == _WAITING_LOSSES:
+            self._settle()
+
+    def mean(self) -> float:
+        """Return the mean over all rows; 0 over none."""
+        self._settle()
+        return self._sum / self._rows if self._rows else 0.0
+
+    def _settle(self) -> None:
+        if self._waiting:
+            losses = torch.stack([loss for loss, _ in self._waiting]).tolist()
+            for loss, (_, rows) in zip(losses, self._waiting, strict=True):
+                self._sum += loss * rows
+            self._waiting.clear()
 
 
 @contextmanager
-def _blaming_the_model() -> Iterator[None]:
-    """Turn whatever a user's module raises into TrainingFailed."""
+def blaming_the_model() -> Iterator[None]:
+    """Turn whatever a user's module raises into TrainingFailed, with the traceback."""
     try:
         yield
     except MmdbError:
         raise
     except Exception as error:  # the module is the owner's code
-        raise TrainingFailed(f"{type(error).__name__}: {error}") from error
-
-
-def _step(live: Live, loss_function: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    live.optimizer.zero_grad()
-    loss: torch.Tensor = loss_function(_fit(live.module(x), y), y)
-    loss.backward()
-    live.optimizer.step()
-    return loss.item()
-
-
-def _fit(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Drop the last axis of a regression's (n, 1) output, so that it cannot broadcast."""
-    return output.squeeze(-1) if y.is_floating_point() and output.ndim > y.ndim else output
+        failed = TrainingFailed(f"{type(error).__name__}: {error}")
+        failed.trace = trace_of(error)
+        raise failed from error
 
 
 def validate_pass(
     live: Live,
-    x: torch.Tensor,
-    y: torch.Tensor,
+    x: Inputs,
+    y: Labels,
     *,
-    config: Config,
-    task: str,
+    setup: Setup,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Measure `live` on a partition and change nothing in it.
+    """Measure `live` on a partition, in float32, and change nothing in it.
 
     Raises:
         NotANumber, TrainingFailed, Cancelled
     """
-    outputs = []
-    with exact(0), _blaming_the_model():
-        for index in torch.arange(len(x)).split(EVALUATION_BATCH):
+    found: list[tuple[Tensor, ...]] = []
+    with exact(0, device=live.device), blaming_the_model():
+        for index in torch.arange(row_count(x)).split(EVALUATION_BATCH):
             if stopped():
                 raise Cancelled("The hop was cancelled.")
-            outputs.append(predict(live.module, x[index]))
-        output = _fit(torch.cat(outputs), y)
-        loss = float(LOSSES[task][config.loss]()(output, y))
-        here = environment()
-    if not math.isfinite(loss):
-        raise NotANumber(f"The validation loss became {loss}.")
-    found = metrics(output, y, task)
-    return Outcome(rows=len(x), steps=0, loss=loss, metrics=found, environment=here)
+            batch = take_inputs(x, index.to(tensors_in(x)[0].device))
+            result = predict(live.module, inputs_to(batch, live.device))
+            found.append(outputs_of(result, setup.targets))
+        outputs = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        labels = labels_to(y, live.device)
+        loss = float(setup.criterion.to(live.device)(outputs, labels))
+        fits = zip(outputs, tensors_in(labels), strict=True)
+        measured = [(fitted(output, true).to(CPU), true.to(CPU)) for output, true in fits]
+        here = environment(live.device)
+        if not math.isfinite(loss):
+            raise NotANumber(f"The validation loss became {loss}.")
+        metrics = setup.measure([o for o, _ in measured], [t for _, t in measured])
+        return Outcome(
+            rows=row_count(x),
+            steps=0,
+            loss=loss,
+            metrics=metrics,
+            environment=here,
+            objective=setup.objective.value(metrics, loss),
+        )
 
 
-def predict(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def predict(module: nn.Module, x: Inputs) -> object:
     """Return the module's output for a batch, in evaluation mode."""
     module.eval()
     with torch.no_grad():
-        output: torch.Tensor = module(x)
-    return output
-
-
-def metrics(output: torch.Tensor, y: torch.Tensor, task: str) -> dict[str, float]:
-    """Return accuracy in 0..1, or root mean squared and mean absolute error in label units."""
-    if task == "classification":
-        return {"accuracy": float((output.argmax(-1) == y).double().mean())}
-    error = output.double() - y.double()
-    return {"rmse": float(error.square().mean().sqrt()), "mae": float(error.abs().mean())}
+        return call(module, x)

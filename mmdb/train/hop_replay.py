@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import nn
 
+from mmdb.data.functions import find_functions
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -22,12 +22,16 @@ from mmdb.errors import (
     ReplayMismatch,
     StateCorrupt,
 )
-from mmdb.train.config import Config, parse_config
+from mmdb.train.batch import tensors_of
+from mmdb.train.exact import environment, exact
 from mmdb.train.generators import neutral
-from mmdb.train.hop import environment, exact, train_pass
-from mmdb.train.live import Live, encode, restore, state_hash
-from mmdb.train.recovery import Located, locate
-from mmdb.train.session import Partition, build
+from mmdb.train.hop import train_pass
+from mmdb.train.initial import build
+from mmdb.train.live import Live, adopt, restore, state_hash
+from mmdb.train.recovery import Located, history, locate
+from mmdb.train.repeat import Differs, repeat, train_together
+from mmdb.train.session import Partition
+from mmdb.train.setup import Setup, setup_of_candidate
 from mmdb.train.spec import CandidateSpec, HopStep
 
 _T = TypeVar("_T")
@@ -56,11 +60,23 @@ class HopReplay:
             ReplayMismatch: with the first hop that gives another state.
             StateCorrupt: the checkpoint is damaged. Cancelled
         """
-        config = parse_config(self.candidate.config, self.candidate.task)
+        setup = setup_of_candidate(self.candidate)
+
+        def train(live: Live, step: HopStep) -> None:
+            self._train(live, step, setup, stopped)
+
+        def train_group(live: Live, steps: tuple[HopStep, ...]) -> None:
+            parts = [self.partitions[step.partition] for step in steps]
+            train_together(live, self.candidate, parts, steps, stopped)
+
         with neutral(self.candidate.seed):
             live = self._start()
-            for step in self.located.replays:
-                self._repeat(live, step, config, stopped)
+            for stage in self.located.replays:
+                try:
+                    repeat(live, stage, train, train_group)
+                except Differs as difference:
+                    what = f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}"
+                    raise self._mismatch(difference.step, what) from difference
         return live.module
 
     def _start(self) -> Live:
@@ -72,28 +88,23 @@ class HopReplay:
                     f"A checkpoint of candidate {self.candidate.candidate_id} has the hash "
                     f"{found[:12]}, not {(self.located.base or '')[:12]}."
                 )
-            restore(live, self.located.state)
+            (adopt if self.located.adopts else restore)(live, self.located.state)
         return live
 
-    def _repeat(self, live: Live, step: HopStep, config: Config, stopped: Stopped) -> None:
+    def _train(self, live: Live, step: HopStep, setup: Setup, stopped: Stopped) -> None:
         x, y = self.partitions[step.partition]
         try:
             train_pass(
                 live,
                 x,
                 y,
-                config=config,
-                task=self.candidate.task,
+                setup=setup,
                 seed=step.seed,
                 ends_epoch=step.ends_epoch,
                 stopped=stopped,
             )
         except HopError as error:  # which the hop itself did not meet
             raise self._mismatch(step, f"failed: {error.message}") from error
-        found = state_hash(encode(live)).hex()
-        if found != step.state_out:
-            stored = (step.state_out or "")[:12]
-            raise self._mismatch(step, f"gave state {found[:12]}, stored is {stored}")
 
     def _mismatch(self, step: HopStep, what: str) -> ReplayMismatch:
         hop = self.hops[step.ordinal]
@@ -103,6 +114,11 @@ class HopReplay:
             f"{self.hop_name(step)} {what}. Worker {hop['worker']!r} on node {hop['node']!r} "
             f"did it with {hop['environment']}; here is {here}."
         )
+
+    @property
+    def steps(self) -> list[HopStep]:
+        """Every hop that is done again."""
+        return [step for stage in self.located.replays for step in stage.steps]
 
     def hop_name(self, step: HopStep) -> str:
         """Return which hop a step is."""
@@ -137,16 +153,26 @@ def replay_hops(
     factories = connection.rows(load("catalog").find_factories)
     prepared = HopReplay(
         model=model,
-        candidate=CandidateSpec.from_row(row, {f["name"]: f["target"] for f in factories}),
+        candidate=CandidateSpec.from_row(
+            row,
+            {f["name"]: f["target"] for f in factories},
+            find_functions(connection),
+        ),
         hops={hop["ordinal"]: hop for hop in hops},
-        located=locate(connection, candidate_id, parts, hops[-1]["state_out"].hex()),
+        located=locate(connection, None, row, parts, _wanted(connection, row, parts, epoch)),
         partitions={},
     )
     _warn(prepared)
-    for step in prepared.located.replays:
+    for step in prepared.steps:
         if step.partition not in prepared.partitions:
             prepared.partitions[step.partition] = _read(connection, prepared, step)
     return compute(prepared.run)
+
+
+def _wanted(connection: Connection, candidate: Row, parts: Sequence[Row], epoch: int) -> str:
+    """Return the hash of the state that an epoch ended with."""
+    stages = history(connection, candidate, parts)
+    return [stage.state_out for stage in stages if stage.steps[0].epoch == epoch][-1]
 
 
 def _check_complete(model: str, hops: Sequence[Row], parts: Sequence[Row], epoch: int) -> None:
@@ -160,7 +186,7 @@ def _check_complete(model: str, hops: Sequence[Row], parts: Sequence[Row], epoch
 
 def _read(connection: Connection, prepared: HopReplay, step: HopStep) -> Partition:
     try:
-        x, y = read_partition(connection, step.part_id, bytes.fromhex(step.partition))
+        decoded = read_partition(connection, step.part_id, bytes.fromhex(step.partition))
     except DatasetDropped as error:
         raise NotReplayable(
             f"Model {prepared.model} cannot be made again: {error.message}",
@@ -168,15 +194,14 @@ def _read(connection: Connection, prepared: HopReplay, step: HopStep) -> Partiti
         ) from error
     except BlockCorrupt as error:
         raise BlockCorrupt(f"{prepared.hop_name(step)}: {error.message}") from error
-    return torch.from_numpy(x), torch.from_numpy(y)
+    return tensors_of(decoded)
 
 
 def _warn(prepared: HopReplay) -> None:
     """Warn where hops that are to be replayed ran in another environment."""
     with exact(0):
         here = environment()
-    steps = prepared.located.replays
-    others = {prepared.hops[step.ordinal]["environment"] for step in steps} - {here}
+    others = {prepared.hops[step.ordinal]["environment"] for step in prepared.steps} - {here}
     if others:
         warnings.warn(
             f"Model {prepared.model} was trained with {'; '.join(sorted(others))}; here is {here}. "

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +17,20 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.config import OPTIMIZERS, SCHEDULES, Config
+from mmdb.train.config import Config
+from mmdb.train.device import CPU, synchronize
+from mmdb.train.optimizer import advance, make_optimizer, make_schedule
+from mmdb.train.precision import scaler_of
 
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
 _TRANSIENT = "buffer."  # registered as not persistent: part of a state, not of a model
 _GENERATOR = "generator"
+#: What schedules add to an optimizer's groups.
+_OF_SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"}
 
 
 @dataclass(slots=True)
@@ -34,56 +39,29 @@ class Live:
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler | None
+    schedule: lr_scheduler.LRScheduler | None
     generator: torch.Tensor  # state of torch's CPU generator after the last hop, uint8
+    scaler: torch.amp.GradScaler | None = None  # of float16 gradients
+    device: torch.device = CPU
 
 
-def build_live(module: nn.Module, config: Config) -> Live:
-    """Return `module` with a fresh optimizer and schedule.
-
-    Raises:
-        InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
-    """
-    make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[config.optimizer.name]
-    with _refusing("optimizer", config.optimizer.name):
-        optimizer = make(
-            module.parameters(),
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            **config.optimizer.arguments,
-        )
-    schedule = None
-    if config.schedule is not None:
-        with _refusing("schedule", config.schedule.name):
-            schedule = SCHEDULES[config.schedule.name](optimizer, **config.schedule.arguments)
-    return Live(module, optimizer, schedule, torch.zeros(0, dtype=torch.uint8))
-
-
-def check_steps(config: Config) -> None:
-    """Step a stand-in of one weight twice: some arguments torch refuses only then.
+def build_live(module: nn.Module, config: Config, device: torch.device = CPU) -> Live:
+    """Return `module`, moved to a device, with a fresh optimizer, schedule and scaler.
 
     Raises:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
+        PrecisionMissing: the device does not compute in the configuration's precision.
     """
-    stand_in = nn.Linear(1, 1, bias=False)
-    live = build_live(stand_in, config)
-    stand_in.weight.grad = torch.zeros_like(stand_in.weight)
-    for _ in range(2):
-        with _refusing("optimizer", config.optimizer.name):
-            live.optimizer.step()
-        if live.schedule is not None and config.schedule is not None:
-            with _refusing("schedule", config.schedule.name):
-                live.schedule.step()
-
-
-@contextmanager
-def _refusing(what: str, name: str) -> Iterator[None]:
-    """Blame a hyper-parameter for whatever torch raises: it checks little and late."""
-    try:
-        yield
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InvalidHyperparameter(f"{what} {name!r}: {reason}") from error
+    module.to(device)
+    optimizer = make_optimizer(module, config)
+    return Live(
+        module,
+        optimizer,
+        make_schedule(optimizer, config),
+        torch.zeros(0, dtype=torch.uint8),
+        scaler_of(config.amp, device),
+        device,
+    )
 
 
 def byte_count(live: Live) -> int:
@@ -116,7 +94,25 @@ def encode(live: Live) -> bytes:
         "scalars": scalars,
         "schedule": live.schedule.state_dict() if live.schedule else None,
     }
-    return safetensors.torch.save(tensors, {"mmdb": json.dumps(header, sort_keys=True)})
+    if live.scaler is not None:
+        header["scaler"] = live.scaler.state_dict()
+    on_host = _to_host(tensors, live.device)
+    return safetensors.torch.save(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
+
+
+def _to_host(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """Return a GPU's tensors in pinned memory: all copies are under way before any is awaited."""
+    if device.type != "cuda":
+        return tensors
+    found = {}
+    for name, tensor in tensors.items():
+        if tensor.device == device:
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            found[name] = pinned.copy_(tensor, non_blocking=True)
+        else:
+            found[name] = tensor
+    synchronize(device)
+    return found
 
 
 def _transient(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -145,12 +141,68 @@ def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[st
 
 
 def restore(live: Live, state: bytes) -> None:
-    """Load an encoded state into a freshly built candidate of the same architecture."""
+    """Load an encoded state into a freshly built candidate of the same configuration."""
     tensors, header = _decode(state)
+    _load_module(live, tensors, header)
+    entries = _entries(tensors, header)
+    live.optimizer.load_state_dict({"state": entries, "param_groups": header["groups"]})
+    _put_back_types(live.optimizer, entries)
+    if live.schedule is not None:
+        live.schedule.load_state_dict(_schedule_state(live.schedule, header["schedule"]))
+    if live.scaler is not None:
+        live.scaler.load_state_dict(header["scaler"])
+    live.generator = tensors[_GENERATOR]
+
+
+def adopt(live: Live, state: bytes) -> None:
+    """Let a freshly built clone go on from the encoded state of its parent.
+
+    Weights, buffers and generator are the parent's. Where the optimizer keeps the same kind of
+    state, its moments are too; a float16 scaler goes on where both have one. Hyper-parameters are
+    the clone's own; its schedule starts as many steps on as its parent's had taken.
+
+    Raises:
+        InvalidHyperparameter: the parent's module has other tensors.
+    """
+    tensors, header = _decode(state)
+    try:
+        _load_module(live, tensors, header)
+    except (RuntimeError, KeyError) as error:
+        raise InvalidHyperparameter(
+            "The parent's state has other tensors than the clone's model.",
+            hint="A clone keeps its parent's architecture and 'architecture.*' arguments.",
+        ) from error
+    entries, groups = _entries(tensors, header), live.optimizer.state_dict()["param_groups"]
+    if _keeps(groups[0]) == _keeps(header["groups"][0]):
+        live.optimizer.load_state_dict({"state": entries, "param_groups": groups})
+        _put_back_types(live.optimizer, entries)
+    if live.schedule is not None and header["schedule"] is not None:
+        advance(live.schedule, live.optimizer, header["schedule"]["last_epoch"])
+    if live.scaler is not None and "scaler" in header:
+        live.scaler.load_state_dict(header["scaler"])
+    live.generator = tensors[_GENERATOR]
+
+
+def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what tells which state an optimizer keeps: its arguments' names and its switches."""
+    names = frozenset(group) - _OF_SCHEDULES
+    return names, *(bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+
+
+def _load_module(
+    live: Live, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> None:
     live.module.load_state_dict(_weights(tensors, header))
     for path in _transient(live.module):
         owner, _, name = path.rpartition(".")
-        setattr(live.module.get_submodule(owner), name, tensors[_TRANSIENT + path])
+        buffer = tensors[_TRANSIENT + path].to(live.device)
+        setattr(live.module.get_submodule(owner), name, buffer)
+
+
+def _entries(
+    tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> dict[int, dict[str, Any]]:
+    """Return the optimizer's state by the parameters' ordinals."""
     entries: dict[int, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         if name.startswith(_OPTIMIZER):
@@ -158,11 +210,7 @@ def restore(live: Live, state: bytes) -> None:
             entries.setdefault(int(index), {})[key] = tensor
     for index, values in header["scalars"].items():
         entries.setdefault(int(index), {}).update(values)
-    live.optimizer.load_state_dict({"state": entries, "param_groups": header["groups"]})
-    _put_back_types(live.optimizer, entries)
-    if live.schedule is not None:
-        live.schedule.load_state_dict(_schedule_state(live.schedule, header["schedule"]))
-    live.generator = tensors[_GENERATOR]
+    return entries
 
 
 def _put_back_types(
@@ -174,14 +222,15 @@ def _put_back_types(
         state = optimizer.state[parameters[index]]
         for key, value in values.items():
             if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
-                state[key] = value
+                state[key] = value.to(state[key].device)
 
 
-def _schedule_state(
-    schedule: torch.optim.lr_scheduler.LRScheduler, state: dict[str, Any]
-) -> dict[str, Any]:
+def _schedule_state(schedule: lr_scheduler.LRScheduler, state: dict[str, Any]) -> dict[str, Any]:
     """Return a schedule's state as it was before JSON made texts of its numeric keys."""
-    if not isinstance(schedule, torch.optim.lr_scheduler.MultiStepLR):
+    if isinstance(schedule, lr_scheduler.SequentialLR):
+        pairs = zip(schedule._schedulers, state["_schedulers"], strict=True)
+        return state | {"_schedulers": [_schedule_state(s, d) for s, d in pairs]}
+    if not isinstance(schedule, lr_scheduler.MultiStepLR):
         return state
     counts = {int(epoch): count for epoch, count in state["milestones"].items()}
     return state | {"milestones": Counter(counts)}

@@ -1,22 +1,63 @@
-"""By which metric candidates and epochs are compared."""
+"""By which metric a run's candidates and epochs are compared."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from mmdb.db.connection import Row
+from mmdb.data.target import Target
+from mmdb.errors import InvalidOption, NotANumber
+from mmdb.train.functions import Functions
+from mmdb.train.measures import measures_of, parse_measure
 
-#: Metric and whether more of it is better, by task.
-OBJECTIVE = {"classification": ("accuracy", True), "regression": ("rmse", False)}
+#: The validation loss as an objective.
+LOSS = "loss"
 
 
-def best_epoch(validations: Sequence[Row], task: str) -> Row | None:
-    """Return the row (epoch, metrics, state_out) with the best metric, the earliest of equals."""
-    metric, more = OBJECTIVE[task]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The metric that a run compares its candidates by."""
 
-    def value(row: Row) -> float:
-        found = float(json.loads(row["metrics"])[metric])
-        return found if more else -found
+    metric: str  # "loss", or a key of a validation's metrics: "accuracy", "digit.accuracy"
+    maximize: bool
 
-    return max(validations, key=value, default=None)
+    def value(self, metrics: Mapping[str, float], loss: float) -> float:
+        """Return the objective's value in a validation.
+
+        Raises:
+            NotANumber: the metric is not defined on the validation slice.
+        """
+        if self.metric == LOSS:
+            return loss
+        if self.metric not in metrics:
+            raise NotANumber(
+                f"The metric {self.metric!r} is not defined on the validation slice.",
+                hint="Some need rows of every class, or labels other than 0; "
+                "choose another options.metric.",
+            )
+        return metrics[self.metric]
+
+
+def objective_of(
+    targets: Sequence[Target], options: Mapping[str, Any], functions: Functions | None = None
+) -> Objective:
+    """Return the objective that a run's options choose: `metric`, or the first target's default.
+
+    Raises:
+        InvalidOption: an unknown metric; a registered one without its direction.
+    """
+    given = options.get("metric")
+    if given == LOSS:
+        return Objective(metric=LOSS, maximize=False)
+    if given is None:
+        first = measures_of(targets, {}, {})[0]
+        assert first.maximize is not None
+        return Objective(metric=first.key, maximize=first.maximize)
+    measure = parse_measure(given, targets, functions or {})
+    if measure.maximize is None:
+        raise InvalidOption(
+            f"options.metric is {given!r}, a registered metric.",
+            hint=f'Say which way is better: {{"name": "{measure.name}", "maximize": true}}.',
+        )
+    return Objective(metric=measure.key, maximize=measure.maximize)

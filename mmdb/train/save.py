@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mmdb.data.dataset import find_dataset
+from mmdb.data.functions import find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -24,6 +25,7 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
+from mmdb.graph.sizes import outputs_asked
 from mmdb.graph.traced import traced
 from mmdb.store import states
 from mmdb.store.approach import parse_options
@@ -32,11 +34,11 @@ from mmdb.store.recipe import Recipe, check_recipe, mark_replayed
 from mmdb.store.save import About, Saved, save_model
 from mmdb.train.config import ARCHITECTURE_PREFIX
 from mmdb.train.generators import neutral
+from mmdb.train.initial import build
 from mmdb.train.live import restore, state_hash
-from mmdb.train.objective import best_epoch
 from mmdb.train.replay import replay
-from mmdb.train.session import build
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.retention import best_epoch
+from mmdb.train.spec import CandidateSpec, shape_of, targets_of
 from mmdb.train.trainer import TookTooLong, find_trainer
 
 _Q = load("hops")
@@ -97,9 +99,10 @@ def _best(connection: Connection, candidate: Row) -> tuple[Row | None, Row]:
     """Return the validation of the best epoch, if any, and the checkpoint to save."""
     candidate_id = candidate["candidate_id"]
     validations = connection.rows(_Q.find_validations, candidate_id=candidate_id)
-    best = best_epoch(validations, candidate["task"])
+    best = best_epoch(validations, maximize=candidate["maximize"])
     wanted = best["state_out"] if best else None
-    checkpoints = states.checkpoints(connection, candidate_id)
+    # A clone's first state is its parent's, and of no epoch.
+    checkpoints = [c for c in states.checkpoints(connection, candidate_id) if c["epoch"] >= 0]
     chosen = [c for c in checkpoints if wanted in (None, c["state_hash"])]
     if not chosen:
         raise StateNotFound(
@@ -116,7 +119,11 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
     if state is None or state_hash(state) != wanted:
         raise StateCorrupt(f"A checkpoint of candidate {candidate_id} is damaged.")
     factories = connection.rows(load("catalog").find_factories)
-    spec = CandidateSpec.from_row(candidate, {f["name"]: f["target"] for f in factories})
+    spec = CandidateSpec.from_row(
+        candidate,
+        {f["name"]: f["target"] for f in factories},
+        find_functions(connection),
+    )
     with neutral(spec.seed):
         live = build(spec)
         restore(live, state)
@@ -125,12 +132,11 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
 
 def _definition(candidate: Row) -> Definition:
     config, prefix = json.loads(candidate["config"]), ARCHITECTURE_PREFIX
-    classes = candidate["classes"]
     return Definition(
         architecture=json.loads(candidate["architecture"]),
         arguments={k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)},
-        input_shape=tuple(candidate["input_shape"]),
-        outputs=len(json.loads(classes)) if classes else 1,
+        input_shape=shape_of(candidate),
+        outputs=outputs_asked(targets_of(candidate)),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 #: Part ordinal of the validation slice, which every epoch visits last.
 VALIDATION = -1
+#: Part ordinal of the hop that makes one state of an epoch's states, where a strategy has several.
+MERGE = -2
 
 
 def _digest(purpose: bytes, numbers: Iterable[int]) -> int:

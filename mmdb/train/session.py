@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -21,26 +22,42 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
-from mmdb.graph.build import initial_module
-from mmdb.train.config import parse_config
-from mmdb.train.hop import Outcome, environment, exact, train_pass, validate_pass
-from mmdb.train.live import Live, build_live, byte_count, encode, restore, state_hash
-from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep
+from mmdb.train.batch import Inputs, Labels, tensors_of
+from mmdb.train.device import CPU, device_of, peak_bytes, reset_peak
+from mmdb.train.exact import environment, exact
+from mmdb.train.hop import Outcome, train_pass, validate_pass
+from mmdb.train.initial import build
+from mmdb.train.live import Live, adopt, byte_count, encode, restore, state_hash
+from mmdb.train.parallel.average import average
+from mmdb.train.parallel.communicator import Membership
+from mmdb.train.parallel.group_pass import group_pass
+from mmdb.train.repeat import Differs, repeat, train_together
+from mmdb.train.setup import setup_of_candidate
+from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
+from mmdb.train.staging import DevicePartitions
 
 #: Bytes of live states that a session keeps; the least recently used one goes first.
 STATE_BYTES = int(os.environ.get("MMDB_STATE_BYTES", 1 << 30))
 #: Partitions that a session keeps mapped; their pages are shared by the node's sessions.
 MAPPED_PARTITIONS = int(os.environ.get("MMDB_MAPPED_PARTITIONS", "256"))
 
-Partition = tuple[torch.Tensor, torch.Tensor]
+Partition = tuple[Inputs, Labels]
 
 
 class Session:
-    """Bounded caches of one worker, and the hops that use them."""
+    """Bounded caches of one worker on one device, and the hops that use them."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
+        """Args: device: see `device_of`; MMDB_DEVICE, or the CPU, if left out.
+
+        Raises:
+            DeviceMissing
+        """
+        self.device = device_of(device or os.environ.get("MMDB_DEVICE") or "cpu")
+        self._on_device = None if self.device == CPU else DevicePartitions(self.device)
         self._partitions: OrderedDict[str, Partition] = OrderedDict()
         self._lives: OrderedDict[int, tuple[str, int, Live]] = OrderedDict()
+        self._membership = Membership()
 
     def held(self, candidate_id: int) -> str | None:
         """Return the hash in hex of the candidate's state that is held live, if any."""
@@ -60,20 +77,24 @@ class Session:
         self.partition(key)
 
     def partition(self, key: str) -> Partition:
-        """Return features and labels of a partition that is in the node's cache."""
+        """Return features and labels of a partition that is in the node's cache.
+
+        They are on the session's device where they fit, else on the CPU.
+        """
         if key in self._partitions:
             self._partitions.move_to_end(key)
         else:
             try:
-                x, y = node_cache.map(bytes.fromhex(key))
+                decoded = node_cache.map(bytes.fromhex(key))
             except node_cache.NotCached as error:
                 raise PartitionEvicted(
                     f"Partition {key[:12]} left the node's cache before it was mapped."
                 ) from error
-            self._partitions[key] = torch.from_numpy(x), torch.from_numpy(y)
+            self._partitions[key] = tensors_of(decoded)
             if len(self._partitions) > MAPPED_PARTITIONS:
                 self._partitions.popitem(last=False)
-        return self._partitions[key]
+        mapped = self._partitions[key]
+        return mapped if self._on_device is None else self._on_device.place(key, mapped)
 
     def forget(self) -> None:
         """Drop every live state, as a fresh session would."""
@@ -89,19 +110,20 @@ class Session:
             stopped: asked between steps.
         Raises:
             NotANumber, TrainingFailed, ReplayMismatch, Cancelled, ArchitectureError,
-            EnvironmentChanged, StateCorrupt, StateNotFound
+            EnvironmentChanged, StateCorrupt, StateNotFound, PrecisionMissing
         """
         started = perf_counter()
-        _check_environment(spec)
+        _check_environment(spec, self.device)
+        reset_peak(self.device)
         live, state_in = self._take(spec, state)
-        for replayed in spec.replays:
-            state_in = self._replay(live, spec, replayed, stopped)
+        for stage in spec.replays:
+            state_in = self._repeat(live, spec, stage, stopped)
         if spec.state_in not in (None, state_in):
             raise StateNotFound(
                 f"The hop starts from state {spec.state_in[:12]}; {state_in[:12]} was found."
             )
         loaded = perf_counter()
-        outcome = self._pass(live, spec.candidate, spec.step, stopped)
+        outcome, members = self._train(live, spec, state_in, stopped)
         computed = perf_counter()
         encoded = None if spec.step.validates else encode(live)
         state_out = state_in if encoded is None else state_hash(encoded).hex()
@@ -117,11 +139,35 @@ class Session:
             load_s=loaded - started,
             compute_s=computed - loaded,
             encode_s=perf_counter() - computed,
-            device="cpu",
+            device=str(self.device),
             environment=outcome.environment,
+            objective=outcome.objective,
+            peak_bytes=peak_bytes(self.device),
+            members=members,
         )
         leaves = spec.step.publishes or spec.step.ends_epoch
         return result, encoded if leaves else None
+
+    def _train(
+        self, live: Live, spec: HopSpec, state_in: str, stopped: Callable[[], bool]
+    ) -> tuple[Outcome, list[dict[str, Any]]]:
+        """Train alone, or with a group; return the outcome, and that of each of its members."""
+        if spec.group is None:
+            return self._pass(live, spec.candidate, spec.step, stopped), []
+        x, y = self.partition(spec.step.partition)
+        outcomes = group_pass(
+            live,
+            x,
+            y,
+            communicator=self._membership.join(spec.group, self.device, stopped),
+            state=state_in,
+            setup=setup_of_candidate(spec.candidate),
+            seed=spec.step.seed,
+            ends_epoch=spec.step.ends_epoch,
+            stopped=stopped,
+        )
+        members = [{"rows": o.rows, "steps": o.steps, "loss": o.loss} for o in outcomes]
+        return outcomes[spec.group.rank], members
 
     def _take(self, spec: HopSpec, state: bytes | None) -> tuple[Live, str]:
         """Return the live state before the hop (or before its replays) and its hash.
@@ -132,42 +178,66 @@ class Session:
         entry = self._lives.pop(spec.candidate.candidate_id, None)
         if entry and entry[0] == spec.state_in:
             return entry[2], entry[0]
-        live = build(spec.candidate)
+        live = build(spec.candidate, self.device)
         if state is None:
             return live, state_hash(encode(live)).hex()
         found = state_hash(state).hex()
         if found != spec.base:
             raise StateCorrupt(f"A stored state has the hash {found[:12]}, not {spec.base}.")
+        if spec.adopts:
+            adopt(live, state)
+            return live, state_hash(encode(live)).hex()
         restore(live, state)
         return live, found
 
-    def _replay(self, live: Live, spec: HopSpec, step: HopStep, stopped: Callable[[], bool]) -> str:
-        self._pass(live, spec.candidate, step, stopped)
-        found = state_hash(encode(live)).hex()
-        if found != step.state_out:
-            raise ReplayMismatch(
-                f"Replaying hop {step.ordinal} of candidate {spec.candidate.candidate_id} gave "
-                f"state {found[:12]}, stored is {(step.state_out or '')[:12]} ({environment()})."
+    def _repeat(self, live: Live, spec: HopSpec, stage: Stage, stopped: Callable[[], bool]) -> str:
+        candidate = spec.candidate
+        try:
+            return repeat(
+                live,
+                stage,
+                lambda live, step: self._pass(live, candidate, step, stopped),
+                lambda live, steps: self._round(live, candidate, steps, stopped),
             )
-        return found
+        except Differs as difference:
+            raise ReplayMismatch(
+                f"Replaying hop {difference.step.ordinal} of candidate {candidate.candidate_id} "
+                f"gave state {difference.found[:12]}, stored is {difference.stored[:12]} "
+                f"({environment(self.device)})."
+            ) from difference
 
     def _pass(
         self, live: Live, candidate: CandidateSpec, step: HopStep, stopped: Callable[[], bool]
     ) -> Outcome:
         x, y = self.partition(step.partition)
-        config = parse_config(candidate.config, candidate.task)
+        setup = setup_of_candidate(candidate)
         if step.validates:
-            return validate_pass(live, x, y, config=config, task=candidate.task, stopped=stopped)
+            return validate_pass(live, x, y, setup=setup, stopped=stopped)
         return train_pass(
             live,
             x,
             y,
-            config=config,
-            task=candidate.task,
+            setup=setup,
             seed=step.seed,
             ends_epoch=step.ends_epoch,
             stopped=stopped,
         )
+
+    def _round(
+        self,
+        live: Live,
+        candidate: CandidateSpec,
+        steps: tuple[HopStep, ...],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Train as a group of workers would, in this process alone."""
+        parts = [self.partition(step.partition) for step in steps]
+        train_together(live, candidate, parts, steps, stopped)
+
+    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
+        """Return the mean of encoded states, weighted by rows, and before it its hash in hex."""
+        mean = average(states, rows)
+        return state_hash(mean).hex(), mean
 
     def _keep(self, candidate_id: int, state: str, live: Live) -> None:
         self._lives[candidate_id] = (state, byte_count(live), live)
@@ -175,14 +245,14 @@ class Session:
             self._lives.popitem(last=False)
 
 
-def _check_environment(spec: HopSpec) -> None:
+def _check_environment(spec: HopSpec, device: torch.device) -> None:
     """Refuse to go on in an environment that gives other bits.
 
     Raises:
         EnvironmentChanged
     """
     with exact(0):
-        here = environment()
+        here = environment(device)
     if spec.environment not in (None, here):
         raise EnvironmentChanged(
             f"Candidate {spec.candidate.candidate_id} was trained with {spec.environment}; "
@@ -190,29 +260,15 @@ def _check_environment(spec: HopSpec) -> None:
         )
 
 
-def warm_up() -> str:
+def warm_up(device: torch.device = CPU) -> str:
     """Pay once what the first step costs: torch's lazy imports and its first optimizer.
 
     Returns:
         The environment that hops of this process will record.
     """
-    layer = torch.nn.Linear(2, 2)
+    layer = torch.nn.Linear(2, 2, device=device)
     optimizer = torch.optim.Adam(layer.parameters())
-    with exact(0):
-        layer(torch.zeros(1, 2)).sum().backward()
+    with exact(0, device=device):
+        layer(torch.zeros(1, 2, device=device)).sum().backward()
         optimizer.step()
-        return environment()
-
-
-def build(candidate: CandidateSpec) -> Live:
-    """Return a candidate with its initial state, which its seed alone decides."""
-    config = parse_config(candidate.config, candidate.task)
-    module = initial_module(
-        candidate.architecture,
-        config.arguments,
-        candidate.input_shape,
-        candidate.outputs,
-        candidate.factories,
-        seed=candidate.seed,
-    )
-    return build_live(module, config)
+        return environment(device)

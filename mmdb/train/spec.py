@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
+from mmdb.data.target import Target
 from mmdb.db.connection import Row
+from mmdb.graph.sizes import Outputs, Shape, outputs_asked
+from mmdb.train.parallel.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,25 +21,72 @@ class CandidateSpec:
     architecture: dict[str, Any]
     config: dict[str, Any]
     factories: dict[str, str]
-    input_shape: tuple[int, ...]
-    outputs: int
-    task: str
+    input_shape: Shape
+    targets: tuple[Target, ...]
     seed: int
+    functions: dict[str, dict[str, str]] = field(default_factory=dict)  # kind -> name -> target
+    class_counts: dict[str, list[int]] | None = None  # of the train rows, by target
+    train_rows: int | None = None  # all of them
+    options: dict[str, Any] = field(default_factory=dict)  # the run's: metric and metrics
+
+    @property
+    def outputs(self) -> Outputs:
+        """What its factory is asked for; see `mmdb.graph.build.build`."""
+        return outputs_asked(self.targets)
 
     @classmethod
-    def from_row(cls, row: Row, factories: Mapping[str, str]) -> CandidateSpec:
-        """Return the candidate of a row of `find_candidate`; factories: name -> target."""
-        classes = row["classes"]
+    def from_row(
+        cls,
+        row: Row,
+        factories: Mapping[str, str],
+        functions: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> CandidateSpec:
+        """Return the candidate of a row of `find_candidate`.
+
+        Args:
+            factories: name -> target.
+            functions: kind -> name -> target.
+        """
+        options = json.loads(row["options"])
+        counts = row.get("class_counts")
         return cls(
             candidate_id=row["candidate_id"],
             architecture=json.loads(row["architecture"]),
             config=json.loads(row["config"]),
             factories=dict(factories),
-            input_shape=tuple(row["input_shape"]),
-            outputs=len(json.loads(classes)) if classes else 1,
-            task=row["task"],
+            input_shape=shape_of(row),
+            targets=targets_of(row),
             seed=row["seed"],
+            functions={kind: dict(known) for kind, known in (functions or {}).items()},
+            class_counts=json.loads(counts) if counts else None,
+            train_rows=row.get("train_rows"),
+            options={key: options[key] for key in ("metric", "metrics") if key in options},
         )
+
+
+def targets_of(row: Row) -> tuple[Target, ...]:
+    """Return the targets of a row with a dataset's targets, task and classes."""
+    if row.get("targets"):
+        raw = json.loads(row["targets"])
+        return tuple(Target(name=t["name"], task=t["task"], size=t["size"]) for t in raw)
+    classes = row["classes"]
+    size = len(json.loads(classes)) if classes else 1
+    return (Target(name=row.get("label") or "label", task=row["task"], size=size),)
+
+
+def shape_of(row: Row) -> Shape:
+    """Return the input shape of a row with a dataset's inputs and input_shape."""
+    inputs = json.loads(row["inputs"]) if row.get("inputs") else []
+    if not inputs:
+        return tuple(row["input_shape"])
+    shapes = {given["name"]: tuple(given["shape"]) for given in inputs}
+    return shapes if all(shapes) else next(iter(shapes.values()))
+
+
+def _shape_of_json(raw: Any) -> Shape:
+    if isinstance(raw, dict):
+        return {name: tuple(shape) for name, shape in raw.items()}
+    return tuple(raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +102,16 @@ class HopStep:
     ends_epoch: bool  # the epoch's last train hop
     publishes: bool = True  # whether another session may need the new state
     state_out: str | None = None  # in hex; known when the step is a replay
+    rows: int = 0  # of the partition; known when the step is a replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Hops that lead from one state of a candidate to the next; see `mmdb.train.history`."""
+
+    kind: Literal["hop", "group", "average"]
+    steps: tuple[HopStep, ...]  # one; in the order of the ranks; or in the order of the partitions
+    state_out: str  # in hex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +123,10 @@ class HopSpec:
     state_in: str | None  # in hex; None: the initial state
     environment: str | None  # that the hops before ran in; None: any will do
     base: str | None  # in hex; the state that travels along; None: held already, or initial
-    replays: tuple[HopStep, ...] = ()
+    replays: tuple[Stage, ...] = ()
+    adopts: bool = False  # the state that travels along is a parent's: see `live.adopt`
+    group: Group | None = None  # the worker's place, where several train the candidate together
+    round: tuple[HopStep, ...] = ()  # of all members, in the order of their ranks
 
     def to_json(self) -> str:
         """Return the spec as JSON."""
@@ -74,15 +137,24 @@ class HopSpec:
         """Return the spec that `to_json` wrote."""
         raw = json.loads(text)
         candidate = raw["candidate"]
-        candidate["input_shape"] = tuple(candidate["input_shape"])
+        candidate["input_shape"] = _shape_of_json(candidate["input_shape"])
+        candidate["targets"] = tuple(Target(**target) for target in candidate["targets"])
         return cls(
             candidate=CandidateSpec(**candidate),
             step=HopStep(**raw["step"]),
             state_in=raw["state_in"],
             environment=raw["environment"],
             base=raw["base"],
-            replays=tuple(HopStep(**step) for step in raw["replays"]),
+            replays=tuple(_stage(stage) for stage in raw["replays"]),
+            adopts=raw["adopts"],
+            group=Group(**raw["group"]) if raw["group"] else None,
+            round=tuple(HopStep(**step) for step in raw["round"]),
         )
+
+
+def _stage(raw: Mapping[str, Any]) -> Stage:
+    steps = tuple(HopStep(**step) for step in raw["steps"])
+    return Stage(kind=raw["kind"], steps=steps, state_out=raw["state_out"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +173,7 @@ class HopResult:
     encode_s: float
     device: str
     environment: str
+    objective: float | None = None  # of a validation: the value that candidates are compared by
+    peak_bytes: int = 0  # see `mmdb.train.device.peak_bytes`
+    # Of a group's round: rows, steps and loss of each member, in the order of the ranks.
+    members: list[dict[str, Any]] = field(default_factory=list)

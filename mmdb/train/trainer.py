@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,11 +35,13 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer
 from mmdb.graph.build import resolve
+from mmdb.graph.sizes import Shape
 from mmdb.store.recipe import Recipe
+from mmdb.train.batch import row_count, take_inputs, take_labels, tensors_of
 from mmdb.train.generators import borrowed
-from mmdb.train.hop import batches
+from mmdb.train.portions import batches
 
-Rows = tuple[torch.Tensor, torch.Tensor]
+Rows = tuple[Any, Any]  # inputs and labels: tensors, or several of either
 Trainer = Callable[..., object]
 
 
@@ -60,17 +63,17 @@ class TrainingData:
 
     @property
     def task(self) -> str | None:
-        """Either "classification" or "regression"; None without a dataset."""
+        """What the first label asks for, see docs/datasets.md; None without a dataset."""
         return self._dataset.task if self._dataset else None
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one row's features."""
+    def input_shape(self) -> Shape:
+        """The shape of one row: of the only input, or of each by name."""
         return self._dataset.input_shape if self._dataset else ()
 
     @property
     def classes(self) -> tuple[object, ...] | None:
-        """Label values in the order of a model's outputs; None for a regression."""
+        """The first label's values in the order of a model's outputs; None for a regression."""
         return self._dataset.classes if self._dataset else None
 
     def __len__(self) -> int:
@@ -78,9 +81,10 @@ class TrainingData:
         return len(self._train)
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield features, float32 (n, *input_shape), and labels of each train partition, in order.
+        """Yield inputs and labels of each train partition, in order.
 
-        Labels are int64 (n,) class indices, or float32 (n,).
+        Inputs are float32 or int64 (n, *shape), those of several a dict by name. Labels are int64
+        (n,) class indices, float32 (n,), or 0 and 1, float32 (n, size); those of several a tuple.
         """
         for part in self._train:
             yield self._read(part)
@@ -91,9 +95,9 @@ class TrainingData:
         A last batch of one row joins the batch before it.
         """
         for x, y in self:
-            for index in batches(torch.randperm(len(x)), size):
+            for index in batches(torch.randperm(row_count(x)), size):
                 self._check_time()
-                yield x.index_select(0, index), y.index_select(0, index)
+                yield take_inputs(x, index), take_labels(y, index)
 
     def validation(self) -> Rows | None:
         """Return the held-out rows, or None where the dataset has none."""
@@ -101,8 +105,7 @@ class TrainingData:
 
     def _read(self, part: Partition) -> Rows:
         self._check_time()
-        x, y = read_partition(self._connection, part.part_id, part.content_hash)
-        return torch.from_numpy(x), torch.from_numpy(y)
+        return tensors_of(read_partition(self._connection, part.part_id, part.content_hash))
 
     def _check_time(self) -> None:
         if self._deadline is not None and perf_counter() > self._deadline:

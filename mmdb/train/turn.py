@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mmdb.db.connection import Row
 from mmdb.errors import OutOfTurn
-from mmdb.train.schedule import Progress, Workload, next_part
+from mmdb.train.schedule import STRATEGIES, Progress, Workload, next_part
 from mmdb.train.seeds import VALIDATION, hop_seed
 from mmdb.train.spec import HopStep
 
@@ -21,16 +22,21 @@ def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
     """Return the workload of a run.
 
     Args:
-        run: a row with its run_seed, epochs and options.
+        run: a row with its run_seed, epochs and options, and its strategy; `mop` without one.
         parts: the partitions of its dataset.
     """
+    options, strategy = json.loads(run["options"]), run.get("strategy")
+    if strategy not in STRATEGIES:
+        strategy = "mop"  # also what `auto` stands for until costs are known
     return Workload(
         candidates=candidates,
         partitions=sum(p["role"] == "train" for p in parts),
         epochs=run["epochs"],
         seed=run["run_seed"],
         validates=any(p["role"] == "validation" for p in parts),
-        free=json.loads(run["options"]).get("order") == "free",
+        free=options.get("order") == "free",
+        strategy=strategy,
+        group=(options.get("group") or 2) if strategy == "data_parallel" else 1,
     )
 
 
@@ -90,3 +96,38 @@ def next_step(
         ends_epoch=ordinal != VALIDATION and len(now.visited) == load.partitions - 1,
         publishes=publish,
     )
+
+
+def next_steps(
+    candidate: Row,
+    parts: Sequence[Row],
+    chosen: Sequence[Row],
+    epoch: int,
+    now: Progress,
+    done: int,
+    publish: bool,
+) -> tuple[HopStep, ...]:
+    """Return the visits to `chosen` that come next: one, or those of a group's round.
+
+    Args:
+        candidate: a row of `find_candidate`.
+        done: ordinal of the next hop; where an epoch's hops run side by side, their partitions
+            decide it.
+    Raises:
+        OutOfTurn: it is another hop's turn.
+    """
+    load = workload(candidate, parts)
+    averages = candidate["strategy"] == "model_average"
+    if averages:
+        load = replace(load, free=True, strategy="mop")  # merges have rows of their own
+    steps: list[HopStep] = []
+    for k, part in enumerate(chosen):
+        check_turn(candidate, load, parts, part, epoch, now)
+        step = next_step(candidate, load, part, now, done + k, publish or averages)
+        if averages:
+            place = load.partitions if step.validates else int(part["ordinal"])
+            ordinal = epoch * len(parts) + place
+            step = replace(step, ordinal=ordinal, ends_epoch=not step.validates)
+        steps.append(step)
+        now = replace(now, visited=(*now.visited, ordinal_of(part)))
+    return tuple(replace(step, ends_epoch=steps[-1].ends_epoch) for step in steps)

@@ -10,6 +10,9 @@ CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
 CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
 CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
 CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
+CREATE INDEX run_request_run_idx ON mmdb.run_request (run_id);
+CREATE INDEX candidate_request_candidate_idx ON mmdb.candidate_request (candidate_id);
+CREATE INDEX assignment_worker_idx ON mmdb.assignment (worker_id) WHERE finished_at IS NULL;
 CREATE INDEX encoding_base_idx ON mmdb.encoding (base_id) WHERE base_id IS NOT NULL;
 CREATE INDEX manifest_tensor_tensor_idx ON mmdb.manifest_tensor (tensor_id);
 CREATE INDEX model_change_tensor_idx ON mmdb.model_change (tensor_id);
@@ -101,9 +104,21 @@ CREATE TYPE mmdb.hop_row AS (
     state_in text,
     state_out text,
     node text,
-    device text
+    device text,
+    objective double precision,
+    state_bytes bigint,
+    group_size integer
 );
 COMMENT ON TYPE mmdb.hop_row IS 'What train_hop returns; states are named by their BLAKE3-256 in hex.';
+
+CREATE TYPE mmdb.merge_row AS (
+    candidate_id bigint,
+    epoch integer,
+    part_id bigint,
+    state_out text,
+    total_s double precision
+);
+COMMENT ON TYPE mmdb.merge_row IS 'What merge_epoch returns; the state is named by its BLAKE3-256 in hex.';
 
 CREATE TYPE mmdb.prediction_row AS (
     key text,
@@ -125,3 +140,14 @@ CREATE TYPE mmdb.dropped_row AS (
     bytes bigint
 );
 COMMENT ON TYPE mmdb.dropped_row IS 'A model that was dropped, and the bytes that gc can free.';
+
+CREATE TYPE mmdb.request_row AS (
+    request_id bigint,
+    run text,
+    request text,
+    priority integer,
+    status text,
+    hops_done bigint,
+    hops_total bigint
+);
+COMMENT ON TYPE mmdb.request_row IS 'A request about a run, and how far the run is.';

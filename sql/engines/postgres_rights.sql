@@ -1,7 +1,7 @@
 -- Who may do what; run at each install, after the functions and views.
 --   mmdb_reader   selects from the views, and nothing else
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
--- The owner of the schema alone registers factories and trainers, changes settings and collects garbage.
+-- The owner of the schema alone registers factories, trainers and functions, changes settings and collects garbage.
 
 -- Roles belong to the whole server: an install in another database may make them at this moment.
 DO $$
@@ -37,16 +37,18 @@ REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer;
 GRANT USAGE ON SCHEMA mmdb TO mmdb_reader;
 GRANT SELECT ON
 mmdb.run_progress, mmdb.hop_timeline, mmdb.leaderboard,
+mmdb.candidate_overview, mmdb.candidate_progress, mmdb.candidate_failures, mmdb.worker_status,
 mmdb.dataset_overview, mmdb.partition_overview, mmdb.dataset_lineage,
 mmdb.model_overview, mmdb.model_lineage, mmdb.tensor_storage,
 mmdb.model_alias, mmdb.alias_history, mmdb.tag_overview, mmdb.metric_overview, mmdb.note_overview
 TO mmdb_reader;
 
 GRANT SELECT ON
-mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer,
+mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function,
 mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
 mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
 mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
+mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
 mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
@@ -56,6 +58,7 @@ GRANT INSERT ON
 mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
 mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
 mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
+mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
 mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
@@ -67,8 +70,22 @@ GRANT INSERT (model_id, note) ON mmdb.model_note TO mmdb_trainer;
 GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model TO mmdb_trainer;
 GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_trainer;
 GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;
+GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat TO mmdb_trainer;
+GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment TO mmdb_trainer;
 GRANT DELETE ON mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag TO mmdb_trainer;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
-REVOKE ALL ON FUNCTION mmdb.register_factory(text, text) FROM mmdb_trainer;
-REVOKE ALL ON FUNCTION mmdb.register_trainer(text, text) FROM mmdb_trainer;
+-- Those that bring in code; a server without PL/Python has none of them.
+DO $$
+DECLARE
+    brings_code regprocedure;
+BEGIN
+    FOR brings_code IN
+        SELECT p.oid
+        FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname LIKE 'register\_%'
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM mmdb_trainer', brings_code);
+    END LOOP;
+END
+$$;

@@ -1,13 +1,59 @@
 -- name: train_hop
 -- Do one hop.
-SELECT t.total_s
+SELECT
+    t.candidate_id,
+    t.epoch,
+    t.part_id,
+    t.loss,
+    t.objective,
+    t.total_s,
+    t.state_out,
+    t.state_bytes,
+    t.node,
+    t.device
 FROM mmdb.train_hop(
     %(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(publish)s::boolean
 ) AS t;
 
+-- name: train_group
+-- Do one member's part of a group's round.
+SELECT
+    t.candidate_id,
+    t.epoch,
+    t.part_id,
+    t.loss,
+    t.objective,
+    t.total_s,
+    t.state_out,
+    t.state_bytes,
+    t.node,
+    t.device
+FROM mmdb.train_group(
+    %(part_ids)s::bigint [], %(candidate_id)s::bigint, %(epoch)s::integer, %(member)s::jsonb
+) AS t;
+
+-- name: merge_epoch
+-- Average an epoch's states.
+SELECT m.total_s
+FROM mmdb.merge_epoch(%(candidate_id)s::bigint, %(epoch)s::integer) AS m;
+
+-- name: stop_candidate
+-- Stop a candidate.
+SELECT mmdb.stop_candidate(%(candidate_id)s::bigint) AS request_id;
+
+-- name: resume_candidate
+-- Let a candidate go on.
+SELECT mmdb.resume_candidate(%(candidate_id)s::bigint) AS request_id;
+
+-- name: clone_candidate
+-- Clone a candidate.
+SELECT mmdb.clone_candidate(%(candidate_id)s::bigint, %(config)s::jsonb) AS candidate_id;
+
 -- name: warm_up
--- Load torch into the session.
-SELECT mmdb.warm_up() AS environment;
+-- Fix the session's device and load torch.
+SELECT
+    mmdb.warm_up(%(device)s::text) AS environment,
+    mmdb.node() AS node;
 
 -- name: create_run
 -- Create a run.
@@ -26,6 +72,10 @@ SELECT mmdb.register_factory(%(name)s::text, %(target)s::text) AS name;
 -- name: register_trainer
 -- Register a factory.
 SELECT mmdb.register_trainer(%(name)s::text, %(target)s::text) AS name;
+
+-- name: register_function
+-- Register a tokenizer, augmentation, loss or metric.
+SELECT mmdb.register_function(%(name)s::text, %(target)s::text, %(kind)s::text) AS name;
 
 -- name: predict
 -- Predict one row.
@@ -60,7 +110,11 @@ SELECT
     l.epochs,
     l.hops,
     l.total_s,
-    l.error
+    l.error,
+    l.metric,
+    l.objective,
+    l.status,
+    l.parent_id
 FROM mmdb.leaderboard AS l
 WHERE l.run = %(run)s::text
 ORDER BY l.rank;

@@ -44,9 +44,63 @@ WHERE candidate_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_merges
+-- The states that a bench's runs averaged.
+DELETE FROM mmdb.merge
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_candidate_requests
+-- What was asked of a bench's candidates.
+DELETE FROM mmdb.candidate_request
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_assignments
+-- What worker processes were given of a bench's runs.
+DELETE FROM mmdb.assignment
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_candidates
 -- A bench's candidates.
 DELETE FROM mmdb.candidate
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_decisions
+-- What a bench's searches decided.
+DELETE FROM mmdb.decision
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_run_outcomes
+-- How a bench's submitted runs ended.
+DELETE FROM mmdb.run_outcome
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_run_requests
+-- What was asked of a bench's runs.
+DELETE FROM mmdb.run_request
 WHERE run_id IN (
     SELECT r.run_id FROM mmdb.run AS r
     WHERE r.name LIKE %(prefix)s::text

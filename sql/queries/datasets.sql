@@ -14,6 +14,9 @@ SELECT
     d.input_shape,
     d.classes::text AS classes,
     d.options::text AS options,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
+    d.class_counts::text AS class_counts,
     d.dropped_at IS NOT NULL AS dropped
 FROM mmdb.dataset AS d
 WHERE d.name = %(name)s::text
@@ -36,6 +39,9 @@ SELECT
     d.input_shape,
     d.classes::text AS classes,
     d.options::text AS options,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
+    d.class_counts::text AS class_counts,
     d.dropped_at IS NOT NULL AS dropped
 FROM mmdb.dataset AS d
 WHERE d.dataset_id = %(dataset_id)s::bigint;
@@ -45,7 +51,9 @@ WHERE d.dataset_id = %(dataset_id)s::bigint;
 SELECT
     d.task,
     d.input_shape,
-    d.classes::text AS classes
+    d.classes::text AS classes,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs
 FROM mmdb.dataset AS d
 WHERE d.dataset_id = %(dataset_id)s::bigint;
 
@@ -85,6 +93,8 @@ SELECT
     d.task,
     d.input_shape,
     d.classes::text AS classes,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
     d.dropped_at IS NOT NULL AS dropped
 FROM mmdb.partition AS p
 INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
@@ -137,7 +147,8 @@ ORDER BY m.name, m.version;
 -- name: add_dataset
 -- Register a dataset.
 INSERT INTO mmdb.dataset (
-    name, query, label, task, seed, partitions, validation, row_count, byte_count, content_hash, input_shape, classes, options
+    name, query, label, task, seed, partitions, validation, row_count, byte_count, content_hash, input_shape, classes, options,
+    targets, inputs, class_counts
 ) VALUES (
     %(name)s::text,
     %(query_text)s::text,
@@ -151,7 +162,10 @@ INSERT INTO mmdb.dataset (
     %(content_hash)s::bytea,
     %(input_shape)s::integer[],
     %(classes)s::jsonb,
-    %(options)s::jsonb
+    %(options)s::jsonb,
+    %(targets)s::jsonb,
+    %(inputs)s::jsonb,
+    %(class_counts)s::jsonb
 )
 RETURNING dataset_id;
 

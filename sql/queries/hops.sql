@@ -5,9 +5,14 @@ SELECT
     c.ordinal,
     c.config::text AS config,
     c.seed,
+    c.parent_id,
+    c.parent_state,
     r.run_id,
     r.seed AS run_seed,
     r.epochs,
+    r.strategy,
+    r.metric,
+    r.maximize,
     r.architecture::text AS architecture,
     r.options::text AS options,
     d.dataset_id,
@@ -15,8 +20,17 @@ SELECT
     d.task,
     d.partitions,
     d.validation,
+    d.label,
     d.input_shape,
-    d.classes::text AS classes
+    d.classes::text AS classes,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
+    d.class_counts::text AS class_counts,
+    (
+        SELECT sum(p.row_count)
+        FROM mmdb.partition AS p
+        WHERE p.dataset_id = d.dataset_id AND p.role = 'train'
+    )::bigint AS train_rows
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
@@ -51,6 +65,10 @@ SELECT
     h.total_s,
     h.state_in,
     h.state_out,
+    h.state_bytes,
+    h.objective,
+    h.peak_bytes,
+    h.group_size,
     h.worker,
     h.node,
     h.device
@@ -69,7 +87,9 @@ SELECT
     h.part_id,
     h.epoch,
     h.ordinal,
+    h.compute_s,
     h.state_out,
+    h.state_bytes,
     h.environment
 FROM mmdb.hop AS h
 WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch >= %(epoch)s::integer
@@ -93,11 +113,33 @@ SELECT
     h.epoch,
     h.ordinal,
     h.seed,
+    h.row_count,
+    h.group_size,
     h.state_out
 FROM mmdb.hop AS h
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
 WHERE h.candidate_id = %(candidate_id)s::bigint AND p.role = 'train'
 ORDER BY h.ordinal;
+
+-- name: find_merges
+-- A candidate's merged epochs, in order.
+SELECT
+    m.epoch,
+    m.part_id,
+    m.state_out
+FROM mmdb.merge AS m
+WHERE m.candidate_id = %(candidate_id)s::bigint
+ORDER BY m.epoch;
+
+-- name: add_merge
+-- Record the merged state of an epoch.
+INSERT INTO mmdb.merge (
+    candidate_id, epoch, part_id, state_out, state_bytes, total_s, worker, node, started_at, finished_at
+) VALUES (
+    %(candidate_id)s::bigint, %(epoch)s::integer, %(part_id)s::bigint, %(state_out)s::bytea, %(state_bytes)s::bigint,
+    %(total_s)s::double precision, %(worker)s::text, %(node)s::text,
+    to_timestamp(%(started)s::double precision), to_timestamp(%(finished)s::double precision)
+);
 
 -- name: find_validations
 -- A candidate's validation metrics, epoch by epoch.
@@ -105,6 +147,7 @@ SELECT
     h.epoch,
     h.loss,
     h.metrics::text AS metrics,
+    h.objective,
     h.state_out
 FROM mmdb.hop AS h
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
@@ -116,7 +159,7 @@ ORDER BY h.epoch;
 INSERT INTO mmdb.hop (
     part_id, candidate_id, epoch, ordinal, seed, row_count, steps, loss, metrics,
     read_s, load_s, compute_s, store_s, total_s, state_in, state_out, state_bytes,
-    worker, node, device, environment, started_at, finished_at
+    worker, node, device, environment, objective, peak_bytes, group_size, started_at, finished_at
 ) VALUES (
     %(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(ordinal)s::integer, %(seed)s::bigint,
     %(row_count)s::bigint, %(steps)s::integer, %(loss)s::double precision, %(metrics)s::jsonb,
@@ -124,5 +167,6 @@ INSERT INTO mmdb.hop (
     %(store_s)s::double precision, %(total_s)s::double precision,
     %(state_in)s::bytea, %(state_out)s::bytea, %(state_bytes)s::bigint,
     %(worker)s::text, %(node)s::text, %(device)s::text, %(environment)s::text,
+    %(objective)s::double precision, %(peak_bytes)s::bigint, %(group_size)s::integer,
     to_timestamp(%(started)s::double precision), to_timestamp(%(finished)s::double precision)
 );

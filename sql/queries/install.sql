@@ -44,4 +44,5 @@ ORDER BY m.number;
 -- Note that the database has a migration.
 INSERT INTO mmdb.migration (number, name, digest)
 VALUES (%(number)s::integer, %(name)s::text, %(digest)s::text)
-ON CONFLICT (number) DO UPDATE SET digest = excluded.digest, applied_at = excluded.applied_at;
+ON CONFLICT (number) DO UPDATE
+    SET name = excluded.name, digest = excluded.digest, applied_at = excluded.applied_at;

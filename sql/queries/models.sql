@@ -65,7 +65,8 @@ SELECT
     d.architecture::text AS architecture,
     d.arguments::text AS arguments,
     d.input_shape,
-    d.outputs
+    d.outputs,
+    d.named::text AS named
 FROM mmdb.model AS m
 LEFT JOIN mmdb.definition AS d ON m.definition_id = d.definition_id
 WHERE m.model_id = %(model_id)s::bigint;
@@ -139,9 +140,9 @@ WHERE d.definition_hash = %(definition_hash)s::bytea;
 
 -- name: add_definition
 -- What it takes to build a module, unless it is known.
-INSERT INTO mmdb.definition (definition_hash, architecture, arguments, input_shape, outputs)
+INSERT INTO mmdb.definition (definition_hash, architecture, arguments, input_shape, outputs, named)
 VALUES (
     %(definition_hash)s::bytea, %(architecture)s::jsonb, %(arguments)s::jsonb, %(input_shape)s::integer[],
-    %(outputs)s::integer
+    %(outputs)s::integer, %(named)s::jsonb
 )
 ON CONFLICT (definition_hash) DO NOTHING;

@@ -5,7 +5,11 @@ SELECT
     r.name,
     r.seed AS run_seed,
     r.epochs,
+    r.search::text AS search,
+    r.strategy,
     r.options::text AS options,
+    r.metric,
+    r.maximize,
     r.dataset_id,
     d.name AS dataset,
     d.task,
@@ -16,17 +20,158 @@ WHERE r.name = %(name)s::text;
 
 -- name: add_run
 -- Create a run.
-INSERT INTO mmdb.run (name, dataset_id, architecture, search, epochs, strategy, warm_start, seed, options)
-VALUES (
+INSERT INTO mmdb.run (
+    name, dataset_id, architecture, search, epochs, strategy, warm_start, seed, options, metric, maximize
+) VALUES (
     %(name)s::text, %(dataset_id)s::bigint, %(architecture)s::jsonb, %(search)s::jsonb, %(epochs)s::integer,
-    %(strategy)s::text, %(warm_start)s::text, %(seed)s::bigint, %(options)s::jsonb
+    %(strategy)s::text, %(warm_start)s::text, %(seed)s::bigint, %(options)s::jsonb,
+    %(metric)s::text, %(maximize)s::boolean
 )
 RETURNING run_id;
 
 -- name: add_candidate
--- Create a candidate of a run.
+-- Create a candidate of a run, from fresh weights or from a parent's state.
+INSERT INTO mmdb.candidate (run_id, ordinal, config, seed, parent_id, parent_state)
+VALUES (
+    %(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint,
+    %(parent_id)s::bigint, %(parent_state)s::bytea
+)
+RETURNING candidate_id;
+
+-- name: add_first_candidate
+-- Create a candidate together with its run.
 INSERT INTO mmdb.candidate (run_id, ordinal, config, seed)
 VALUES (%(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint);
+
+-- name: find_run_seed
+-- The seed of a run.
+SELECT r.seed
+FROM mmdb.run AS r
+WHERE r.run_id = %(run_id)s::bigint;
+
+-- name: count_candidates
+-- How many candidates a run has, and how many of them have failed.
+SELECT
+    count(DISTINCT c.candidate_id) AS candidates,
+    count(DISTINCT e.candidate_id) AS failed
+FROM mmdb.run AS r
+INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id
+LEFT JOIN mmdb.candidate_event AS e ON c.candidate_id = e.candidate_id
+WHERE r.name = %(name)s::text;
+
+-- name: next_ordinal
+-- The ordinal that a run's next candidate gets.
+SELECT coalesce(max(c.ordinal) + 1, 0) AS ordinal
+FROM mmdb.candidate AS c
+WHERE c.run_id = %(run_id)s::bigint;
+
+-- name: copy_checkpoint
+-- Give a clone the state that it starts from.
+INSERT INTO mmdb.checkpoint (part_id, candidate_id, state_hash, epoch, byte_count)
+SELECT
+    c.part_id,
+    %(candidate_id)s::bigint,
+    c.state_hash,
+    -1,
+    c.byte_count
+FROM mmdb.checkpoint AS c
+WHERE c.candidate_id = %(parent_id)s::bigint AND c.state_hash = %(state_hash)s::bytea;
+
+-- name: copy_checkpoint_chunks
+-- The bytes of that state.
+INSERT INTO mmdb.checkpoint_chunk (part_id, candidate_id, state_hash, ordinal, data)
+SELECT
+    c.part_id,
+    %(candidate_id)s::bigint,
+    c.state_hash,
+    c.ordinal,
+    c.data
+FROM mmdb.checkpoint_chunk AS c
+WHERE c.candidate_id = %(parent_id)s::bigint AND c.state_hash = %(state_hash)s::bytea;
+
+-- name: add_decision
+-- Log what a search was told or has decided.
+INSERT INTO mmdb.decision (run_id, ordinal, kind, candidate, epoch, value, detail)
+VALUES (
+    %(run_id)s::bigint, %(ordinal)s::integer, %(kind)s::text, %(candidate)s::integer,
+    %(epoch)s::integer, %(value)s::double precision, %(detail)s::jsonb
+);
+
+-- name: find_decisions
+-- The log of a run's search after an entry, in order.
+SELECT
+    d.ordinal,
+    d.kind,
+    d.candidate,
+    d.epoch,
+    d.value,
+    d.detail::text AS detail
+FROM mmdb.decision AS d
+WHERE d.run_id = %(run_id)s::bigint AND d.ordinal > %(after)s::integer
+ORDER BY d.ordinal;
+
+-- name: find_objectives
+-- The validated epochs of a run, in the order in which they were validated.
+SELECT
+    c.ordinal AS candidate,
+    h.epoch,
+    h.objective
+FROM mmdb.hop AS h
+INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+WHERE c.run_id = %(run_id)s::bigint AND p.role = 'validation' AND h.objective IS NOT NULL
+ORDER BY h.finished_at, c.ordinal, h.epoch;
+
+-- name: find_run_merges
+-- The merged epochs of a run.
+SELECT
+    m.candidate_id,
+    m.epoch
+FROM mmdb.merge AS m
+INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
+WHERE c.run_id = %(run_id)s::bigint;
+
+-- name: find_new_candidates
+-- Candidates of a run from an ordinal on, in order.
+SELECT
+    c.candidate_id,
+    c.ordinal,
+    c.config::text AS config,
+    p.ordinal AS parent,
+    k.epoch AS parent_epoch
+FROM mmdb.candidate AS c
+LEFT JOIN mmdb.candidate AS p ON c.parent_id = p.candidate_id
+LEFT JOIN mmdb.checkpoint AS k ON c.parent_id = k.candidate_id AND c.parent_state = k.state_hash
+WHERE c.run_id = %(run_id)s::bigint AND c.ordinal >= %(ordinal)s::integer
+ORDER BY c.ordinal;
+
+-- name: find_candidate_requests
+-- What people asked of a run's candidates since a request, in order.
+SELECT
+    q.request_id,
+    q.request,
+    c.ordinal AS candidate
+FROM mmdb.candidate_request AS q
+INNER JOIN mmdb.candidate AS c ON q.candidate_id = c.candidate_id
+WHERE c.run_id = %(run_id)s::bigint AND q.request_id > %(after)s::bigint
+ORDER BY q.request_id;
+
+-- name: last_run_request
+-- The last thing that someone asked of a run.
+SELECT
+    q.request_id,
+    q.request,
+    q.priority
+FROM mmdb.run_request AS q
+WHERE q.run_id = %(run_id)s::bigint
+ORDER BY q.request_id DESC
+LIMIT 1;
+
+-- name: add_candidate_request
+-- Ask something of a candidate.
+INSERT INTO mmdb.candidate_request (candidate_id, request)
+VALUES (%(candidate_id)s::bigint, %(request)s::text)
+RETURNING request_id;
 
 -- name: find_candidates
 -- The candidates of a run, with the error of those that failed.
@@ -34,6 +179,7 @@ SELECT
     c.candidate_id,
     c.ordinal,
     c.config::text AS config,
+    c.parent_id,
     (
         SELECT min(e.message) FROM mmdb.candidate_event AS e
         WHERE e.candidate_id = c.candidate_id
@@ -61,8 +207,8 @@ VALUES (%(run_id)s::bigint, %(event)s::text, %(workers)s::integer);
 
 -- name: add_candidate_event
 -- Note what ended a candidate early.
-INSERT INTO mmdb.candidate_event (candidate_id, event, sqlstate, message)
-VALUES (%(candidate_id)s::bigint, %(event)s::text, %(sqlstate)s::text, %(message)s::text);
+INSERT INTO mmdb.candidate_event (candidate_id, event, sqlstate, message, trace)
+VALUES (%(candidate_id)s::bigint, %(event)s::text, %(sqlstate)s::text, %(message)s::text, %(trace)s::text);
 
 -- name: best_candidate
 -- The candidate at the head of a run's leaderboard.

@@ -225,7 +225,8 @@ SELECT
     d.architecture::text AS architecture,
     d.arguments::text AS arguments,
     d.input_shape,
-    d.outputs
+    d.outputs,
+    d.named::text AS named
 FROM mmdb.definition AS d
 WHERE d.definition_id = %(definition_id)s::bigint;
 
@@ -379,6 +380,9 @@ SELECT
     d.input_shape,
     d.classes::text AS classes,
     d.options::text AS options,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
+    d.class_counts::text AS class_counts,
     extract(EPOCH FROM d.created_at)::double precision AS created,
     d.dropped_at IS NOT NULL AS is_dropped
 FROM mmdb.dataset AS d
@@ -409,11 +413,12 @@ LIMIT 1;
 -- Register a dataset of another database; without its blocks it is one that was dropped.
 INSERT INTO mmdb.dataset (
     name, query, label, task, seed, partitions, validation, row_count, byte_count, content_hash, input_shape, classes, options,
-    created_at, dropped_at
+    targets, inputs, class_counts, created_at, dropped_at
 ) VALUES (
     %(name)s::text, %(query_text)s::text, %(label)s::text, %(task)s::text, %(seed)s::bigint, %(partitions)s::integer,
     %(validation)s::double precision, %(row_count)s::bigint, %(byte_count)s::bigint, %(content_hash)s::bytea,
     %(input_shape)s::integer[], %(classes)s::jsonb, %(options)s::jsonb,
+    %(targets)s::jsonb, %(inputs)s::jsonb, %(class_counts)s::jsonb,
     to_timestamp(%(created)s::double precision), CASE WHEN %(is_dropped)s::boolean THEN now() END
 )
 RETURNING dataset_id;

@@ -1,4 +1,4 @@
--- What the owner configures: settings, and the factories that may build models.
+-- What the owner configures: settings, the factories that may build models, and other functions.
 
 CREATE TABLE mmdb.migration (
     number integer NOT NULL,
@@ -25,3 +25,14 @@ CREATE TABLE mmdb.factory (
 );
 COMMENT ON TABLE mmdb.factory IS 'Allow-list of the Python callables that build models; the only way code enters.';
 COMMENT ON COLUMN mmdb.factory.target IS 'package.module:callable, returning a torch.nn.Module.';
+
+CREATE TABLE mmdb.function (
+    name text NOT NULL,
+    kind text NOT NULL,
+    target text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT function_pkey PRIMARY KEY (kind, name),
+    CONSTRAINT function_kind_check CHECK (kind IN ('tokenizer', 'augmentation', 'loss', 'metric'))
+);
+COMMENT ON TABLE mmdb.function IS 'Allow-list of the Python callables that datasets and runs may name besides factories.';
+COMMENT ON COLUMN mmdb.function.target IS 'package.module:callable.';

@@ -17,15 +17,21 @@ CREATE TABLE mmdb.dataset (
     options jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     dropped_at timestamptz,
+    targets jsonb,
+    inputs jsonb,
+    class_counts jsonb,
     CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
-    CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression'))
+    CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel'))
 );
 COMMENT ON TABLE mmdb.dataset IS 'A registered query, fixed to the rows it returned on that day.';
 COMMENT ON COLUMN mmdb.dataset.validation IS 'Share of the rows held out for validation, 0 to 1.';
 COMMENT ON COLUMN mmdb.dataset.content_hash IS 'BLAKE3-256 over the partitions'' hashes: equal rows and options give an equal hash.';
-COMMENT ON COLUMN mmdb.dataset.input_shape IS 'Shape of one decoded row''s features.';
-COMMENT ON COLUMN mmdb.dataset.classes IS 'Label values in the order of the model''s outputs; null for a regression.';
+COMMENT ON COLUMN mmdb.dataset.input_shape IS 'Shape of one decoded row''s features; empty where there are several inputs.';
+COMMENT ON COLUMN mmdb.dataset.classes IS 'The first label''s values in the order of the outputs; null where it is no classification.';
 COMMENT ON COLUMN mmdb.dataset.dropped_at IS 'When its blocks were deleted; null while it can be trained on.';
+COMMENT ON COLUMN mmdb.dataset.targets IS 'Each label with its task, size and classes, in order; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes every number.';
+COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by label; null in older datasets.';
 
 CREATE TABLE mmdb.dataset_column (
     dataset_id bigint NOT NULL,
@@ -36,11 +42,11 @@ CREATE TABLE mmdb.dataset_column (
     categories jsonb,
     CONSTRAINT dataset_column_pkey PRIMARY KEY (dataset_id, ordinal),
     CONSTRAINT dataset_column_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
-    CONSTRAINT dataset_column_kind_check CHECK (kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'label'))
+    CONSTRAINT dataset_column_kind_check CHECK (kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'tokens', 'label'))
 );
 COMMENT ON TABLE mmdb.dataset_column IS 'The output columns of a dataset''s query, in order.';
-COMMENT ON COLUMN mmdb.dataset_column.width IS 'Values that one row holds in this column: array elements, bytes, or 1.';
-COMMENT ON COLUMN mmdb.dataset_column.categories IS 'Distinct values of a text feature, sorted; each becomes one 0/1 feature.';
+COMMENT ON COLUMN mmdb.dataset_column.width IS 'Values that one row holds in this column: array elements, bytes, tokens, or 1.';
+COMMENT ON COLUMN mmdb.dataset_column.categories IS 'Distinct values of a categorical text feature, sorted; each becomes one 0/1 feature.';
 
 CREATE TABLE mmdb.dataset_source (
     dataset_id bigint NOT NULL,

@@ -12,6 +12,8 @@ CREATE TABLE mmdb.run (
     seed bigint NOT NULL,
     options jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
+    metric text,
+    maximize boolean,
     CONSTRAINT run_pkey PRIMARY KEY (run_id),
     CONSTRAINT run_name_key UNIQUE (name),
     CONSTRAINT run_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
@@ -19,6 +21,8 @@ CREATE TABLE mmdb.run (
 );
 COMMENT ON TABLE mmdb.run IS 'Model-selection workloads: a dataset, candidates, epochs and a strategy.';
 COMMENT ON COLUMN mmdb.run.architecture IS 'A factory with its arguments, or a layer graph.';
+COMMENT ON COLUMN mmdb.run.metric IS 'What its candidates are compared by; null where there is nothing to validate on.';
+COMMENT ON COLUMN mmdb.run.maximize IS 'Whether more of the metric is better.';
 
 CREATE TABLE mmdb.run_event (
     run_id bigint NOT NULL,
@@ -36,6 +40,8 @@ CREATE TABLE mmdb.candidate (
     ordinal integer NOT NULL,
     config jsonb NOT NULL,
     seed bigint NOT NULL,
+    parent_id bigint,
+    parent_state bytea,
     CONSTRAINT candidate_pkey PRIMARY KEY (candidate_id),
     CONSTRAINT candidate_run_ordinal_key UNIQUE (run_id, ordinal),
     CONSTRAINT candidate_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id)
@@ -43,6 +49,8 @@ CREATE TABLE mmdb.candidate (
 COMMENT ON TABLE mmdb.candidate IS 'The configurations of a run, 0..C-1.';
 COMMENT ON COLUMN mmdb.candidate.config IS 'Hyper-parameters, and architecture arguments below "architecture.".';
 COMMENT ON COLUMN mmdb.candidate.seed IS 'Seed of the initial weights, from the run''s seed and the ordinal.';
+COMMENT ON COLUMN mmdb.candidate.parent_id IS 'The candidate it was cloned from; null for fresh weights.';
+COMMENT ON COLUMN mmdb.candidate.parent_state IS 'The parent''s state that it starts from; the clone has a checkpoint of it.';
 
 CREATE TABLE mmdb.candidate_event (
     candidate_id bigint NOT NULL,
@@ -50,10 +58,12 @@ CREATE TABLE mmdb.candidate_event (
     event text NOT NULL,
     sqlstate text,
     message text,
+    trace text,
     CONSTRAINT candidate_event_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id),
     CONSTRAINT candidate_event_event_check CHECK (event IN ('failed'))
 );
 COMMENT ON TABLE mmdb.candidate_event IS 'What ended a candidate before its last epoch, with the error.';
+COMMENT ON COLUMN mmdb.candidate_event.trace IS 'The last frames of the Python traceback, where the model''s own code raised.';
 
 CREATE TABLE mmdb.hop (
     part_id bigint NOT NULL,
@@ -79,6 +89,9 @@ CREATE TABLE mmdb.hop (
     environment text NOT NULL,
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL,
+    objective double precision,
+    peak_bytes bigint,
+    group_size integer,
     CONSTRAINT hop_pkey PRIMARY KEY (part_id, candidate_id, epoch),
     CONSTRAINT hop_partition_fkey FOREIGN KEY (part_id) REFERENCES mmdb.partition (part_id),
     CONSTRAINT hop_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id)
@@ -95,6 +108,9 @@ COMMENT ON COLUMN mmdb.hop.total_s IS 'Seconds of the whole hop; what the phases
 COMMENT ON COLUMN mmdb.hop.state_in IS 'BLAKE3-256 of the encoded state before the hop.';
 COMMENT ON COLUMN mmdb.hop.state_out IS 'BLAKE3-256 of the encoded state after the hop.';
 COMMENT ON COLUMN mmdb.hop.environment IS 'What the bits depend on: torch build, CPU capability, threads.';
+COMMENT ON COLUMN mmdb.hop.objective IS 'The run''s metric on the validation slice; null for a train hop.';
+COMMENT ON COLUMN mmdb.hop.peak_bytes IS 'The most memory of the device in use during the hop; null where it is not counted.';
+COMMENT ON COLUMN mmdb.hop.group_size IS 'Workers that trained the candidate together; null for one alone.';
 
 CREATE TABLE mmdb.checkpoint (
     part_id bigint NOT NULL,
@@ -117,3 +133,39 @@ CREATE TABLE mmdb.checkpoint_chunk (
     CONSTRAINT checkpoint_chunk_pkey PRIMARY KEY (part_id, candidate_id, state_hash, ordinal)
 );
 COMMENT ON TABLE mmdb.checkpoint_chunk IS 'The bytes of checkpoints, in chunks of 1 MiB.';
+
+CREATE TABLE mmdb.merge (
+    candidate_id bigint NOT NULL,
+    epoch integer NOT NULL,
+    part_id bigint NOT NULL,
+    state_out bytea NOT NULL,
+    state_bytes bigint NOT NULL,
+    total_s double precision NOT NULL,
+    worker text NOT NULL,
+    node text NOT NULL,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
+    CONSTRAINT merge_pkey PRIMARY KEY (candidate_id, epoch)
+);
+COMMENT ON TABLE mmdb.merge IS 'Model averaging: one state for each candidate and epoch, out of those that its hops left.';
+COMMENT ON COLUMN mmdb.merge.part_id IS 'Partition whose node holds the merged state.';
+COMMENT ON COLUMN mmdb.merge.state_out IS 'BLAKE3-256 of the mean of the epoch''s states, weighted by their rows.';
+
+CREATE TABLE mmdb.decision (
+    run_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    kind text NOT NULL,
+    candidate integer,
+    epoch integer,
+    value double precision,
+    detail jsonb,
+    decided_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT decision_pkey PRIMARY KEY (run_id, ordinal),
+    CONSTRAINT decision_kind_check CHECK (kind IN ('report', 'want', 'start', 'goal', 'stop'))
+);
+COMMENT ON TABLE mmdb.decision IS 'What a run''s search was told and what it decided, in order; a resumed run goes through it again.';
+COMMENT ON COLUMN mmdb.decision.kind IS 'Told: report (a validated epoch), want (workers were idle). Decided: start, goal, stop.';
+COMMENT ON COLUMN mmdb.decision.candidate IS 'Ordinal of the candidate in its run.';
+COMMENT ON COLUMN mmdb.decision.epoch IS 'Of a report: epochs done; of a start or goal: epochs to train up to.';
+COMMENT ON COLUMN mmdb.decision.value IS 'The run''s metric in a report.';
+COMMENT ON COLUMN mmdb.decision.detail IS 'Configuration and parent of a start; the reason of a stop.';

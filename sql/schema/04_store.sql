@@ -107,6 +107,7 @@ CREATE TABLE mmdb.definition (
     arguments jsonb NOT NULL,
     input_shape integer[] NOT NULL,
     outputs integer NOT NULL,
+    named jsonb,
     CONSTRAINT definition_pkey PRIMARY KEY (definition_id),
     CONSTRAINT definition_hash_key UNIQUE (definition_hash)
 );
@@ -114,6 +115,7 @@ COMMENT ON TABLE mmdb.definition IS 'What it takes to build a model''s module, e
 COMMENT ON COLUMN mmdb.definition.definition_hash IS 'BLAKE3-256 of the other columns as JSON with sorted keys.';
 COMMENT ON COLUMN mmdb.definition.architecture IS 'A factory with its arguments, or a layer graph.';
 COMMENT ON COLUMN mmdb.definition.arguments IS 'Arguments of the candidate, which override the architecture''s own.';
+COMMENT ON COLUMN mmdb.definition.named IS 'Input shape and outputs by name, where there are several of either.';
 
 CREATE TABLE mmdb.manifest (
     manifest_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

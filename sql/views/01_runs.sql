@@ -1,141 +1,162 @@
--- What people and BI tools select from. No bytes, times with their zone.
+-- Runs, as people and BI tools see them, upon the views of their candidates.
 
 CREATE OR REPLACE VIEW mmdb.leaderboard AS
-WITH validation AS (
+WITH epoch_loss AS (
     SELECT
-        h.candidate_id,
-        h.epoch,
-        h.loss,
-        cast(h.metrics ->> 'accuracy' AS double precision) AS accuracy,
-        cast(h.metrics ->> 'rmse' AS double precision) AS rmse,
-        row_number() OVER (
-            PARTITION BY h.candidate_id
-            ORDER BY
-                cast(h.metrics ->> 'accuracy' AS double precision) DESC NULLS LAST,
-                cast(h.metrics ->> 'rmse' AS double precision) ASC NULLS LAST,
-                h.epoch
-        ) AS place
-    FROM mmdb.hop AS h
-    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-    WHERE p.role = 'validation'
-),
-
-training AS (
-    SELECT
-        h.candidate_id,
-        count(*) AS hops,
-        max(h.epoch) + 1 AS epochs,
-        sum(h.total_s) AS total_s
-    FROM mmdb.hop AS h
-    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-    WHERE p.role = 'train'
-    GROUP BY h.candidate_id
-),
-
-epoch_loss AS (
-    SELECT
-        h.candidate_id,
-        cast(sum(h.loss * h.row_count) AS double precision) / nullif(sum(h.row_count), 0) AS loss,
-        row_number() OVER (PARTITION BY h.candidate_id ORDER BY h.epoch DESC) AS place
-    FROM mmdb.hop AS h
-    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-    WHERE p.role = 'train'
-    GROUP BY h.candidate_id, h.epoch
-),
-
-failure AS (
-    SELECT
-        e.candidate_id,
-        min(e.message) AS error
-    FROM mmdb.candidate_event AS e
-    GROUP BY e.candidate_id
+        t.run,
+        t.candidate_id,
+        t.training_loss AS loss,
+        row_number() OVER (PARTITION BY t.run, t.candidate_id ORDER BY t.epoch DESC) AS place
+    FROM mmdb.candidate_progress AS t
 )
 
 SELECT
-    r.name AS run,
+    o.run,
     row_number() OVER (
-        PARTITION BY r.run_id
+        PARTITION BY o.run
         ORDER BY
-            f.error IS NULL DESC,
-            v.accuracy DESC NULLS LAST,
-            v.rmse ASC NULLS LAST,
-            v.loss ASC NULLS LAST,
+            o.error IS NULL DESC,
+            CASE WHEN o.maximize THEN -o.best_value ELSE o.best_value END ASC NULLS LAST,
+            o.validation_loss ASC NULLS LAST,
             l.loss ASC NULLS LAST,
-            c.ordinal ASC
+            o.candidate ASC
     ) AS rank,
-    c.candidate_id,
-    c.config,
-    v.accuracy,
-    v.rmse,
-    v.loss AS validation_loss,
-    v.epoch AS best_epoch,
-    t.epochs,
-    t.hops,
-    t.total_s,
-    f.error,
-    l.loss AS training_loss
-FROM mmdb.candidate AS c
-INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-LEFT JOIN validation AS v ON c.candidate_id = v.candidate_id AND v.place = 1
-LEFT JOIN training AS t ON c.candidate_id = t.candidate_id
-LEFT JOIN epoch_loss AS l ON c.candidate_id = l.candidate_id AND l.place = 1
-LEFT JOIN failure AS f ON c.candidate_id = f.candidate_id;
+    o.candidate_id,
+    o.config,
+    cast(o.metrics ->> 'accuracy' AS double precision) AS accuracy,
+    cast(o.metrics ->> 'rmse' AS double precision) AS rmse,
+    o.validation_loss,
+    o.best_epoch,
+    o.epochs,
+    o.hops,
+    o.total_s,
+    o.error,
+    l.loss AS training_loss,
+    o.metric,
+    o.best_value AS objective,
+    o.status,
+    o.candidate,
+    o.parent_id
+FROM mmdb.candidate_overview AS o
+LEFT JOIN epoch_loss AS l ON o.run = l.run AND o.candidate_id = l.candidate_id AND l.place = 1;
 COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by best validated epoch, else by last training loss.';
 
 CREATE OR REPLACE VIEW mmdb.run_progress AS
-WITH candidate_hops AS (
+WITH member AS (
     SELECT
-        c.run_id,
-        count(DISTINCT c.candidate_id) AS candidates,
-        count(h.part_id) AS hops_done,
-        min(h.started_at) AS started_at,
-        max(h.finished_at) AS last_hop_at
-    FROM mmdb.candidate AS c
-    LEFT JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
-    GROUP BY c.run_id
+        o.run,
+        o.candidate_id,
+        o.status,
+        o.error,
+        o.hops_done,
+        o.hops_total,
+        o.started_at,
+        o.last_hop_at,
+        o.best_value,
+        cast(o.hops_total - o.hops_done AS double precision) * coalesce(
+            cast(o.spent_s AS double precision) / nullif(o.hops_done, 0),
+            cast(sum(o.spent_s) OVER (PARTITION BY o.run) AS double precision)
+            / nullif(sum(o.hops_done) OVER (PARTITION BY o.run), 0)
+        ) AS left_s,
+        row_number() OVER (
+            PARTITION BY o.run
+            ORDER BY
+                o.error IS NULL DESC,
+                CASE WHEN o.maximize THEN -o.best_value ELSE o.best_value END ASC NULLS LAST,
+                o.validation_loss ASC NULLS LAST,
+                o.candidate ASC
+        ) AS place
+    FROM mmdb.candidate_overview AS o
 ),
 
-failure AS (
+progress AS (
     SELECT
-        c.run_id,
-        count(DISTINCT c.candidate_id) AS failed
-    FROM mmdb.candidate AS c
-    INNER JOIN mmdb.candidate_event AS e ON c.candidate_id = e.candidate_id
-    GROUP BY c.run_id
+        m.run,
+        count(*) AS candidates,
+        count(*) FILTER (WHERE m.status = 'failed') AS failed,
+        count(*) FILTER (WHERE m.status = 'training') AS training,
+        count(*) FILTER (WHERE m.status = 'resting') AS resting,
+        count(*) FILTER (WHERE m.status = 'trained') AS trained,
+        count(*) FILTER (WHERE m.status = 'stopped') AS stopped,
+        cast(sum(m.hops_done) AS bigint) AS hops_done,
+        cast(sum(m.hops_total) AS bigint) AS hops_total,
+        min(m.started_at) AS started_at,
+        max(m.last_hop_at) AS last_hop_at,
+        sum(m.left_s) AS left_s,
+        max(m.left_s) AS longest_s,
+        max(m.candidate_id) FILTER (WHERE m.place = 1 AND m.error IS NULL AND m.best_value IS NOT NULL)
+            AS best_candidate_id,
+        max(m.best_value) FILTER (WHERE m.place = 1 AND m.error IS NULL) AS best_value
+    FROM member AS m
+    GROUP BY m.run
 ),
 
-visit AS (
+timed AS (
     SELECT
-        p.dataset_id,
-        count(*) AS visits
-    FROM mmdb.partition AS p
-    GROUP BY p.dataset_id
+        r.name,
+        h.finished_at,
+        min(h.started_at) OVER (PARTITION BY r.name) AS first_at,
+        max(h.finished_at) OVER (PARTITION BY r.name) AS last_at
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+),
+
+recent AS (
+    SELECT
+        t.name,
+        cast(count(*) AS double precision) / nullif(
+            CASE
+                WHEN min(t.first_at) > min(t.last_at) - cast('1 minute' AS interval)
+                    THEN extract(EPOCH FROM min(t.last_at)) - extract(EPOCH FROM min(t.first_at))
+                ELSE 60
+            END,
+            0
+        ) AS hops_per_s
+    FROM timed AS t
+    WHERE t.finished_at > t.last_at - cast('1 minute' AS interval)
+    GROUP BY t.name
 ),
 
 latest AS (
     SELECT
-        e.run_id,
+        r.name,
         e.event,
-        row_number() OVER (PARTITION BY e.run_id ORDER BY e.happened_at DESC) AS place
+        e.workers,
+        row_number() OVER (PARTITION BY r.name ORDER BY e.happened_at DESC) AS place
     FROM mmdb.run_event AS e
+    INNER JOIN mmdb.run AS r ON e.run_id = r.run_id
 )
 
 SELECT
     r.name AS run,
     coalesce(l.event, 'created') AS status,
-    h.candidates,
-    coalesce(f.failed, 0) AS failed,
+    coalesce(p.candidates, 0) AS candidates,
+    coalesce(p.failed, 0) AS failed,
     r.epochs,
-    h.hops_done,
-    h.candidates * r.epochs * v.visits AS hops_total,
+    coalesce(p.hops_done, 0) AS hops_done,
+    coalesce(p.hops_total, 0) AS hops_total,
     r.created_at,
-    h.started_at,
-    h.last_hop_at
+    p.started_at,
+    p.last_hop_at,
+    r.strategy,
+    coalesce(p.training, 0) AS training,
+    coalesce(p.resting, 0) AS resting,
+    coalesce(p.trained, 0) AS trained,
+    coalesce(p.stopped, 0) AS stopped,
+    r.metric,
+    p.best_candidate_id,
+    p.best_value,
+    t.hops_per_s,
+    CASE
+        WHEN l.event <> 'started' THEN NULL
+        WHEN p.longest_s * l.workers > p.left_s THEN p.longest_s
+        ELSE cast(p.left_s AS double precision) / nullif(l.workers, 0)
+    END AS seconds_left
 FROM mmdb.run AS r
-INNER JOIN candidate_hops AS h ON r.run_id = h.run_id
-INNER JOIN visit AS v ON r.dataset_id = v.dataset_id
-LEFT JOIN failure AS f ON r.run_id = f.run_id
-LEFT JOIN latest AS l ON r.run_id = l.run_id AND l.place = 1;
+LEFT JOIN progress AS p ON r.name = p.run
+LEFT JOIN recent AS t ON r.name = t.name
+LEFT JOIN latest AS l ON r.name = l.name AND l.place = 1;
 COMMENT ON VIEW mmdb.run_progress IS 'How far each run is; hops include validations.';
 
 CREATE OR REPLACE VIEW mmdb.hop_timeline AS
@@ -164,7 +185,12 @@ SELECT
     h.total_s - h.read_s - h.compute_s - h.store_s AS startup_s,
     h.total_s,
     h.state_bytes,
-    h.environment
+    h.environment,
+    h.total_s - h.compute_s AS overhead_s,
+    r.metric,
+    h.objective,
+    h.peak_bytes,
+    h.group_size
 FROM mmdb.hop AS h
 INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id

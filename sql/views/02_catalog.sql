@@ -14,7 +14,10 @@ SELECT
     d.input_shape,
     d.classes,
     d.created_at,
-    d.dropped_at
+    d.dropped_at,
+    d.targets,
+    d.inputs,
+    d.class_counts
 FROM mmdb.dataset AS d;
 COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
 

@@ -6,7 +6,8 @@ what it prints. Examples of one page run in order, in one folder:
 - `console`: the lines that start with `$ `, in a shell;
 - `python`: in one namespace, where `zoo.duckdb` holds the table `digits`;
 - `sql`: by psql on a PostgreSQL database with the table `digits`; `<!-- run: duckdb -->` runs it
-  on `zoo.duckdb` instead, `<!-- run: both -->` on both.
+  on `zoo.duckdb` instead, `<!-- run: both -->` on both. All of a page's SQL is one psql's, as a
+  reader's is; the file is closed where an example in another language may open it.
 
 `postgresql://NAME@localhost/shop` stands for the PostgreSQL database.
 """
@@ -16,15 +17,18 @@ from __future__ import annotations
 import io
 import os
 import re
+import secrets
 import subprocess
 import sys
-from contextlib import redirect_stdout
+import tempfile
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import mmdb
+from mmdb.api import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,7 +69,7 @@ def examples(page: Path) -> list[Example]:
 
 
 class Runner:
-    """Runs the examples of one page in the current folder.
+    """Runs the examples of one page in the current folder; a context, at whose end they end.
 
     Args:
         postgres_url: what `postgresql://NAME@localhost/shop` stands for, whatever the name.
@@ -74,9 +78,21 @@ class Runner:
     def __init__(self, postgres_url: str) -> None:
         self._url = postgres_url
         self._names: dict[str, Any] = {"__name__": "__main__"}
+        self._file: Database | None = None
+        self._psql_session: Psql | None = None
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+        self._close_file()
 
     def run(self, example: Example) -> str:
         """Run an example and return what it printed."""
+        if example.language != "sql":
+            self._close_file()
         if example.language == "python":
             return self._python(example)
         if example.language == "console":
@@ -115,19 +131,63 @@ class Runner:
         )
 
     def _psql(self, example: Example) -> str:
-        command = ["psql", self._url, "-Xq", "-v", "ON_ERROR_STOP=1", "-c", "\\i /dev/stdin"]
-        return _output_of(command, example.place, dict(os.environ), self._named(example.code))
+        if self._psql_session is None:
+            self._psql_session = self._exits.enter_context(Psql(self._url))
+        return self._psql_session.run(self._named(example.code), example.place)
 
     def _duckdb(self, example: Example) -> str:
-        with mmdb.connect(FILE) as db:
-            rows = [db.sql(text) for text in example.code.split(";\n") if text.strip()]
+        if self._file is None:
+            self._file = mmdb.connect(FILE)
+        rows = [self._file.sql(text) for text in example.code.split(";\n") if text.strip()]
         return "".join(f"{found}\n" for found in rows)
 
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-def _output_of(
-    command: list[str], place: str, environment: dict[str, str], given: str | None = None
-) -> str:
-    done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment)
+
+class Psql:
+    """A psql that is given one text after another; a context."""
+
+    def __init__(self, url: str) -> None:
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            ["psql", url, "-Xq", "-v", "ON_ERROR_STOP=1"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+        self._errors.close()
+
+    def run(self, code: str, place: str) -> str:
+        """Run a text and return what it printed.
+
+        Raises:
+            AssertionError: a statement failed, which ends psql; the message names the place.
+        """
+        assert self._process.stdin and self._process.stdout
+        end = f"-- {secrets.token_hex(8)}\n"  # which no example prints
+        self._process.stdin.write(f"{code}\n\\echo '{end.strip()}'\n")
+        self._process.stdin.flush()
+        lines = []
+        for line in self._process.stdout:
+            if line == end:
+                return "".join(lines)
+            lines.append(line)
+        self._errors.seek(0)
+        raise AssertionError(f"{place}: {''.join(lines)}{self._errors.read()}")
+
+
+def _output_of(command: list[str], place: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{place}: {done.stdout}{done.stderr}"
     return done.stdout
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.cluster import Cluster
+from tests import memory_folder
+from tests.cluster import ROOT, Cluster
+from tests.memory_folder import MemoryFolder, NoRoom
 
 
 @pytest.fixture
@@ -60,3 +66,39 @@ def test_stop_leaves_no_process_and_no_directory() -> None:
     assert not cluster.directory.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+# -- folders in memory --------------------------------------------------------
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let a folder on disk stand for the memory, so that no other test's folders are touched."""
+    monkeypatch.setattr(memory_folder, "MEMORY", tmp_path)
+    monkeypatch.setattr(memory_folder, "ROOM_BYTES", 0)
+    return tmp_path
+
+
+def test_a_folder_of_a_killed_process_is_removed_by_the_next(memory: Path) -> None:
+    mine = MemoryFolder()
+    program = (
+        "import os, signal, pathlib; from tests import memory_folder as m;"
+        f"m.MEMORY, m.ROOM_BYTES = pathlib.Path({str(memory)!r}), 0;"
+        "(m.MemoryFolder().path / 'data').mkdir(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode
+    assert ended == -signal.SIGKILL
+    assert len(list(memory.iterdir())) == 2
+    MemoryFolder().remove()
+    assert list(memory.iterdir()) == [mine.path]
+    mine.remove()
+    assert list(memory.iterdir()) == []
+
+
+def test_where_memory_is_short_there_is_no_folder(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_folder, "ROOM_BYTES", shutil.disk_usage(memory).free + (1 << 40))
+    with pytest.raises(NoRoom):
+        MemoryFolder()
+    assert list(memory.iterdir()) == []

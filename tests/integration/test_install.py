@@ -233,8 +233,9 @@ def test_a_server_without_plpython_is_told_which_package_it_lacks(
     package = f"postgresql-plpython3-{cluster_without_plpython.server.major}"
     url = cluster_without_plpython.url()
     with pytest.raises(errors.ExtensionMissing) as caught:
-        install(url)
-    assert package in caught.value.hint
+        install(url, mode="server")
+    assert package in caught.value.hint and "--client" in caught.value.hint
+    assert objects(url) == set()
     (check,) = [check for check in examine(url) if check.name == "plpython3u"]
     assert (check.ok, check.detail) == (False, "The server has no plpython3u.")
     assert package in check.mend

@@ -114,7 +114,7 @@ def logged_visits(db: Database, candidate_id: int) -> list[tuple[int, int, bool,
     )
     visits = []
     for k, row in enumerate(rows):
-        x, y = read_partition(db.connection, row["part_id"], bytes(row["content_hash"]))
+        x, y = read_partition(db.connection, row["part_id"], bytes(row["content_hash"])).plain
         last = k + 1 == len(rows) or rows[k + 1]["epoch"] != row["epoch"]
         tensors = torch.from_numpy(x), torch.from_numpy(y)
         visits.append((row["epoch"], row["seed"], last, *tensors))

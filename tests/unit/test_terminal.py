@@ -90,6 +90,52 @@ def test_markup_in_data_is_shown_as_it_is(screen: Console) -> None:
     assert "[red]" in text(screen)[1] and "[/]" in text(screen)[3]
 
 
+def board(**changed: object) -> dict[str, object]:
+    """Return a row of a leaderboard."""
+    row: dict[str, object] = dict.fromkeys(
+        ("validation_loss", "training_loss", "objective", "error", "metric")
+    )
+    row |= {"rank": 1, "candidate_id": 7, "config": {"architecture.hidden": [8]}}
+    row |= {"best_epoch": 0, "total_s": 1.5, "status": "trained"}
+    return row | changed
+
+
+def test_a_leaderboard_shows_the_metric_of_its_run(screen: Console) -> None:
+    terminal.show_leaderboard([board(metric="f1", objective=0.5, validation_loss=0.25)])
+    assert text(screen)[1].split() == [
+        "rank",
+        "candidate",
+        "hidden",
+        "f1",
+        "loss",
+        "epoch",
+        "seconds",
+    ]
+    assert text(screen)[3].split() == ["1", "7", "[8]", "0.5", "0.25", "0", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("row", "titles"),
+    [
+        (board(metric="loss", objective=0.5, validation_loss=0.5), "loss epoch seconds"),
+        (board(training_loss=0.5, best_epoch=None), "loss seconds"),
+        (board(training_loss=0.5, status="stopped"), "loss epoch seconds status"),
+        (board(metric="auc", best_epoch=None, status="failed", error="x"), "seconds status error"),
+    ],
+)
+def test_a_leaderboard_shows_what_there_is(
+    screen: Console, row: dict[str, object], titles: str
+) -> None:
+    terminal.show_leaderboard([row])
+    assert text(screen)[1].split() == ["rank", "candidate", "hidden", *titles.split()]
+
+
+def test_a_leaderboard_shows_configurations_of_different_keys(screen: Console) -> None:
+    terminal.show_leaderboard([board(), board(config={"lr": 0.5})])
+    assert text(screen)[1].split() == ["rank", "candidate", "hidden", "lr", "epoch", "seconds"]
+    assert text(screen)[4].split() == ["1", "7", "0.5", "0", "1.5"]
+
+
 def test_checks_are_lines_with_what_to_do_below(screen: Console) -> None:
     terminal.show_checks(
         [

@@ -10,6 +10,7 @@ from typing import Any
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FileDamaged
+from mmdb.graph.sizes import Outputs, Shape
 from mmdb.store.models import Definition, SavedModel
 from mmdb.store.registry import log_metric, note_model, tag_model
 from mmdb.store.save import About
@@ -90,10 +91,13 @@ class Description:
 
 
 def _definition_json(definition: Definition) -> dict[str, Any]:
+    shape = definition.input_shape
     return {
         "architecture": definition.architecture,
         "arguments": definition.arguments,
-        "input_shape": list(definition.input_shape),
+        "input_shape": {name: list(size) for name, size in shape.items()}
+        if isinstance(shape, dict)
+        else list(shape),
         "outputs": definition.outputs,
     }
 
@@ -104,9 +108,21 @@ def _parse_definition(value: Any) -> Definition | None:
     return Definition(
         architecture=_object(value["architecture"]),
         arguments=_object(value["arguments"]),
-        input_shape=tuple(_whole(n) for n in value["input_shape"]),
-        outputs=_whole(value["outputs"]),
+        input_shape=_shape(value["input_shape"]),
+        outputs=_outputs(value["outputs"]),
     )
+
+
+def _shape(value: Any) -> Shape:
+    if isinstance(value, dict):
+        return {_text(name): tuple(map(_whole, shape)) for name, shape in value.items()}
+    return tuple(map(_whole, value))
+
+
+def _outputs(value: Any) -> Outputs:
+    if isinstance(value, dict):
+        return {_text(name): _whole(size) for name, size in value.items()}
+    return _whole(value)
 
 
 def _object(value: Any) -> dict[str, Any]:

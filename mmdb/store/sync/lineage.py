@@ -117,7 +117,7 @@ def put_candidate(source: Connection, target: Connection, candidate_id: int, epo
     found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     if not found:
         given = {name: row[name] for name in ("ordinal", "config", "seed")}
-        target.run(load("runs").add_candidate, run_id=run_id, **given)
+        target.run(load("runs").add_first_candidate, run_id=run_id, **given)
         found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     own, last = found[0]["candidate_id"], found[0]["last_hop"]
     after = -1 if last is None else last

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.train.hop import exact
+from mmdb.train.exact import exact
 
 
 @contextmanager

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mmdb.data.decoding import Decoding
-from mmdb.data.features import Options, plan_request
+from mmdb.data.options import Options
 from mmdb.data.pack import pack, unpack
+from mmdb.data.roles import plan_request
 from mmdb.data.rows import RowPacker
+from mmdb.data.tokenize import encoder
 from mmdb.errors import (
     BlockCorrupt,
     InvalidOption,
@@ -43,7 +45,7 @@ def f32(values: list[Any]) -> np.ndarray:
 def packed(
     columns: list[tuple[str, str]], batch: dict[str, Any], options: Options | None = None
 ) -> tuple[bytes, Decoding, np.ndarray]:
-    packer = RowPacker(plan_request(columns, "y", options or Options(), "postgres"), seed=3)
+    packer = RowPacker(plan_request(columns, "y", options or Options(), "postgres"), 3, {})
     rows, keys = packer.pack(batch)
     decoding = packer.decoding()
     packer.recode(rows)
@@ -52,7 +54,7 @@ def packed(
 
 def test_features_decode_in_the_order_of_the_query() -> None:
     data, decoding, _ = packed(COLUMNS, BATCH)
-    x, y = unpack(data, decoding)
+    x, y = unpack(data, decoding).plain
     assert (decoding.input_shape, decoding.classes) == ((10,), ("no", "yes"))
     assert (x.dtype.str, y.dtype.str, y.tolist()) == ("<f4", "<i8", [0, 1, 0, 1])
     categories = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]], np.float32)
@@ -66,7 +68,7 @@ def test_a_single_tensor_takes_the_shape_that_is_asked_for() -> None:
     batch = {"v": np.arange(12, dtype=np.float32).reshape(2, 6), "y": np.array([3, 9])}
     columns = [("v", "float_array"), ("y", "integer")]
     data, decoding, _ = packed(columns, batch, Options(shape=(1, 2, 3)))
-    x, y = unpack(data, decoding)
+    x, y = unpack(data, decoding).plain
     assert (x.shape, y.tolist(), decoding.classes) == ((2, 1, 2, 3), [0, 1], (3, 9))
     with pytest.raises(InvalidOption, match="6"):
         packed(columns, batch, Options(shape=(2, 2)))
@@ -75,7 +77,7 @@ def test_a_single_tensor_takes_the_shape_that_is_asked_for() -> None:
 def test_a_regression_keeps_its_label_as_it_is() -> None:
     batch = {"a": f32([1, 2]), "y": f32([0.5, -7])}
     data, decoding, _ = packed([("a", "float"), ("y", "float")], batch)
-    _, y = unpack(data, decoding)
+    _, y = unpack(data, decoding).plain
     assert (y.dtype.str, y.tolist(), decoding.classes) == ("<f4", [0.5, -7], None)
 
 
@@ -97,7 +99,7 @@ def test_keys_and_blocks_do_not_depend_on_the_order_of_arrival() -> None:
 def test_keys_depend_on_the_seed_and_spread_evenly() -> None:
     request = plan_request([("a", "float"), ("y", "integer")], "y", Options(), "postgres")
     batch: dict[str, Any] = {"a": np.arange(40_000, dtype=np.float32), "y": np.arange(40_000) % 2}
-    keys = [RowPacker(request, seed).pack(batch)[1] for seed in (0, 1)]
+    keys = [RowPacker(request, seed, {}).pack(batch)[1] for seed in (0, 1)]
     assert not np.array_equal(keys[0], keys[1])
     counts = np.bincount((keys[0] >> np.uint64(60)).astype(int), minlength=16)
     assert abs(counts - 2500).max() < 250
@@ -155,3 +157,53 @@ def test_a_damaged_block_is_found() -> None:
             unpack(damaged, decoding)
     with pytest.raises(BlockCorrupt):
         unpack(data, replace(decoding, columns=decoding.columns[1:]))
+
+
+SEVERAL = {
+    "labels": ["price", "tags"],
+    "inputs": {"image": ["raw"], "meta": ["b", "word", "a"]},
+    "shapes": {"image": [3, 1]},
+}
+
+
+def test_several_inputs_and_labels_decode_by_name() -> None:
+    columns = [*COLUMNS[:3], COLUMNS[4], ("tags", "float_array"), *COLUMNS[5:], ("price", "float")]
+    batch = BATCH | {"price": f32([1, 2, 3, 4]), "tags": f32([[1, 0], [0, 0], [1, 1], [0, 1]])}
+    data, decoding, _ = packed(columns, batch, Options.parse(SEVERAL))
+    x, y = unpack(data, decoding)
+    assert isinstance(x, dict)
+    np.testing.assert_array_equal(x["image"], (BATCH["raw"] / np.float32(255))[:, :, None])
+    categories = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]], np.float32)
+    expected = np.column_stack([BATCH["b"], categories, BATCH["a"]])
+    np.testing.assert_array_equal(x["meta"], expected)
+    assert [labels.tolist() for labels in y] == [
+        [0, 1, 0, 1],
+        [1, 2, 3, 4],
+        [[1, 0], [0, 0], [1, 1], [0, 1]],
+    ]
+    assert [labels.dtype.str for labels in y] == ["<i8", "<f4", "<f4"]
+    with pytest.raises(BlockCorrupt):
+        unpack(data, replace(decoding, labels=decoding.labels[::-1]))
+
+
+def test_inputs_change_the_hash_and_their_order_in_json_does_not() -> None:
+    batch: dict[str, Any] = {"a": f32([1, 2]), "b": f32([1, 2]), "y": np.array([0, 1])}
+    columns = [("a", "float"), ("b", "float"), ("y", "integer")]
+    found = [
+        packed(columns, batch, Options.parse({"inputs": inputs}))[1].canonical_json()
+        for inputs in ({"p": ["a"], "q": ["b"]}, {"q": ["b"], "p": ["a"]}, {"p": ["b"], "q": ["a"]})
+    ]
+    assert found[0] == found[1] != found[2]
+    assert b"inputs" not in packed(columns, batch)[1].canonical_json()
+
+
+def test_a_row_of_tokens_is_part_of_its_key() -> None:
+    tokenizer = {"word": {"function": "bytes", "length": 5}}
+    request = plan_request(
+        [("word", "text"), ("y", "integer")], "y", Options.parse({"tokenize": tokenizer}), "duckdb"
+    )
+    encoders = {"word": encoder(request.options.tokenize["word"])}
+    batch: dict[str, Any] = {"word": ["pear", "fig", "pear"], "y": np.array([0, 0, 0])}
+    rows, keys = RowPacker(request, 0, encoders).pack(batch)
+    assert keys[0] == keys[2] != keys[1]
+    assert rows.shape == (3, 5 * 4 + 8)

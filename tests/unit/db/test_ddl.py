@@ -46,6 +46,9 @@ POSTGRES_ONLY = {
     "states.read_in_flight": "states in flight stay in the process that owns the file",
     "states.write_in_flight": "states in flight stay in the process that owns the file",
     "states.drop_in_flight": "states in flight stay in the process that owns the file",
+    "states.find_database": "states in flight stay in the process that owns the file",
+    "states.is_spread": "a file is on one node",
+    "states.vacuum": "DuckDB has no vacuum",
 }
 
 QUERIES = {

@@ -66,6 +66,12 @@ def test_the_bytes_are_the_elements_in_row_major_order(tensor: torch.Tensor) -> 
         assert data.tobytes() == element_by_element(tensor)
 
 
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_one_element_among_others_is_read_alone(dtype: torch.dtype) -> None:
+    alone = random_tensor(dtype, (6,), seed=1)[1::2][:1]
+    assert raw_bytes(alone).tobytes() == element_by_element(alone)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_a_tensor_has_the_hash_of_its_contiguous_copy(name: str, layout: str) -> None:

@@ -138,7 +138,6 @@ def test_states_of_generators_come_back_and_take_few_bytes_of_json() -> None:
         (torch.zeros(2, 2).to_sparse(), "without plain bytes"),
         (torch.zeros(2, device="meta"), "without plain bytes"),
     ],
-    ids=str,
 )
 def test_what_would_need_pickle_is_refused_with_its_place(value: Any, where: str) -> None:
     with pytest.raises(InvalidRecipe) as caught:

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mmdb.data.target import Target
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.config import LOSSES, OPTIMIZERS, SCHEDULES, Config, parse_config
+from mmdb.train.choices import OPTIMIZERS, SCHEDULES
+from mmdb.train.config import parse_config
 from mmdb.train.hop import train_pass
 from mmdb.train.live import (
     Live,
+    adopt,
     build_live,
     byte_count,
-    check_steps,
     encode,
     restore,
     state_hash,
     weights,
 )
+from mmdb.train.optimizer import check_steps
+from mmdb.train.setup import Setup, setup_of
 
 WIDTH, CLASSES, ROWS = 6, 3, 40
+TARGETS = (Target(name="y", task="classification", size=CLASSES),)
 #: What a schedule needs besides its name.
 NEEDED: dict[str, dict[str, object]] = {
     "constant": {"factor": 0.5, "total_iters": 3},
     "cosine": {"T_max": 4},
     "cosine_restarts": {"T_0": 2},
+    "cyclic": {"base_lr": 0.001, "max_lr": 0.01, "step_size_up": 3},
     "exponential": {"gamma": 0.9},
     "linear": {"total_iters": 3},
     "multistep": {"milestones": [2, 3, 10]},
@@ -143,27 +149,29 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def config_of(optimizer: object = "adam", schedule: object = None, per: str = "epoch") -> Config:
+def config_of(optimizer: object = "adam", schedule: object = None, per: str = "epoch") -> Setup:
     raw: dict[str, object] = {"lr": 0.01, "batch_size": 16, "optimizer": optimizer}
     if isinstance(schedule, str):
         raw["schedule"] = {"name": schedule, "per": per, **NEEDED[schedule]}
-    return parse_config(raw, "classification")
+    elif schedule is not None:
+        raw["schedule"] = schedule
+    return setup_of(raw, TARGETS)
 
 
-def fresh(make: Callable[[], nn.Module], config: Config, seed: int) -> Live:
+def fresh(make: Callable[[], nn.Module], setup: Setup, seed: int) -> Live:
     torch.manual_seed(seed)
-    return build_live(make(), config)
+    return build_live(make(), setup.config)
 
 
-def steps(live: Live, config: Config, seeds: Iterator[int] | range) -> None:
+def steps(live: Live, setup: Setup, seeds: Iterable[int]) -> None:
     source = torch.Generator().manual_seed(0)
     x = torch.randn(ROWS, WIDTH, generator=source)
     y = torch.randint(CLASSES, (ROWS,), generator=source)
     for seed in seeds:
-        train_pass(live, x, y, config=config, task="classification", seed=seed, ends_epoch=True)
+        train_pass(live, x, y, setup=setup, seed=seed, ends_epoch=True)
 
 
-def assert_same_after_a_round_trip(make: Callable[[], nn.Module], config: Config) -> None:
+def assert_same_after_a_round_trip(make: Callable[[], nn.Module], config: Setup) -> None:
     kept = fresh(make, config, seed=1)
     for seeds in (range(0), range(3), range(3, 5)):
         steps(kept, config, seeds)
@@ -200,9 +208,110 @@ def test_the_state_of_every_kind_of_module_survives(name: str, optimizer: str) -
     assert_same_after_a_round_trip(MODULES[name], config_of(OPTIMIZER_CASES[optimizer]))
 
 
+LINEAR: dict[str, object] = {"name": "linear", "total_iters": 2, "until": 2}
+SEQUENCES: list[list[dict[str, object]]] = [
+    [LINEAR, {"name": "cosine", "T_max": 3}],
+    [LINEAR, {"name": "multistep", "milestones": [1, 2], "until": 4}, {"name": "constant"}],
+]
+
+
+@pytest.mark.parametrize("per", ["epoch", "step"])
+@pytest.mark.parametrize("parts", SEQUENCES)
+def test_the_state_of_schedules_in_sequence_survives(
+    parts: list[dict[str, object]], per: str
+) -> None:
+    config = config_of("adam", {"name": "sequence", "parts": parts, "per": per})
+    assert_same_after_a_round_trip(plain, config)
+
+
+def test_a_warmup_rises_and_the_schedule_after_it_begins_at_the_full_rate() -> None:
+    parts = [{"name": "linear", "start_factor": 0.5, "total_iters": 2, "until": 2}]
+    setup = config_of("sgd", [*parts, {"name": "exponential", "gamma": 0.1}])
+    live = fresh(plain, setup, seed=1)
+    rates = []
+    for seed in range(5):
+        rates.append(live.optimizer.param_groups[0]["lr"])
+        steps(live, setup, [seed])
+    assert rates == pytest.approx([0.005, 0.0075, 0.01, 0.001, 0.0001])
+
+
+def test_the_scaler_of_float16_is_part_of_the_state() -> None:
+    setup = setup_of({"amp": "float16", "batch_size": 16}, TARGETS)
+    assert_same_after_a_round_trip(plain, setup)
+    live = fresh(plain, setup, seed=1)
+    steps(live, setup, range(1))
+    assert live.scaler is not None
+    before = encode(live)
+    live.scaler.update(128.0)
+    assert encode(live) != before
+    other = fresh(plain, setup, seed=2)
+    restore(other, encode(live))
+    assert other.scaler is not None and other.scaler.get_scale() == 128.0
+
+
+def test_a_state_without_a_scaler_does_not_mention_one() -> None:
+    assert b"scaler" not in encode(fresh(plain, config_of(), seed=1))
+
+
+def test_a_clone_has_the_weights_and_moments_of_its_parent_and_its_own_rates() -> None:
+    parent = fresh(plain, config_of("adam", "step"), seed=1)
+    steps(parent, config_of("adam", "step"), range(3))
+    raw = {"lr": 0.5, "weight_decay": 0.1, "schedule": {"name": "step", "step_size": 2}}
+    clone = fresh(plain, setup_of(raw, TARGETS), seed=2)
+    adopt(clone, encode(parent))
+    for path, tensor in parent.module.state_dict().items():
+        assert torch.equal(clone.module.state_dict()[path], tensor)
+    group = clone.optimizer.param_groups[0]
+    assert (group["initial_lr"], group["weight_decay"]) == (0.5, 0.1)
+    assert group["lr"] == pytest.approx(0.05)  # its schedule is three epochs on
+    for first, second in zip(parent.module.parameters(), clone.module.parameters(), strict=True):
+        moments = parent.optimizer.state[first]
+        assert set(moments) == {"step", "exp_avg", "exp_avg_sq"}
+        for key, moment in moments.items():
+            assert torch.equal(clone.optimizer.state[second][key], moment)
+    steps(clone, setup_of(raw, TARGETS), range(3, 5))
+
+
+@pytest.mark.parametrize(
+    ("mine", "its"),
+    [
+        ("adam", "sgd with momentum"),
+        ("sgd", "adam"),
+        ("adam", "adam with amsgrad"),
+        ("rmsprop", "rmsprop centred"),
+    ],
+)
+def test_a_clone_with_another_optimizer_begins_without_moments(mine: str, its: str) -> None:
+    first = config_of(OPTIMIZER_CASES[mine])
+    parent = fresh(plain, first, seed=1)
+    steps(parent, first, range(2))
+    second = config_of(OPTIMIZER_CASES[its])
+    clone = fresh(plain, second, seed=2)
+    adopt(clone, encode(parent))
+    assert not clone.optimizer.state
+    steps(clone, second, range(2, 4))
+
+
+def test_a_clone_of_the_same_configuration_goes_on_as_its_parent() -> None:
+    config = config_of(OPTIMIZER_CASES["sgd with momentum"], "exponential")
+    parent = fresh(plain, config, seed=1)
+    steps(parent, config, range(3))
+    clone = fresh(plain, config, seed=2)
+    adopt(clone, encode(parent))
+    for live in (parent, clone):
+        steps(live, config, range(3, 5))
+    assert state_hash(encode(clone)) == state_hash(encode(parent))
+
+
+def test_a_clone_of_another_architecture_is_refused() -> None:
+    parent = fresh(plain, config_of(), seed=1)
+    clone = fresh(lambda: nn.Linear(WIDTH, CLASSES), config_of(), seed=1)
+    with pytest.raises(InvalidHyperparameter, match="other tensors"):
+        adopt(clone, encode(parent))
+
+
 def test_schedules_and_optimizers_are_all_covered() -> None:
     assert set(NEEDED) == set(SCHEDULES)
-    assert {"classification", "regression"} == set(LOSSES)
 
 
 def test_tied_weights_are_written_once_and_stay_tied() -> None:

@@ -7,15 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.rule import Rule
@@ -24,13 +22,13 @@ from rich.text import Text
 
 from mmdb.db.check import Check
 from mmdb.errors import MmdbError
-from mmdb.train.schedule import Schedule
+from mmdb.terminal.output import console as console
+from mmdb.terminal.output import errors
+from mmdb.terminal.training import training_watch as training_watch
+from mmdb.terminal.values import value_text
 
 if TYPE_CHECKING:  # it loads torch, which most commands do without
     from mmdb.train.probe import Comparison
-
-console = Console()
-errors = Console(stderr=True)
 
 #: Columns of a leaderboard that a narrow terminal does without, the first to go first.
 _SPARE = ("seconds", "epoch", "loss")
@@ -109,7 +107,7 @@ def _show_records(columns: Mapping[str, Sequence[str]]) -> None:
 
 def _texts(values: Sequence[Any]) -> list[str]:
     """Return a column's values as text, its numbers with as many decimals each."""
-    texts = [_text(value) for value in values]
+    texts = [value_text(value) for value in values]
     floats = {text for text, value in zip(texts, values, strict=True) if isinstance(value, float)}
     if not floats or any(set(text) - set("-.0123456789") for text in floats):
         return texts
@@ -120,27 +118,22 @@ def _texts(values: Sequence[Any]) -> list[str]:
     ]
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    if isinstance(value, Mapping):
-        return " ".join(_text(v) if k == "name" else f"{k}={_text(v)}" for k, v in value.items())
-    return str(value)
-
-
 def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a leaderboard with a column for each hyper-parameter that was searched."""
-    validated = any(row["validation_loss"] is not None for row in rows)
-    loss = "validation_loss" if validated else "training_loss"
-    names = ("accuracy", "rmse", loss, "best_epoch", "total_s", "error")
+    metric = next((row["metric"] for row in rows if row["metric"]), None)
+    loss = "training_loss" if metric is None else "validation_loss"
+    names = ("objective", loss, "best_epoch", "total_s", "status", "error")
     kept = [n for n in names if any(row[n] is not None for row in rows)]
-    short = {"total_s": "seconds", loss: "loss", "best_epoch": "epoch"}
+    if {row["status"] for row in rows} == {"trained"}:
+        kept.remove("status")
+    titles = {"objective": metric, loss: "loss", "best_epoch": "epoch", "total_s": "seconds"}
+    if metric == "loss":  # it stands there as the objective
+        kept.remove(loss)
+    keys = dict.fromkeys(key for row in rows for key in row["config"])
     shown = [
         {"rank": row["rank"], "candidate": row["candidate_id"]}
-        | {key.removeprefix("architecture."): value for key, value in row["config"].items()}
-        | {short.get(name, name): row[name] for name in kept}
+        | {key.removeprefix("architecture."): row["config"].get(key) for key in keys}
+        | {titles.get(name) or name: row[name] for name in kept}
         for row in rows
     ]
     show_rows("Leaderboard", shown, spare=_SPARE)
@@ -172,32 +165,6 @@ def show_probe_comparison(comparison: Comparison) -> None:
 
 
 @contextmanager
-def training_progress(run: str) -> Iterator[Callable[[Schedule], None]]:
-    """Show a bar of a run's hops while the block trains it; yield what to call on each change."""
-    columns = (
-        TextColumn("[bold]{task.description}[/]"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("hops"),
-        TextColumn("[dim]{task.fields[where]}[/]"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(run, total=None, where="starting workers")
-
-        def on_change(schedule: Schedule) -> None:
-            load = schedule.workload
-            visits = load.partitions + load.validates
-            done = sum(p.epoch * visits + len(p.visited) for p in schedule.progress)
-            total = load.candidates * load.epochs * visits
-            progress.update(bar, total=total, completed=done, where=_where(schedule))
-
-        yield on_change
-        if progress.tasks[0].total is None:  # nothing was left to train
-            progress.update(bar, visible=False)
-
-
-@contextmanager
 def copy_progress(model: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows bytes sent and to be sent as a bar."""
     columns = (
@@ -209,12 +176,3 @@ def copy_progress(model: str, *, shown: bool = True) -> Iterator[Callable[[int, 
     with Progress(*columns, console=console, disable=not shown, transient=True) as progress:
         task = progress.add_task(escape(model), total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def _where(schedule: Schedule) -> str:
-    """Return which epochs are being trained, and how many candidates have failed."""
-    epochs = sorted({hop.epoch + 1 for hop in schedule.running.values()})
-    failed = sum(progress.closed for progress in schedule.progress)
-    ends = dict.fromkeys((*epochs[:1], *epochs[-1:]))
-    parts = [f"epoch {'-'.join(map(str, ends))}"] if ends else []
-    return ", ".join([*parts, f"{failed} failed"] if failed else parts)

@@ -1,0 +1,66 @@
+"""Commands about runs: train and tensorboard."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from mmdb.cli.models import Add, WrongUse
+
+
+def add_run_commands(
+    add: Add,
+    add_database: Callable[..., None],
+    add_workers: Callable[[Any], None],
+    add_json: Callable[[Any], None],
+) -> None:
+    """Add the commands to the parser."""
+    command = add("train", _train, "Train a run, or go on with one that was interrupted.")
+    command.add_argument("run")
+    add_database(command)
+    add_workers(command)
+    command.add_argument("--quiet", action="store_true", help="show the end alone")
+    add_json(command)
+
+    command = add("tensorboard", _tensorboard, "Write a run's curves for TensorBoard.")
+    command.add_argument("run")
+    command.add_argument("folder", help="made if it is not there; brought up to date if it is")
+    add_database(command)
+    add_json(command)
+
+
+def _train(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal import console, show_leaderboard, training_watch
+
+    if given.json and given.quiet:
+        raise WrongUse("--quiet and --json do not go together: --json shows the end alone.")
+    with connect(given.database) as db:
+        run = db.run(given.run)
+        if given.json:
+            print(json.dumps(asdict(run.train(workers=given.workers))))
+            return 0
+        with training_watch(quiet=given.quiet) as watch:
+            summary = run.train(workers=given.workers, watch=watch)
+        show_leaderboard(run.leaderboard())
+        console.print(
+            f"{summary.hops} hops in {summary.seconds:.1f} s; the best candidate is the model "
+            f"{summary.model}@{summary.version}."
+        )
+    return 0
+
+
+def _tensorboard(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+
+    with connect(given.database) as db:
+        candidates = db.run(given.run).tensorboard(given.folder)
+    if given.json:
+        print(json.dumps({"run": given.run, "folder": given.folder, "candidates": candidates}))
+    else:
+        noun = "candidate" if candidates == 1 else "candidates"
+        print(f"{candidates} {noun}; to see them: tensorboard --logdir {given.folder}")
+    return 0

@@ -1,0 +1,114 @@
+"""The command `mmdb worker`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from mmdb.cli.models import Add, WrongUse
+from mmdb.errors import DeviceMissing, InvalidName, NotInstalled, WrongUrl
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.train.service.process import WorkerProcess
+
+
+def add_worker_command(add: Add) -> None:
+    """Add the command to the parser."""
+    command = add("worker", _worker, "Serve the runs that are submitted, until it is stopped.")
+    command.add_argument("url", help="postgresql://...")
+    command.add_argument(
+        "--device", action="append", metavar="D", help="cpu, cuda:0, ...; may be given again (cpu)"
+    )
+    command.add_argument(
+        "--slots", type=int, metavar="N", help="sessions on the CPU (one per processor)"
+    )
+    command.add_argument(
+        "--mode",
+        choices=("server", "client"),
+        help="where hops compute: in the server, or in processes of this machine "
+        "(server, where the database has mmdb's functions)",
+    )
+    command.add_argument("--name", help="of this process; no other may have it (host-pid)")
+    command.add_argument(
+        "--grace",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds that hops under way have left after SIGTERM (60)",
+    )
+    command.add_argument("--once", action="store_true", help="end when all that is submitted is")
+
+
+def _worker(given: argparse.Namespace) -> int:
+    devices = slots_of(given.device, given.slots)
+    if given.grace < 0:
+        raise WrongUse(f"--grace is {given.grace}; it is a number of seconds.")
+    _check_database(given.url)
+    from mmdb.data.names import check_name
+    from mmdb.train.service.process import WorkerProcess
+
+    try:
+        if given.name is not None:
+            check_name(given.name)
+        process = WorkerProcess(
+            given.url,
+            devices,
+            name=given.name,
+            mode=given.mode,
+            grace_s=given.grace,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
+        )
+        _stop_by_signals(process)
+        process.run(once=given.once)
+    except (DeviceMissing, InvalidName) as error:
+        raise WrongUse(str(error)) from error
+    return 0
+
+
+def slots_of(devices: list[str] | None, slots: int | None) -> list[str]:
+    """Return the device of each slot: one for a GPU, `slots` for the CPU.
+
+    >>> slots_of(["cuda:0", "cuda:1"], None), slots_of(["cpu", "cuda:0"], 2)
+    (['cuda:0', 'cuda:1'], ['cpu', 'cpu', 'cuda:0'])
+    """
+    chosen = devices or ["cpu"]
+    if len(set(chosen)) < len(chosen):
+        raise WrongUse("A --device is given twice.")
+    if slots is not None and (slots < 1 or "cpu" not in chosen):
+        raise WrongUse("--slots is a number from 1, of sessions on the CPU; a GPU has one session.")
+    count = slots or os.cpu_count() or 1
+    return [d for device in chosen for d in [device] * (count if device == "cpu" else 1)]
+
+
+def _check_database(url: str) -> None:
+    """Check that there is a PostgreSQL with mmdb of this version.
+
+    Raises:
+        WrongUrl, NotInstalled, MigrationMismatch
+    """
+    from mmdb.db.install import is_current, pending
+    from mmdb.db.postgres import PostgresConnection
+
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise WrongUrl(
+            f"{url!r} is not PostgreSQL: a DuckDB file belongs to one process.",
+            hint="Train on DuckDB by `mmdb train RUN`, which starts worker processes of its own.",
+        )
+    connection = PostgresConnection(url)
+    try:
+        if pending(connection) or not is_current(connection):
+            raise NotInstalled("mmdb in this database is of another version than this package.")
+    finally:
+        connection.close()
+
+
+def _stop_by_signals(process: WorkerProcess) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        process.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)

@@ -1,0 +1,92 @@
+"""Decoded rows as .npy files of one folder, written a block at a time and mapped.
+
+One input is x.npy, several are x0.npy, x1.npy, … in their order; labels likewise are y.npy, or
+y0.npy, y1.npy, …. Where there are several, form.json says how many and what the inputs are called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from mmdb.data.decoded import Decoded
+from mmdb.data.decoding import Decoding
+
+FORM = "form.json"
+
+
+@contextmanager
+def writing(folder: Path, decoding: Decoding, rows: int) -> Iterator[Callable[[Decoded], None]]:
+    """Make the files of `rows` rows; yields what takes them, some at a time and in order."""
+    names = None if decoding.is_one_input else [given.name for given in decoding.inputs]
+    labels = None if len(decoding.labels) == 1 else len(decoding.labels)
+    if names is not None or labels is not None:
+        (folder / FORM).write_text(json.dumps({"inputs": names, "labels": labels}))
+    kinds = [(np.dtype(given.dtype).str, given.shape) for given in decoding.inputs]
+    kinds += [(label.dtype, label.shape) for label in decoding.labels]
+    with ExitStack() as stack:
+        files = []
+        places = _files("x", None if names is None else len(names)) + _files("y", labels)
+        for name, (dtype, shape) in zip(places, kinds, strict=True):
+            files.append(stack.enter_context((folder / name).open("wb")))
+            _write_header(files[-1], dtype, (rows, *shape))
+
+        def add(decoded: Decoded) -> None:
+            arrays = (*decoded.input_arrays, *decoded.label_arrays)
+            for file, array in zip(files, arrays, strict=True):
+                file.write(np.ascontiguousarray(array).data)
+
+        yield add
+
+
+def mapped(path_of: Callable[[str], Path]) -> Decoded:
+    """Return the rows in files, mapped copy-on-write.
+
+    Args:
+        path_of: where the file of a name is.
+    Raises:
+        OSError, ValueError, EOFError: a file is missing or damaged.
+    """
+    names, labels = _form(path_of(FORM))
+    x = [_open(path_of(name)) for name in _files("x", None if names is None else len(names))]
+    y = [_open(path_of(name)) for name in _files("y", labels)]
+    if len({len(array) for array in (*x, *y)}) != 1:
+        raise ValueError("The arrays have different numbers of rows.")
+    inputs = x[0] if names is None else dict(zip(names, x, strict=True))
+    return Decoded(inputs=inputs, labels=y[0] if labels is None else tuple(y))
+
+
+def _form(path: Path) -> tuple[list[str] | None, int | None]:
+    """Return the names of several inputs and the number of several labels."""
+    try:
+        form = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None, None
+    match form:
+        case {"inputs": list() | None as names, "labels": int() | None as labels}:
+            return names, labels
+    raise ValueError(f"{path} is damaged.")
+
+
+def _files(letter: str, count: int | None) -> list[str]:
+    if count is None:
+        return [f"{letter}.npy"]
+    return [f"{letter}{place}.npy" for place in range(count)]
+
+
+def _write_header(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> None:
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _open(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="c")
+    assert isinstance(array, np.memmap)
+    if path.stat().st_size != array.offset + array.nbytes:
+        raise ValueError("The file is longer than its array.")
+    return array

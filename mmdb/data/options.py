@@ -1,0 +1,184 @@
+"""The options of create_dataset, checked as far as that needs no query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from keyword import iskeyword
+from typing import Any, TypeGuard, cast
+
+from mmdb.data.target import TASKS, Task
+from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
+from mmdb.errors import InvalidOption
+
+_TASKS = ", ".join(map(repr, TASKS))
+_SHAPE = "such as [3, 32, 32]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a caller may set besides the arguments of create_dataset."""
+
+    shape: tuple[int, ...] | None = None  # of one row's features
+    max_categories: int = 1000  # distinct values of a text feature
+    max_classes: int = 10_000
+    task: Task | None = None  # of `label`; None: by its type
+    labels: tuple[str, ...] = ()  # columns to predict besides `label`
+    tasks: Mapping[str, Task] = field(default_factory=dict)  # of labels, by column
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns by input
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by input
+    tokenize: Mapping[str, Tokenizer] = field(default_factory=dict)  # by text column
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None) -> Options:
+        """Return the options of a call.
+
+        Raises:
+            InvalidOption: a name is unknown, a value has the wrong type or range, or two options
+                contradict each other.
+        """
+        given: dict[str, Any] = {}
+        known = [field.name for field in fields(cls)]
+        for name, value in (options or {}).items():
+            if name not in known:
+                raise InvalidOption(
+                    f"There is no option {name!r}.", hint=f"Options: {', '.join(known)}."
+                )
+            if value is not None or name.startswith("max_"):
+                given[name] = _PARSERS[name](name, value)
+        parsed = cls(**given)
+        _check_together(parsed)
+        return parsed
+
+
+def _check_together(options: Options) -> None:
+    if options.inputs and options.shape is not None:
+        raise InvalidOption(
+            "Option shape is for a dataset of one input.",
+            hint='Pass shapes, such as {"image": [1, 8, 8]}.',
+        )
+    for name in options.shapes:
+        if name not in options.inputs:
+            raise InvalidOption(
+                f"Option shapes names {name!r}, which is none of the inputs.",
+                hint=f"Inputs: {', '.join(options.inputs) or 'none; pass shape'}.",
+            )
+
+
+def _positive(name: str, value: object) -> int:
+    if not _is_whole(value, 1, 2**31 - 1):
+        raise InvalidOption(f"Option {name} must be a positive integer.")
+    return cast(int, value)
+
+
+def _shape(name: str, value: object) -> tuple[int, ...]:
+    if _is_list(value) and value and all(_is_whole(size, 1, 2**31 - 1) for size in value):
+        return tuple(value)
+    raise InvalidOption(f"Option {name} must be a list of positive integers, {_SHAPE}.")
+
+
+def _task(name: str, value: object) -> Task:
+    for task in TASKS:
+        if value == task:
+            return task
+    raise InvalidOption(f"Option {name} must be one of {_TASKS}, not {value!r}.")
+
+
+def _columns(name: str, value: object) -> tuple[str, ...]:
+    if not _is_list(value) or not all(isinstance(column, str) for column in value):
+        raise InvalidOption(f'Option {name} must be a list of columns, such as ["age"].')
+    twice = next((column for column in value if value.count(column) > 1), None)
+    if twice is not None:
+        raise InvalidOption(f"Option {name} names column {twice!r} twice.")
+    return tuple(value)
+
+
+def _mapping(name: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidOption(f"Option {name} must be an object by name.")
+    return value
+
+
+def _shapes(name: str, value: object) -> Mapping[str, tuple[int, ...]]:
+    return {key: _shape(f"{name}.{key}", shape) for key, shape in _mapping(name, value).items()}
+
+
+def _tasks(name: str, value: object) -> Mapping[str, Task]:
+    return {key: _task(f"{name}.{key}", task) for key, task in _mapping(name, value).items()}
+
+
+def _inputs(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
+    given = _mapping(name, value)
+    if len(given) < 2:
+        raise InvalidOption(
+            "Option inputs names fewer than two inputs.",
+            hint="Leave it out: every column is then a feature of the only input.",
+        )
+    found: dict[str, tuple[str, ...]] = {}
+    taken: dict[str, str] = {}
+    for key in sorted(given):  # the order in JSON means nothing
+        if not key.isidentifier() or not key.isascii() or iskeyword(key) or key == "self":
+            raise InvalidOption(
+                f"Input {key!r} cannot be a parameter of a model's forward.",
+                hint="Use a Python name, such as image.",
+            )
+        found[key] = _columns(f"{name}.{key}", given[key])
+        if not found[key]:
+            raise InvalidOption(f"Input {key!r} has no column.")
+        for column in found[key]:
+            if column in taken:
+                raise InvalidOption(
+                    f"Column {column!r} is in the inputs {taken[column]!r} and {key!r}."
+                )
+            taken[column] = key
+    return found
+
+
+def _tokenize(name: str, value: object) -> Mapping[str, Tokenizer]:
+    return {key: _tokenizer(f"{name}.{key}", given) for key, given in _mapping(name, value).items()}
+
+
+def _tokenizer(name: str, value: object) -> Tokenizer:
+    given = dict(_mapping(name, value))
+    unknown = sorted(set(given) - {"function", "length", "vocabulary"})
+    if unknown:
+        raise InvalidOption(
+            f"Option {name} has no {unknown[0]!r}.", hint="Known: function, length, vocabulary."
+        )
+    function, length = given.get("function"), given.get("length")
+    if not isinstance(function, str):
+        raise InvalidOption(
+            f"Option {name}.function must name a tokenizer.",
+            hint=f"Built in: {', '.join(BUILT_IN)}; others are registered.",
+        )
+    if not _is_whole(length, 1, MAX_LENGTH):
+        raise InvalidOption(f"Option {name}.length must be from 1 to {MAX_LENGTH} tokens.")
+    vocabulary = given.get("vocabulary", DEFAULT_VOCABULARY if function == "words" else None)
+    if function != "words" and vocabulary is not None:
+        raise InvalidOption(f"Option {name}.vocabulary is for the tokenizer 'words' alone.")
+    if function == "words" and not _is_whole(vocabulary, 2, MAX_ID):
+        raise InvalidOption(f"Option {name}.vocabulary must be from 2 to {MAX_ID}.")
+    return Tokenizer(
+        function=function, length=cast(int, length), vocabulary=cast("int | None", vocabulary)
+    )
+
+
+def _is_whole(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+_PARSERS = {
+    "shape": _shape,
+    "max_categories": _positive,
+    "max_classes": _positive,
+    "task": _task,
+    "labels": _columns,
+    "tasks": _tasks,
+    "inputs": _inputs,
+    "shapes": _shapes,
+    "tokenize": _tokenize,
+}

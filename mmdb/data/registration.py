@@ -1,0 +1,230 @@
+"""Datasets registered and dropped: a query's rows into the database, and out of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mmdb.data import functions
+from mmdb.data.decoding import Decoding
+from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
+from mmdb.data.names import check_name
+from mmdb.data.options import Options
+from mmdb.data.query import Source, analyse
+from mmdb.data.roles import plan_request
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
+
+_Q = load("datasets")
+Digest = bytes  # `bytes` is also the name of a field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSummary:
+    """What create_dataset answers."""
+
+    dataset_id: int
+    name: str
+    rows: int
+    partitions: int
+    bytes: int
+    content_hash: Digest
+
+
+def create_dataset(
+    connection: Connection,
+    name: str,
+    query: str,
+    *,
+    label: str = "y",
+    partitions: int = 4,
+    validation: float = 0.2,
+    seed: int = 0,
+    options: Mapping[str, object] | None = None,
+) -> DatasetSummary:
+    """Read a query once and store its rows as shuffled partitions.
+
+    The same multiset of rows, seed and options give the same content on every engine, whatever
+    order the query returns its rows in.
+
+    Args:
+        label: the output column that models predict; every other one is a feature, but for the
+            option `labels`.
+        partitions: train slices.
+        validation: share of the rows held out, 0 or more and less than 1.
+        options: see `Options`.
+    Raises:
+        InvalidName, InvalidOption, AlreadyExists, QueryError, DataError
+        FunctionNotFound, FunctionFailed: a text column's tokenizer cannot be used.
+    """
+    _check_arguments(name, partitions, validation, seed)
+    _check_free(connection, name)
+    parsed = Options.parse(options)
+    tokenizers = functions.with_targets(connection, parsed.tokenize)
+    analysis = analyse(query, connection.engine, connection.table_columns)
+    with connection.snapshot():
+        columns = connection.columns(analysis.select)
+    request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
+    encoders = functions.encoders(connection, tokenizers)
+    split = Split(partitions=partitions, validation=validation, seed=seed)
+    with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
+        sealed = seal(connection, analysis.select, request, split, Path(directory), encoders)
+        row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
+        row["options"] = json.dumps(dict(options or {}))
+        with connection.transaction():
+            _check_free(connection, name)
+            dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
+            sources = analysis.sources_of([column for column, _ in columns])
+            _add_columns(connection, dataset_id, sealed.decoding, sources)
+            for partition in sealed.partitions:
+                _add_partition(connection, dataset_id, partition, sealed)
+    return DatasetSummary(
+        dataset_id=dataset_id,
+        name=name,
+        rows=sealed.row_count,
+        partitions=partitions,
+        bytes=sealed.byte_count,
+        content_hash=sealed.content_hash,
+    )
+
+
+def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
+    check_name(name)
+    if not _is_integer(partitions, 1, 2**31):
+        raise InvalidOption(f"partitions must be a positive integer, not {partitions!r}.")
+    if isinstance(validation, bool) or not isinstance(validation, int | float):
+        raise InvalidOption(f"validation must be a number, not {validation!r}.")
+    if not 0 <= validation < 1:
+        raise InvalidOption(f"validation must be at least 0 and less than 1, not {validation}.")
+    if not _is_integer(seed, -(2**63), 2**63):
+        raise InvalidOption(f"seed must be a 64-bit integer, not {seed!r}.")
+
+
+def _is_integer(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+
+
+def _check_free(connection: Connection, name: str) -> None:
+    found = connection.rows(_Q.find_dataset, name=name)
+    if found and not found[0]["dropped"]:
+        raise AlreadyExists(f"There is a dataset {name!r} already.")
+
+
+def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
+    decoding = sealed.decoding
+    return {
+        "task": decoding.task,
+        "seed": split.seed,
+        "partitions": split.partitions,
+        "validation": float(split.validation),
+        "row_count": sealed.row_count,
+        "byte_count": sealed.byte_count,
+        "content_hash": sealed.content_hash,
+        "input_shape": list(decoding.inputs[0].shape) if decoding.is_one_input else [],
+        "classes": None if decoding.classes is None else json.dumps(decoding.classes),
+        "targets": json.dumps([label.to_json() for label in decoding.labels]),
+        "inputs": None
+        if decoding.is_one_input and decoding.inputs[0].tokenizer is None
+        else json.dumps([given.to_json() for given in decoding.inputs]),
+        "class_counts": json.dumps(sealed.class_counts),
+    }
+
+
+def _add_columns(
+    connection: Connection, dataset_id: int, decoding: Decoding, sources: list[Source]
+) -> None:
+    connection.run_many(
+        _Q.add_column,
+        [
+            {
+                "dataset_id": dataset_id,
+                "ordinal": ordinal,
+                "name": column.name,
+                "kind": column.kind,
+                "width": column.width,
+                "categories": None if column.categories is None else json.dumps(column.categories),
+            }
+            for ordinal, column in enumerate(decoding.columns)
+        ],
+    )
+    connection.run_many(
+        _Q.add_source,
+        [
+            {
+                "dataset_id": dataset_id,
+                "ordinal": ordinal,
+                "table_name": source.table,
+                "column_name": source.column,
+                "output_name": source.output,
+            }
+            for ordinal, source in enumerate(sources)
+        ],
+    )
+
+
+def _add_partition(
+    connection: Connection, dataset_id: int, partition: SealedPartition, sealed: Sealed
+) -> None:
+    added = connection.rows(
+        _Q.add_partition,
+        dataset_id=dataset_id,
+        ordinal=partition.ordinal,
+        role=partition.role,
+        row_count=partition.row_count,
+        byte_count=partition.byte_count,
+        content_hash=partition.content_hash,
+    )
+    connection.run_many(_Q.add_block, _block_rows(int(added[0]["part_id"]), partition, sealed))
+
+
+def _block_rows(
+    part_id: int, partition: SealedPartition, sealed: Sealed
+) -> Iterator[dict[str, object]]:
+    for ordinal, block in enumerate(partition.blocks):
+        yield {
+            "part_id": part_id,
+            "ordinal": ordinal,
+            "row_count": block.row_count,
+            "digest": block.digest,
+            "data": sealed.read(block),
+        }
+
+
+def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> int:
+    """Delete a dataset's blocks and keep its description; return the bytes freed.
+
+    Args:
+        force: drop it although models or runs need it. A model that is kept as a recipe on it
+            cannot be made again then, which is an error of its own (NotReplayable).
+    Raises:
+        DatasetNotFound: there is none, or it is dropped already.
+        DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
+    """
+    with connection.transaction():
+        found = connection.rows(_Q.find_dataset, name=name)
+        if not found or found[0]["dropped"]:
+            raise DatasetNotFound(f"There is no dataset {name!r}.")
+        dataset_id = found[0]["dataset_id"]
+        if not force:
+            _check_unused(connection, name, dataset_id)
+        connection.run(_Q.delete_blocks, dataset_id=dataset_id)
+        connection.run(_Q.mark_dropped, dataset_id=dataset_id)
+    return int(found[0]["byte_count"])
+
+
+def _check_unused(connection: Connection, name: str, dataset_id: int) -> None:
+    recipes = connection.rows(_Q.find_recipe_use, dataset_id=dataset_id)
+    if recipes:
+        first = f"{recipes[0]['name']}@{recipes[0]['version']}"
+        more = f" and {len(recipes) - 1} more" if len(recipes) > 1 else ""
+        raise DatasetInUse(
+            f"Dataset {name!r} is needed to make model {first}{more} again.",
+            hint="Save those models by their weights first, or pass force => true to give them up.",
+        )
+    uses = connection.rows(_Q.find_use, dataset_id=dataset_id)
+    if uses:
+        raise DatasetInUse(f"Dataset {name!r} is used by run {uses[0]['name']!r}.")

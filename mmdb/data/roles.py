@@ -1,0 +1,191 @@
+"""Which role each of a query's columns plays: a label, or a part of an input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mmdb.data.decoding import ColumnKind
+from mmdb.data.features import Field, Request
+from mmdb.data.options import Options
+from mmdb.data.query import Engine
+from mmdb.data.target import Task
+from mmdb.db.connection import ColumnType, Kind
+from mmdb.errors import DataError, InvalidOption, QueryError, UnknownColumn, UnsupportedType
+
+_NUMBERS = ("integer", "float", "boolean")
+_FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
+    **dict.fromkeys(_NUMBERS, ("numeric", "real")),
+    "text": ("categorical", "text"),
+    "float_array": ("tensor", "reals"),
+    "bytes": ("bytes", "bytes"),
+}
+#: What a label of each type may be predicted as; the first is what it is unless told otherwise.
+_TASKS: dict[str, tuple[Task, ...]] = {
+    "integer": ("classification", "regression"),
+    "boolean": ("classification", "regression"),
+    "float": ("regression", "classification"),
+    "text": ("classification",),
+    "float_array": ("multilabel",),
+    "bytes": ("multilabel",),
+}
+
+
+def plan_request(
+    columns: Sequence[tuple[str, ColumnType]], label: str, options: Options, engine: Engine
+) -> Request:
+    """Return which role each of the query's columns plays.
+
+    Raises:
+        UnknownColumn: a label is no output column.
+        UnsupportedType: a column cannot become numbers.
+        QueryError: two columns have one name. DataError: there is no feature.
+        InvalidOption: a task does not fit its label, or an option its columns.
+    """
+    names = [name for name, _ in columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise QueryError(
+            f"The query returns two columns named {twice!r}.",
+            hint="Name each with AS, or list the columns in place of *.",
+        )
+    labels = _label_names(names, label, options)
+    features = [name for name in names if name not in labels]
+    if not features:
+        named = f"label {label!r}" if len(labels) == 1 else "labels"
+        raise DataError(
+            f"The query returns only the {named} and no feature.",
+            hint="SELECT at least one other column.",
+        )
+    types = dict(columns)
+    tasks = _tasks(types, labels, options)
+    _check_tokenize(types, features, options)
+    planned = {
+        name: _label_field(name, kind, tasks[name])
+        if name in labels
+        else _feature_field(name, kind, options)
+        for name, kind in columns
+    }
+    return Request(
+        fields=tuple(planned.values()),
+        labels=tuple(planned[name] for name in labels),
+        inputs=_inputs(planned, features, labels, options),
+        options=options,
+        engine=engine,
+    )
+
+
+def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[str, ...]:
+    if label in options.labels:
+        raise InvalidOption(
+            f"Option labels names {label!r}, which is the label already.",
+            hint="List the labels besides the argument label.",
+        )
+    labels = (label, *options.labels)
+    for name in labels:
+        if name not in names:
+            raise UnknownColumn(
+                f"The query returns no column {name!r} to use as the label; "
+                f"it returns {', '.join(names)}."
+            )
+    return labels
+
+
+def _tasks(
+    types: Mapping[str, ColumnType], labels: Sequence[str], options: Options
+) -> dict[str, Task]:
+    for name in options.tasks:
+        if name not in labels:
+            raise InvalidOption(
+                f"Option tasks names {name!r}, which is no label.",
+                hint=f"Labels: {', '.join(labels)}.",
+            )
+    if options.task is not None and labels[0] in options.tasks:
+        raise InvalidOption(f"The options task and tasks both speak of label {labels[0]!r}.")
+    forced: dict[str, Task | None] = {labels[0]: options.task, **options.tasks}
+    return {name: _task_of(types[name], name, forced.get(name)) for name in labels}
+
+
+def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
+    if kind not in _TASKS:
+        raise UnsupportedType(
+            f"Label {label!r} has type {kind}; a label is a number, a boolean, a text, or an "
+            "array or byte string of 0 and 1."
+        )
+    if forced is not None and forced not in _TASKS[kind]:
+        raise InvalidOption(
+            f"Label {label!r} has type {kind}, which no {forced} can predict.",
+            hint=f"Possible: {', '.join(_TASKS[kind])}.",
+        )
+    return forced or _TASKS[kind][0]
+
+
+def _label_field(name: str, kind: ColumnType, task: Task) -> Field:
+    scanned: Kind = "bigint"
+    if kind in ("text", "float_array", "bytes"):
+        scanned = _FEATURES[kind][1]
+    elif task == "regression" or kind == "float":
+        scanned = "real"
+    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task)
+
+
+def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
+    if kind not in _FEATURES:
+        raise UnsupportedType(f"Column {name!r} has type {kind}, which has no form in numbers.")
+    role, scanned = _FEATURES[kind]
+    tokenizer = options.tokenize.get(name)
+    if tokenizer is not None:
+        role = "tokens"
+    return Field(name=name, type=kind, kind=role, scanned=scanned, tokenizer=tokenizer)
+
+
+def _check_tokenize(
+    types: Mapping[str, ColumnType], features: Sequence[str], options: Options
+) -> None:
+    for name in options.tokenize:
+        if name not in features or types[name] != "text":
+            texts = [feature for feature in features if types[feature] == "text"]
+            raise InvalidOption(
+                f"Option tokenize names {name!r}, which is no text feature of the query.",
+                hint=f"Text features: {', '.join(texts) or 'none'}.",
+            )
+
+
+def _inputs(
+    planned: Mapping[str, Field],
+    features: Sequence[str],
+    labels: Sequence[str],
+    options: Options,
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each input, sorted by name."""
+    inputs = dict(options.inputs) or {"": tuple(features)}
+    given = [column for columns in inputs.values() for column in columns]
+    for column in given:
+        if column not in features:
+            what = "a label" if column in labels else "no column of the query"
+            raise InvalidOption(f"Option inputs names {column!r}, which is {what}.")
+    left = [column for column in features if column not in given]
+    if left:
+        raise InvalidOption(
+            f"Column {left[0]!r} is in no input.",
+            hint="Add it to one, or leave it out of the query.",
+        )
+    for name, columns in inputs.items():
+        _check_tokens_alone(name, [planned[column] for column in columns], options)
+    return inputs
+
+
+def _check_tokens_alone(name: str, fields: Sequence[Field], options: Options) -> None:
+    """Refuse to stack tokens, which are integers, with numbers, or to shape them."""
+    tokens = next((field for field in fields if field.tokenizer is not None), None)
+    if tokens is None:
+        return
+    if len(fields) > 1:
+        raise InvalidOption(
+            f"Column {tokens.name!r} becomes tokens, which need an input of their own.",
+            hint=f'Pass inputs, such as {{"text": ["{tokens.name}"], "rest": [...]}}.',
+        )
+    if (options.shapes.get(name) if name else options.shape) is not None:
+        raise InvalidOption(
+            f"Column {tokens.name!r} becomes tokens, whose shape is their length.",
+            hint="Leave its shape out.",
+        )

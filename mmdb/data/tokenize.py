@@ -1,0 +1,125 @@
+"""Texts as tokens: rows of ids of one length, 0 where a text has ended.
+
+A tokenizer is a callable that takes a list of texts and returns for each a list of ids, whole
+numbers from 0 to 2**31 - 1. Two need no registration:
+
+    bytes   the UTF-8 bytes, each plus 1: 1 to 256
+    words   a hash of each lower-cased word: 1 to vocabulary - 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+
+from mmdb.errors import FunctionFailed
+
+#: The longest row of tokens.
+MAX_LENGTH = 65_536
+#: Ids are kept as 32-bit integers.
+MAX_ID = 2**31 - 1
+DEFAULT_VOCABULARY = 32_768
+
+#: From texts to ids, int32 (n, length).
+Encoder = Callable[[Sequence[str]], np.ndarray]
+Function = Callable[[list[str]], Sequence[Sequence[int]]]
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """How a text column becomes tokens."""
+
+    function: str  # "bytes", "words", or a registered one
+    length: int  # ids of a row
+    vocabulary: int | None = None  # of "words": ids are below it
+    target: str | None = None  # of a registered function: package.module:callable
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Tokenizer:
+        """Return the tokenizer that `to_json` wrote."""
+        return cls(**value)
+
+
+def _bytes(texts: list[str]) -> list[list[int]]:
+    return [[byte + 1 for byte in text.encode()] for text in texts]
+
+
+def _words(texts: list[str], *, vocabulary: int) -> list[list[int]]:
+    found = [_WORD.findall(text.lower()) for text in texts]
+    ids = {word: 1 + _hash(word) % (vocabulary - 1) for words in found for word in words}
+    return [[ids[word] for word in words] for words in found]
+
+
+def _hash(word: str) -> int:
+    return int.from_bytes(blake3(word.encode()).digest(length=8), "little")
+
+
+#: Tokenizers that need no registration.
+BUILT_IN = ("bytes", "words")
+
+
+def encoder(tokenizer: Tokenizer, function: Function | None = None) -> Encoder:
+    """Return what turns texts into a tokenizer's rows.
+
+    Args:
+        function: the registered one; None for a built-in.
+    """
+    if function is None:
+        words = partial(_words, vocabulary=tokenizer.vocabulary or DEFAULT_VOCABULARY)
+        function = _bytes if tokenizer.function == "bytes" else words
+    return partial(_encode, tokenizer, function)
+
+
+def _encode(tokenizer: Tokenizer, function: Function, texts: Sequence[str]) -> np.ndarray:
+    """Return ids, int32 (n, length): cut to the length, or filled up with 0.
+
+    Raises:
+        FunctionFailed: the function raised, or returned something else than lists of ids.
+    """
+    try:
+        returned = function(list(texts))
+    except Exception as error:  # the function is the owner's code
+        raise FunctionFailed(
+            f"Tokenizer {tokenizer.function!r} raised {type(error).__name__}: {error}"
+        ) from error
+    try:
+        found = [list(ids)[: tokenizer.length] for ids in returned]
+    except TypeError as error:
+        raise _no_ids(tokenizer, returned) from error
+    if len(found) != len(texts):
+        raise FunctionFailed(
+            f"Tokenizer {tokenizer.function!r} returned {len(found)} lists for {len(texts)} texts."
+        )
+    tokens = np.zeros((len(found), tokenizer.length), np.int32)
+    for row, ids in zip(tokens, found, strict=True):
+        if ids:
+            row[: len(ids)] = _checked(tokenizer, ids)
+    return tokens
+
+
+def _checked(tokenizer: Tokenizer, ids: list[Any]) -> np.ndarray:
+    try:
+        found = np.asarray(ids)
+    except ValueError as error:  # lists of different lengths
+        raise _no_ids(tokenizer, ids) from error
+    if found.dtype.kind not in "iu" or found.ndim != 1 or found.min() < 0 or found.max() > MAX_ID:
+        raise _no_ids(tokenizer, ids)
+    return found
+
+
+def _no_ids(tokenizer: Tokenizer, ids: object) -> FunctionFailed:
+    return FunctionFailed(
+        f"Tokenizer {tokenizer.function!r} returned {str(ids)[:80]}, which are no token ids.",
+        hint=f"Ids are whole numbers from 0 to {MAX_ID}.",
+    )

@@ -1,0 +1,37 @@
+"""Callables by name: 'package.module:callable'. Imports no torch."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import cast
+
+from mmdb.errors import FactoryFailed
+from mmdb.graph.values import explain, show
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def resolve(target: str) -> Callable[..., object]:
+    """Return the callable that 'package.module:callable' names.
+
+    Raises:
+        FactoryFailed: the target is malformed, or cannot be imported or called.
+    """
+    if not isinstance(target, str) or len(target) > 500 or not _TARGET.fullmatch(target):
+        raise FactoryFailed(
+            f"{show(target)} is not the target of a factory",
+            hint="Write package.module:callable.",
+        )
+    module_name, _, name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except Exception as exc:  # importing runs the owner's code, which may raise anything
+        raise FactoryFailed(
+            f"cannot import {target}: {type(exc).__name__}: {explain(exc)}",
+            hint="Install the package where the workers' Python finds it, and check the spelling.",
+        ) from exc
+    if not callable(found):
+        raise FactoryFailed(f"{target} is a {type(found).__name__}, which cannot be called")
+    return cast("Callable[..., object]", found)

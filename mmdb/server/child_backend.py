@@ -1,0 +1,81 @@
+"""A process outside the server that runs mmdb's functions itself, hops in a child process."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InvalidOption
+from mmdb.train.child import Child
+from mmdb.train.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mmdb.store.models import SavedModel
+
+
+class ChildBackend:
+    """A `Backend` over a session of this process: a DuckDB file, or a PostgreSQL without PL/Python.
+
+    Hops never run in the user's own process: a module may end it, or change torch's settings.
+    """
+
+    def __init__(self, connection: AnyConnection) -> None:
+        self.connection = connection
+        self.models: OrderedDict[int, Any] = OrderedDict()
+        self._child: Child | None = None
+        self._dispatcher: Dispatcher | None = None
+        #: DuckDB calls a function from several threads when a query reads a large table.
+        self.one_at_a_time = threading.RLock()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What runs hops that someone asks for one by one."""
+        self._live_child(None)
+        assert self._dispatcher is not None
+        return self._dispatcher
+
+    def warm_up(self, device: str) -> str:
+        """Start the child process on its device."""
+        child = self._live_child(device)
+        if child.device != device:
+            raise InvalidOption(
+                f"This session's device is {child.device}.", hint="Open another session."
+            )
+        return child.warm_up()
+
+    def recover(self, model: SavedModel) -> nn.Module:
+        """Return a model's module."""
+        from mmdb.train.recover import recover_module  # imports torch
+
+        return recover_module(self.connection, model)
+
+    def notice(self, text: str) -> None:
+        """Nobody hears: there is no way to tell a caller anything before the result."""
+
+    @contextmanager
+    def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
+        """Yield the session; its workers are child processes."""
+        yield self.connection, lambda: None
+
+    def close(self) -> None:
+        """End the child process; the session stays open."""
+        self._end_child()
+
+    def _live_child(self, device: str | None) -> Child:
+        if self._child is None or not self._child.alive:
+            self._end_child()
+            self._child = Child(device or "cpu")
+            self._child.warm_up()
+            self._dispatcher = Dispatcher(self.connection, self._child, "session")
+        return self._child
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()

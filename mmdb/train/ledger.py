@@ -1,0 +1,209 @@
+"""The rows of candidates, hops and merges, as a dispatcher reads and adds them."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import CandidateNotFound, CandidateStopped, DatasetDropped, PartitionNotFound
+from mmdb.store import states
+from mmdb.train.spec import HopResult, HopStep
+
+_Q = load("hops")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What never changes of a candidate."""
+
+    row: Row  # of `find_candidate`
+    parts: tuple[Row, ...]
+
+    @property
+    def candidate_id(self) -> int:
+        """Its id."""
+        return int(self.row["candidate_id"])
+
+    @property
+    def validates(self) -> bool:
+        """Whether every epoch ends with a validation."""
+        return any(p["role"] == "validation" for p in self.parts)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the train hops of an epoch all start from the same state."""
+        return bool(self.row["strategy"] == "model_average")
+
+    @property
+    def checkpoint(self) -> str:
+        """When its states become durable between two epochs' ends."""
+        return str(json.loads(self.row["options"]).get("checkpoint", "epoch"))
+
+    @property
+    def trains(self) -> int:
+        """Train hops of an epoch."""
+        return sum(p["role"] == "train" for p in self.parts)
+
+    def part(self, part_id: int) -> Row:
+        """Return one of the dataset's partitions.
+
+        Raises:
+            PartitionNotFound
+        """
+        for part in self.parts:
+            if part["part_id"] == part_id:
+                return part
+        raise PartitionNotFound(
+            f"Partition {part_id} does not exist in dataset {self.row['dataset']!r}."
+        )
+
+
+class Ledger:
+    """Reads over one connection, and keeps what never changes of the candidates it has seen."""
+
+    #: Candidates whose fixed part is kept.
+    KEPT = 1024
+
+    def __init__(self, connection: Connection, worker: str) -> None:
+        self._connection, self._worker = connection, worker
+        self._candidates: dict[int, Candidate] = {}
+
+    def candidate(self, candidate_id: int) -> Candidate:
+        """Return a candidate.
+
+        Raises:
+            CandidateNotFound
+        """
+        if candidate_id not in self._candidates:
+            rows = self._connection.rows(_Q.find_candidate, candidate_id=candidate_id)
+            if not rows:
+                raise CandidateNotFound(f"Candidate {candidate_id} does not exist.")
+            parts = self._connection.rows(_Q.find_partitions, dataset_id=rows[0]["dataset_id"])
+            if len(self._candidates) >= self.KEPT:
+                self._candidates.clear()
+            self._candidates[candidate_id] = Candidate(row=rows[0], parts=tuple(parts))
+        return self._candidates[candidate_id]
+
+    def recent_hops(self, candidate_id: int, epoch: int | None) -> list[Row]:
+        """Return the candidate's hops in order, from the epoch before `epoch` on."""
+        if epoch is None:
+            last = self._connection.rows(_Q.last_epoch, candidate_id=candidate_id)[0]["epoch"]
+            epoch = 0 if last is None else last
+        found = self._connection.rows(
+            _Q.find_hops_since, candidate_id=candidate_id, epoch=max(epoch, 0) - 1
+        )
+        if not found and epoch > 1:  # far ahead of its turn: look at all it has done
+            return self.recent_hops(candidate_id, 1)
+        return found
+
+    def train_hops(self, candidate_id: int) -> list[Row]:
+        """Return all train hops of a candidate, in order."""
+        return self._connection.rows(_Q.find_train_hops, candidate_id=candidate_id)
+
+    def merges(self, candidate_id: int) -> dict[int, Row]:
+        """Return the merged epochs of a candidate."""
+        rows = self._connection.rows(_Q.find_merges, candidate_id=candidate_id)
+        return {row["epoch"]: row for row in rows}
+
+    def durable(self, candidate_id: int) -> set[str]:
+        """Return the hashes in hex of a candidate's checkpoints."""
+        rows = states.checkpoints(self._connection, candidate_id)
+        return {bytes(row["state_hash"]).hex() for row in rows}
+
+    def hop(self, part_id: int, candidate_id: int, epoch: int) -> dict[str, Any]:
+        """Return the row of a hop that is done."""
+        key = {"part_id": part_id, "candidate_id": candidate_id, "epoch": epoch}
+        (row,) = self._connection.rows(_Q.find_hop, **key)
+        return dict(row)
+
+    def check_alive(self, candidate: Candidate) -> None:
+        """Check that a candidate may go on.
+
+        Raises:
+            DatasetDropped, CandidateStopped
+        """
+        key = {"dataset_id": candidate.row["dataset_id"], "candidate_id": candidate.candidate_id}
+        (row,) = self._connection.rows(_Q.find_end, **key)
+        name = f"candidate {candidate.candidate_id}"
+        if row["dropped"]:
+            dataset = candidate.row["dataset"]
+            raise DatasetDropped(f"Dataset {dataset!r} of {name} has been dropped.")
+        if row["error"] is not None:
+            raise CandidateStopped(f"{name.capitalize()} has failed: {row['error']}")
+
+    def add_hop(
+        self,
+        candidate: Candidate,
+        step: HopStep,
+        result: HopResult,
+        *,
+        group: int,
+        started: float,
+        read_s: float,
+        find_s: float,
+    ) -> dict[str, Any]:
+        """Record a hop and return its row.
+
+        Args:
+            group: workers that trained together.
+            started: seconds since 1970.
+            read_s, find_s: seconds that fetched its partition and its state.
+        """
+        finished = time()
+        row: dict[str, Any] = {
+            "part_id": step.part_id,
+            "candidate_id": candidate.candidate_id,
+            "epoch": step.epoch,
+            "ordinal": step.ordinal,
+            "seed": step.seed,
+            "row_count": result.rows,
+            "steps": result.steps,
+            "loss": result.loss,
+            "metrics": json.dumps(result.metrics),
+            "read_s": read_s,
+            "load_s": result.load_s + find_s,
+            "compute_s": result.compute_s,
+            "store_s": result.encode_s,
+            "total_s": finished - started,
+            "state_in": bytes.fromhex(result.state_in),
+            "state_out": bytes.fromhex(result.state_out),
+            "state_bytes": result.state_bytes,
+            "worker": self._worker,
+            "node": platform.node(),
+            "device": result.device,
+            "environment": result.environment,
+            "objective": result.objective,
+            "peak_bytes": result.peak_bytes or None,
+            "group_size": group if group > 1 else None,
+        }
+        self._connection.run(_Q.add_hop, **row, started=started, finished=finished)
+        return row
+
+    def add_merge(
+        self,
+        candidate: Candidate,
+        epoch: int,
+        part_id: int,
+        state_out: str,
+        state_bytes: int,
+        started: float,
+    ) -> dict[str, Any]:
+        """Record a merged epoch and return its row; see `add_hop`."""
+        finished = time()
+        row: dict[str, Any] = {
+            "candidate_id": candidate.candidate_id,
+            "epoch": epoch,
+            "part_id": part_id,
+            "state_out": bytes.fromhex(state_out),
+            "state_bytes": state_bytes,
+            "total_s": finished - started,
+            "worker": self._worker,
+            "node": platform.node(),
+        }
+        self._connection.run(_Q.add_merge, **row, started=started, finished=finished)
+        return row

@@ -1,0 +1,116 @@
+"""A group's pass in one process: the same bits, without the group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from mmdb.errors import Cancelled
+from mmdb.train.batch import Inputs, Labels, row_count, tensors_in
+from mmdb.train.exact import environment, exact
+from mmdb.train.hop import Learner, Outcome, Total, blaming_the_model
+from mmdb.train.live import Live
+from mmdb.train.parallel.gradients import Gradients
+from mmdb.train.parallel.group_pass import merge, ready_scaler, result
+from mmdb.train.parallel.plan import group_plan
+from mmdb.train.parallel.sums import in_rank_order
+from mmdb.train.portions import Portion
+from mmdb.train.setup import Setup
+
+
+class _Rank:
+    """One rank of a replayed group: its replica, its rows, and its random generators."""
+
+    def __init__(
+        self, live: Live, x: Inputs, y: Labels, setup: Setup, seed: int, rows: Sequence[int], k: int
+    ) -> None:
+        self.live, self._rows, self._total = live, row_count(x), Total()
+        self._gradients = Gradients(live.module)
+        live.module.train()
+        ready_scaler(live)
+        with exact(seed, device=live.device):
+            self._learner = Learner(live, setup, x, y, seed)
+            order = torch.randperm(self._rows).to(tensors_in(x)[0].device)
+            config = setup.config
+            self.plan = group_plan(rows, k, config.batch_size, config.accumulate)(order)
+            self._random = _random(live.device)
+
+    def backward(self, portions: Sequence[Portion]) -> list[Tensor]:
+        """Return the packed gradients of a step."""
+        _set_random(self.live.device, self._random)
+        self._learner.backward(portions, self._total)
+        self._random = _random(self.live.device)
+        return self._gradients.pack()
+
+    def update(self, sums: Sequence[Tensor]) -> None:
+        """Step with the summed gradients."""
+        self._gradients.unpack(sums)
+        self._learner.update()
+
+    def end(self, ends_epoch: bool) -> bytes:
+        """Return what the rank would tell the others."""
+        if ends_epoch:
+            self._learner.end_epoch()
+        self.live.optimizer.zero_grad()
+        self.live.generator = self._random[0]
+        outcome = Outcome(
+            rows=self._rows,
+            steps=len(self.plan),
+            loss=self._total.mean(),
+            metrics={},
+            environment=environment(self.live.device),
+        )
+        return result(self.live, outcome)
+
+
+def replay_group(
+    lives: Sequence[Live],
+    parts: Sequence[tuple[Inputs, Labels]],
+    *,
+    setup: Setup,
+    seeds: Sequence[int],
+    ends_epoch: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[Outcome, ...]:
+    """Train replicas of a candidate in place as a group of as many ranks would; see `group_pass`.
+
+    Args:
+        lives: one for each rank, all in the state before the pass; all end in the state after it.
+        parts: rows of the partitions, in rank order.
+        seeds: of the partitions' hops, in rank order.
+    Raises:
+        TrainingFailed, Cancelled
+    """
+    rows = [row_count(x) for x, _ in parts]
+    with exact(0, device=lives[0].device), blaming_the_model():
+        ranks = [
+            _Rank(live, x, y, setup, seed, rows, k)
+            for k, (live, (x, y), seed) in enumerate(zip(lives, parts, seeds, strict=True))
+        ]
+        for step in zip(*(rank.plan for rank in ranks), strict=True):
+            if stopped():
+                raise Cancelled("The hop was cancelled.")
+            packed = [rank.backward(part) for rank, part in zip(ranks, step, strict=True)]
+            sums = [in_rank_order(flats) for flats in zip(*packed, strict=True)]
+            for rank in ranks:
+                # each its own copy: clipping changes gradients in place
+                rank.update([flat.clone() for flat in sums])
+        results = [rank.end(ends_epoch) for rank in ranks]
+        outcomes = [merge(live, results) for live in lives]
+    return outcomes[0]
+
+
+def _random(device: torch.device) -> tuple[Tensor, ...]:
+    """Return the states of the generators that a hop on a device draws from."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return tuple(states)
+
+
+def _set_random(device: torch.device, states: tuple[Tensor, ...]) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

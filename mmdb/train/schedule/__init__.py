@@ -1,0 +1,60 @@
+"""The scheduler: who trains what where. Pure and deterministic; the driver does the waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mmdb.train.schedule.core import POLICIES, Policy
+from mmdb.train.schedule.events import Done, Event, Failed, Lost, Ready
+from mmdb.train.schedule.layout import Placement
+from mmdb.train.schedule.portfolio import choose
+from mmdb.train.schedule.rule import Fewer, fewer, rule
+from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, Schedule
+from mmdb.train.schedule.simulate import Simulation, simulate
+from mmdb.train.schedule.strategy import STRATEGIES, Strategy, strategy_of
+from mmdb.train.schedule.turns import next_part, next_parts
+from mmdb.train.schedule.workload import Assignment, Hop, Progress, Workload
+
+__all__ = [
+    "MAX_FAILURES",
+    "MAX_LOSSES",
+    "POLICIES",
+    "STRATEGIES",
+    "Assignment",
+    "Done",
+    "Event",
+    "Failed",
+    "Fewer",
+    "Hop",
+    "Lost",
+    "Placement",
+    "Policy",
+    "Progress",
+    "Ready",
+    "Schedule",
+    "Simulation",
+    "Strategy",
+    "Workload",
+    "begin",
+    "choose",
+    "fewer",
+    "next_part",
+    "next_parts",
+    "rule",
+    "simulate",
+    "strategy_of",
+]
+
+
+def begin(
+    workload: Workload,
+    progress: Mapping[int, Progress] | None = None,
+    *,
+    placement: Placement | None = None,
+    policy: Policy | None = None,
+) -> Schedule:
+    """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
+    schedule = Schedule(workload, placement=placement, policy=policy)
+    for candidate in range(workload.candidates):
+        schedule.add((progress or {}).get(candidate, Progress()), workload.epochs)
+    return schedule

@@ -1,0 +1,105 @@
+"""Where parts lie and workers stand, on integers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def ring_of(placement: Mapping[int, frozenset[str]], partitions: int) -> tuple[int, ...]:
+    """Return the part ordinals in the order in which candidates rotate through them.
+
+    Neighbours lie on different nodes as far as possible, so that candidates that start one part
+    after another meet nobody while they keep step.
+    """
+    seen: dict[frozenset[str], int] = {}
+    turns = []
+    for part in range(partitions):
+        nodes = placement.get(part, frozenset())
+        seen[nodes] = seen.get(nodes, -1) + 1
+        turns.append((seen[nodes], part))
+    return tuple(part for _, part in sorted(turns))
+
+
+class Places:
+    """Nodes with the parts that they hold, workers with their node, and who is idle."""
+
+    __slots__ = (
+        "_by_part",
+        "_held",
+        "_idle_on",
+        "_shared",
+        "anywhere",
+        "can",
+        "everywhere",
+        "idle",
+        "node_of",
+        "open_parts",
+        "parts_of",
+    )
+
+    def __init__(self, anywhere: int, everywhere: bool) -> None:
+        """Begin without nodes.
+
+        Args:
+            anywhere: set of the parts that every worker finds.
+            everywhere: whether those are all parts that there are.
+        """
+        self.anywhere, self.everywhere = anywhere, everywhere
+        self.can: list[int] = []  # of each node: the set of parts that it finds
+        self.parts_of: list[tuple[int, ...]] = []  # the same as numbers
+        self.node_of: list[int] = []  # of each worker
+        self.idle: dict[int, None] = {}  # workers, longest idle first
+        self.open_parts = 0  # that an idle worker finds
+        self._held: list[int] = []  # of each node: the parts not found anywhere
+        self._idle_on: list[dict[int, None]] = []
+        self._by_part: dict[int, list[int]] = {}  # nodes of a part that lies somewhere
+        self._shared = False  # whether two nodes hold the same part
+
+    def add_node(self, parts: Sequence[int]) -> int:
+        """Add a node that holds `parts` besides those found anywhere; return its number."""
+        found = self.anywhere
+        for part in parts:
+            found |= 1 << part
+            holders = self._by_part.setdefault(part, [])
+            holders.append(len(self.can))
+            self._shared |= len(holders) > 1
+        self.can.append(found)
+        self._held.append(found & ~self.anywhere)
+        self.parts_of.append(tuple(p for p in range(found.bit_length()) if found >> p & 1))
+        self._idle_on.append({})
+        return len(self.can) - 1
+
+    def add_worker(self, node: int) -> int:
+        """Add a worker; return its number."""
+        self.node_of.append(node)
+        return len(self.node_of) - 1
+
+    def rest(self, worker: int) -> None:
+        """Let a worker be idle."""
+        node = self.node_of[worker]
+        self.idle[worker] = None
+        self._idle_on[node][worker] = None
+        self.open_parts |= self.can[node]
+
+    def wake(self, worker: int) -> None:
+        """Let an idle worker be idle no more."""
+        node = self.node_of[worker]
+        del self.idle[worker]
+        del self._idle_on[node][worker]
+        if not self.idle:
+            self.open_parts = 0
+        elif not self._idle_on[node]:
+            if self._shared:
+                self.open_parts = 0
+                for other, idle in enumerate(self._idle_on):
+                    if idle:
+                        self.open_parts |= self.can[other]
+            else:
+                self.open_parts ^= self._held[node]
+
+    def idle_at(self, part: int) -> int:
+        """Return a worker that is idle and finds `part`, which is one of the open parts."""
+        for node in self._by_part.get(part, ()):
+            for worker in self._idle_on[node]:
+                return worker
+        return next(iter(self.idle))

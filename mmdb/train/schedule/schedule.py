@@ -1,0 +1,287 @@
+"""The schedule of a run: what has happened goes in, what is to start now comes out.
+
+It is deterministic, and it neither waits nor looks at a clock: the driver does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mmdb.train.schedule.backlog import NOBODY
+from mmdb.train.schedule.core import Policy
+from mmdb.train.schedule.costs import Costs
+from mmdb.train.schedule.crew import Crew
+from mmdb.train.schedule.events import Done, Event, Failed, Lost, Ready
+from mmdb.train.schedule.layout import Layout, Placement
+from mmdb.train.schedule.portfolio import Portfolio
+from mmdb.train.schedule.snapshots import Snapshots
+from mmdb.train.schedule.workload import Assignment, Hop, Progress, Workload
+
+#: A hop that raised is tried once more; then its candidate is closed.
+MAX_FAILURES = 2
+#: A hop whose session died so often in a row is taken for what kills it. Each loss costs seconds,
+#: a candidate that is closed in error costs its whole training.
+MAX_LOSSES = 12
+
+
+class Schedule:
+    """The candidates of one run, and which of its hops run where.
+
+    Workers may be shared with other runs: only those that are offered get something to do.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        placement: Placement | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """Begin without candidates.
+
+        Args:
+            placement: part ordinal -> nodes that hold it; a part that is missing is everywhere.
+            policy: None for the one that simulates best on the measured costs.
+        Raises:
+            ValueError: there is no such strategy.
+        """
+        self.workload, self.placement = workload, placement or {}
+        self.running: dict[str, Hop] = {}  # by worker; each member of a group has its own
+        self._layout = Layout(workload, self.placement)
+        self._portfolio = Portfolio(workload, self.placement, policy)
+        self._core = self._layout.core(self._portfolio.policy)
+        self._standing = self._core.standing
+        self._costs = Costs(self._standing, self._portfolio)
+        self._crew = Crew(self._core, self._layout)
+        self._groups: dict[str, tuple[tuple[str, int], ...]] = {}  # by each member
+        self._unfinished = 0  # candidates that are neither closed nor at their goal
+        self.progress: Snapshots = Snapshots(self._standing, self._crew.names)
+
+    # -- candidates -----------------------------------------------------------
+
+    def add(self, progress: Progress, goal: int) -> int:
+        """Add a candidate that trains until it has done `goal` epochs; return its ordinal."""
+        load, layout = self.workload, self._layout
+        ordinal = len(self.progress)
+        epoch, visited = progress.epoch, progress.visited
+        if len(visited) >= load.visits:
+            epoch, visited = epoch + 1, ()
+        trained = [layout.part_of[o] for o in visited if o >= 0]
+        last = trained[-1] if trained else ordinal % load.partitions - 1
+        hop_s = progress.hop_s
+        self.progress.add(progress, visited)
+        self._standing.add(epoch, goal, layout.set_of(visited), last, hop_s or self._costs.guess_s)
+        if progress.closed:
+            self._standing.change(ordinal, goal, closed=True)
+        self._costs.add(ordinal, hop_s)
+        self._standing.wait(ordinal)
+        self._unfinished += self._standing.active(ordinal)
+        return ordinal
+
+    def set_goal(self, candidate: int, epochs: int) -> None:
+        """Let a candidate train until it has done so many epochs; a running hop is finished."""
+        self._change(candidate, epochs, self._standing.closed[candidate])
+
+    def close(self, candidate: int) -> None:
+        """Stop a candidate; a running hop is finished, and counts."""
+        self._change(candidate, self.goal(candidate), closed=True)
+
+    def reopen(self, candidate: int) -> None:
+        """Let a candidate that was closed go on."""
+        self.progress.forgive(candidate)
+        self._change(candidate, self.goal(candidate), closed=False)
+
+    def goal(self, candidate: int) -> int:
+        """Return the epochs after which a candidate rests."""
+        return self._standing.goal[candidate]
+
+    def at_rest(self, candidate: int) -> bool:
+        """Return whether a candidate has nothing to do and no hop running."""
+        standing = self._standing
+        return not standing.active(candidate) and not standing.doing[candidate]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every candidate is closed or at its goal, and no hop runs."""
+        return not self._unfinished and not self.running
+
+    def _change(self, candidate: int, goal: int, closed: bool) -> None:
+        before = self._standing.active(candidate)
+        self._standing.change(candidate, goal, closed)
+        self._unfinished += self._standing.active(candidate) - before
+        self.progress.touch(candidate)
+
+    # -- events ---------------------------------------------------------------
+
+    def take(self, event: Event) -> tuple[int, ...]:
+        """Take in what happened to a worker; return the candidates that it closed."""
+        if isinstance(event, Ready):
+            self._forget(event.worker)
+            self._crew.enlist(event.worker, event.node)
+            return ()
+        if isinstance(event, Done):
+            self._absorb(event)
+            return ()
+        worker = event.worker
+        hop, group = self.running.get(worker), self._groups.get(worker)
+        self._forget(worker)
+        if group and worker != group[0][0] and isinstance(event, Lost) and event.bystander:
+            return ()  # what became of the group's hop is said of its first rank
+        members = self._release(worker)
+        if hop is None:
+            return ()
+        for _, part in members:
+            self._standing.undo(hop.candidate, self._layout.part_of[part])
+        return self._blame(hop.candidate, event)
+
+    def _forget(self, worker: str) -> None:
+        """Note that a worker's session is gone, and what it held with it."""
+        number = self._crew.dismiss(worker)
+        if number is None:
+            return
+        for candidate, home in enumerate(self._standing.home):
+            if number in (home, self._standing.pin[candidate]):
+                self._standing.leave(candidate)
+                self.progress.touch(candidate)
+
+    def _absorb(self, event: Done) -> None:
+        hop = self.running.get(event.worker)
+        members = self._release(event.worker)
+        if hop is None:
+            return
+        c, standing = hop.candidate, self._standing
+        stays = self._core.strategy.stays or not self.progress.published(c)
+        standing.fix(c, self._crew.numbers[event.worker] if stays else NOBODY)
+        before = standing.active(c)
+        for member, part in members:
+            epoch = standing.epoch[c]
+            self._core.done(c, self._crew.numbers[member], self._layout.part_of[part])
+            self.progress.visit(c, part, ends=standing.epoch[c] > epoch)
+        self._unfinished += standing.active(c) - before
+        self._costs.measure(c, self.progress.measure(c, event.seconds / len(members)))
+
+    def _blame(self, candidate: int, event: Failed | Lost) -> tuple[int, ...]:
+        if isinstance(event, Failed):
+            failures = self.progress.fail(candidate)
+            self._standing.leave(candidate)
+            over = event.final or failures >= MAX_FAILURES
+        else:
+            over = self.progress.lose(candidate, blamed=not event.bystander) >= MAX_LOSSES
+        if not over or self._standing.closed[candidate]:
+            return ()
+        self.close(candidate)
+        return (candidate,)
+
+    def _release(self, worker: str) -> tuple[tuple[str, int], ...]:
+        """Let a worker's hop, and that of its group, be under way no more."""
+        if worker not in self.running:
+            return ()
+        members = self._groups.get(worker) or ((worker, self.running[worker].part),)
+        for member, _ in members:
+            self.running.pop(member)
+            self._groups.pop(member, None)
+        return members
+
+    # -- decisions ------------------------------------------------------------
+
+    def assign(self, idle: Sequence[str]) -> list[Assignment]:
+        """Return what is to start now on some of the workers that are idle.
+
+        Args:
+            idle: all workers that this run may use now. Those that get nothing stay idle, and may
+                be lent to another run.
+        """
+        self._crew.offer([w for w in idle if w not in self.running])
+        assignments: list[Assignment] = []
+        starts = self._core.decide()
+        if self._core.strategy.group > 1:
+            return self._assign_groups(starts)
+        for c, number, part in starts:
+            worker, ordinal = self._crew.names[number], self._layout.ordinals[part]
+            hop = Hop(c, self._standing.epoch[c], ordinal)
+            self.running[worker] = hop
+            publish = self._publish(c, number)
+            self.progress.publish(c, publish or self._ends_training(c))
+            assignments.append(Assignment(worker, hop, publish))
+        return assignments
+
+    def _assign_groups(self, starts: Sequence[tuple[int, int, int]]) -> list[Assignment]:
+        ranks: dict[int, list[tuple[str, int]]] = {}
+        for c, number, part in starts:
+            ranks.setdefault(c, []).append((self._crew.names[number], self._layout.ordinals[part]))
+        assignments = []
+        for c, members in ranks.items():
+            group = tuple(members)
+            for worker, part in group:
+                self.running[worker] = Hop(c, self._standing.epoch[c], part)
+                self._groups[worker] = group
+            worker = group[0][0]
+            assignments.append(Assignment(worker, self.running[worker], True, group))
+        return assignments
+
+    def _publish(self, candidate: int, worker: int) -> bool:
+        """Return whether another worker may do the candidate's next hop."""
+        core = self._core
+        if core.strategy.stays:
+            return False
+        if core.policy != "affinity" or not core.strategy.alone:
+            return True
+        places = core.places
+        if not places.everywhere and places.can[places.node_of[worker]] != self._layout.used:
+            return True
+        # The worker will surely do the next hop too, unless hop times change by more than an epoch.
+        return core.slack_s() < 2 * core.epoch_s(candidate)
+
+    def _ends_training(self, candidate: int) -> bool:
+        """Return whether a candidate's next state is kept in any case, at an epoch's end."""
+        return len(self.progress.visited(candidate)) >= self.workload.partitions - 1
+
+    # -- forecasts ------------------------------------------------------------
+
+    @property
+    def stale(self) -> bool:
+        """Whether measured costs have moved so far that another policy may be better now."""
+        return self._costs.stale
+
+    def replan(self) -> Policy:
+        """Simulate the policies on the measured costs, and decide by the best from now on.
+
+        It takes up to a second: call it while all workers are busy, where `stale` says so.
+        """
+        standing = self._standing
+        active = [c for c in range(len(standing.bits)) if standing.active(c)]
+        policy = self._portfolio.choose(
+            {c: standing.weight[c] for c in active},
+            max((standing.goal[c] - standing.epoch[c] for c in active), default=1),
+            self._crew.slots(),
+        )
+        if policy != self._core.policy:
+            self._core.follow(policy)
+        return policy
+
+    @property
+    def wants(self) -> int:
+        """Return how many workers must be idle at once for a hop to start."""
+        return min(self._core.strategy.group, self.workload.partitions)
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy that decides now."""
+        return self._core.policy
+
+    def unreachable(self) -> tuple[int, ...]:
+        """Return the part ordinals that no worker which is up can find."""
+        up = set(self._crew.node_of.values())
+        return tuple(sorted(p for p, nodes in self.placement.items() if not nodes & up))
+
+    def remaining_s(self, candidate: int) -> float:
+        """Return the predicted seconds of hops that a candidate still needs."""
+        return self._standing.remaining_s(candidate)
+
+    def lower_bound_s(self) -> float:
+        """Return the predicted seconds that the rest of the run takes at least."""
+        standing = self._standing
+        chain = 1 if self._core.strategy.alone else self.workload.partitions
+        longest = max(map(standing.remaining_s, range(len(standing.bits))), default=0.0)
+        group = self._core.strategy.group
+        return max(standing.load_s / max(self._core.crew, 1), longest / chain / group)

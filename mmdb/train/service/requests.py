@@ -1,0 +1,188 @@
+"""What people ask of the worker processes: to train a run, to stop it, to go on with it.
+
+A request is a row; the last one of a run holds. One that was carried out has an outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import (
+    Cancelled,
+    InvalidOption,
+    MmdbError,
+    NoWorkers,
+    RunEnded,
+    RunFailed,
+    RunNotFound,
+    from_sqlstate,
+)
+
+Request = Literal["submit", "cancel", "resume"]
+
+#: How far a run may stand before or behind the others: its share is 2 ** priority.
+LOWEST, HIGHEST = -5, 5
+#: Seconds between two looks at a run that is waited for.
+WAIT_S = 0.2
+
+_Q = load("service")
+_RETURNED = ("request_id", "run", "request", "priority", "status", "hops_done", "hops_total")
+
+
+def submit(connection: Connection, run: str, priority: int | None = None) -> dict[str, Any]:
+    """Hand a run to the worker processes; again, to change its priority.
+
+    Args:
+        priority: from LOWEST to HIGHEST; None for that of the run's options, else 0.
+    Returns:
+        The request with the run's status, hops_done and hops_total.
+    Raises:
+        RunNotFound, RunEnded, InvalidOption, NoWorkers: on DuckDB, which has none.
+    """
+    found = _find(connection, run)
+    _refuse_duckdb(connection)
+    _refuse_finished(found)
+    return _ask(connection, found, "submit", _priority(found, priority))
+
+
+def resume_run(connection: Connection, run: str) -> dict[str, Any]:
+    """Hand a run to the worker processes again, with the priority that it had.
+
+    Raises:
+        RunNotFound, RunEnded, NoWorkers: on DuckDB, which has none.
+    """
+    found = _find(connection, run)
+    _refuse_duckdb(connection)
+    _refuse_finished(found)
+    return _ask(connection, found, "resume", _last_priority(connection, found))
+
+
+def cancel_run(connection: Connection, run: str) -> dict[str, Any]:
+    """Let whoever trains a run stop within a second; `resume_run` goes on with it.
+
+    Raises:
+        RunNotFound, RunEnded
+    """
+    found = _find(connection, run)
+    _refuse_finished(found)
+    return _ask(connection, found, "cancel", _last_priority(connection, found))
+
+
+def requests_since(connection: Connection, request_id: int) -> list[Row]:
+    """Return request_id, request, priority, run_id and run of later requests, in order."""
+    return connection.rows(_Q.requests_since, request_id=request_id)
+
+
+def last_request(connection: Connection) -> int:
+    """Return the id of the last request of all, 0 if there was none."""
+    return int(connection.rows(_Q.last_request)[0]["request_id"])
+
+
+def priority_of(connection: Connection, run: str) -> int:
+    """Return the priority that a run has: as last asked for, else that of its options.
+
+    Raises:
+        RunNotFound
+    """
+    return _last_priority(connection, _find(connection, run))
+
+
+def wait_for(
+    connection: Connection,
+    run: str,
+    on_wait: Callable[[], None] = lambda: None,
+    timeout_s: float | None = None,
+) -> bool:
+    """Wait until the worker processes have ended a run.
+
+    Args:
+        on_wait: called every WAIT_S seconds; may raise to end the call.
+    Returns:
+        True if the run has finished, False if the time was up.
+    Raises:
+        RunNotFound, Cancelled: by `cancel_run`; and the error that ended the run.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        found = _find(connection, run)
+        if found["request"] == "cancel":
+            raise Cancelled(f"Run {run!r} was cancelled.", hint="resume_run goes on with it.")
+        if found["sqlstate"] is not None:
+            raise _error(found)
+        if found["status"] == "finished":
+            return True
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        on_wait()
+        time.sleep(WAIT_S)
+
+
+def open_requests(connection: Connection) -> list[Row]:
+    """Return request_id, request, priority, run_id and run of what is to be trained, in order."""
+    return connection.rows(_Q.find_open_requests)
+
+
+def add_outcome(
+    connection: Connection, request_id: int, run_id: int, error: MmdbError | None
+) -> None:
+    """Say how a request ended: with an error, or with a finished run."""
+    connection.run(
+        _Q.add_outcome,
+        request_id=request_id,
+        run_id=run_id,
+        sqlstate=error.sqlstate if error else None,
+        message=error.message if error else None,
+    )
+
+
+def _find(connection: Connection, run: str) -> Row:
+    rows = connection.rows(_Q.find_requested_run, run=run)
+    if not rows:
+        raise RunNotFound(f"There is no run named {run!r}.")
+    return rows[0]
+
+
+def _refuse_duckdb(connection: Connection) -> None:
+    if connection.engine == "duckdb":
+        raise NoWorkers("A DuckDB file belongs to one process: it has no worker processes.")
+
+
+def _refuse_finished(found: Row) -> None:
+    if found["status"] == "finished":
+        raise RunEnded(f"Run {found['run']!r} is finished.")
+
+
+def _priority(found: Row, given: int | None) -> int:
+    priority = json.loads(found["options"]).get("priority", 0) if given is None else given
+    if (
+        not isinstance(priority, int)
+        or isinstance(priority, bool)
+        or not LOWEST <= priority <= HIGHEST
+    ):
+        raise InvalidOption(
+            f"priority is {priority!r}.", hint=f"It is a whole number from {LOWEST} to {HIGHEST}."
+        )
+    return priority
+
+
+def _last_priority(connection: Connection, found: Row) -> int:
+    rows = connection.rows(_Q.find_priority, run_id=found["run_id"])
+    return int(rows[0]["priority"]) if rows else _priority(found, None)
+
+
+def _ask(connection: Connection, found: Row, request: Request, priority: int) -> dict[str, Any]:
+    (row,) = connection.rows(
+        _Q.add_request, run_id=found["run_id"], request=request, priority=priority
+    )
+    asked = dict(found) | dict(row) | {"request": request, "priority": priority}
+    return {name: asked[name] for name in _RETURNED}
+
+
+def _error(found: Row) -> MmdbError:
+    known = from_sqlstate(found["sqlstate"], found["message"] or "")
+    return known or RunFailed(found["message"] or "")

@@ -1,0 +1,227 @@
+-- What people and BI tools select from: candidates. No bytes, times with their zone.
+-- A filter on the run's name must reach the hops before they are gathered: each part groups by it.
+
+CREATE OR REPLACE VIEW mmdb.candidate_overview AS
+WITH visit AS (
+    SELECT
+        p.dataset_id,
+        count(*) AS visits
+    FROM mmdb.partition AS p
+    GROUP BY p.dataset_id
+),
+
+done AS (
+    SELECT
+        r.name,
+        c.ordinal,
+        count(*) AS hops,
+        sum(h.total_s) AS total_s,
+        count(*) FILTER (WHERE p.role = 'train') AS train_hops,
+        sum(h.total_s) FILTER (WHERE p.role = 'train') AS train_s,
+        max(h.epoch) FILTER (WHERE p.role = 'train') + 1 AS epochs_begun,
+        min(h.started_at) AS started_at,
+        max(h.finished_at) AS last_hop_at
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    GROUP BY r.name, c.ordinal
+),
+
+validation AS (
+    SELECT
+        r.name,
+        c.ordinal,
+        h.epoch,
+        h.objective,
+        h.loss,
+        h.metrics,
+        row_number() OVER (
+            PARTITION BY r.name, c.ordinal
+            ORDER BY
+                CASE WHEN r.maximize THEN -h.objective ELSE h.objective END ASC NULLS LAST,
+                h.epoch ASC
+        ) AS place
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    WHERE p.role = 'validation'
+),
+
+named AS (
+    SELECT
+        r.name,
+        d.kind,
+        d.epoch,
+        d.ordinal AS place,
+        coalesce(d.candidate, row_number() OVER (PARTITION BY r.name, d.kind ORDER BY d.ordinal) - 1) AS ordinal
+    FROM mmdb.decision AS d
+    INNER JOIN mmdb.run AS r ON d.run_id = r.run_id
+    WHERE d.kind IN ('start', 'goal', 'stop')
+),
+
+decided AS (
+    SELECT
+        n.name,
+        n.ordinal,
+        n.kind,
+        n.epoch,
+        row_number() OVER (PARTITION BY n.name, n.ordinal ORDER BY n.place DESC) AS place
+    FROM named AS n
+),
+
+failure AS (
+    SELECT
+        r.name,
+        c.ordinal,
+        coalesce(min(e.message), 'failed') AS error
+    FROM mmdb.candidate_event AS e
+    INNER JOIN mmdb.candidate AS c ON e.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    GROUP BY r.name, c.ordinal
+),
+
+candidate AS (
+    SELECT
+        r.name AS run,
+        c.candidate_id,
+        c.ordinal AS candidate,
+        c.parent_id,
+        c.config,
+        f.error,
+        coalesce(d.kind = 'stop', FALSE) AS is_stopped,
+        coalesce(d.epoch, r.epochs) AS goal,
+        r.epochs AS run_epochs,
+        v.visits,
+        coalesce(h.hops, 0) AS hops_done,
+        h.total_s AS spent_s,
+        coalesce(h.train_hops, 0) AS hops,
+        h.train_s AS total_s,
+        h.epochs_begun AS epochs,
+        r.metric,
+        r.maximize,
+        b.objective AS best_value,
+        b.epoch AS best_epoch,
+        b.loss AS validation_loss,
+        b.metrics,
+        h.started_at,
+        h.last_hop_at
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN visit AS v ON r.dataset_id = v.dataset_id
+    LEFT JOIN done AS h ON r.name = h.name AND c.ordinal = h.ordinal
+    LEFT JOIN validation AS b ON r.name = b.name AND c.ordinal = b.ordinal AND b.place = 1
+    LEFT JOIN decided AS d ON r.name = d.name AND c.ordinal = d.ordinal AND d.place = 1
+    LEFT JOIN failure AS f ON r.name = f.name AND c.ordinal = f.ordinal
+)
+
+SELECT
+    c.run,
+    c.candidate_id,
+    c.candidate,
+    c.parent_id,
+    c.config,
+    CASE
+        WHEN c.error IS NOT NULL THEN 'failed'
+        WHEN c.hops_done >= c.run_epochs * c.visits THEN 'trained'
+        WHEN c.is_stopped THEN 'stopped'
+        WHEN c.hops_done >= c.goal * c.visits THEN 'resting'
+        ELSE 'training'
+    END AS status,
+    c.goal,
+    c.epochs,
+    c.hops,
+    c.total_s,
+    c.hops_done,
+    CASE
+        WHEN c.error IS NOT NULL OR c.is_stopped OR c.hops_done > c.goal * c.visits THEN c.hops_done
+        ELSE c.goal * c.visits
+    END AS hops_total,
+    c.spent_s,
+    c.metric,
+    c.maximize,
+    c.best_value,
+    c.best_epoch,
+    c.validation_loss,
+    c.metrics,
+    c.error,
+    c.started_at,
+    c.last_hop_at
+FROM candidate AS c;
+COMMENT ON VIEW mmdb.candidate_overview IS 'Each candidate of each run: how far it is, what it has reached and what it took.';
+
+CREATE OR REPLACE VIEW mmdb.candidate_progress AS
+WITH training AS (
+    SELECT
+        r.name AS run,
+        h.candidate_id,
+        c.ordinal AS candidate,
+        h.epoch,
+        r.metric,
+        count(*) AS hops,
+        cast(sum(h.row_count) AS bigint) AS row_count,
+        cast(sum(h.steps) AS bigint) AS steps,
+        cast(sum(h.loss * h.row_count) AS double precision) / nullif(sum(h.row_count), 0) AS training_loss,
+        sum(h.compute_s) AS compute_s,
+        sum(h.total_s) AS total_s,
+        max(h.finished_at) AS trained_at
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    WHERE p.role = 'train'
+    GROUP BY r.name, h.candidate_id, c.ordinal, h.epoch, r.metric
+),
+
+validation AS (
+    SELECT
+        r.name AS run,
+        h.candidate_id,
+        h.epoch,
+        h.loss,
+        h.objective,
+        h.metrics,
+        h.finished_at
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    WHERE p.role = 'validation'
+)
+
+SELECT
+    t.run,
+    t.candidate_id,
+    t.candidate,
+    t.epoch,
+    t.hops,
+    t.row_count,
+    t.steps,
+    t.training_loss,
+    v.loss AS validation_loss,
+    t.metric,
+    v.objective,
+    v.metrics,
+    t.compute_s,
+    t.total_s,
+    t.trained_at,
+    v.finished_at AS validated_at
+FROM training AS t
+LEFT JOIN validation AS v ON t.run = v.run AND t.candidate_id = v.candidate_id AND t.epoch = v.epoch;
+COMMENT ON VIEW mmdb.candidate_progress IS 'The learning curves: each epoch of each candidate.';
+
+CREATE OR REPLACE VIEW mmdb.candidate_failures AS
+SELECT
+    r.name AS run,
+    e.candidate_id,
+    c.ordinal AS candidate,
+    c.config,
+    e.sqlstate,
+    e.message,
+    e.trace,
+    e.happened_at
+FROM mmdb.candidate_event AS e
+INNER JOIN mmdb.candidate AS c ON e.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id;
+COMMENT ON VIEW mmdb.candidate_failures IS 'What ended candidates before their last epoch, with the traceback.';

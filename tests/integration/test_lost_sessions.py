@@ -1,0 +1,144 @@
+"""Sessions that die or are stopped in the middle of a hop: none is lost, and no bit changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.api import Database
+from tests.points import NOW, at, fill, logged
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[Database]:
+    with mmdb.connect(database_url) as database:
+        fill(database)
+        yield database
+
+
+def worker_processes() -> list[int]:
+    """Return the process ids of this process's worker children."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            line = (path.parent / "cmdline").read_text()
+        except OSError:
+            continue  # it has just ended
+        if fields[1] == str(os.getpid()) and "mmdb.train.child" in line:
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_killed_worker_process_costs_no_hop_and_changes_no_bit(duckdb_url: str) -> None:
+    with mmdb.connect(duckdb_url) as db:
+        fill(db)
+        for name in ("calm", "r"):
+            db.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", search=NOW, epochs=2)
+        db.run("calm").train(workers=2)
+        killed = []
+
+        def kill() -> None:
+            for pid in worker_processes():
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+        assert db.run("r").train(workers=2, watch=at(4, kill)).failed == 0
+        assert killed and logged(db, "r") == logged(db, "calm")
+        assert worker_processes() == []
+
+
+def test_a_killed_session_process_is_replaced_at_the_next_hop(duckdb_url: str) -> None:
+    with mmdb.connect(duckdb_url) as db:
+        fill(db)
+        db.create_run("r", dataset="d", architecture="linear", epochs=2)
+        (row,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard")
+        hop = "SELECT * FROM mmdb.train_hop($part, $candidate)"
+        killed: list[int] = []
+        for part in next_parts(db, row["candidate_id"]):
+            db.sql(hop, {"part": part, "candidate": row["candidate_id"]})
+            for pid in worker_processes() if len(killed) < 2 else ():
+                os.kill(pid, signal.SIGKILL)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                killed.append(pid)
+        assert len(logged(db, "r")) == 6 and len(killed) == 2
+
+
+def next_parts(db: Database, candidate: int) -> Iterator[int]:
+    """Yield the partition whose turn it is, as the hint of a refusal names it, to the end."""
+    parts = db.sql("SELECT part_id FROM mmdb.partition_overview ORDER BY part_id")
+    wrong = [int(row["part_id"]) for row in parts]
+    while True:
+        for part in wrong:
+            try:
+                db.sql(f"SELECT * FROM mmdb.train_hop({part}, {candidate}, 77)")
+            except errors.OutOfTurn as error:
+                if "all its" in error.message:
+                    return
+                yield int(error.hint.split()[-1].rstrip("."))
+                break
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+def test_a_hop_that_is_stopped_leaves_nothing_and_gives_the_same_bits_later(
+    postgres_url: str, how: str
+) -> None:
+    with mmdb.connect(postgres_url) as db:
+        fill(db, rows=8_000)
+        slow = {"space": {"batch_size": [1]}}
+        for name in ("calm", "r"):
+            db.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", search=slow)
+        db.sql("SELECT mmdb.warm_up()")
+        calm, r = (row["candidate_id"] for row in db.sql("SELECT candidate_id FROM mmdb.candidate"))
+        first = next(next_parts(db, calm))
+        db.sql(f"SELECT * FROM mmdb.train_hop({first}, {calm})")
+        if how == "timeout":
+            db.sql("SET statement_timeout = '300ms'")
+        else:
+            threading.Thread(target=cancel_hop, args=(postgres_url,), daemon=True).start()
+        with pytest.raises(errors.Cancelled):
+            db.sql(f"SELECT * FROM mmdb.train_hop({first}, {r})")
+        db.sql("SET statement_timeout = 0")
+        assert logged(db, "r") == []
+        db.sql(f"SELECT * FROM mmdb.train_hop({first}, {r})")
+        assert [hop[1:] for hop in logged(db, "r")] == [hop[1:] for hop in logged(db, "calm")]
+        assert db.run("r").train(workers=1).hops == 2
+
+
+def cancel_hop(url: str) -> None:
+    """Cancel the session that runs `train_hop`, as soon as there is one."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not connection.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE state = 'active' "
+            "AND query LIKE '%mmdb.train_hop%' AND pid <> pg_backend_pid()"
+        ).fetchall():
+            pass
+
+
+def test_a_stored_hop_called_again_returns_its_row_and_trains_nothing(db: Database) -> None:
+    db.create_run("r", dataset="d", architecture="linear", epochs=2)
+    (row,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard")
+    candidate = row["candidate_id"]
+    rows = [
+        db.sql(f"SELECT * FROM mmdb.train_hop({part}, {candidate})")
+        for part in next_parts(db, candidate)
+    ]
+    before = logged(db, "r")
+    assert len(before) == 6
+    for (found,) in rows:
+        again = f"SELECT * FROM mmdb.train_hop({found['part_id']}, {candidate}, {found['epoch']})"
+        assert db.sql(again) == [found]
+    assert logged(db, "r") == before

@@ -1,0 +1,47 @@
+"""What the driver tells the workers of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mmdb.train.driver import _orders
+from mmdb.train.orders import GroupOrder, HopOrder
+from mmdb.train.parallel.group import Group
+from mmdb.train.schedule import Assignment, Hop
+from mmdb.train.seeds import VALIDATION
+
+PART_IDS = {0: 10, 1: 11, VALIDATION: 19}
+JOB: Any = SimpleNamespace(
+    hop_limit_s=None,
+    candidate_id=lambda ordinal: 100 + ordinal,
+    run=SimpleNamespace(part_ids=PART_IDS),
+)
+
+
+def meet(members: Sequence[str]) -> Sequence[Group]:
+    size = len(members)
+    return [Group(name="g", rank=k, size=size, host="h", port=1) for k in range(size)]
+
+
+def orders(*group: tuple[str, int]) -> list[Any]:
+    hop = Hop(2, 3, group[0][1])
+    return list(_orders(cast(Any, JOB), Assignment(group[0][0], hop, True, group), meet))
+
+
+def test_each_member_of_a_round_is_told_all_its_partitions_and_its_own_rank() -> None:
+    found = orders(("b", 1), ("a", 0))
+    assert all(isinstance(order, GroupOrder) for order in found)
+    assert [order.part_ids for order in found] == [(11, 10)] * 2
+    assert [order.group.rank for order in found] == [0, 1]
+
+
+@pytest.mark.parametrize("part", [1, VALIDATION])
+def test_a_group_of_one_does_an_ordinary_hop(part: int) -> None:
+    """So a validation is no training, and a lone partition is replayed as it was trained."""
+    [order] = orders(("a", part))
+    assert isinstance(order, HopOrder)
+    assert order.part_id == PART_IDS[part]
