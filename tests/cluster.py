@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -27,13 +26,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Self, TypedDict
+from typing import Self
 
 import psycopg
 from psycopg import sql
 
 from tests.memory_folder import MemoryFolder, NoRoom
 from tests.server_files import find_server
+from tests.server_user import as_user, copy_readable, server_owner
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("mmdb", "sql", "udf", "tests")  # tests: for the factories in tests/broken.py
@@ -61,6 +61,7 @@ class Cluster:
         settings: server settings, added to or put over `SETTINGS`.
     Raises:
         NoServer: no usable PostgreSQL is installed.
+        NoUser: there is no user for it to run as.
         ClusterError: the server did not start; the message ends with its log.
     """
 
@@ -69,7 +70,7 @@ class Cluster:
         self.settings = SETTINGS | (settings or {})
         self.password = secrets.token_urlsafe(16)
         self.port = 0
-        self._owner = _server_owner()
+        self._owner = server_owner()
         self._creator_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
@@ -183,7 +184,7 @@ class Cluster:
                 cwd=self.directory,
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C in the terminal is for us alone
-                **_as_user(self._owner),
+                **as_user(self._owner),
             )
 
     def _becomes_ready(self) -> bool:
@@ -228,13 +229,13 @@ class Cluster:
         """
         packages = Path(sysconfig.get_path("purelib"))
         if not self._can_read(packages):
-            packages = _copy_readable(packages, self.directory / "site-packages")
+            packages = copy_readable(packages, self.directory / "site-packages")
         sources = [ROOT / name for name in SOURCES if (ROOT / name).is_dir()]
         if self._can_read(*sources):
             return [ROOT, packages]
         checkout = self.directory / "checkout"
         for source in sources:
-            _copy_readable(source, checkout / source.name)
+            copy_readable(source, checkout / source.name)
         checkout.chmod(0o755)
         return [checkout, packages]
 
@@ -254,7 +255,7 @@ class Cluster:
             text=True,
             cwd=self.directory,
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-            **_as_user(self._owner),
+            **as_user(self._owner),
         )
 
 
@@ -292,53 +293,10 @@ def _stop_all_and_end(number: int, _: FrameType | None) -> None:
     os.kill(os.getpid(), number)
 
 
-def _server_owner() -> pwd.struct_passwd:
-    """Return the user that the server runs as: this one, unless it is root, which it refuses."""
-    if os.geteuid() != 0:
-        return pwd.getpwuid(os.geteuid())
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise ClusterError("PostgreSQL refuses to run as root; create a user named postgres.")
-
-
-class _User(TypedDict, total=False):
-    user: int
-    group: int
-    extra_groups: list[int]
-
-
-def _as_user(user: pwd.struct_passwd) -> _User:
-    """Return the arguments that make `subprocess` run a program as `user`."""
-    if user.pw_uid == os.geteuid():
-        return {}
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _copy_readable(source: Path, target: Path) -> Path:
-    """Return `target`, a copy of a folder that every user can read."""
-    shutil.copytree(source, target, copy_function=_link_or_copy)
-    for folder, _, _ in os.walk(target):
-        os.chmod(folder, 0o755)
-    return target
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Link a file that every user can read already; copy any other."""
-    if os.stat(source).st_mode & 0o004:
-        with suppress(OSError):  # not across file systems
-            os.link(source, target)
-            return
-    shutil.copyfile(source, target)
-    os.chmod(target, 0o644)
 
 
 def main() -> None:

@@ -45,6 +45,15 @@ class Relay:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def cut(self) -> None:
+        """End every connection that is open now; new ones are let through."""
+        with self._lock:
+            ended, self._sockets = self._sockets[1:], self._sockets[:1]
+        for open_socket in ended:
+            with suppress(OSError):
+                open_socket.shutdown(socket.SHUT_RDWR)
+            open_socket.close()
+
     def close(self) -> None:
         """End every connection, at once."""
         for open_socket in self._sockets:
@@ -56,8 +65,13 @@ class Relay:
         with suppress(OSError):  # the listener is closed
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
-                self._sockets += [client, server]
+                try:
+                    server = socket.create_connection(self._server)
+                except OSError:  # the server is down
+                    client.close()
+                    continue
+                with self._lock:
+                    self._sockets += [client, server]
                 for ends in ((client, server, True), (server, client, False)):
                     threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 

@@ -80,9 +80,7 @@ def _best(hops: Sequence[Row]) -> float:
     return best
 
 
-def _train(
-    db: Database, run: str, dataset: str, search: dict[str, Any], epochs: int
-) -> list[Row]:
+def _train(db: Database, run: str, dataset: str, search: dict[str, Any], epochs: int) -> list[Row]:
     """Train a run and return its hops, validations included."""
     db.create_run(
         run,

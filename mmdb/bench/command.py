@@ -6,6 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from mmdb.api import Database
+from mmdb.bench.asha import bench_asha
+from mmdb.bench.concurrency import bench_concurrency
+from mmdb.bench.convergence import bench_convergence, plot
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.load import bench_load
@@ -16,6 +19,9 @@ from mmdb.bench.workload import bench_database
 from mmdb.terminal import console, show_rows
 
 BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
+    "asha": bench_asha,
+    "concurrency": bench_concurrency,
+    "convergence": bench_convergence,
     "hop": bench_hop,
     "load": bench_load,
     "schedule": bench_schedule,
@@ -24,8 +30,14 @@ BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
 }
 
 
-def run_bench(name: str, urls: list[str] | None, json_file: str | None) -> int:
-    """Run a bench and print its figures; return 0 if every bar holds, else 1."""
+def run_bench(
+    name: str, urls: list[str] | None, json_file: str | None, plot_file: str | None = None
+) -> int:
+    """Run a bench and print its figures; return 0 if every bar holds, else 1.
+
+    Args:
+        plot_file: where the bench `convergence` draws its curves, as SVG.
+    """
     with ExitStack() as stack, console.status(f"measuring {name}"):
         chosen: list[str | None] = [*urls] if urls else [None]
         databases = [stack.enter_context(bench_database(url)) for url in chosen]
@@ -33,6 +45,8 @@ def run_bench(name: str, urls: list[str] | None, json_file: str | None) -> int:
     show_rows(f"bench {name}", [_row(figure) for figure in figures])
     if json_file:
         write_json(json_file, report(name, figures))
+    if plot_file:
+        plot(figures, plot_file)
     return 0 if all(figure.holds is not False for figure in figures) else 1
 
 

@@ -190,9 +190,7 @@ class SequentialSgd:
         self._optimizer = torch.optim.Adam(self.module.parameters(), lr=RATES[candidate])
         self._loss = nn.CrossEntropyLoss()
 
-    def run(
-        self, hops: Sequence[Row], parts: dict[int, Part], held_out: Part
-    ) -> Iterator[float]:
+    def run(self, hops: Sequence[Row], parts: dict[int, Part], held_out: Part) -> Iterator[float]:
         """Visit partitions in the order of `hops`; yield the error after each epoch."""
         for epoch in range(self._task.epochs):
             for hop in hops:

@@ -20,9 +20,9 @@ from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.store import states
 from mmdb.train.live import weights
+from mmdb.train.orders import HopOrder
 from mmdb.train.seeds import candidate_seed, hop_seed, visit_order
 from mmdb.train.turn import ordinal_of
-from mmdb.train.orders import HopOrder
 from mmdb.train.workers import Worker, workers_of
 
 WIDTH, HIDDEN, CLASSES, BATCH = 64, 1024, 10, 128  # a state of 0.9 MB with Adam
@@ -129,9 +129,7 @@ def _round(db: Database, worker: Worker, name: str, dataset: str) -> tuple[float
             part, x, y = data[ordinal]
             plain_s += loop.visit(x, y, hop_seed(0, 0, epoch, ordinal))
             started = perf_counter()
-            worker.hop(
-                HopOrder(part_id=part["part_id"], candidate_id=candidate_id, epoch=epoch)
-            )
+            worker.hop(HopOrder(part_id=part["part_id"], candidate_id=candidate_id, epoch=epoch))
             hops_s += perf_counter() - started
     return hops_s, plain_s, _equal(db, candidate_id, loop)
 

@@ -69,9 +69,7 @@ def _mixed(db: Database) -> Iterator[Figure]:
     with bench_names(db) as prefix:
         make_points(db, prefix, MIXED_ROWS, WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
-        rounds = [
-            _hops(db, f"{prefix}-{k}", prefix, "mlp", MIXED, 2, 2) for k in range(ROUNDS)
-        ]
+        rounds = [_hops(db, f"{prefix}-{k}", prefix, "mlp", MIXED, 2, 2) for k in range(ROUNDS)]
     where = f"{db.connection.engine}, mixed costs"
     costs = median(cost_ratio(hops) for hops in rounds)
     yield Figure(name=f"{where}: dearest / cheapest candidate", value=costs, unit="x")

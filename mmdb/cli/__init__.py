@@ -15,6 +15,18 @@ from mmdb.cli.runs import add_run_commands
 from mmdb.cli.service import add_worker_command
 from mmdb.errors import MmdbError
 
+#: What `mmdb bench` measures.
+BENCHES = (
+    "asha",
+    "concurrency",
+    "convergence",
+    "hop",
+    "load",
+    "schedule",
+    "store",
+    "train",
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -86,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(sql)
 
     bench = add("bench", _bench, "Measure this machine and this database.")
-    bench.add_argument("name", choices=("hop", "load", "schedule", "store", "train"))
+    bench.add_argument("name", choices=BENCHES)
     bench.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    bench.add_argument("--plot", metavar="FILE", help="of convergence: draw its curves, as SVG")
     bench.add_argument(
         "--database",
         metavar="URL",
@@ -171,6 +184,8 @@ def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
 
 
 def _bench(given: argparse.Namespace) -> int:
+    if given.plot and given.name != "convergence":
+        raise WrongUse(f"--plot draws what the bench convergence measures, not {given.name}.")
     from mmdb.bench.command import run_bench
 
-    return run_bench(given.name, given.database, given.json)
+    return run_bench(given.name, given.database, given.json, given.plot)

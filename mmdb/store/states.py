@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
@@ -19,6 +20,10 @@ def chunks(data: bytes) -> Iterator[tuple[int, memoryview | bytes]]:
     """Yield (ordinal, bytes) of at most CHUNK bytes each, at least one."""
     for ordinal, start in enumerate(range(0, max(len(data), 1), CHUNK)):
         yield ordinal, data[start : start + CHUNK]
+
+
+#: Seconds between two looks at which worker processes serve.
+LOOK_S = 5.0
 
 
 class InFlight(Protocol):
@@ -53,31 +58,44 @@ class InMemory:
 
 
 class OnNode:
-    """States in files of the node, and for other nodes in rows of an unlogged table."""
+    """States in files of the node, and for other nodes in rows of an unlogged table.
+
+    Others compute where the tables lie on several nodes, and while worker processes serve that
+    have another node, or another mode and with it another cache.
+    """
 
     def __init__(self, connection: Connection, *, everywhere: bool) -> None:
         self._connection, self._everywhere = connection, everywhere
+        self._are_others, self._were_others, self._looked_at = everywhere, everywhere, 0.0
         self._owner = str(connection.rows(_Q.find_database)[0]["name"])
         node_states.sweep(self._owner)
 
     def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
         node_states.write(self._owner, candidate_id, state_hash, state)
-        if self._everywhere:
+        if self._has_others():
             rows = _rows(part_id, candidate_id, state_hash, state)
             self._connection.run_many(_Q.write_in_flight, rows)
 
     def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
         found = node_states.read(self._owner, candidate_id, state_hash)
-        if found is None and self._everywhere:
+        if found is None:
             rows = self._connection.rows
             found = _joined(rows, _Q.read_in_flight, part_id, candidate_id, state_hash)
         return found
 
     def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
         node_states.keep_only(self._owner, candidate_id, kept)
-        if self._everywhere:
+        if self._has_others() or self._were_others:
             hashes = [bytes.fromhex(name) for name in kept]
             self._connection.run(_Q.drop_in_flight, candidate_id=candidate_id, kept=hashes)
+
+    def _has_others(self) -> bool:
+        """Return whether sessions elsewhere may need the states; looks every LOOK_S seconds."""
+        if not self._everywhere and time.monotonic() - self._looked_at > LOOK_S:
+            self._looked_at = time.monotonic()
+            self._are_others = bool(self._connection.rows(_Q.has_distant_workers)[0]["distant"])
+            self._were_others |= self._are_others
+        return self._are_others
 
 
 def in_flight(connection: Connection, *, everywhere: bool = False) -> InFlight:

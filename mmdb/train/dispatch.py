@@ -173,12 +173,8 @@ class Dispatcher:
                 state_out=name,
                 state=state,
             )
-            self._retention.make_durable(
-                candidate.row,
-                left,
-                validated_next=candidate.validates,
-                ends=epoch == candidate.row["epochs"] - 1,
-            )
+            ends = epoch == candidate.row["epochs"] - 1
+            self._retention.make_durable(candidate.row, left, ends=ends)
             place = (candidate, epoch, left.part_id)
             return self._ledger.add_merge(*place, name, len(state), started)
 
@@ -337,9 +333,8 @@ class Dispatcher:
         elif candidate.averages:
             self._retention.add_part(candidate.row, left)
         elif step.ends_epoch or turn.durable:
-            waits = step.ends_epoch and candidate.validates
             ends = step.ends_epoch and step.epoch == candidate.row["epochs"] - 1
-            self._retention.make_durable(candidate.row, left, validated_next=waits, ends=ends)
+            self._retention.make_durable(candidate.row, left, ends=ends)
         else:
             self._retention.pass_on(candidate.row, left)
         store_s = result.encode_s + perf_counter() - begun

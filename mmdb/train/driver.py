@@ -372,7 +372,8 @@ class Driver:
             return
         standing.troubles = 0
         job.hops += len(_members(assignment)) if assignment.hop.part != MERGE else 0
-        self._janitor.wrote(message.rows)
+        if job.makes_durable(assignment):
+            self._janitor.wrote(message.rows[:1])
         job.take(Done(assignment.worker, message.seconds))
         hop = assignment.hop
         if hop.part == VALIDATION:

@@ -1,4 +1,4 @@
-"""Gives back the space of states that are gone, while a run goes on."""
+"""Gives back the space of checkpoints that are gone, while a run goes on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import MmdbError
 from mmdb.train.threads import start_without_signals
 
-#: Bytes of states that hops may have written before the space of older ones is given back: small
-#: states are not worth a vacuum each.
-LEAST_BYTES = 16 << 20
+#: Bytes that are not worth a vacuum.
+LEAST_BYTES = 1 << 20
 
 
 class Janitor:
-    """Vacuums the tables of states in a session of its own, each time as much was written as lives.
+    """Vacuums the tables of states in a session of its own, as soon as a state or two are dead.
 
     PostgreSQL's own vacuum looks at a table once a minute at most; within a minute, hops can write
     the states of all candidates many times over. The login must own the tables or the database, or
@@ -28,20 +27,20 @@ class Janitor:
 
     def __init__(self, connection: AnyConnection) -> None:
         self._url = connection.url if isinstance(connection, PostgresConnection) else None
-        self._live: dict[int, int] = {}  # bytes of the last state, by candidate
+        self._largest = LEAST_BYTES
         self._written = 0
         self._due, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def wrote(self, rows: Iterable[Row]) -> None:
-        """Count the states that hops have left."""
+        """Count the checkpoints that hops have left: each takes the place of an older one."""
         if self._url is None:
             return
         for row in rows:
             size = row.get("state_bytes") or 0
-            self._live[row["candidate_id"]] = max(size, self._live.get(row["candidate_id"], 0))
+            self._largest = max(self._largest, size)
             self._written += size
-        if self._written > max(LEAST_BYTES, sum(self._live.values()) // 2):
+        if self._written >= self._largest:
             self._written = 0
             self._begin()
             self._due.set()
@@ -59,12 +58,18 @@ class Janitor:
             start_without_signals(self._thread)
 
     def _run(self) -> None:
-        while self._due.wait() and not self._closed.is_set():
-            self._due.clear()
+        while not self._closed.is_set():
             with suppress(MmdbError):  # the server may be gone; the driver will see to it
-                assert self._url is not None
-                connection = PostgresConnection(self._url, application_name="mmdb janitor")
-                try:
-                    connection.run(load("states").vacuum)
-                finally:
-                    connection.close()
+                self._serve()
+            self._closed.wait(1.0)
+
+    def _serve(self) -> None:
+        """Vacuum each time that it is due, over one session as long as that lasts."""
+        assert self._url is not None
+        connection = PostgresConnection(self._url, application_name="mmdb janitor")
+        try:
+            while self._due.wait() and not self._closed.is_set():
+                self._due.clear()
+                connection.run(load("states").vacuum)
+        finally:
+            connection.close()

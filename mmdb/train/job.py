@@ -14,6 +14,7 @@ from mmdb.train.logged_search import Effect, LoggedSearch, Started, settled
 from mmdb.train.runs import Member, RunState, load_run, new_members, search_of
 from mmdb.train.schedule import Assignment, Event, Progress, Schedule
 from mmdb.train.search import Goal, Stop
+from mmdb.train.seeds import VALIDATION
 from mmdb.train.watch import Watch
 
 _Q = load("runs")
@@ -67,6 +68,14 @@ class Job:
     def candidate_id(self, ordinal: int) -> int:
         """Return the id of a candidate."""
         return self._members[ordinal].candidate_id
+
+    def makes_durable(self, assignment: Assignment) -> bool:
+        """Return whether an assignment under way leaves a checkpoint."""
+        hop = assignment.hop
+        if hop.part == VALIDATION or self.run.options.checkpoint != "epoch":
+            return hop.part != VALIDATION
+        visited = len(self.schedule.progress[hop.candidate].visited)
+        return visited + max(len(assignment.group), 1) >= self.run.workload.partitions
 
     # -- events ----------------------------------------------------------------
 

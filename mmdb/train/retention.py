@@ -60,10 +60,8 @@ class Retention:
         assert left.state is not None
         self._in_flight.write(left.part_id, candidate["candidate_id"], left.state_out, left.state)
 
-    def make_durable(
-        self, candidate: Row, left: Left, *, validated_next: bool, ends: bool = False
-    ) -> None:
-        """Write a checkpoint; the older ones go, unless it is yet to be validated.
+    def make_durable(self, candidate: Row, left: Left, *, ends: bool = False) -> None:
+        """Write a checkpoint; the older ones go, but for that of the best epoch so far.
 
         Args:
             ends: whether the candidate has trained its last epoch: nobody goes on from its state.
@@ -76,8 +74,7 @@ class Retention:
             self._in_flight.keep_only(candidate_id, ())
         else:
             self.pass_on(candidate, left)
-        if not validated_next:
-            self.prune(candidate, {left.state_out})
+        self.prune(candidate, {left.state_out})
 
     def prune(self, candidate: Row, kept: set[str], validations: Sequence[Row] = ()) -> None:
         """Keep the checkpoints in `kept`, that of the best epoch, and that of a clone's parent.

@@ -10,14 +10,15 @@ from mmdb.errors import InvalidOption
 from mmdb.train.retention import CHECKPOINTS
 
 #: Options with a few values, the default first.
-_CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "order": ("fixed", "free"),  # of the partitions: by the seed alone, or as it goes fastest
     "environment": ("exact", "any"),  # that may go on with the run: one that gives equal bits
     "checkpoint": CHECKPOINTS,  # when states become durable
 }
 #: Options that other parts check: metrics by `measures_of`, patience by the search.
 _ELSEWHERE = ("metric", "metrics", "patience", "min_delta")
-_KNOWN = (*_CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority")
+#: Every option.
+KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         InvalidOption: an unknown option or value, or options that exclude each other.
     """
     for key in raw:
-        if key not in _KNOWN:
-            raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(_KNOWN)}.")
-    chosen = {key: _choice(raw, key) for key in _CHOICES}
+        if key not in KNOWN:
+            raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(KNOWN)}.")
+    chosen = {key: _choice(raw, key) for key in CHOICES}
     group = raw.get("group")
     if group is not None and strategy != "data_parallel":
         raise InvalidOption(
@@ -67,10 +68,10 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
 
 
 def _choice(raw: Mapping[str, Any], key: str) -> str:
-    value = raw.get(key, _CHOICES[key][0])
-    if value not in _CHOICES[key]:
+    value = raw.get(key, CHOICES[key][0])
+    if value not in CHOICES[key]:
         raise InvalidOption(
-            f"options.{key} is {value!r}.", hint=f"Known: {_listed(_CHOICES[key])}."
+            f"options.{key} is {value!r}.", hint=f"Known: {_listed(CHOICES[key])}."
         )
     return str(value)
 

@@ -157,3 +157,16 @@ WHERE dataset_id IN (
 -- A bench's datasets.
 DELETE FROM mmdb.dataset
 WHERE name LIKE %(prefix)s::text;
+
+-- name: delete_worker_beats
+-- Signs of life of a bench's worker processes.
+DELETE FROM mmdb.worker_beat
+WHERE worker_id IN (
+    SELECT w.worker_id FROM mmdb.worker AS w
+    WHERE w.process LIKE %(prefix)s::text
+);
+
+-- name: delete_workers
+-- The slots of a bench's worker processes.
+DELETE FROM mmdb.worker
+WHERE process LIKE %(prefix)s::text;

@@ -34,6 +34,13 @@ VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) mmdb.state_chunk, mmdb.chec
 -- Whether the tables lie on several nodes.
 SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus') AS spread;
 
+-- name: has_distant_workers
+-- Whether worker processes serve that do not share one node's cache.
+SELECT count(DISTINCT w.node || ' ' || w.mode) > 1 AS distant
+FROM mmdb.worker AS w
+INNER JOIN mmdb.worker_beat AS b ON w.worker_id = b.worker_id
+WHERE b.stopped_at IS NULL AND b.beat_at > clock_timestamp() - interval '10 seconds';
+
 -- name: find_checkpoints
 -- A candidate's durable states.
 SELECT

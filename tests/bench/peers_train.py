@@ -129,6 +129,17 @@ def _same_accuracy(where: str, found: Measured, floor: Measured) -> Figure:
     )
 
 
+def _verdict(figure: Figure) -> dict[str, object]:
+    holds = {True: "holds", False: "MISSED", None: ""}[figure.holds]
+    return {
+        "figure": figure.name,
+        "value": figure.value,
+        "unit": figure.unit,
+        "bar": figure.bar,
+        "": holds,
+    }
+
+
 def databases(stack: ExitStack, given: Sequence[str] | None) -> list[str]:
     """Return the databases to measure: those given, or a fresh one on each engine."""
     if given:
@@ -166,14 +177,7 @@ def main() -> int:
     if not options.ray:
         reason = "Ray Tune: not run, no --ray PYTHON was given"
         found.append(Figure(name=reason, value=float("nan"), unit=""))
-    verdicts = {True: "holds", False: "MISSED", None: ""}
-    show_rows(
-        "training, side by side",
-        [
-            {"figure": f.name, "value": f.value, "unit": f.unit, "bar": f.bar, "": verdicts[f.holds]}
-            for f in found
-        ],
-    )
+    show_rows("training, side by side", [_verdict(figure) for figure in found])
     if options.json:
         write_json(options.json, report("training side by side", found))
     return 0 if all(figure.holds is not False for figure in found) else 1

@@ -1,6 +1,6 @@
 """A plain loop over candidates in two processes, each with its half of them and all rows.
 
-    python -m tests.bench.train_loop FOLDER
+python -m tests.bench.train_loop FOLDER
 """
 
 from __future__ import annotations

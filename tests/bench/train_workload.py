@@ -209,5 +209,3 @@ def write_result(folder: Path, started: float, ended: float, accuracies: Sequenc
     """Write what a contender measured, times by `time.monotonic`, which all processes share."""
     result = {"train_s": ended - started, "accuracies": list(accuracies)}
     (folder / "result.json").write_text(json.dumps(result))
-
-

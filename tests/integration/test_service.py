@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,8 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.cli import main
-from mmdb.train.service.registry import Pulse, live_workers
+from mmdb.store.states import in_flight
+from mmdb.train.service.registry import Pulse, live_workers, register, unregister
 from mmdb.train.service.requests import (
     add_outcome,
     last_request,
@@ -38,7 +42,7 @@ def shared(url: str) -> Iterator[Database]:
 @pytest.fixture
 def postgres(shared: Database) -> Database:
     """Return the database without requests."""
-    for table in ("run_outcome", "run_request"):
+    for table in ("run_outcome", "run_request", "worker", "worker_beat"):
         shared.sql(f"TRUNCATE mmdb.{table} RESTART IDENTITY CASCADE")
     return shared
 
@@ -148,6 +152,48 @@ def test_duckdb_has_no_worker_processes(duckdb_url: str) -> None:
         (row,) = db.sql("SELECT * FROM mmdb.cancel_run('r')")
         assert row["request"] == "cancel"
         assert live_workers(db.connection) == []
+
+
+# -- slots --------------------------------------------------------------------
+
+
+def test_a_slot_lives_while_its_process_holds_its_name_and_beats(
+    postgres: Database, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = register(postgres.connection, [slot("box 0", "a")], "box", "server")
+    assert live_workers(postgres.connection) == []  # nobody holds the name
+    pulse = Pulse(url, "box", lambda: None)
+    try:
+        assert [row["name"] for row in live_workers(postgres.connection)] == ["box 0"]
+        monkeypatch.setattr("mmdb.train.service.registry.LEASE_S", 0.0)
+        assert live_workers(postgres.connection) == []
+        monkeypatch.undo()
+        unregister(postgres.connection, list(slots))
+        assert live_workers(postgres.connection) == []
+    finally:
+        pulse.stop()
+
+
+def test_states_in_flight_reach_workers_that_share_no_cache(
+    postgres: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = postgres.connection
+    for nodes, found in ((["a"], None), (["a", "b"], b"state")):
+        slots = register(connection, [slot(n, n) for n in nodes], "box", "client")
+        monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "a"))
+        here = in_flight(connection)
+        here.write(1, 1, "ab", b"state")
+        assert here.read(1, 1, "ab") == b"state"
+        monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "b"))
+        assert in_flight(connection).read(1, 1, "ab") == found
+        unregister(connection, list(slots))
+        here.keep_only(1, ())
+        assert in_flight(connection).read(1, 1, "ab") is None
+
+
+def slot(name: str, node: str) -> Any:
+    """Return what the registry wants of a worker."""
+    return SimpleNamespace(name=name, node=node, device="cpu")
 
 
 # -- the command --------------------------------------------------------------

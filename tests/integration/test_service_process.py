@@ -124,7 +124,8 @@ def test_another_process_takes_over_from_a_dispatcher_that_was_killed(
     run = create(db, "r", seconds=0.2)
     with WorkerCommand(postgres_url, "--slots", "1", "--name", "first") as first:
         first.says("dispatches")
-        with WorkerCommand(postgres_url, "--slots", "1", "--name", "second") as second:
+        options = ("--slots", "1", "--name", "second", "--mode", "client")
+        with WorkerCommand(postgres_url, *options) as second:
             second.says("serves")
             run.submit()
             until(lambda: states(db) == ["hopping", "hopping"])

@@ -113,32 +113,38 @@ class Core:
 
     def _spread(self, starts: list[Start]) -> None:
         """Send candidates that have just begun to wait to workers that have been idle before."""
-        standing, places = self.standing, self.places
+        standing, places, alone = self.standing, self.places, self.strategy.alone
         for c in standing.opened:
-            if not standing.may[c] & places.open_parts:
-                continue
-            while standing.waits(c) and (worker := self._idle_for(c)) >= 0:
+            while parts := standing.may[c] & places.open_parts:
+                if not standing.waits(c) or (worker := self._idle_for(c, parts)) < 0:
+                    break
                 places.wake(worker)
                 self._start(c, worker, starts)
+                if alone:
+                    break
 
-    def _idle_for(self, c: int) -> int:
-        """Return an idle worker for a candidate that could start an open part, or NOBODY."""
+    def _idle_for(self, c: int, parts: Parts) -> int:
+        """Return an idle worker for a candidate that could start `parts`, or NOBODY."""
         standing, places = self.standing, self.places
-        home, may = standing.home[c], standing.may[c]
-        if home >= 0 and may & places.can[places.node_of[home]]:
+        home, pin = standing.home[c], standing.pin[c]
+        if home >= 0:
+            can = places.can[places.node_of[home]]
             if home in places.idle:
-                return home
-            if self.strategy.alone and home in self._freed:
+                if parts & can:
+                    return home
+            elif self.strategy.alone and home in self._freed and standing.may[c] & can:
                 if self._eligible(home) == standing.bits[c]:
                     return NOBODY  # its own worker is free again, and nobody else could use it
-        pin, parts = standing.pin[c], may & places.open_parts
         if pin >= 0:
-            able = pin in places.idle and may & places.can[places.node_of[pin]]
+            able = pin in places.idle and parts & places.can[places.node_of[pin]]
             return pin if able else NOBODY
-        return places.idle_at(following(parts, standing.last[c])) if parts else NOBODY
+        return places.idle_at(following(parts, standing.last[c]))
 
     def _serve(self, starts: list[Start]) -> None:
         """Give workers that have just become idle the best of what waits."""
+        if self._sticky and len(self._freed) > 1:  # first those that hold what waits
+            waiting, homed = self.standing.loose, self.standing.homed
+            self._freed.sort(key=lambda worker: not homed[worker] & waiting)
         for worker in self._freed:
             among = self._eligible(worker)
             if among:
@@ -151,9 +157,9 @@ class Core:
     def _eligible(self, worker: int) -> int:
         """Return the set of candidates that a worker could take."""
         standing, places = self.standing, self.places
-        waiting = mine = standing.pinned[worker]
-        if not (mine and self.strategy.stays):
-            waiting |= standing.loose
+        waiting, mine = standing.loose, standing.pinned[worker]
+        if mine:
+            waiting = mine if self.strategy.stays else waiting | mine
         if places.everywhere or not waiting:
             return waiting
         parts, needs = places.parts_of[places.node_of[worker]], standing.needs
@@ -167,8 +173,8 @@ class Core:
     def _pick(self, among: int, worker: int) -> int:
         standing = self.standing
         best = standing.ranks.top(among)
-        mine = among & standing.homed[worker]
-        if not mine or not self._sticky:
+        mine = among & standing.homed[worker] if self._sticky else 0
+        if not mine:
             return best
         c = self._current[worker]
         if c < 0 or not mine & standing.bits[c]:
@@ -182,12 +188,12 @@ class Core:
 
     def _start(self, c: int, worker: int, starts: list[Start]) -> None:
         standing, places = self.standing, self.places
-        one = standing.may[c] & places.can[places.node_of[worker]]
-        part = one.bit_length() - 1
-        if one != standing.bits_of_part[part]:
-            part = following(one & self.warm[worker] or one, standing.last[c])
-            one = standing.bits_of_part[part]
-        standing.start(c, part, one)
+        node = places.node_of[worker]
+        part, *others = places.parts_of[node]
+        if others:
+            parts = standing.may[c] & places.can[node]
+            part = following(parts & self.warm[worker] or parts, standing.last[c])
+        standing.start(c, part)
         if self.strategy.stays:
             standing.fix(c, worker)
         starts.append((c, worker, part))

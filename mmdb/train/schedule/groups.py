@@ -33,7 +33,7 @@ def form_groups(
         pairs = match(parts[:wanted] if fixed else parts, wanted, list(places.idle), places)
         for worker, part in pairs:
             places.wake(worker)
-            standing.start(c, part, 1 << part)
+            standing.start(c, part)
             starts.append((c, worker, part))
 
 

@@ -74,7 +74,6 @@ class Schedule:
         if progress.closed:
             self._standing.change(ordinal, goal, closed=True)
         self._costs.add(ordinal, hop_s)
-        self._standing.wait(ordinal)
         self._unfinished += self._standing.active(ordinal)
         return ordinal
 

@@ -149,8 +149,6 @@ class _Run:
         weights = self.costs.sum(axis=1) / standing.visits
         for c, weight in enumerate(weights.tolist()):
             standing.add(0, load.epochs, 0, c % load.partitions - 1, weight)
-        for c in range(load.candidates):
-            standing.wait(c)
         workers = core.crew = len(core.warm)
         for worker in range(workers):
             core.offer(worker)

@@ -66,7 +66,7 @@ class Standing(Backlog):
         self.pin: list[int] = []  # worker
 
     def add(self, epoch: int, goal: int, visited: Parts, last: int, weight: float) -> int:
-        """Add a candidate that does not wait yet; return its number."""
+        """Add a candidate, which waits if there is something to do; return its number."""
         c = len(self.bits)
         self.bits.append(1 << c)
         for column, value in (
@@ -88,6 +88,7 @@ class Standing(Backlog):
         self.closed.append(False)
         self._enter(c, next(k for k, parts in enumerate(self._stages) if parts & ~visited), visited)
         self.rank(c)
+        self.wait(c)
         return c
 
     def add_worker(self) -> None:
@@ -97,14 +98,15 @@ class Standing(Backlog):
 
     def waits(self, c: int) -> bool:
         """Return whether a candidate waits for a worker."""
-        pin = self.pin[c]
-        return bool((self.loose if pin < 0 else self.pinned[pin]) & self.bits[c])
+        if self.level[c] < 0 or not self.todo[c]:
+            return False
+        return not (self.doing[c] and self._alone)
 
     def wait(self, c: int) -> None:
         """Let a candidate wait, if there is something that it could start now."""
         todo = self.todo[c]
         if self.level[c] < 0 or not todo or (self.doing[c] and self._alone):
-            return
+            return  # see `waits`
         bit, pin = self.bits[c], self.pin[c]
         if self._stepwise:
             if self._route is None:
@@ -136,11 +138,11 @@ class Standing(Backlog):
         if self._stepwise:
             self.needs[self.may[c].bit_length() - 1] ^= bit
 
-    def start(self, c: int, part: int, one: Parts) -> None:
-        """Start a part of a candidate that waits; `one` is the set of that part alone."""
+    def start(self, c: int, part: int) -> None:
+        """Start a part of a candidate that waits."""
         bit, doing = self.bits[c], self.doing[c]
         self.needs[part] ^= bit
-        todo = self.todo[c] = self.todo[c] ^ one
+        todo = self.todo[c] = self.todo[c] ^ self.bits_of_part[part]
         self.doing[c] = doing + 1
         if not doing if self._alone else not todo:  # it waits no more
             pin = self.pin[c]

@@ -432,6 +432,18 @@ def test_a_state_stays_with_its_session_while_there_is_slack() -> None:
     assert moves <= 8 and kept > 40  # of 128 hops
 
 
+def test_a_state_is_left_for_others_where_there_is_no_slack() -> None:
+    load = Workload(candidates=2, partitions=3, epochs=4, seed=0, validates=True)
+    schedule = begin(load)
+    for worker in ("a", "b"):
+        schedule.take(Ready(worker))
+    while not schedule.finished:
+        assert all(
+            a.publish for a in schedule.assign([w for w in "ab" if w not in schedule.running])
+        )
+        schedule.take(Done(min(schedule.running), 1.0))
+
+
 def test_a_state_that_only_its_session_holds_goes_on_there_alone() -> None:
     load = Workload(candidates=9, partitions=2, epochs=9, seed=0, validates=False)
     schedule = begin(load)
@@ -459,8 +471,7 @@ def test_a_candidate_that_goes_on_goes_where_its_state_is() -> None:
         schedule.take(Ready(worker))
     for _ in range(3):
         schedule.take(Done("w", 1.0))
-        idle = ["x", "y", *[] if schedule.running else ["w"]]
-        assert {a.worker for a in schedule.assign(idle)} <= {"w"}
+        assert {a.worker for a in schedule.assign(["x", "y", "w"])} <= {"w"}
     assert over(schedule) and schedule.assign(["x", "w", "y"]) == []
     schedule.set_goal(0, 2)
     assert [a.worker for a in schedule.assign(["x", "w", "y"])] == ["w"]
