@@ -75,10 +75,10 @@ class Cluster:
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
         self._memory = _memory_folder()
-        self._data = (self._memory.path if self._memory else self.directory) / "data"
+        self.data = (self._memory.path if self._memory else self.directory) / "data"
         _stop_at_exit(self)
         try:
-            for folder in {self.directory, self._data.parent}:
+            for folder in {self.directory, self.data.parent}:
                 os.chown(folder, self._owner.pw_uid, self._owner.pw_gid)
             self._environment = self._server_environment()
             self._initdb()
@@ -160,7 +160,7 @@ class Cluster:
         os.chown(password_file, self._owner.pw_uid, self._owner.pw_gid)
         options = ["--username=postgres", f"--pwfile={password_file}", "--auth=scram-sha-256"]
         options += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        done = self._run_as_owner([self.server.bin / "initdb", "-D", self._data, *options])
+        done = self._run_as_owner([self.server.bin / "initdb", "-D", self.data, *options])
         if done.returncode != 0:
             raise ClusterError(f"initdb failed.\n{done.stderr}")
         password_file.unlink()
@@ -170,7 +170,7 @@ class Cluster:
             "port": str(port),
             "unix_socket_directories": str(self.directory),
         }
-        command: list[str | Path] = [self.server.bin / "postgres", "-D", self._data]
+        command: list[str | Path] = [self.server.bin / "postgres", "-D", self.data]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
         if shutil.which("setpriv"):  # Linux: the server goes even if this process is killed
@@ -190,7 +190,7 @@ class Cluster:
     def _becomes_ready(self) -> bool:
         """Return whether the server came up; its pid file ends with "ready" when it has."""
         process, deadline = self._process, time.monotonic() + START_TIMEOUT_S
-        pid_file = self._data / "postmaster.pid"
+        pid_file = self.data / "postmaster.pid"
         while process and process.poll() is None and time.monotonic() < deadline:
             if pid_file.exists():
                 lines = pid_file.read_text().split()

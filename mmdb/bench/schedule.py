@@ -45,8 +45,7 @@ def bench_schedule(databases: list[Database]) -> list[Figure]:
     """Simulate everything; `databases` are left alone."""
     figures = [figure for case, bar in CASES for figure in _compare(case, bar)]
     figures += [
-        _mean(f"{case}: costs learnt as it goes", [learn(case, s) for s in SEEDS])
-        for case in LEARNT
+        _mean(f"{case}: mmdb, costs not known", [learn(case, s) for s in SEEDS]) for case in LEARNT
     ]
     figures += [figure for case in ORDERED for figure in _order(case)]
     return [*figures, *_speed()]
@@ -88,9 +87,9 @@ def _compare(case: Case, bar: float) -> Iterator[Figure]:
         random.append(random_s(seconds, seed) / bound_s(seconds))
         barrier.append(barrier_s(seconds) / bound_s(seconds))
     yield _mean(f"{case}: mmdb", ours, bar)
-    yield _mean(f"{case}: longest remaining first", longest)
-    yield _mean(f"{case}: Cerebro, random", random)
-    yield _mean(f"{case}: MADlib, rotation with a barrier", barrier)
+    yield _mean(f"{case}: longest first", longest)
+    yield _mean(f"{case}: Cerebro", random)
+    yield _mean(f"{case}: MADlib", barrier)
 
 
 def _order(case: Case) -> Iterator[Figure]:
@@ -107,14 +106,14 @@ def _order(case: Case) -> Iterator[Figure]:
         fixed, free = run(case.workers, order="fixed"), run(case.workers, order="free")
         together.append(fixed.makespan_s / free.makespan_s)
     yield Figure(
-        name=f"{case}, one worker a node: fixed order / free, mean",
+        name=f"{case}: fixed / free order, W nodes, mean",
         value=round(float(np.mean(apart)), 4),
         unit="x",
         runs=apart,
     )
     value = float(np.mean(together))
     yield Figure(
-        name=f"{case}, one node: fixed order / free, mean",
+        name=f"{case}: fixed / free order, one node, mean",
         value=round(value, 4),
         unit="x",
         bar=f"<= {SAME_BAR:g}",
@@ -130,12 +129,10 @@ def _speed() -> Iterator[Figure]:
         started = process_time()
         simulate(np.ones((1000, 1000)), slots, placement=placement, policy="longest", noise=NOISE)
         seconds.append(process_time() - started)
-    yield at_most("1000 x 1000, an epoch simulated whole: processor time", seconds, "s", PLAN_BAR_S)
-    for name, nodes in (("100 workers of one node", 1), ("100 nodes of one worker", 100)):
+    yield at_most("1000 x 1000: a simulated epoch", seconds, "s", PLAN_BAR_S)
+    for name, nodes in (("one node", 1), ("100 nodes", 100)):
         runs = [decision_us(1000, 100, nodes) for _ in range(ROUNDS)]
-        yield at_most(
-            f"1000 x 100, {name}: processor time of a decision", runs, "us", DECISION_BAR_US
-        )
+        yield at_most(f"1000 x 100, {name}: a decision", runs, "us", DECISION_BAR_US)
 
 
 def decision_us(candidates: int, workers: int, nodes: int) -> float:

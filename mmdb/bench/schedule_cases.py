@@ -18,15 +18,17 @@ DEAR_SHARE, DEAR = 0.2, 8.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """M candidates; W nodes of one worker, each with one partition."""
+    """M candidates; W nodes of one worker, each with one partition.
+
+    Candidates cost the same, or mixed: 20 % of them cost 8 times as much.
+    """
 
     candidates: int
     workers: int
     mixed: bool = False
 
     def __str__(self) -> str:
-        costs = "20 % cost 8x" if self.mixed else "equal costs"
-        return f"{self.candidates} x {self.workers}, {costs}"
+        return f"{self.candidates} x {self.workers} {'mixed' if self.mixed else 'equal'}"
 
     @property
     def load(self) -> Workload:
@@ -74,7 +76,7 @@ def learn(case: Case, seed: int) -> float:
             heapq.heappush(ends, (now + seconds, assignment.worker, seconds))
             del idle[assignment.worker]
         if not ends:
-            return now / lower_bound(work, slots, placement)
+            return float(now / lower_bound(work, slots, placement))
         now, worker, seconds = heapq.heappop(ends)
         schedule.take(Done(worker, seconds))
         idle[worker] = None

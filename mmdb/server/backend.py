@@ -22,6 +22,7 @@ from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.dispatch import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
+from mmdb.train.startup import uncollected
 
 if TYPE_CHECKING:  # these import torch
     from torch import nn
@@ -57,6 +58,13 @@ class Backend(Protocol):
     def notice(self, text: str) -> None:
         """Tell the caller something while the function goes on."""
 
+    def pause(self) -> None:
+        """Let others see what was done, and serve interrupts.
+
+        Raises:
+            InTransaction: the caller's transaction block keeps it from them.
+        """
+
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
 
@@ -65,7 +73,8 @@ class _InterruptibleSession:
     """The session's own performer, whose computing can be cancelled."""
 
     def __init__(self, plpy: Any, device: str | None) -> None:
-        from mmdb.train.session import Session  # imports torch: only where hops run
+        with uncollected():
+            from mmdb.train.session import Session  # imports torch: only where hops run
 
         self._plpy, self._session = plpy, Session(device)
         self.device = device or str(self._session.device)
@@ -76,7 +85,8 @@ class _InterruptibleSession:
     def warm_up(self) -> str:
         from mmdb.train.session import warm_up
 
-        return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
+        with uncollected():
+            return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
 
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
         return interruptible(self._plpy, lambda stopped: self._session.average(states, rows))
@@ -141,14 +151,14 @@ class PlpyBackend:
         rows = self.connection.rows(load("catalog").find_setting, name="worker_dsn")
         if not rows:
             raise NoWorkerLogin("The owner has set no login for worker sessions.")
-        self._commit()
+        self.pause()
         connection = PostgresConnection(str(rows[0]["value"]), application_name="mmdb driver")
         try:
-            yield connection, self._commit
+            yield connection, self.pause
         finally:
             connection.close()
 
-    def _commit(self) -> None:
+    def pause(self) -> None:
         """End the transaction, so that waiting holds back no vacuum; interrupts are served."""
         try:
             self._plpy.commit()

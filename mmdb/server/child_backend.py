@@ -58,6 +58,9 @@ class ChildBackend:
     def notice(self, text: str) -> None:
         """Nobody hears: there is no way to tell a caller anything before the result."""
 
+    def pause(self) -> None:
+        """Nothing is held back, and nothing has to be served."""
+
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
         """Yield the session; its workers are child processes."""

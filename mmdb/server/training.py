@@ -1,18 +1,40 @@
-"""`train`: the driver, run from SQL."""
+"""`train`: the driver, run from SQL, or the worker processes that do it in its place."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from time import perf_counter
 from typing import Any
 
+from mmdb.db.queries import load
+from mmdb.errors import NoWorkerLogin
 from mmdb.server.backend import Backend, exposed
 from mmdb.train import training
+from mmdb.train.service.registry import live_workers
+from mmdb.train.service.requests import submit, wait_for
+from mmdb.train.summary import Summary, summarise
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 
 @exposed
 def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
-    """Train a run to its end and return its summary; see `mmdb.train.training.train`."""
+    """Train a run to its end and return its summary; see `mmdb.train.training.train`.
+
+    Where the owner has set no login for sessions of the procedure's own, worker processes that
+    serve the database train it.
+    """
+    try:
+        summary = _drive(backend, run, workers)
+    except NoWorkerLogin:
+        if not live_workers(backend.connection):
+            raise
+        summary = _submit(backend, run)
+    row = asdict(summary)
+    version = row.pop("version")
+    return row | {"model": f"{summary.model}@{version}"}
+
+
+def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
     notices = Notices()
 
     def show(snapshot: Snapshot) -> None:
@@ -21,7 +43,14 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
 
     with backend.driving() as (connection, on_wait):
         watch = Watch(show)
-        summary = training.train(connection, run, workers=workers, watch=watch, on_wait=on_wait)
-    row = asdict(summary)
-    version = row.pop("version")
-    return row | {"model": f"{summary.model}@{version}"}
+        return training.train(connection, run, workers=workers, watch=watch, on_wait=on_wait)
+
+
+def _submit(backend: Backend, run: str) -> Summary:
+    started, connection = perf_counter(), backend.connection
+    backend.pause()  # inside a transaction block nobody would see the request
+    before = submit(connection, run)["hops_done"]
+    backend.notice(f"Run {run!r} is handed to the worker processes.")
+    wait_for(connection, run, backend.pause)
+    (progress,) = connection.rows(load("service").find_requested_run, run=run)
+    return summarise(connection, run, progress["hops_done"] - before, perf_counter() - started)

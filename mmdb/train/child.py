@@ -19,6 +19,7 @@ from typing import IO, Any
 from mmdb import errors
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import HopResult, HopSpec
+from mmdb.train.startup import uncollected
 
 
 def _write(stream: IO[bytes], header: dict[str, Any], payload: bytes = b"") -> None:
@@ -226,11 +227,12 @@ class _Served:
         return {"result": asdict(result), "state": state is not None, "held": held}, state or b""
 
     def _warm_up(self, device: str) -> str:
-        from mmdb.train.session import Session, warm_up
+        with uncollected():
+            from mmdb.train.session import Session, warm_up
 
-        if self._session is None:
-            self._session = Session(device)
-        return warm_up(self._session.device)
+            if self._session is None:
+                self._session = Session(device)
+            return warm_up(self._session.device)
 
 
 if __name__ == "__main__":

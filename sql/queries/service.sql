@@ -2,10 +2,6 @@
 -- Become the dispatcher of this database for the rest of the session, or say that another is.
 SELECT pg_try_advisory_lock(1835889765, 0) AS locked;
 
--- name: unlock_service
--- Cease to be the dispatcher.
-SELECT pg_advisory_unlock(1835889765, 0) AS unlocked;
-
 -- name: lock_worker_name
 -- Take the name of a worker process for the rest of the session, or say that another has it.
 SELECT pg_try_advisory_lock(1835889766, hashtext(%(name)s::text)) AS locked;
@@ -235,11 +231,3 @@ LIMIT 1;
 INSERT INTO mmdb.run_outcome (request_id, run_id, sqlstate, message)
 VALUES (%(request_id)s::bigint, %(run_id)s::bigint, %(sqlstate)s::text, %(message)s::text)
 ON CONFLICT (request_id) DO NOTHING;
-
--- name: find_outcome
--- How what was asked of a run ended; no row while it is under way.
-SELECT
-    o.sqlstate,
-    o.message
-FROM mmdb.run_outcome AS o
-WHERE o.request_id = %(request_id)s::bigint;

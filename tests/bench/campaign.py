@@ -13,6 +13,7 @@ import argparse
 import random
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ from tests.bench.campaign_driver import Driver, Stuck
 from tests.bench.campaign_subjects import Subject, file_subject, server_subject
 
 ROWS, WIDTH, PARTITIONS = 36_000, 20, 3
-TIMEOUT_S = 300.0
+TIMEOUT_S = 240.0
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-2, "log": True},
     "architecture.hidden": [[16], [64]],
@@ -128,8 +129,10 @@ class Campaign:
         try:
             with Driver(subject.driver_url, name) as driver:
                 result.struck = list(_disturb(subject, name, plan, reference_s, driver))
-                driver.wait(TIMEOUT_S)
-                result.starts, result.complaints = driver.starts, driver.complaints
+                try:
+                    driver.wait(TIMEOUT_S)
+                finally:
+                    result.starts, result.complaints = driver.starts, driver.complaints
             with subject.open() as db:
                 check(db, name, f"reference-{plan.search}")
         except (AssertionError, Stuck) as error:
@@ -221,7 +224,7 @@ def main() -> int:
             results.append(campaign.run(chosen[number - 1]))
             print(line(number, results[-1]), flush=True)
             for complaint in results[-1].complaints if given.verbose else ():
-                print(f"      {complaint.splitlines()[-1] if complaint else ''}", flush=True)
+                print(textwrap.indent(complaint, "      "), flush=True)
         print(summary(results, {subject.engine: subject.disk for subject in subjects}))
     return 1 if any(result.error for result in results) else 0
 

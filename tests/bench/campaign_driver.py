@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,9 +83,18 @@ class Driver:
         deadline = time.monotonic() + timeout_s
         while not self.done:
             if time.monotonic() > deadline:
-                said = self.complaints[-1] if self.complaints else "nothing"
-                raise Stuck(f"not ended after {timeout_s:g} s; last complaint: {said}")
+                self.complaints.append(self._traces())
+                raise Stuck(f"not ended after {timeout_s:g} s")
             time.sleep(LOOK_S)
+
+    def _traces(self) -> str:
+        """End the process in a way that has it say where its threads were."""
+        if self._process is None:
+            return ""
+        self._process.send_signal(signal.SIGABRT)
+        self._process.wait()
+        self._output.seek(0)
+        return self._output.read()
 
     def _start(self) -> None:
         self._end()
@@ -96,7 +106,7 @@ class Driver:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
         )
 
     def _end(self) -> None:

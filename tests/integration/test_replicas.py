@@ -50,7 +50,7 @@ class Replica(Cluster):
 
     def _initdb(self) -> None:
         self.password = self._primary.password
-        command: list[str | Path] = [self.server.bin / "pg_basebackup", "-D", self._data]
+        command: list[str | Path] = [self.server.bin / "pg_basebackup", "-D", self.data]
         command += ["-d", self._primary.url(), "-R", "--checkpoint=fast", "--no-sync"]
         done = self._run_as_owner(command)
         if done.returncode != 0:
@@ -504,7 +504,7 @@ def test_a_damaged_replica_is_named_and_others_answer(group: Group) -> None:
 
 def flip_a_bit(server: Cluster, content: bytes) -> None:
     """Change a byte of what a halted server has stored."""
-    for file in (server.directory / "data" / "base").glob("*/*"):
+    for file in (server.data / "base").glob("*/*"):
         found = file.read_bytes()
         if content in found:
             with file.open("r+b") as opened:

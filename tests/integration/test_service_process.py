@@ -69,7 +69,14 @@ def test_submitted_runs_are_trained_side_by_side_with_the_bits_of_train(
     runs = [create(db, name) for name in ("a", "b")]
     db.register_factory("fails", "tests.broken:fails")
     bad = db.create_run("bad", dataset="d", architecture="fails(when='training')")
-    for run in (*runs, bad):
+    grouped = db.create_run(
+        "grouped",
+        dataset="d",
+        architecture="mlp",
+        strategy="data_parallel",
+        options={"group": 2},
+    )
+    for run in (*runs, bad, grouped):
         run.submit()
     with WorkerCommand(postgres_url, "--slots", "2", "--name", "pool", "--once") as process:
         assert process.ends() == 0, process.said
@@ -83,6 +90,9 @@ def test_submitted_runs_are_trained_side_by_side_with_the_bits_of_train(
     first = db.sql("SELECT min(started_at) AS at FROM mmdb.hop_timeline WHERE run = 'b'")
     last = db.sql("SELECT max(finished_at) AS at FROM mmdb.hop_timeline WHERE run = 'a'")
     assert first[0]["at"] < last[0]["at"]  # neither waited for the other's end
+    assert grouped.wait(timeout_s=0)
+    rows = db.sql("SELECT group_size FROM mmdb.hop_timeline WHERE run = 'grouped' ORDER BY ordinal")
+    assert [row["group_size"] for row in rows] == [2, 2, None]  # two partitions, then validation
     with pytest.raises(errors.RunFailed, match="'bad'"):
         bad.wait()
     (event,) = db.sql("SELECT sqlstate, message, trace FROM mmdb.candidate_event")
@@ -143,3 +153,16 @@ def test_another_process_takes_over_from_a_dispatcher_that_was_killed(
                 time.sleep(0.5)
             assert second.ends() == 0, second.said
     assert logged(db, "endless") == [] and states(db)[1] == "stopped"
+
+
+def test_the_procedure_hands_a_run_to_the_worker_processes_where_it_has_no_login(
+    db: Database, postgres_url: str
+) -> None:
+    create(db, "called")
+    with pytest.raises(errors.NoWorkerLogin):
+        db.sql("CALL mmdb.train('called')")
+    with WorkerCommand(postgres_url, "--name", "pool") as process:
+        until(lambda: live_workers(db.connection), lambda: process.said)
+        (row,) = db.sql("CALL mmdb.train('called')")
+    assert (row["candidates"], row["failed"], row["hops"]) == (2, 0, 12)
+    assert row["model"] == "called@1"
