@@ -284,7 +284,9 @@ class FunctionNotFound(NotFound):
     """No function of that name and kind is registered."""
 
     sqlstate = "MM158"
-    default_hint = "Ask the owner of schema mmdb to call mmdb.register_function(name, target, kind)."
+    default_hint = (
+        "Ask the owner of schema mmdb to call mmdb.register_function(name, target, kind)."
+    )
 
 
 class AlreadyExists(InputError):

@@ -52,6 +52,7 @@ SETTINGS = {
 }
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
+DROP_TRIES = 10
 
 
 class Cluster:
@@ -114,10 +115,15 @@ class Cluster:
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending the sessions that use it."""
-        self._execute(
-            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-        )
+        """Drop a database, ending the sessions that use it.
+
+        A session that is loading torch ends when it has; the statement waits 5 s for it.
+        """
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        for _ in range(DROP_TRIES - 1):
+            with suppress(psycopg.errors.ObjectInUse):
+                return self._execute(drop)
+        self._execute(drop)
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of the server's log."""

@@ -76,7 +76,7 @@ class Relay:
                     threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, is_sent: bool) -> None:
-        with suppress(OSError):
+        try:
             while data := source.recv(1 << 16):
                 with self._lock:
                     if is_sent:
@@ -88,3 +88,7 @@ class Relay:
                     return
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+        except OSError:  # a reset of one side is passed on to the other
+            for end in (source, target):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)

@@ -36,7 +36,7 @@ def _shares(path: Path) -> bool:
     return 'scope="module"' in path.read_text()
 
 
-class Spread(LoadScopeScheduling):
+class Spread(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist has no types
     """Hands the next unit to the process that runs out of tests.
 
     Units go in the order of collection: the long ones are in acceptance/ and integration/, the

@@ -21,7 +21,7 @@ PARTITIONS, EPOCHS, WORKERS, ETA = 2, 27, 2, 3
 #: 81 combinations.
 SPACE = {
     "lr": [0.3, 0.1, 0.05, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001],
-    "architecture.width": [4, 8, 16],
+    "architecture.width": [8, 16, 32],
     "batch_size": [16, 32, 64],
     "optimizer": [{"name": "sgd", "momentum": 0.9}],
 }

@@ -91,7 +91,8 @@ def _overhead_ms(db: Database, prefix: str, name: str, runs: int) -> float:
             if not run.wait(TRAIN_S):
                 raise EngineError(f"Run {run.name!r} was not trained within {TRAIN_S:g} s.")
     hops = db.connection.rows(load("bench_hops").timeline, prefix=f"{prefix}-{name}-%")
-    return 1e3 * median(hop["overhead_s"] for hop in hops if hop["role"] == "train")
+    overhead: float = median(hop["overhead_s"] for hop in hops if hop["role"] == "train")
+    return 1e3 * overhead
 
 
 @contextmanager

@@ -213,8 +213,7 @@ def _parts(db: Database, dataset: str) -> dict[int, Part]:
     (row,) = db.connection.rows(load("datasets").find_dataset, name=dataset)
     found = {}
     for part in db.connection.rows(load("hops").find_partitions, dataset_id=row["dataset_id"]):
-        x, y = read_partition(db.connection, part["part_id"], part["content_hash"])
-        assert isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+        x, y = read_partition(db.connection, part["part_id"], part["content_hash"]).plain
         ordinal = -1 if part["role"] == "validation" else part["ordinal"]
         rows = torch.from_numpy(x).clone(), torch.from_numpy(y).clone()
         found[part["part_id"]] = Part(ordinal, *rows)

@@ -129,7 +129,7 @@ def _round(db: Database, worker: Worker, name: str, dataset: str) -> tuple[float
             part, x, y = data[ordinal]
             plain_s += loop.visit(x, y, hop_seed(0, 0, epoch, ordinal))
             started = perf_counter()
-            worker.hop(HopOrder(part_id=part["part_id"], candidate_id=candidate_id, epoch=epoch))
+            worker.do(HopOrder(part_id=part["part_id"], candidate_id=candidate_id, epoch=epoch))
             hops_s += perf_counter() - started
     return hops_s, plain_s, _equal(db, candidate_id, loop)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
+from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
@@ -20,7 +21,7 @@ WORKLOADS = {"mlp": ("mlp(hidden=[256])", 400_000), "cnn": ("cnn(width=8)", 48_0
 RATES = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005]
 SEARCH = {"space": {"lr": RATES, "batch_size": 64}}
 #: Eight candidates whose costs are about 1 : 8.
-MIXED_ROWS, MIXED_WIDTHS = 160_000, [[64], [128], [256], [400, 400]]
+MIXED_ROWS, MIXED_WIDTHS = 480_000, [[64], [128], [256], [400, 400]]
 MIXED = {"space": {"architecture.hidden": MIXED_WIDTHS, "lr": [0.01, 0.001], "batch_size": 256}}
 #: An MLP whose state is 0.9 MB with Adam, in hops of about 0.1 s.
 GAP_ROWS, GAP_HIDDEN, GAP_EPOCHS = 8_000, 1024, 3
@@ -101,7 +102,7 @@ def _hops(
     run: str,
     dataset: str,
     architecture: str,
-    search: dict[str, object],
+    search: Mapping[str, Any],
     epochs: int,
     workers: int,
 ) -> list[Row]:

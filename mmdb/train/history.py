@@ -53,7 +53,7 @@ def _chained(hops: Sequence[Row], keys: Mapping[int, str]) -> list[Stage]:
     """
     found = []
     visited = 0
-    for _, members in groupby(hops, key=lambda hop: (hop["epoch"], bytes(hop["state_out"]))):
+    for _, members in groupby(hops, key=_stage_of):
         rows = list(members)
         visited += len(rows)
         ends = visited % len(keys) == 0
@@ -61,6 +61,11 @@ def _chained(hops: Sequence[Row], keys: Mapping[int, str]) -> list[Stage]:
         kind: Literal["hop", "group"] = "group" if rows[0]["group_size"] else "hop"
         found.append(Stage(kind=kind, steps=steps, state_out=_out(rows[0])))
     return found
+
+
+def _stage_of(hop: Row) -> tuple[int, bytes | int]:
+    alone = hop["group_size"] is None
+    return hop["epoch"], hop["ordinal"] if alone else bytes(hop["state_out"])
 
 
 def repeated(hop: Row, part: Row) -> HopStep:

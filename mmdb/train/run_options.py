@@ -28,7 +28,7 @@ class RunOptions:
     order: str
     environment: str
     checkpoint: str
-    group: int | None  # workers that train a candidate together, for data_parallel; None: all
+    group: int | None  # workers that train a candidate together, for data_parallel; None: 2
     hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
 
 
@@ -70,9 +70,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
 def _choice(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key, CHOICES[key][0])
     if value not in CHOICES[key]:
-        raise InvalidOption(
-            f"options.{key} is {value!r}.", hint=f"Known: {_listed(CHOICES[key])}."
-        )
+        raise InvalidOption(f"options.{key} is {value!r}.", hint=f"Known: {_listed(CHOICES[key])}.")
     return str(value)
 
 

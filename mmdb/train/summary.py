@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
 from mmdb.errors import RunFailed
 from mmdb.train.save import save_candidate
 
@@ -24,7 +24,7 @@ class Summary:
     version: int
 
 
-def summarise(connection: AnyConnection, name: str, hops: int, seconds: float) -> Summary:
+def summarise(connection: Connection, name: str, hops: int, seconds: float) -> Summary:
     """Save the head of the leaderboard under the run's name, once, and sum the run up.
 
     Args:

@@ -40,6 +40,11 @@ def train(
     if connection.in_transaction:
         raise InTransaction("train cannot run inside a transaction block.")
     run = load_run(connection, name)
+    if count < run.workload.group:
+        raise InvalidOption(
+            f"Run {name!r} trains with groups of {run.workload.group} workers; there is {count}.",
+            hint=f"Train it with workers => {run.workload.group}, or more.",
+        )
     driver = Driver(connection, watch=watch, on_wait=on_wait)
     driver.add_run(name)
     if not driver.is_finished(name):  # else there is nothing to open sessions for

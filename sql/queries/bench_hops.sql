@@ -39,7 +39,18 @@ WHERE p.run LIKE %(prefix)s::text;
 
 -- name: read_leaderboard
 -- What a reader sees of the candidates of a bench's runs.
-SELECT *
+SELECT
+    b.run,
+    b.rank,
+    b.candidate_id,
+    b.config,
+    b.objective,
+    b.best_epoch,
+    b.epochs,
+    b.hops,
+    b.total_s,
+    b.status,
+    b.error
 FROM mmdb.leaderboard AS b
 WHERE b.run LIKE %(prefix)s::text;
 
@@ -60,9 +71,15 @@ LIMIT 20;
 -- name: read_workers
 -- What a reader sees of the worker processes' slots.
 SELECT
-    w.*,
-    %(prefix)s::text AS asked
-FROM mmdb.worker_status AS w;
+    w.worker,
+    w.state,
+    w.run,
+    w.candidate_id,
+    w.since,
+    w.hops,
+    w.busy_share
+FROM mmdb.worker_status AS w
+WHERE w.run LIKE %(prefix)s::text OR w.run IS NULL;
 
 -- name: ready_slots
 -- The slots of a worker process that wait for hops.

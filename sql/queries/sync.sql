@@ -429,6 +429,8 @@ SELECT
     c.ordinal,
     c.config::text AS config,
     c.seed,
+    c.parent_id,
+    c.parent_state,
     r.run_id,
     r.name,
     r.dataset_id,
@@ -439,6 +441,8 @@ SELECT
     r.warm_start,
     r.seed AS run_seed,
     r.options::text AS options,
+    r.metric,
+    r.maximize,
     extract(EPOCH FROM r.created_at)::double precision AS created
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
@@ -458,11 +462,11 @@ WHERE r.name = %(name)s::text;
 -- name: add_copied_run
 -- A run, as another database has it.
 INSERT INTO mmdb.run (
-    name, dataset_id, architecture, search, epochs, strategy, warm_start, seed, options, created_at
+    name, dataset_id, architecture, search, epochs, strategy, warm_start, seed, options, metric, maximize, created_at
 ) VALUES (
     %(name)s::text, %(dataset_id)s::bigint, %(architecture)s::jsonb, %(search)s::jsonb, %(epochs)s::integer,
     %(strategy)s::text, %(warm_start)s::text, %(seed)s::bigint, %(options)s::jsonb,
-    to_timestamp(%(created)s::double precision)
+    %(metric)s::text, %(maximize)s::boolean, to_timestamp(%(created)s::double precision)
 )
 RETURNING run_id;
 
@@ -517,11 +521,36 @@ SELECT
     h.node,
     h.device,
     h.environment,
+    h.objective,
+    h.peak_bytes,
+    h.group_size,
     extract(EPOCH FROM h.started_at)::double precision AS started,
     extract(EPOCH FROM h.finished_at)::double precision AS finished
 FROM mmdb.hop AS h
 WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch <= %(epoch)s::integer AND h.ordinal > %(after)s::integer
 ORDER BY h.ordinal;
+
+-- name: read_merges
+-- A candidate's merged epochs after one, up to another.
+SELECT
+    m.epoch,
+    m.part_id,
+    m.state_out,
+    m.state_bytes,
+    m.total_s,
+    m.worker,
+    m.node,
+    extract(EPOCH FROM m.started_at)::double precision AS started,
+    extract(EPOCH FROM m.finished_at)::double precision AS finished
+FROM mmdb.merge AS m
+WHERE m.candidate_id = %(candidate_id)s::bigint AND m.epoch <= %(epoch)s::integer AND m.epoch > %(after)s::integer
+ORDER BY m.epoch;
+
+-- name: last_merge
+-- The last merged epoch of a candidate; null if none.
+SELECT max(m.epoch) AS epoch
+FROM mmdb.merge AS m
+WHERE m.candidate_id = %(candidate_id)s::bigint;
 
 -- name: read_environment
 -- An environment.

@@ -177,7 +177,7 @@ class Psql:
         end = f"-- {secrets.token_hex(8)}\n"  # which no example prints
         self._process.stdin.write(f"{code}\n\\echo '{end.strip()}'\n")
         self._process.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self._process.stdout:
             if line == end:
                 return "".join(lines)

@@ -58,7 +58,7 @@ class Driver:
         if self._process.returncode == 0:
             self.summary = json.loads(said.strip().splitlines()[-1])
             return True
-        self.complaints.append(said.strip()[-500:])
+        self.complaints.append(said.strip()[-3000:])
         time.sleep(PAUSE_S)
         self._start()
         return False

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,14 @@ DISK_MIB = {"postgres": 48, "duckdb": 96}
 Fault = Callable[[random.Random, Driver], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What an undisturbed run takes."""
+
+    hops: float
+    seconds: float
+
+
 class Subject(Protocol):
     """A database under attack.
 
@@ -49,12 +58,8 @@ class Subject(Protocol):
     def open(self) -> Database:
         """Return the database, while no driver has it."""
 
-    def wait_for_share(self, run: str, share: float, reference_s: float, driver: Driver) -> bool:
-        """Wait until about a share of a run is done; return False if it ended before.
-
-        Args:
-            reference_s: seconds of the undisturbed run.
-        """
+    def wait_for_share(self, run: str, share: float, whole: Whole, driver: Driver) -> bool:
+        """Wait until about a share of a run is done; return False if it ended before."""
 
 
 class ServerSubject:
@@ -66,29 +71,25 @@ class ServerSubject:
         self._cluster, self._url, self._relay = cluster, url, relay
         self.driver_url = relay.url
         self.disk = disk if isinstance(disk, str) else ""
-        self.faults: dict[str, Fault] = {
+        self.faults: Mapping[str, Fault] = {
             "worker": self._kill_worker,
             "driver": _kill_driver,
             "server": self._crash,
             "connections": self._cut,
-        }
-        if isinstance(disk, SmallDisk):
-            self.faults["disk"] = lambda source, driver: _fill(disk, source)
+        } | _faults_of(disk)
 
     def open(self) -> Database:
         """Connect past the relay; a server that has just crashed may need some seconds."""
         return _patiently(lambda: mmdb.connect(self._url))
 
-    def wait_for_share(self, run: str, share: float, reference_s: float, driver: Driver) -> bool:
+    def wait_for_share(self, run: str, share: float, whole: Whole, driver: Driver) -> bool:
         """Count the hops; see `Subject`."""
         while not driver.done:
             with suppress(psycopg.OperationalError), psycopg.connect(self._url) as connection:
                 row = connection.execute(
-                    "SELECT hops_done::float8 / nullif(hops_total, 0) FROM mmdb.run_progress "
-                    "WHERE run = %s",
-                    (run,),
+                    "SELECT hops_done FROM mmdb.run_progress WHERE run = %s", (run,)
                 ).fetchone()
-                if row and row[0] is not None and row[0] >= share:
+                if row and row[0] >= share * whole.hops:
                     return True
             time.sleep(LOOK_S)
         return False
@@ -128,21 +129,22 @@ class FileSubject:
     def __init__(self, file: Path, disk: SmallDisk | str) -> None:
         self.driver_url = f"duckdb:///{file}"
         self.disk = disk if isinstance(disk, str) else ""
-        self.faults: dict[str, Fault] = {"worker": self._kill_worker, "driver": _kill_driver}
-        if isinstance(disk, SmallDisk):
-            self.faults["disk"] = lambda source, driver: _fill(disk, source)
+        self.faults: Mapping[str, Fault] = {
+            "worker": self._kill_worker,
+            "driver": _kill_driver,
+        } | _faults_of(disk)
 
     def open(self) -> Database:
         """Open the file."""
         return _patiently(lambda: mmdb.connect(self.driver_url))
 
-    def wait_for_share(self, run: str, share: float, reference_s: float, driver: Driver) -> bool:
+    def wait_for_share(self, run: str, share: float, whole: Whole, driver: Driver) -> bool:
         """Wait for the workers and then for a share of the time: the file has one owner."""
         while not driver.children():
             if driver.done:
                 return False
             time.sleep(LOOK_S)
-        until = time.monotonic() + share * reference_s
+        until = time.monotonic() + share * whole.seconds
         while time.monotonic() < until:
             if driver.done:
                 return False
@@ -161,6 +163,12 @@ class FileSubject:
 def _kill_driver(source: random.Random, driver: Driver) -> bool:
     driver.kill()
     return True
+
+
+def _faults_of(disk: SmallDisk | str) -> dict[str, Fault]:
+    if isinstance(disk, str):
+        return {}
+    return {"disk": lambda source, driver: _fill(disk, source)}
 
 
 def _fill(disk: SmallDisk, source: random.Random) -> bool:

@@ -197,10 +197,9 @@ def _partitions(db: Database, dataset: str) -> list[np.ndarray]:
     parts = db.connection.rows(load("hops").find_partitions, dataset_id=row["dataset_id"])
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "validation": []}
     for part in parts:
-        x, y = read_partition(db.connection, part["part_id"], part["content_hash"])
-        assert isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
-        found[part["role"]].append((x, y))
-    return [np.concatenate([rows[k] for rows in found[role]]) for role in found for k in (0, 1)]
+        rows = read_partition(db.connection, part["part_id"], part["content_hash"])
+        found[part["role"]].append(rows.plain)
+    return [np.concatenate([pair[k] for pair in found[role]]) for role in found for k in (0, 1)]
 
 
 def _run(command: Sequence[str], others: Sequence[int]) -> tuple[float, int, str]:

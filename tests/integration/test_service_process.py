@@ -162,7 +162,7 @@ def test_the_procedure_hands_a_run_to_the_worker_processes_where_it_has_no_login
     with pytest.raises(errors.NoWorkerLogin):
         db.sql("CALL mmdb.train('called')")
     with WorkerCommand(postgres_url, "--name", "pool") as process:
-        until(lambda: live_workers(db.connection), lambda: process.said)
+        until(lambda: live_workers(db.connection), lambda: str(process.said))
         (row,) = db.sql("CALL mmdb.train('called')")
     assert (row["candidates"], row["failed"], row["hops"]) == (2, 0, 12)
     assert row["model"] == "called@1"

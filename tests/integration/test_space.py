@@ -38,7 +38,7 @@ def states_of(db: Database) -> Path:
     (row,) = db.sql("SHOW data_directory")
     (owner,) = db.connection.rows(load("states").find_database)
     user = Path(row["data_directory"]).stat().st_uid
-    return Path(tempfile.gettempdir()) / f"mmdb-cache-{user}" / "states" / owner["name"]
+    return Path(tempfile.gettempdir()) / f"mmdb-cache-{user}" / "states" / str(owner["name"])
 
 
 @pytest.mark.parametrize("checkpoint", ["epoch", "hop"])

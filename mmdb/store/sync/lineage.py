@@ -15,6 +15,7 @@ import blake3
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import BlockCorrupt
+from mmdb.store import states
 from mmdb.store.sync.sides import Progress
 
 _Q = load("sync")
@@ -116,8 +117,7 @@ def put_candidate(source: Connection, target: Connection, candidate_id: int, epo
     run_id = _put_run(source, target, row, dataset.dataset_id)
     found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     if not found:
-        given = {name: row[name] for name in ("ordinal", "config", "seed")}
-        target.run(load("runs").add_first_candidate, run_id=run_id, **given)
+        _add_candidate(source, target, row, run_id, candidate_id, dataset.dataset_id)
         found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     own, last = found[0]["candidate_id"], found[0]["last_hop"]
     after = -1 if last is None else last
@@ -128,7 +128,55 @@ def put_candidate(source: Connection, target: Connection, candidate_id: int, epo
             load("hops").add_hop,
             [dict(h) | {"candidate_id": own, "part_id": parts[h["part_id"]]} for h in hops],
         )
+        _put_merges(source, target, candidate_id, own, epoch, parts)
     return int(own)
+
+
+def _add_candidate(
+    source: Connection,
+    target: Connection,
+    row: Row,
+    run_id: int,
+    candidate_id: int,
+    dataset_id: int,
+) -> None:
+    """Add a candidate; a clone comes with the state that it began with, and its parent's name."""
+    given = {name: row[name] for name in ("ordinal", "config", "seed", "parent_state")}
+    parent = row["parent_id"]
+    given["parent_id"] = None if parent is None else put_candidate(source, target, parent, -1)
+    query = load("runs").add_candidate
+    (added,) = target.rows(query, run_id=run_id, **given)
+    if parent is None:
+        return
+    parts = _parts(source, target, row["dataset_id"], dataset_id)
+    name = bytes(row["parent_state"]).hex()
+    for checkpoint in states.checkpoints(source, candidate_id):
+        if bytes(checkpoint["state_hash"]).hex() == name:
+            part_id = checkpoint["part_id"]
+            state = states.read_checkpoint(source, part_id, candidate_id, name)
+            if state is not None:
+                place = (target, parts[part_id], added["candidate_id"])
+                states.write_checkpoint(*place, -1, name, state)
+
+
+def _put_merges(
+    source: Connection,
+    target: Connection,
+    candidate_id: int,
+    own: int,
+    epoch: int,
+    parts: Mapping[int, int],
+) -> None:
+    (last,) = target.rows(_Q.last_merge, candidate_id=own)
+    after = -1 if last["epoch"] is None else last["epoch"]
+    key = {"candidate_id": candidate_id, "epoch": epoch, "after": after}
+    target.run_many(
+        load("hops").add_merge,
+        [
+            dict(m) | {"candidate_id": own, "part_id": parts[m["part_id"]]}
+            for m in source.rows(_Q.read_merges, **key)
+        ],
+    )
 
 
 def _put_run(source: Connection, target: Connection, row: Row, dataset_id: int) -> int:
@@ -143,7 +191,10 @@ def _put_run(source: Connection, target: Connection, row: Row, dataset_id: int) 
             break
         if _is_same(found[0], row, content):
             return int(found[0]["run_id"])
-    columns = ("architecture", "search", "epochs", "strategy", "warm_start", "options", "created")
+    columns = (
+        *("architecture", "search", "epochs", "strategy", "warm_start", "options"),
+        *("metric", "maximize", "created"),
+    )
     values: dict[str, Any] = {column: row[column] for column in columns}
     values |= {"name": name, "seed": row["run_seed"], "dataset_id": dataset_id}
     (added,) = target.rows(_Q.add_copied_run, **values)

@@ -49,6 +49,19 @@ POSTGRES_ONLY = {
     "states.find_database": "states in flight stay in the process that owns the file",
     "states.is_spread": "a file is on one node",
     "states.vacuum": "DuckDB has no vacuum",
+    "states.has_distant_workers": "a file has no worker processes",
+    "service.assign": "a file has no worker processes",
+    "service.beat": "a file has no worker processes",
+    "service.finish_assignment": "a file has no worker processes",
+    "service.give_up": "a file has no worker processes",
+    "service.listen_assignments": "a file has no worker processes",
+    "service.listen_outcomes": "a file has no worker processes",
+    "service.live_workers": "a file has no worker processes",
+    "service.lock_service": "a file has no worker processes",
+    "service.lock_worker_name": "a file has no worker processes",
+    "service.stop_workers": "a file has no worker processes",
+    "service.take_assignment": "a file has no worker processes",
+    "service.unlock_service": "a file has no worker processes",
 }
 
 QUERIES = {
