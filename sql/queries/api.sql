@@ -29,7 +29,7 @@ SELECT
     t.node,
     t.device
 FROM mmdb.train_group(
-    %(part_ids)s::bigint [], %(candidate_id)s::bigint, %(epoch)s::integer, %(member)s::jsonb
+    %(part_ids)s::bigint[], %(candidate_id)s::bigint, %(epoch)s::integer, %(member)s::jsonb
 ) AS t;
 
 -- name: merge_epoch

@@ -70,9 +70,9 @@ WHERE c.run_id = %(run_id)s::bigint;
 INSERT INTO mmdb.checkpoint (part_id, candidate_id, state_hash, epoch, byte_count)
 SELECT
     c.part_id,
-    %(candidate_id)s::bigint,
+    %(candidate_id)s::bigint AS candidate_id,
     c.state_hash,
-    -1,
+    -1 AS epoch,
     c.byte_count
 FROM mmdb.checkpoint AS c
 WHERE c.candidate_id = %(parent_id)s::bigint AND c.state_hash = %(state_hash)s::bytea;
@@ -82,7 +82,7 @@ WHERE c.candidate_id = %(parent_id)s::bigint AND c.state_hash = %(state_hash)s::
 INSERT INTO mmdb.checkpoint_chunk (part_id, candidate_id, state_hash, ordinal, data)
 SELECT
     c.part_id,
-    %(candidate_id)s::bigint,
+    %(candidate_id)s::bigint AS candidate_id,
     c.state_hash,
     c.ordinal,
     c.data

@@ -18,7 +18,7 @@ VALUES (
 -- name: drop_in_flight
 -- Delete a candidate's states on their way, but for those that are kept.
 DELETE FROM mmdb.state_chunk
-WHERE candidate_id = %(candidate_id)s::bigint AND state_hash <> ALL(%(kept)s::bytea []);
+WHERE candidate_id = %(candidate_id)s::bigint AND state_hash <> all(%(kept)s::bytea[]);
 
 -- name: find_database
 -- What tells this database apart from others that use the same node.
@@ -28,11 +28,13 @@ WHERE d.datname = current_database();
 
 -- name: vacuum
 -- Give back the space of states that are gone; tables of others are skipped with a warning.
-VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) mmdb.state_chunk, mmdb.checkpoint_chunk, mmdb.checkpoint;
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP, TRUNCATE FALSE) mmdb.state_chunk, mmdb.checkpoint_chunk, mmdb.checkpoint;
 
 -- name: is_spread
 -- Whether the tables lie on several nodes.
-SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus') AS spread;
+SELECT count(*) > 0 AS spread
+FROM pg_extension AS e
+WHERE e.extname = 'citus';
 
 -- name: has_distant_workers
 -- Whether worker processes serve that do not share one node's cache.

@@ -61,7 +61,6 @@ POSTGRES_ONLY = {
     "service.lock_worker_name": "a file has no worker processes",
     "service.stop_workers": "a file has no worker processes",
     "service.take_assignment": "a file has no worker processes",
-    "service.unlock_service": "a file has no worker processes",
 }
 
 QUERIES = {
