@@ -18,13 +18,24 @@ COMMENT ON COLUMN mmdb.hop.peak_bytes IS 'The most memory of the device in use d
 COMMENT ON COLUMN mmdb.hop.group_size IS 'Workers that trained the candidate together; null for one alone.';
 
 UPDATE mmdb.run SET metric = 'accuracy', maximize = TRUE
-WHERE dataset_id IN (SELECT d.dataset_id FROM mmdb.dataset AS d WHERE d.task = 'classification' AND d.validation > 0);
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.task = 'classification' AND d.validation > 0
+);
 UPDATE mmdb.run SET metric = 'rmse', maximize = FALSE
-WHERE dataset_id IN (SELECT d.dataset_id FROM mmdb.dataset AS d WHERE d.task = 'regression' AND d.validation > 0);
-UPDATE mmdb.hop SET objective = coalesce(
-    cast(metrics ->> 'accuracy' AS double precision), cast(metrics ->> 'rmse' AS double precision)
-)
-WHERE part_id IN (SELECT p.part_id FROM mmdb.partition AS p WHERE p.role = 'validation');
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.task = 'regression' AND d.validation > 0
+);
+UPDATE mmdb.hop
+SET
+    objective = coalesce(
+        cast(metrics ->> 'accuracy' AS double precision), cast(metrics ->> 'rmse' AS double precision)
+    )
+WHERE part_id IN (
+    SELECT p.part_id FROM mmdb.partition AS p
+    WHERE p.role = 'validation'
+);
 
 CREATE TABLE mmdb.merge (
     candidate_id bigint NOT NULL,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import textwrap
@@ -215,6 +216,8 @@ def main() -> int:
     given = parser.parse_args()
     chosen = plans(given.runs, given.seed, given.engine or tuple(FAULTS))
     numbers = [given.only] if given.only else list(range(1, len(chosen) + 1))
+    # Else the small disks would stay mounted.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-campaign-")))
         subjects: list[Subject] = []
