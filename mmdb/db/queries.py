@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mmdb.db.ddl import translate_query
 
+_INDENT = re.compile(r"\n +")
 _NAME = re.compile(r"^-- name: (\w+)\n-- (.+)\n", re.MULTILINE)
 _INSERT = re.compile(
     r"INSERT INTO (?P<table>[\w.]+) \((?P<columns>[\w\s,]+)\)\s+"
@@ -86,7 +87,8 @@ class Queries:
     def __init__(self, path: Path) -> None:
         parts = _NAME.split(path.read_text())[1:]
         self._by_name = {
-            name: Query(name, meaning, sql.strip().removesuffix(";"))
+            # Indents are for the reader of the file, and would travel with every call.
+            name: Query(name, meaning, _INDENT.sub("\n", sql.strip().removesuffix(";")))
             for name, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         }
 

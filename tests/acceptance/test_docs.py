@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.cluster import Cluster
 
 DOCS = ROOT / "docs"
 WORKER, PASSWORD = "mmdb_worker", "secret"  # as in docs/running.md
+DIGITS, SHOP = "mmdb_digits", "mmdb_shop"  # databases
 
 
 def load(url: str) -> None:
@@ -34,18 +36,34 @@ def load(url: str) -> None:
         load_digits(db)
 
 
+@pytest.fixture(scope="session")
+def digits_database(cluster: Cluster, template: str) -> str:
+    """Return the name of a database with the digits, to be copied."""
+    load(cluster.create_database(DIGITS, template))
+    return DIGITS
+
+
+@pytest.fixture(scope="session")
+def digits_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a DuckDB file with the digits, to be copied."""
+    path = tmp_path_factory.mktemp("digits") / "zoo.duckdb"
+    load(f"duckdb:///{path}")
+    return path
+
+
 @pytest.fixture
-def shop_url(postgres_url: str, cluster: Cluster) -> Iterator[str]:
+def shop_url(digits_database: str, cluster: Cluster) -> Iterator[str]:
     """Yield the URL of a database with the digits, whose server knows the workers' password."""
     passwords = cluster.directory / ".pgpass"
     passwords.write_text(f"*:*:*:{WORKER}:{PASSWORD}\n")
     passwords.chmod(0o600)
     server = cluster.directory.stat()  # libpq reads no password file of another user
     os.chown(passwords, server.st_uid, server.st_gid)
-    load(postgres_url)
-    yield postgres_url
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
+    url = cluster.create_database(SHOP, digits_database)
+    yield url
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {WORKER}".encode())
+    cluster.drop_database(SHOP)
     passwords.unlink()
 
 
@@ -65,10 +83,14 @@ WITH_EXAMPLES = [page for page in PAGES if examples(page)]
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run_and_print_what_it_shows(
-    page: Path, shop_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    shop_url: str,
+    digits_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    load(FILE)
+    shutil.copy(digits_file, FILE.removeprefix("duckdb:///"))
     if page.name != "running.md":  # which tells how
         allow_workers(shop_url)
     with Runner(shop_url) as runner:

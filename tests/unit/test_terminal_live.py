@@ -167,7 +167,7 @@ def test_without_a_terminal_there_are_lines_now_and_then() -> None:
     assert 3 <= len(lines) <= 4
     assert (
         lines[0]
-        == "epoch 27/100 of candidate 0: rmse 0.037 (best 0.037 by 0); 27/100 hops, 15 s left"
+        == "epoch 27/100 of candidate 0: rmse 0.037, best 0.037; 27/100 hops, 15 s left"
     )
 
 

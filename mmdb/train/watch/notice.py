@@ -15,7 +15,7 @@ def notice(run: RunView) -> str:
     if end.value is not None:
         text += f": {run.metric} {number_text(end.value)}"
         if run.best is not None:
-            text += f" (best {number_text(run.best.best)} by {run.best.label})"
+            text += f", best {number_text(run.best.best)}"
     return f"{text}; {far}"
 
 

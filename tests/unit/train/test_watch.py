@@ -249,7 +249,7 @@ def test_a_notice_says_what_ended_and_how_far_the_run_is() -> None:
     epoch_of(watch, 0, 0.0, 0.934)
     epoch_of(watch, 1, 2.0, 0.912)
     assert notice(run_of(watch.snapshot(4.0))) == (
-        "epoch 1/5 of candidate 11: accuracy 0.912 (best 0.934 by 10); 4/20 hops, 16 s left"
+        "epoch 1/5 of candidate 11: accuracy 0.912, best 0.934; 4/20 hops, 16 s left"
     )
     blind = watch_of(1, metric=None, epochs=1)
     hop(blind, 0, 0.0, 1.0)
