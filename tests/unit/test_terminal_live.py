@@ -165,10 +165,7 @@ def test_without_a_terminal_there_are_lines_now_and_then() -> None:
             watch.tick((k + 1) / 5)
     lines = file.getvalue().splitlines()
     assert 3 <= len(lines) <= 4
-    assert (
-        lines[0]
-        == "epoch 27/100 of candidate 0: rmse 0.037, best 0.037; 27/100 hops, 15 s left"
-    )
+    assert lines[0] == "epoch 27/100 of candidate 0: rmse 0.037, best 0.037; 27/100 hops, 15 s left"
 
 
 def test_in_a_terminal_the_view_is_drawn_in_place_and_goes_away() -> None:
