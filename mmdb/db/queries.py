@@ -87,8 +87,7 @@ class Queries:
     def __init__(self, path: Path) -> None:
         parts = _NAME.split(path.read_text())[1:]
         self._by_name = {
-            # Indents are for the reader of the file, and would travel with every call.
-            name: Query(name, meaning, _INDENT.sub("\n", sql.strip().removesuffix(";")))
+            name: Query(name, meaning, _without_indents(sql.strip().removesuffix(";")))
             for name, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         }
 
@@ -100,6 +99,11 @@ class Queries:
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._by_name.values())
+
+
+def _without_indents(sql: str) -> str:
+    """Return SQL without what is there for the reader of the file: it travels with every call."""
+    return sql if "$$" in sql else _INDENT.sub("\n", sql)  # in a body, indents may be code
 
 
 @cache

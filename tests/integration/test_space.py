@@ -45,8 +45,7 @@ def states_of(db: Database) -> Path:
 def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None:
     """At most (candidates x 2 + workers) states on their way, files and tables together.
 
-    Of durable ones two are live for each candidate, the last and the best; what is dead is measured
-    with them, and with the tables' indexes.
+    Durable ones, two live for each candidate and what is dead and not yet vacuumed, stop growing.
     """
     candidates, workers, parts = 3, 2, 2
     hops = HOPS if checkpoint == "epoch" else HOPS // 8
@@ -78,4 +77,5 @@ def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None
         (row,) = db.sql("SELECT max(state_bytes) AS bytes FROM mmdb.hop_timeline")
     assert summary.hops >= hops
     assert max(in_flight) <= (candidates * 2 + workers) * row["bytes"], in_flight
-    assert max(durable) <= (candidates * 4 + workers) * row["bytes"], durable
+    half = len(durable) // 2
+    assert max(durable[half:]) <= 1.25 * max(durable[:half]), durable  # however fast it vacuums

@@ -75,10 +75,15 @@ def test_a_source_that_fails_in_the_middle_stores_nothing(db: Database) -> None:
 
 
 def test_ctrl_c_in_the_middle_stores_nothing(db: Database) -> None:
-    for reads in (1, 3):  # by this thread; a second thread makes the statistics
-        source = Interrupted(lambda: signal.raise_signal(signal.SIGINT), reads=reads)
-        with pytest.raises(KeyboardInterrupt):
-            save_model(db.connection, "net", source)
+    # A process that was begun in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for reads in (1, 3):  # by this thread; a second thread makes the statistics
+            source = Interrupted(lambda: signal.raise_signal(signal.SIGINT), reads=reads)
+            with pytest.raises(KeyboardInterrupt):
+                save_model(db.connection, "net", source)
+    finally:
+        signal.signal(signal.SIGINT, before)
     check_usable(db)
 
 
