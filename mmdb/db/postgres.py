@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
@@ -29,6 +30,13 @@ _PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
 #: Serialization failure, deadlock, and keys that another session has just taken or freed.
 _CONFLICTS = {"40001", "40P01", "23503", "23505"}
+#: Seconds after which a peer that has vanished without a word is given up; a URL may say others.
+_PATIENCE: dict[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # milliseconds
+}
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
@@ -108,7 +116,7 @@ class PostgresConnection:
     def _connect(self) -> psycopg.Connection[dict[str, Any]]:
         try:
             connection = psycopg.connect(
-                self.url,
+                make_conninfo("", **(_PATIENCE | conninfo_to_dict(self.url))),
                 autocommit=True,
                 row_factory=dict_row,
                 application_name=self._application_name,

@@ -57,8 +57,11 @@ ENDING = (Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetD
 TROUBLE = (EngineError, PartitionEvicted, CandidateBusy, StateNotFound, StateCorrupt, BlockCorrupt)
 #: After so many of them in a row the run ends.
 MAX_TROUBLES = 5
-#: Seconds between two looks at what people ask, and calls of `on_wait`, at least.
+#: Seconds between two calls of `on_wait`, at least.
 POLL_S = 0.1
+#: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
+#: DuckDB each look takes milliseconds of the process that stores states.
+ATTEND_S = 0.5
 
 
 @dataclass(slots=True)
@@ -123,7 +126,7 @@ class Driver:
         self._janitor = Janitor(connection)
         self._rendezvous: Rendezvous | None = None
         self._seen = self._control.do(last_request)
-        self._polled_at = perf_counter()
+        self._polled_at = self._attended_at = perf_counter()
         self.outcomes: dict[str, Summary | MmdbError] = {}
 
     # -- runs and workers --------------------------------------------------------
@@ -202,6 +205,16 @@ class Driver:
     def _poll(self) -> None:
         self._on_wait()
         self._watch.tick(time.time())
+        if perf_counter() - self._attended_at > ATTEND_S:
+            self._attend()
+            self._attended_at = perf_counter()
+        for standing in self._runs.values():
+            if standing.job.schedule.stale and not self._idle:
+                standing.job.schedule.replan()
+        self._polled_at = perf_counter()
+
+    def _attend(self) -> None:
+        """Heed what people asked of runs and candidates since the last look."""
         for row in self._control.do(lambda c: requests_since(c, self._seen)):
             self._seen = row["request_id"]
             if row["run"] not in self._runs:
@@ -212,9 +225,6 @@ class Driver:
                 self._shares.add(row["run"], row["priority"])
         for standing in self._runs.values():
             standing.job.attend()
-            if standing.job.schedule.stale and not self._idle:
-                standing.job.schedule.replan()
-        self._polled_at = perf_counter()
 
     def _take(self, message: Message | None) -> None:
         if message is None:
@@ -260,7 +270,18 @@ class Driver:
                     return True
                 if standing.job.finished:
                     return False
+            if self._must_gather(standing.job):
+                return False
         return False
+
+    def _must_gather(self, job: Job) -> bool:
+        """Return whether workers are to stay idle for a run that needs several at once.
+
+        Given to other runs one by one as they become idle, they would never be idle together.
+        """
+        wants = job.schedule.wants
+        waits = not job.schedule.finished and not job.schedule.running
+        return waits and len(self._idle) < wants <= len(self._slots)
 
     # -- workers ---------------------------------------------------------------------
 
