@@ -246,9 +246,17 @@ class Driver:
             for name, standing in list(self._runs.items()):
                 if standing.job.run.run_id == run_id:
                     self._end(name, error)
+        self._assign()
+        for standing in self._runs.values():
+            standing.job.think_ahead()
+        told = [standing.job.tell() for standing in self._runs.values()]
+        if any(told):
+            self._assign()
         for name, standing in list(self._runs.items()):
             if standing.job.finished:
                 self._end(name, None)
+
+    def _assign(self) -> None:
         while self._idle and self._assign_next():
             pass
 
@@ -400,7 +408,7 @@ class Driver:
         if hop.part == VALIDATION:
             objective = message.rows[0]["objective"]
             if objective is not None:
-                job.report(hop.candidate, hop.epoch, objective)
+                job.hear(hop.candidate, hop.epoch, objective)
 
     def _weigh(self, standing: _Standing, round: _Round) -> None:
         """End a candidate, or the run over trouble that no candidate is to blame for."""

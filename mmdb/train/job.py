@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -18,6 +19,9 @@ from mmdb.train.seeds import VALIDATION
 from mmdb.train.watch import Watch
 
 _Q = load("runs")
+
+#: Seconds of a hop below which the search is asked ahead: its log takes milliseconds.
+AHEAD_S = 1.0
 
 
 class Job:
@@ -35,6 +39,7 @@ class Job:
         self.hops = 0
         self.schedule = Schedule(run.workload)
         self._members: list[Member] = []
+        self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
         self._begin_watch()
         log = control.do(lambda c: c.rows(_Q.find_decisions, run_id=run.run_id, after=-1))
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
@@ -53,7 +58,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        return self.schedule.finished and self._search.done
+        return self.schedule.finished and self._search.done and not self._untold
 
     @property
     def hop_limit_s(self) -> float | None:
@@ -82,16 +87,40 @@ class Job:
     def assign(self, idle: Sequence[str]) -> list[Assignment]:
         """Return what idle workers are to start now; the search may have to think of something."""
         assignments = self.schedule.assign(idle)
-        if not assignments and idle and not self._search.done:
-            if self._carry_out(self._search.want(len(idle))):
-                assignments = self.schedule.assign(idle)
+        if not assignments and idle and self.tell():
+            assignments = self.schedule.assign(idle)
+        if not assignments and idle and self._want(len(idle)):
+            assignments = self.schedule.assign(idle)
         return assignments
+
+    def tell(self) -> bool:
+        """Tell the search what it has not heard yet; return whether there was anything.
+
+        The log takes milliseconds, so workers that can go on without it go on first.
+        """
+        untold, self._untold = self._untold, []
+        for candidate, epoch, objective in untold:
+            self.report(candidate, epoch, objective)
+        return bool(untold)
+
+    def think_ahead(self) -> None:
+        """Ask the search for more before a worker has nothing to do, where hops are short."""
+        if self.schedule.hop_s < AHEAD_S and self.schedule.runs_dry:
+            with suppress(MmdbError):  # it finds nothing that can train: said when it is needed
+                self._want(1)
+
+    def _want(self, workers: int) -> bool:
+        return not self._search.done and self._carry_out(self._search.want(workers))
 
     def take(self, event: Event, error: MmdbError | None = None) -> None:
         """Take in what became of a worker; record the end of a candidate that it ended."""
         for ordinal in self.schedule.take(event):
             assert error is not None
             self._close(ordinal, self.schedule.progress[ordinal], error)
+
+    def hear(self, candidate: int, epoch: int, objective: float) -> None:
+        """Take in what a candidate reached in an epoch, counted from 0, for the search to be told."""
+        self._untold.append((candidate, epoch, objective))
 
     def report(self, candidate: int, epoch: int, objective: float) -> None:
         """Tell the search of a validated epoch, counted from 0."""

@@ -22,6 +22,7 @@ from torch.optim import lr_scheduler
 from mmdb.errors import InvalidHyperparameter
 from mmdb.train.config import Config
 from mmdb.train.device import CPU, synchronize
+from mmdb.train.encoding import Encoding
 from mmdb.train.optimizer import advance, make_optimizer, make_schedule
 from mmdb.train.precision import scaler_of
 
@@ -72,7 +73,12 @@ def byte_count(live: Live) -> int:
 
 
 def encode(live: Live) -> bytes:
-    """Return the state as the bytes of a safetensors file.
+    """Return the state as the bytes of a safetensors file."""
+    return bytes(encoding(live))
+
+
+def encoding(live: Live) -> Encoding:
+    """Return the encoded state over the live tensors, to be used before they change.
 
     Tied weights are written once; `aliases` in the header's metadata names their other paths.
     """
@@ -97,7 +103,7 @@ def encode(live: Live) -> bytes:
     if live.scaler is not None:
         header["scaler"] = live.scaler.state_dict()
     on_host = _to_host(tensors, live.device)
-    return safetensors.torch.save(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
+    return Encoding(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
 
 
 def _to_host(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ from mmdb.train.device import CPU, device_of, peak_bytes, reset_peak
 from mmdb.train.exact import environment, exact
 from mmdb.train.hop import Outcome, train_pass, validate_pass
 from mmdb.train.initial import build
-from mmdb.train.live import Live, adopt, byte_count, encode, restore, state_hash
+from mmdb.train.live import Live, adopt, byte_count, encode, encoding, restore, state_hash
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group_pass import group_pass
@@ -125,8 +125,10 @@ class Session:
         loaded = perf_counter()
         outcome, members = self._train(live, spec, state_in, stopped)
         computed = perf_counter()
-        encoded = None if spec.step.validates else encode(live)
-        state_out = state_in if encoded is None else state_hash(encoded).hex()
+        encoded = None if spec.step.validates else encoding(live)
+        state_out = state_in if encoded is None else encoded.digest().hex()
+        leaves = spec.step.publishes or spec.step.ends_epoch
+        left = bytes(encoded) if encoded is not None and leaves else None
         self._keep(spec.candidate.candidate_id, state_out, live)
         result = HopResult(
             rows=outcome.rows,
@@ -135,7 +137,7 @@ class Session:
             metrics=outcome.metrics,
             state_in=state_in,
             state_out=state_out,
-            state_bytes=len(encoded or b""),
+            state_bytes=0 if encoded is None else len(encoded),
             load_s=loaded - started,
             compute_s=computed - loaded,
             encode_s=perf_counter() - computed,
@@ -145,8 +147,7 @@ class Session:
             peak_bytes=peak_bytes(self.device),
             members=members,
         )
-        leaves = spec.step.publishes or spec.step.ends_epoch
-        return result, encoded if leaves else None
+        return result, left
 
     def _train(
         self, live: Live, spec: HopSpec, state_in: str, stopped: Callable[[], bool]

@@ -48,7 +48,8 @@ _DTYPES = {
     "F8_E8M0": torch.float8_e8m0fnu,
     "F4": torch.float4_e2m1fn_x2,  # whose elements are pairs of the format's
 }
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+#: The format's names of torch's dtypes.
+NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _PAIRS = "F4"
 
 
@@ -201,7 +202,7 @@ def place_tied(
 
 def can_hold(spec: Spec) -> bool:
     """Return whether the format has the dtype; rows of 4-bit pairs need a dimension to lie in."""
-    return spec.dtype in _NAMES and (_NAMES[spec.dtype] != _PAIRS or bool(spec.shape))
+    return spec.dtype in NAMES and (NAMES[spec.dtype] != _PAIRS or bool(spec.shape))
 
 
 def check_writable(tensors: LazyTensors) -> None:
@@ -270,7 +271,7 @@ def _header(
         end += tensors.specs[name].bytes
     header: dict[str, Any] = {}
     for name in names:
-        spec, kind = tensors.specs[name], _NAMES[tensors.specs[name].dtype]
+        spec, kind = tensors.specs[name], NAMES[tensors.specs[name].dtype]
         shape = [*spec.shape[:-1], spec.shape[-1] * 2] if kind == _PAIRS else list(spec.shape)
         offsets = [places[name], places[name] + spec.bytes]
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets}

@@ -238,6 +238,22 @@ class Schedule:
     # -- forecasts ------------------------------------------------------------
 
     @property
+    def hop_s(self) -> float:
+        """Seconds of a hop, as far as they are measured."""
+        return self._costs.guess_s
+
+    @property
+    def runs_dry(self) -> bool:
+        """Whether more candidates are about to reach their goals than others wait for a worker."""
+        busy = {hop.candidate for hop in self.running.values()}
+        return sum(map(self._nears_goal, busy)) > self._unfinished - len(busy)
+
+    def _nears_goal(self, candidate: int) -> bool:
+        standing, visited = self._standing, self.progress.visited(candidate)
+        last = standing.epoch[candidate] + 1 >= standing.goal[candidate]
+        return last and len(visited) + 1 >= self.workload.visits
+
+    @property
     def stale(self) -> bool:
         """Whether measured costs have moved so far that another policy may be better now."""
         return self._costs.stale
