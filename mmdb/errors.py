@@ -489,6 +489,13 @@ class PartitionEvicted(HopError):
     default_hint = "Give the cache more room with MMDB_CACHE_BYTES in the server's environment."
 
 
+class PartitionUnreachable(HopError):
+    """A partition lies on a node alone where no worker is up."""
+
+    sqlstate = "MM215"
+    default_hint = "Start a worker on that node, then train the run again: it goes on."
+
+
 class PrecisionMissing(HopError):
     """The worker's device does not compute in the candidate's precision."""
 

@@ -18,6 +18,8 @@ from mmdb.db.queries import load
 from mmdb.demo import read_digits
 
 PARTITIONS, EPOCHS, WORKERS, ETA = 2, 27, 2, 3
+#: How often each picture is there, each time moved a little: hops of a tenth of a second and more.
+COPIES, SIDE, NOISE = 4, 8, 0.1
 #: 81 combinations.
 SPACE = {
     "lr": [0.3, 0.1, 0.05, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001],
@@ -37,9 +39,8 @@ def bench_asha(databases: list[Database]) -> list[Figure]:
 
 def measure(db: Database, space: dict[str, Any], epochs: int) -> Iterator[Figure]:
     """Yield how ASHA and the full grid of a space compare."""
-    images, digits = read_digits()
     with bench_names(db) as prefix:
-        load_points(db, prefix, (images / 16).astype(np.float32), digits.astype(np.int32))
+        load_points(db, prefix, *moved_digits(COPIES))
         options = {"shape": [1, 8, 8]}
         query = f"SELECT x, y FROM {prefix}"
         db.create_dataset(prefix, query, partitions=PARTITIONS, options=options)
@@ -50,6 +51,17 @@ def measure(db: Database, space: dict[str, Any], epochs: int) -> Iterator[Figure
         whole = _train(db, f"{prefix}-grid", prefix, {"method": "grid", "space": space}, epochs)
     bound = conserving_bound(halved, log, WORKERS)
     yield from _compare(db.connection.engine, halved, whole, bound)
+
+
+def moved_digits(copies: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return digits, moved by at most a pixel and with noise: float32 (n, 64), int32 (n,)."""
+    images, digits = read_digits()
+    rng = np.random.default_rng(0)
+    pictures = np.tile((images / 16).reshape(-1, SIDE, SIDE), (copies, 1, 1))
+    moves = rng.integers(-1, 2, (len(pictures), 2))
+    moved = [np.roll(p, m, axis=(0, 1)) for p, m in zip(pictures, moves, strict=True)]
+    x = np.stack(moved) + NOISE * rng.standard_normal(pictures.shape)
+    return x.reshape(len(x), -1).astype(np.float32), np.tile(digits, copies).astype(np.int32)
 
 
 def _compare(

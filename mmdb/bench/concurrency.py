@@ -1,5 +1,7 @@
 """`mmdb bench concurrency`: three submitted runs at once, while four readers poll the views.
 
+And how long a cancelled run goes on, cancelled in its start, between and in its hops.
+
 A worker process with two slots serves the runs, as `mmdb worker` does. Overhead is what a hop
 takes beside its compute. Rounds of one run alone and of three runs with readers take turns.
 """
@@ -20,7 +22,7 @@ from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.queries import load
-from mmdb.errors import EngineError
+from mmdb.errors import Cancelled, EngineError
 
 WIDTH, CLASSES, PARTITIONS, EPOCHS = 64, 10, 4, 2
 ROWS = 80_000  # hops of about 0.2 s
@@ -28,6 +30,8 @@ SEARCH = {"space": {"lr": [0.01, 0.005, 0.002, 0.001], "batch_size": 64}}
 SLOTS, RUNS, READERS, ROUNDS = 2, 3, 4, 3
 PERIOD_S = 0.1
 GROWTH_BAR = 0.10
+#: Seconds from a submission to the cancel, and for how long the run may go on.
+CANCEL_AFTER_S, CANCEL_BAR_S = (0.0, 0.3, 0.9, 1.6), 1.0
 START_S, TRAIN_S = 60.0, 600.0
 VIEWS = ("read_progress", "read_leaderboard", "read_timeline", "read_workers")
 
@@ -55,6 +59,7 @@ def measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
                 with Readers(url, prefix) as readers:
                     crowded.append(_overhead_ms(db, prefix, f"crowded-{k}", RUNS))
                 polls.append(readers.per_second)
+            cancels = [_cancel_s(db, f"{prefix}-cancelled-{s}", prefix, s) for s in CANCEL_AFTER_S]
     yield Figure(name="one run: median overhead of a hop", value=min(alone), unit="ms", runs=alone)
     name = f"{RUNS} runs and {READERS} readers: median overhead of a hop"
     yield Figure(name=name, value=min(crowded), unit="ms", runs=crowded)
@@ -68,6 +73,30 @@ def measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
         holds=median(growth) <= GROWTH_BAR,
         runs=growth,
     )
+    yield Figure(
+        name="a cancelled run goes on for",
+        value=max(cancels),
+        unit="s",
+        bar=f"<= {CANCEL_BAR_S:g}",
+        holds=max(cancels) <= CANCEL_BAR_S,
+        runs=cancels,
+    )
+
+
+def _cancel_s(db: Database, name: str, dataset: str, after_s: float) -> float:
+    """Submit a run, cancel it so many seconds later, and return how long it still went on."""
+    run = db.create_run(
+        name, dataset=dataset, architecture="mlp(hidden=[1024])", search=SEARCH, epochs=EPOCHS
+    )
+    run.submit()
+    time.sleep(after_s)
+    asked = time.monotonic()
+    run.cancel()
+    try:
+        run.wait(TRAIN_S)
+    except Cancelled:
+        return time.monotonic() - asked
+    raise EngineError(f"Run {name!r} had ended before it was cancelled.")
 
 
 def _overhead_ms(db: Database, prefix: str, name: str, runs: int) -> float:

@@ -29,7 +29,7 @@ from mmdb.demo import read_digits
 from mmdb.graph.factories import mlp
 from mmdb.store import states
 from mmdb.terminal import show_rows
-from mmdb.train.live import weights
+from mmdb.train.compute.live import weights
 from mmdb.train.seeds import candidate_seed, hop_seed
 
 PARTITIONS, CLASSES, RATES = 8, 10, (0.003, 0.001, 0.0003)

@@ -18,10 +18,10 @@ from mmdb.bench.networks import resnet18
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.train.orders import HopOrder
+from mmdb.train.dispatch.turn import ordinal_of
 from mmdb.train.seeds import VALIDATION, visit_order
-from mmdb.train.turn import ordinal_of
-from mmdb.train.workers import Worker, workers_of
+from mmdb.train.workers.orders import HopOrder
+from mmdb.train.workers.worker import Worker, workers_of
 
 SHAPE, WIDTH, CLASSES, BATCH = (1, 8, 8), 64, 10, 32
 PARTITIONS, EPOCHS = 4, 2

@@ -20,7 +20,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin
 from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
-from mmdb.train.dispatch import Dispatcher
+from mmdb.train.dispatch.dispatcher import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
 
@@ -53,7 +53,7 @@ class Backend(Protocol):
         """
 
     def recover(self, model: SavedModel) -> nn.Module:
-        """Return a model's module; see `mmdb.train.recover.recover_module`."""
+        """Return a model's module; see `mmdb.train.recipe.recover.recover_module`."""
 
     def notice(self, text: str) -> None:
         """Tell the caller something while the function goes on."""
@@ -129,7 +129,7 @@ class PlpyBackend:
         return session.warm_up()
 
     def recover(self, model: SavedModel) -> nn.Module:
-        from mmdb.train.recover import recover_module
+        from mmdb.train.recipe.recover import recover_module
 
         return recover_module(
             self.connection, model, compute=functools.partial(interruptible, self._plpy)

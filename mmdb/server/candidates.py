@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
-from mmdb.train import clone
-from mmdb.train.requests import ask
+from mmdb.train.driver import clone
+from mmdb.train.driver.candidate_requests import ask
 
 
 @exposed
@@ -22,6 +22,6 @@ def resume_candidate(backend: Backend, candidate_id: int) -> int:
 
 @exposed
 def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
-    """Clone a candidate; see `mmdb.train.clone.clone_candidate`. Return the clone's id."""
+    """Clone a candidate; see `mmdb.train.driver.clone.clone_candidate`. Return the clone's id."""
     changes = json_object(config, "config")
     return clone.clone_candidate(backend.connection, candidate_id, changes)[0]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
-from mmdb.train.child import Child
-from mmdb.train.dispatch import Dispatcher
+from mmdb.train.dispatch.dispatcher import Dispatcher
+from mmdb.train.workers.child import Child
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,7 +51,7 @@ class ChildBackend:
 
     def recover(self, model: SavedModel) -> nn.Module:
         """Return a model's module."""
-        from mmdb.train.recover import recover_module  # imports torch
+        from mmdb.train.recipe.recover import recover_module  # imports torch
 
         return recover_module(self.connection, model)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.orders import answer
 from mmdb.train.parallel.group import group_of
+from mmdb.train.workers.orders import answer
 
 
 @exposed

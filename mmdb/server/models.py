@@ -22,11 +22,11 @@ from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend, exposed
 from mmdb.store.models import find_model
-from mmdb.train import save
 from mmdb.train.batch import fitted, outputs_of
-from mmdb.train.hop import EVALUATION_BATCH
-from mmdb.train.hop import predict as run_module
-from mmdb.train.metrics import default_metrics
+from mmdb.train.candidate.metrics import default_metrics
+from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.compute.hop import predict as run_module
+from mmdb.train.recipe import save
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8
@@ -98,7 +98,7 @@ def _predictor(backend: Backend, reference: str) -> _Predictor:
 def save_candidate(
     backend: Backend, candidate_id: int, name: str, approach: str, options: str
 ) -> list[dict[str, Any]]:
-    """Save a candidate's best checkpoint; see `mmdb.train.save.save_candidate`."""
+    """Save a candidate's best checkpoint; see `mmdb.train.recipe.save.save_candidate`."""
     row = save.save_candidate(
         backend.connection,
         candidate_id,

@@ -44,7 +44,9 @@ def note_model(backend: Backend, model: str, note: str) -> str:
 @exposed
 def model_diff(backend: Backend, a: str, b: str, norms: bool) -> list[dict[str, Any]]:
     """Return the tensors in which two models differ; recipes are followed."""
-    from mmdb.train.replay import load_weights  # loads what trains: only where two are compared
+    from mmdb.train.recipe.replay import (
+        load_weights,  # loads what trains: only where two are compared
+    )
 
     found = diff.model_diff(backend.connection, a, b, norms=norms, recover=load_weights)
     return [asdict(each) for each in found]

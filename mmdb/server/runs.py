@@ -10,7 +10,7 @@ from mmdb.errors import AlreadyExists
 from mmdb.graph.build import resolve
 from mmdb.server.arguments import json_object, whole_number
 from mmdb.server.backend import Backend, exposed
-from mmdb.train import runs
+from mmdb.train.driver import new_run
 
 
 @exposed
@@ -38,8 +38,8 @@ def create_run(
     seed: int,
     options: str,
 ) -> list[dict[str, Any]]:
-    """Create a run; see `mmdb.train.runs.create_run`."""
-    run_id, candidates = runs.create_run(
+    """Create a run; see `mmdb.train.driver.new_run.create_run`."""
+    run_id, candidates = new_run.create_run(
         backend.connection,
         name,
         dataset,

@@ -11,7 +11,7 @@ from mmdb.server.backend import Backend, exposed
 from mmdb.store.architectures import common_prefix as find_common_prefix
 from mmdb.store.models import find_model
 from mmdb.store.recover import ModelReader
-from mmdb.train.about import beginnings_of
+from mmdb.train.recipe.about import beginnings_of
 
 
 @exposed

@@ -6,7 +6,7 @@ from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.trainer import resolve_trainer
+from mmdb.train.recipe.trainer import resolve_trainer
 
 
 @exposed

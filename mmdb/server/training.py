@@ -9,16 +9,16 @@ from typing import Any
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin
 from mmdb.server.backend import Backend, exposed
-from mmdb.train import training
+from mmdb.train.driver import training
+from mmdb.train.driver.run_requests import submit, wait_for
+from mmdb.train.driver.summary import Summary, summarise
 from mmdb.train.service.registry import live_workers
-from mmdb.train.service.requests import submit, wait_for
-from mmdb.train.summary import Summary, summarise
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 
 @exposed
 def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
-    """Train a run to its end and return its summary; see `mmdb.train.training.train`.
+    """Train a run to its end and return its summary; see `mmdb.train.driver.training.train`.
 
     Where the owner has set no login for sessions of the procedure's own, worker processes that
     serve the database train it.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mmdb.train.batch import Inputs, Labels
-from mmdb.train.initial import build
-from mmdb.train.live import Live, encode, restore, state_hash
+from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.compute.initial import build
+from mmdb.train.compute.live import Live, encode, restore, state_hash
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.replay import replay_group
-from mmdb.train.setup import setup_of_candidate
 from mmdb.train.spec import CandidateSpec, HopStep, Stage
 
 #: Trains a live state for one hop, in place.

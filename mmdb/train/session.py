@@ -23,18 +23,18 @@ from mmdb.errors import (
     StateNotFound,
 )
 from mmdb.train.batch import Inputs, Labels, tensors_of
-from mmdb.train.device import CPU, device_of, peak_bytes, reset_peak
-from mmdb.train.exact import environment, exact
-from mmdb.train.hop import Outcome, train_pass, validate_pass
-from mmdb.train.initial import build
-from mmdb.train.live import Live, adopt, byte_count, encode, encoding, restore, state_hash
+from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.compute.device import CPU, device_of, peak_bytes, reset_peak
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import Outcome, train_pass, validate_pass
+from mmdb.train.compute.initial import build
+from mmdb.train.compute.live import Live, adopt, byte_count, encode, encoding, restore, state_hash
+from mmdb.train.compute.staging import DevicePartitions
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group_pass import group_pass
 from mmdb.train.repeat import Differs, repeat, train_together
-from mmdb.train.setup import setup_of_candidate
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
-from mmdb.train.staging import DevicePartitions
 
 #: Bytes of live states that a session keeps; the least recently used one goes first.
 STATE_BYTES = int(os.environ.get("MMDB_STATE_BYTES", 1 << 30))

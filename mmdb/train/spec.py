@@ -107,7 +107,7 @@ class HopStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Hops that lead from one state of a candidate to the next; see `mmdb.train.history`."""
+    """Hops that lead from one state of a candidate to the next (`dispatch.history`)."""
 
     kind: Literal["hop", "group", "average"]
     steps: tuple[HopStep, ...]  # one; in the order of the ranks; or in the order of the partitions
@@ -174,6 +174,6 @@ class HopResult:
     device: str
     environment: str
     objective: float | None = None  # of a validation: the value that candidates are compared by
-    peak_bytes: int = 0  # see `mmdb.train.device.peak_bytes`
+    peak_bytes: int = 0  # see `mmdb.train.compute.device.peak_bytes`
     # Of a group's round: rows, steps and loss of each member, in the order of the ranks.
     members: list[dict[str, Any]] = field(default_factory=list)

@@ -75,7 +75,7 @@ class Exchange:
             ModelNotFound, CorruptTensor, FileError, RecipeError
         """
         from mmdb.store.files.exchange import export_model
-        from mmdb.train.recover import recover_module
+        from mmdb.train.recipe.recover import recover_module
 
         return export_model(
             self.connection,
@@ -104,7 +104,7 @@ class Exchange:
             ModelNotFound, CorruptTensor, FileError, RecipeError
         """
         from mmdb.store.files.zoo_exchange import export_zoo
-        from mmdb.train.recover import recover_module
+        from mmdb.train.recipe.recover import recover_module
 
         return export_zoo(self.connection, folder, names, replay=recover_module)
 
@@ -123,7 +123,7 @@ class Exchange:
         """
         from mmdb.store.models import find_model
         from mmdb.train.probe import probe
-        from mmdb.train.recover import recover_module
+        from mmdb.train.recipe.recover import recover_module
 
         found = find_model(self.connection, model)
         summary = probe(recover_module(self.connection, found), inputs, **options)

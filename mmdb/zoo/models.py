@@ -77,8 +77,8 @@ class Models:
             ModelNotFound, NoParent, InvalidRecipe, ModuleMismatch, UnsupportedTensor,
             InvalidName, InvalidOption, ArchitectureError
         """
-        from mmdb.train.about import about_module
-        from mmdb.train.save import save_with_recipe
+        from mmdb.train.recipe.about import about_module
+        from mmdb.train.recipe.save import save_with_recipe
 
         check_name(name)
         about = about_module(
@@ -131,7 +131,7 @@ class Models:
         Raises:
             ModelNotFound, CorruptTensor, DefinitionMissing, ModuleMismatch, RecipeError
         """
-        from mmdb.train.recover import recover_module
+        from mmdb.train.recipe.recover import recover_module
 
         return recover_module(
             self.connection,
@@ -190,7 +190,7 @@ class Models:
             ArchitectureError, DatasetNotFound, ModelNotFound
         """
         from mmdb.store.architectures import common_prefix
-        from mmdb.train.about import beginnings_of
+        from mmdb.train.recipe.about import beginnings_of
 
         own = beginnings_of(
             self.connection,

@@ -20,8 +20,9 @@ from mmdb import cli, errors
 from mmdb.data.options import Options
 from mmdb.demo import load_digits
 from mmdb.server.declarations import Declaration, declarations
-from mmdb.train import runs, search
-from mmdb.train.run_options import CHOICES, KNOWN
+from mmdb.train import search
+from mmdb.train.driver import new_run
+from mmdb.train.driver.run_options import CHOICES, KNOWN
 from tests.acceptance.pages import FILE, PAGES, ROOT, Runner, examples, missing
 from tests.cluster import Cluster
 
@@ -196,7 +197,7 @@ def test_every_option_is_in_the_docs() -> None:
     named = first_cells(section("search.md", "Options of a run"))
     assert {f"options.{name}" for name in KNOWN} == {n for n in named if n.startswith("options.")}
     text = section("search.md", "Options of a run")
-    for value in (*runs.STRATEGIES, *(v for values in CHOICES.values() for v in values)):
+    for value in (*new_run.STRATEGIES, *(v for values in CHOICES.values() for v in values)):
         assert f"`{value}`" in text
 
 

@@ -2,8 +2,9 @@
 
     python -m tests.bench.peers_train [--database URL ...] [--ray PYTHON]
 
-Contenders take turns, round by round; the best round of each counts. `training` runs from the first
-step of warm workers to the last, `whole` is the command with its start-up. PYTHON has `ray[tune]`:
+Contenders take turns, round by round; the best round of each counts, and one that takes minutes has
+one. `training` runs from the first step of warm workers to the last, `whole` is the command with its
+start-up. PYTHON has `ray[tune]`:
 
     python -m venv /tmp/peers
     /tmp/peers/bin/pip install "ray[tune]==2.60.0" torch==2.13.0 numpy
@@ -33,6 +34,8 @@ FLOOR = "plain loop"
 FLOOR_BAR = 1.05
 #: How many times as fast as a peer, by the name of the workload; 1 where there is no entry.
 FASTER_BARS = {("PyTorch DDP", "mlp, batch 32"): 3.0}
+#: Seconds of a round after which a contender gets no other.
+LONG_S = 120.0
 #: Accuracies of equal candidates differ by so much where only the order of the rows does.
 NOISE = 0.02
 
@@ -49,6 +52,8 @@ def measure(options: argparse.Namespace, urls: Sequence[str], workload: Workload
         rounds: Rounds = {contender.name: [] for contender in chosen}
         for number in range(options.rounds):
             for contender in chosen:
+                if any(measured.whole_s > LONG_S for measured in rounds[contender.name]):
+                    continue
                 with console.status(f"{workload.name}, round {number + 1}: {contender.name}"):
                     rounds[contender.name].append(contender.train())
         _show(workload, chosen, rounds)

@@ -14,7 +14,7 @@ import mmdb
 from mmdb.api import Database
 from mmdb.errors import InvalidHyperparameter, InvalidOption, MmdbError, RunFailed
 from mmdb.store import states
-from mmdb.train.live import weights
+from mmdb.train.compute.live import weights
 from tests.integration import candidate_code
 
 CODE = candidate_code.__name__

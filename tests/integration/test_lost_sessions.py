@@ -38,7 +38,7 @@ def worker_processes() -> list[int]:
             line = (path.parent / "cmdline").read_text()
         except OSError:
             continue  # it has just ended
-        if fields[1] == str(os.getpid()) and "mmdb.train.child" in line:
+        if fields[1] == str(os.getpid()) and "mmdb.train.workers.child" in line:
             found.append(int(path.parent.name))
     return found
 

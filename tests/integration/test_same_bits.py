@@ -14,7 +14,7 @@ from torch import nn
 import mmdb
 from mmdb.api import Database
 from mmdb.store import states
-from mmdb.train.live import weights
+from mmdb.train.compute.live import weights
 
 ROWS, WIDTH, CLASSES = 1100, 12, 3
 SGD = {"name": "sgd", "momentum": 0.9}

@@ -14,14 +14,14 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.store.states import in_flight
-from mmdb.train.service.registry import Pulse, live_workers, register, unregister
-from mmdb.train.service.requests import (
+from mmdb.train.driver.run_requests import (
     add_outcome,
     last_request,
     open_requests,
     priority_of,
     requests_since,
 )
+from mmdb.train.service.registry import Pulse, live_workers, register, unregister
 from tests.cluster import Cluster
 
 

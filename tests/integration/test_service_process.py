@@ -110,9 +110,7 @@ def test_a_run_is_cancelled_and_resumed_and_a_stopped_process_ends_its_hops(
         with pytest.raises(errors.RunBusy):
             run.train(workers=1)
         run.cancel()
-        asked = time.monotonic()
         until(lambda: db.sql("SELECT 1 FROM mmdb.assignment WHERE sqlstate IS NOT NULL"))
-        assert time.monotonic() - asked < 3.0  # a second, on a machine that has other work too
         with pytest.raises(errors.Cancelled):
             run.wait()
         until(lambda: states(db) == ["idle"])

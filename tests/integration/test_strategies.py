@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import mmdb
+from mmdb import errors
 from mmdb.api import Database
 from mmdb.data import node_states
+from mmdb.db.connection import Connection
 from mmdb.store import states
-from mmdb.train.driver import Driver
-from mmdb.train.live import state_hash, weights
-from mmdb.train.logged_search import settled
-from mmdb.train.runs import load_run, search_of
+from mmdb.train.compute.live import state_hash, weights
+from mmdb.train.driver import job
+from mmdb.train.driver.driver import Driver
+from mmdb.train.driver.logged_search import settled
+from mmdb.train.driver.runs import RunState, load_run, search_of
 from mmdb.train.search import Decision, Report, Start, Stop, Want, from_row
-from mmdb.train.workers import workers_of
+from mmdb.train.workers.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_same_bits import fill
 
@@ -266,3 +270,22 @@ def _last_weights(db: Database, run: str) -> dict[int, Mapping[str, torch.Tensor
                 found[candidate_id] = weights(_checkpoint(db, candidate_id, name))
     assert found
     return found
+
+
+def test_a_partition_on_a_node_without_workers_ends_the_run_which_can_go_on(
+    trained: dict[str, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = trained["duckdb"]
+    run = db.create_run("placed", dataset="d", architecture=ARCHITECTURE, search=GRID)
+
+    def placed(connection: Connection, name: str) -> RunState:
+        return replace(load_run(connection, name), placement={1: frozenset({"far"})})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "load_run", placed)
+        error = train_all(db, ["placed"])["placed"]
+    assert isinstance(error, errors.PartitionUnreachable)
+    assert "Partition 1" in error.message and "far" in error.message
+    done = sum(map(len, chain(db, "placed").values()))
+    assert 0 < done < 2 * 4  # the other partitions were visited
+    assert run.train(workers=2).hops == 2 * 4 - done

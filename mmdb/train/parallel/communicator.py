@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mmdb.errors import Cancelled, GroupBroken
-from mmdb.train.device import CPU
+from mmdb.train.compute.device import CPU
 from mmdb.train.parallel import sums
 from mmdb.train.parallel.failure import heed_word, leave_word
 from mmdb.train.parallel.group import Backend, Group

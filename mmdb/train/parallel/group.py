@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Literal
 
 from mmdb.errors import InvalidOption
 
 #: The library that carries tensors between the members: over TCP, or between GPUs.
 Backend = Literal["gloo", "nccl"]
+
+#: The longest that a member may be told to wait for another.
+MAX_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +36,20 @@ def group_of(raw: Mapping[str, Any]) -> Group:
     """Return the place that JSON says.
 
     Raises:
-        InvalidOption: it says none.
+        InvalidOption: it says none, or a session would have to connect to another machine for it:
+            whoever may call `train_group` must not send the server there.
     """
     try:
         group = Group(**raw)
-    except TypeError as error:
+        fits = (
+            0 <= group.rank < group.size
+            and group.backend in ("gloo", "nccl")
+            and ip_address(group.host).is_loopback
+            and 0 < group.port < 65536
+            and 0 < group.timeout_s <= MAX_TIMEOUT_S
+        )
+    except (TypeError, ValueError) as error:
         raise InvalidOption(f"member is {dict(raw)!r}, which is no place in a group.") from error
-    if not 0 <= group.rank < group.size or group.backend not in ("gloo", "nccl"):
+    if not fits:
         raise InvalidOption(f"member is {dict(raw)!r}, which is no place in a group.")
     return group

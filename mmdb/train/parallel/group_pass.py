@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from mmdb.errors import EnvironmentChanged, StatesDiffer
 from mmdb.train.batch import Inputs, Labels, row_count
-from mmdb.train.exact import environment, exact
-from mmdb.train.hop import Outcome, train_pass
-from mmdb.train.live import Live
+from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import Outcome, train_pass
+from mmdb.train.compute.live import Live
 from mmdb.train.parallel.communicator import Communicator
 from mmdb.train.parallel.gradients import Gradients
 from mmdb.train.parallel.mean import WeightedMean
 from mmdb.train.parallel.plan import group_plan
-from mmdb.train.setup import Setup
 
 _GENERATOR = "generator"
 

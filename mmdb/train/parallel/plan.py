@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from mmdb.train.portions import Planner, Portion, steps
+from mmdb.train.compute.portions import Planner, Portion, steps
 
 
 def portion_sizes(rows: Sequence[int], batch_size: int) -> list[tuple[int, ...]]:

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from mmdb.errors import Cancelled
 from mmdb.train.batch import Inputs, Labels, row_count, tensors_in
-from mmdb.train.exact import environment, exact
-from mmdb.train.hop import Learner, Outcome, Total, blaming_the_model
-from mmdb.train.live import Live
+from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import Learner, Outcome, Total, blaming_the_model
+from mmdb.train.compute.live import Live
+from mmdb.train.compute.portions import Portion
 from mmdb.train.parallel.gradients import Gradients
 from mmdb.train.parallel.group_pass import merge, ready_scaler, result
 from mmdb.train.parallel.plan import group_plan
 from mmdb.train.parallel.sums import in_rank_order
-from mmdb.train.portions import Portion
-from mmdb.train.setup import Setup
 
 
 class _Rank:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.train.exact import exact
+from mmdb.train.compute.exact import exact
 
 
 @contextmanager

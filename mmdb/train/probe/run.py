@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed
-from mmdb.train.exact import environment
+from mmdb.train.compute.exact import environment
 from mmdb.train.probe.compare import Comparison, compare
 from mmdb.train.probe.digests import Digests, tensors_in
 from mmdb.train.probe.isolation import reproducing, untouched

@@ -9,10 +9,11 @@ from mmdb.db.connection import Row
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import ConnectionLost, MmdbError, RunBusy, RunFailed
-from mmdb.train.driver import Driver
+from mmdb.train.driver.driver import Driver
+from mmdb.train.driver.run_requests import add_outcome, open_requests
 from mmdb.train.service.registry import BEAT_S, live_workers
 from mmdb.train.service.remote import RemoteWorker, give_up_all
-from mmdb.train.service.requests import add_outcome, open_requests
+from mmdb.train.watch import Watch
 
 _Q = load("service")
 
@@ -55,7 +56,8 @@ class Dispatching:
         self._requests: dict[str, Row] = {}  # of the runs that the driver has
         self._looked_at = 0.0
         self._control = PostgresConnection(url, application_name="mmdb dispatcher")
-        self._driver = Driver(self._control, on_wait=self._tick)
+        self._watch = Watch()
+        self._driver = Driver(self._control, watch=self._watch, on_wait=self._tick)
 
     def run(self) -> None:
         """Drive what is submitted, until the term ends.
@@ -130,6 +132,7 @@ class Dispatching:
         """Note how runs ended."""
         for run in list(self._driver.outcomes):
             request, outcome = self._requests.pop(run), self._driver.outcomes.pop(run)
+            self._watch.forget(run)
             error = outcome if isinstance(outcome, MmdbError) else None
             add_outcome(self._connection, request["request_id"], request["run_id"], error)
             self._say(f"{run}: {error.message if error else 'finished'}")

@@ -13,12 +13,12 @@ from contextlib import suppress
 from mmdb.db.install import Mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import ConnectionLost, EngineError, MmdbError
+from mmdb.train.driver.run_requests import open_requests
 from mmdb.train.service.dispatcher import Deposed, Dispatching, take_office
 from mmdb.train.service.registry import BEAT_S, Pulse, register, unregister
-from mmdb.train.service.requests import open_requests
 from mmdb.train.service.serving import Serving
 from mmdb.train.threads import start_without_signals
-from mmdb.train.workers import Worker, mode_of, workers_of
+from mmdb.train.workers.worker import Worker, mode_of, workers_of
 
 #: Seconds between two looks at whether to stop.
 LOOK_S = 0.1

@@ -13,7 +13,7 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, MmdbError, WorkerExists
 from mmdb.train.threads import start_without_signals
-from mmdb.train.workers import Worker
+from mmdb.train.workers.worker import Worker
 
 #: Seconds between two signs of life, and seconds of silence after which a slot is taken for lost.
 BEAT_S, LEASE_S = 1.0, 10.0

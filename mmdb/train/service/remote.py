@@ -19,9 +19,9 @@ from mmdb.errors import (
     WorkerLost,
     from_sqlstate,
 )
-from mmdb.train.orders import GroupOrder, HopOrder, Order, answer, to_json
-from mmdb.train.postgres_worker import SETTINGS
 from mmdb.train.service.registry import BEAT_S, is_alive
+from mmdb.train.workers.orders import GroupOrder, HopOrder, Order, answer, to_json
+from mmdb.train.workers.postgres_worker import SETTINGS
 
 #: Seconds between two looks at whether a hop was cancelled meanwhile.
 LOOK_S = 0.1

@@ -14,11 +14,11 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, MmdbError
 from mmdb.train.failure import trace_of
-from mmdb.train.orders import from_json
 from mmdb.train.service.registry import BEAT_S, unregister
 from mmdb.train.threads import start_without_signals
-from mmdb.train.worker_threads import Message, WorkerThread
-from mmdb.train.workers import Worker
+from mmdb.train.workers.orders import from_json
+from mmdb.train.workers.worker import Worker
+from mmdb.train.workers.worker_threads import Message, WorkerThread
 
 #: Seconds between two tries to cancel a hop: one that has not quite begun is deaf.
 CANCEL_S = 0.5

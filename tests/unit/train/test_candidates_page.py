@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mmdb.train import choices
-from mmdb.train.config import KEYS
-from mmdb.train.losses import LOSSES, TAKEN
-from mmdb.train.metrics import DEFAULTS, METRICS
+from mmdb.train.candidate import choices
+from mmdb.train.candidate.config import KEYS
+from mmdb.train.candidate.losses import LOSSES, TAKEN
+from mmdb.train.candidate.metrics import DEFAULTS, METRICS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "candidates.md").read_text()
 REQUIRED = inspect.Parameter.empty

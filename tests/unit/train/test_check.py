@@ -17,7 +17,7 @@ from mmdb.errors import (
     MmdbError,
     OutputMismatch,
 )
-from mmdb.train.check import CandidateCheck
+from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.spec import CandidateSpec, HopSpec, HopStep
 
 HERE = "tests.unit.train.test_check"

@@ -8,9 +8,9 @@ import pytest
 
 from mmdb.data.target import Target
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.choices import OPTIMIZERS, SCHEDULES, Choice
-from mmdb.train.config import KEYS, Config, parse_config
-from mmdb.train.losses import LOSSES
+from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES, Choice
+from mmdb.train.candidate.config import KEYS, Config, parse_config
+from mmdb.train.candidate.losses import LOSSES
 
 TWO = (
     Target(name="digit", task="classification", size=3),

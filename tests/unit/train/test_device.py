@@ -10,13 +10,13 @@ from torch import nn
 
 from mmdb.data.target import Target
 from mmdb.errors import DeviceMissing, PrecisionMissing
-from mmdb.train import precision
-from mmdb.train.device import CPU, described, device_of, peak_bytes, reset_peak
-from mmdb.train.exact import environment, exact
-from mmdb.train.live import build_live
-from mmdb.train.precision import scaler_of
+from mmdb.train.candidate.setup import setup_of
+from mmdb.train.compute import precision
+from mmdb.train.compute.device import CPU, described, device_of, peak_bytes, reset_peak
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.live import build_live
+from mmdb.train.compute.precision import scaler_of
 from mmdb.train.session import Session
-from mmdb.train.setup import setup_of
 
 TARGETS = (Target(name="y", task="classification", size=2),)
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

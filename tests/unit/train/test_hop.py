@@ -20,13 +20,13 @@ from mmdb.errors import (
     TrainingFailed,
 )
 from mmdb.train.batch import Inputs, Labels
+from mmdb.train.candidate.losses import TrainRows
+from mmdb.train.candidate.setup import Setup, check_setup, setup_of
+from mmdb.train.compute.hop import Outcome, train_pass, validate_pass
+from mmdb.train.compute.live import Live, build_live, encode
+from mmdb.train.compute.portions import Portion, batches, steps
 from mmdb.train.failure import TRACE_LIMIT, trace_of
-from mmdb.train.generators import neutral
-from mmdb.train.hop import Outcome, train_pass, validate_pass
-from mmdb.train.live import Live, build_live, encode
-from mmdb.train.losses import TrainRows
-from mmdb.train.portions import Portion, batches, steps
-from mmdb.train.setup import Setup, check_setup, setup_of
+from mmdb.train.recipe.generators import neutral
 
 ROWS, WIDTH, CLASSES = 64, 6, 3
 CLASS = Target(name="digit", task="classification", size=CLASSES)
@@ -427,8 +427,8 @@ def test_a_function_that_is_gone_is_named(target: str) -> None:
 
 
 def test_a_function_that_is_not_registered_is_named() -> None:
-    from mmdb.train.augment import Augmentation
-    from mmdb.train.choices import Choice
+    from mmdb.train.candidate.augment import Augmentation
+    from mmdb.train.candidate.choices import Choice
 
     with pytest.raises(FunctionNotFound, match="spin"):
         Augmentation([Choice(name="spin")], FUNCTIONS)

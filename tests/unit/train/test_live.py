@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from mmdb.data.target import Target
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.choices import OPTIMIZERS, SCHEDULES
-from mmdb.train.config import parse_config
-from mmdb.train.hop import train_pass
-from mmdb.train.live import (
+from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES
+from mmdb.train.candidate.config import parse_config
+from mmdb.train.candidate.optimizer import check_steps
+from mmdb.train.candidate.setup import Setup, setup_of
+from mmdb.train.compute.hop import train_pass
+from mmdb.train.compute.live import (
     Live,
     adopt,
     build_live,
@@ -24,8 +26,6 @@ from mmdb.train.live import (
     state_hash,
     weights,
 )
-from mmdb.train.optimizer import check_steps
-from mmdb.train.setup import Setup, setup_of
 
 WIDTH, CLASSES, ROWS = 6, 3, 40
 TARGETS = (Target(name="y", task="classification", size=CLASSES),)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
-from mmdb.train import metrics
-from mmdb.train.measures import Meter, measures_of, parse_measure
-from mmdb.train.metrics import METRICS
-from mmdb.train.objective import Objective, objective_of
+from mmdb.train.candidate import metrics
+from mmdb.train.candidate.measures import Meter, measures_of, parse_measure
+from mmdb.train.candidate.metrics import METRICS
+from mmdb.train.candidate.objective import Objective, objective_of
 
 CLASSES = (Target(name="y", task="classification", size=4),)
 NUMBER = (Target(name="y", task="regression", size=1),)

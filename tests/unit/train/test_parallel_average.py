@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import StatesDiffer
-from mmdb.train.hop import train_pass
-from mmdb.train.live import Live, encode, restore, state_hash, weights
+from mmdb.train.compute.hop import train_pass
+from mmdb.train.compute.live import Live, encode, restore, state_hash, weights
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.mean import WeightedMean
 from tests.ranks import live_of, rows_of, setup_from

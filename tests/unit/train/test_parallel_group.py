@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mmdb.errors import Cancelled, GroupBroken, NotANumber, StatesDiffer
-from mmdb.train.live import encode, state_hash, weights
+from mmdb.train.compute.live import encode, state_hash, weights
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group import Group
 from mmdb.train.parallel.plan import portion_sizes

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from mmdb.train.driver import _orders
-from mmdb.train.orders import GroupOrder, HopOrder
-from mmdb.train.parallel.group import Group
+from mmdb.errors import InvalidOption
+from mmdb.train.driver.rounds import orders_of
+from mmdb.train.parallel.group import Group, group_of
 from mmdb.train.schedule import Assignment, Hop
 from mmdb.train.seeds import VALIDATION
+from mmdb.train.workers.orders import GroupOrder, HopOrder
 
 PART_IDS = {0: 10, 1: 11, VALIDATION: 19}
 JOB: Any = SimpleNamespace(
@@ -29,7 +30,7 @@ def meet(members: Sequence[str]) -> Sequence[Group]:
 
 def orders(*group: tuple[str, int]) -> list[Any]:
     hop = Hop(2, 3, group[0][1])
-    return list(_orders(cast(Any, JOB), Assignment(group[0][0], hop, True, group), meet))
+    return list(orders_of(cast(Any, JOB), Assignment(group[0][0], hop, True, group), meet))
 
 
 def test_each_member_of_a_round_is_told_all_its_partitions_and_its_own_rank() -> None:
@@ -45,3 +46,27 @@ def test_a_group_of_one_does_an_ordinary_hop(part: int) -> None:
     [order] = orders(("a", part))
     assert isinstance(order, HopOrder)
     assert order.part_id == PART_IDS[part]
+
+
+PLACE = {"name": "g", "rank": 0, "size": 2, "host": "127.0.0.1", "port": 4000}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"host": "192.0.2.1"},
+        {"host": "somewhere.example"},
+        {"host": 7},
+        {"port": 0},
+        {"port": "x"},
+        {"rank": 2},
+        {"rank": None},
+        {"backend": "mpi"},
+        {"timeout_s": 1e9},
+        {"else": 1},
+    ],
+)
+def test_a_session_is_sent_nowhere_but_to_its_own_machine(wrong: dict[str, object]) -> None:
+    assert group_of(PLACE).port == 4000
+    with pytest.raises(InvalidOption, match="no place in a group"):
+        group_of(PLACE | wrong)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mmdb.errors import OutOfTurn
+from mmdb.train.dispatch.turn import check_turn, next_step, ordinal_of, progress, workload
 from mmdb.train.schedule import Progress
 from mmdb.train.seeds import VALIDATION, hop_seed, visit_order
-from mmdb.train.turn import check_turn, next_step, ordinal_of, progress, workload
 
 PARTITIONS, EPOCHS, SEED = 3, 2, 5
 RUN = {"run_seed": SEED, "epochs": EPOCHS, "options": "{}"}

@@ -1,0 +1,303 @@
+"""`connect`, and what it returns: the same calls over either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from mmdb.api.run import Run
+from mmdb.data import registration
+from mmdb.data.names import check_name
+from mmdb.data.registration import DatasetSummary
+from mmdb.db.connection import Row
+from mmdb.db.duck import DuckConnection
+from mmdb.db.install import ensure_duckdb, installed_mode, is_current, pending
+from mmdb.db.queries import load
+from mmdb.db.replicas import source_of
+from mmdb.db.source import OneSession, Source
+from mmdb.db.url import AnyConnection
+from mmdb.db.url import connect as open_connection
+from mmdb.errors import NotInstalled, RunNotFound
+from mmdb.server.arguments import architecture_text, input_text, json_text, whole_number
+from mmdb.server.calls import call
+from mmdb.server.child_backend import ChildBackend
+from mmdb.server.duck_functions import register
+from mmdb.zoo import Zoo
+
+_Q = load("api")
+
+
+def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
+    """Open a database that has mmdb; a DuckDB file is made, and given mmdb, as needed.
+
+    Args:
+        url: `postgresql://user@host:port/database`, `duckdb:///file.duckdb` (relative),
+            `duckdb:////folder/file.duckdb` (absolute) or `duckdb://` (in memory).
+        reads: URLs of streaming replicas, from which models are read: docs/replicas.md.
+    Raises:
+        WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
+    """
+    connection = open_connection(url)
+    backend: ChildBackend | None = None
+    try:
+        if isinstance(connection, DuckConnection):
+            ensure_duckdb(connection)
+            backend = register(connection)
+        elif pending(connection) or not is_current(connection):
+            raise NotInstalled("mmdb in this database is of another version than this package.")
+        elif installed_mode(connection) == "client":
+            backend = ChildBackend(connection)
+        source = source_of(connection, reads)
+    except BaseException:
+        connection.close()
+        raise
+    return Database(connection, backend, source)
+
+
+class Database(Zoo):
+    """An open database; use it in `with`, or call `close`. Not for two threads at once."""
+
+    def __init__(
+        self,
+        connection: AnyConnection,
+        backend: ChildBackend | None = None,
+        reads: Source | None = None,
+    ) -> None:
+        self.connection = connection
+        self.reads: Source = reads or OneSession(connection)
+        self._is_second = False
+        self._backend = backend
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session and, on DuckDB, release the file."""
+        if self._backend is not None:
+            self._backend.close()
+        if not self._is_second:
+            self.reads.close()
+        self.connection.close()
+
+    def session(self) -> Database:
+        """Return a second session on the same database, for another thread; close it too."""
+        if isinstance(self.connection, DuckConnection):
+            return Database(self.connection.cursor())
+        second = open_connection(self.connection.url)
+        backend = None if self._backend is None else ChildBackend(second)
+        reads = None if isinstance(self.reads, OneSession) else self.reads
+        other = Database(second, backend, reads)
+        other._is_second = True
+        return other
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call one of mmdb's functions: in the server, or here where the server has none."""
+        has_functions = isinstance(self.connection, DuckConnection) or self._backend is None
+        return call(self.connection, None if has_functions else self._backend, function, arguments)
+
+    def sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        """Run SQL in the engine's own dialect and return its rows by column name.
+
+        Placeholders are `%(name)s` on PostgreSQL and `$name` on DuckDB.
+        """
+        return self.connection.select(statement, parameters)
+
+    def create_dataset(
+        self,
+        name: str,
+        query: str,
+        *,
+        label: str = "y",
+        partitions: int = 4,
+        validation: float = 0.2,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> DatasetSummary:
+        """Read a SELECT once and keep its rows, shuffled into partitions, as a dataset.
+
+        Raises:
+            QueryError, DataError, AlreadyExists, InvalidName, InvalidOption
+        """
+        return registration.create_dataset(
+            self.connection,
+            name,
+            query,
+            label=label,
+            partitions=partitions,
+            validation=validation,
+            seed=seed,
+            options=options,
+        )
+
+    def drop_dataset(self, name: str, *, force: bool = False) -> int:
+        """Delete a dataset's blocks and return the bytes freed; its lineage stays.
+
+        Raises:
+            DatasetNotFound, DatasetInUse
+        """
+        return registration.drop_dataset(self.connection, name, force=force)
+
+    def register_factory(self, name: str, target: str) -> None:
+        """Allow `package.module:callable` to build models. Owner only.
+
+        Raises:
+            FactoryFailed, AlreadyExists, RightsMissing
+        """
+        self._call("register_factory", name=name, target=target)
+
+    def register_trainer(self, name: str, target: str) -> None:
+        """Allow `package.module:callable` to train models as their recipes say. Owner only.
+
+        Raises:
+            FactoryFailed, AlreadyExists, RightsMissing
+        """
+        self._call("register_trainer", name=name, target=target)
+
+    def register_function(self, name: str, target: str, kind: str) -> None:
+        """Allow `package.module:callable` to be named by datasets or runs. Owner only.
+
+        Args:
+            kind: "tokenizer", "augmentation", "loss" or "metric".
+        Raises:
+            FunctionFailed, AlreadyExists, InvalidOption, RightsMissing
+        """
+        self._call("register_function", name=name, target=target, kind=kind)
+
+    def create_run(
+        self,
+        name: str,
+        *,
+        dataset: str,
+        architecture: str | Mapping[str, Any],
+        search: Mapping[str, Any] | None = None,
+        epochs: int = 1,
+        strategy: str = "auto",
+        warm_start: str = "off",
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Turn a search space into candidates to be trained on a dataset.
+
+        Args:
+            architecture: a factory with arguments, such as "mlp(hidden=[64])", or a layer graph.
+            search: {"method": "grid", "space": {"lr": [0.1, 0.01]}}; docs/search.md.
+        Raises:
+            DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
+        """
+        self._call(
+            "create_run",
+            name=check_name(name),
+            dataset=dataset,
+            architecture=architecture_text(architecture),
+            search=json_text(search, "search"),
+            epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
+            strategy=strategy,
+            warm_start=warm_start,
+            seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
+            options=json_text(options, "options"),
+        )
+        return Run(self, name)
+
+    def run(self, name: str) -> Run:
+        """Return a run that exists.
+
+        Raises:
+            RunNotFound
+        """
+        if not self.connection.rows(load("runs").find_run, name=name):
+            raise RunNotFound(f"There is no run named {name!r}.")
+        return Run(self, name)
+
+    def stop_candidate(self, candidate_id: int) -> None:
+        """Let a candidate do no more hops; its run goes on, and it can be resumed.
+
+        Who trains the run heeds it within a second; where nobody does, whoever is next.
+
+        Raises:
+            CandidateNotFound
+            CandidateStopped: it has failed.
+        """
+        self._call("stop_candidate", candidate_id=candidate_id)
+
+    def resume_candidate(self, candidate_id: int) -> None:
+        """Let a candidate that was stopped, or rests, train for all epochs of its run.
+
+        Raises:
+            CandidateNotFound, CandidateStopped
+        """
+        self._call("resume_candidate", candidate_id=candidate_id)
+
+    def clone_candidate(self, candidate_id: int, config: Mapping[str, Any] | None = None) -> int:
+        """Add a candidate to a run that goes on from another one's last checkpoint; return its id.
+
+        Args:
+            config: hyper-parameters that differ from the parent's.
+        Raises:
+            CandidateNotFound, StateNotFound, InvalidHyperparameter, DatasetDropped
+        """
+        given = json_text(config, "config")
+        return int(self._call("clone_candidate", candidate_id=candidate_id, config=given))
+
+    def save_candidate(
+        self,
+        candidate_id: int,
+        name: str,
+        *,
+        approach: str = "auto",
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Save a candidate's best checkpoint; return `name@version`.
+
+        Args:
+            approach, options: see `save`; "provenance" keeps no weights, for the candidate's hops
+                are a recipe.
+        Raises:
+            CandidateNotFound, StateNotFound, InvalidName, InvalidOption
+        """
+        from mmdb.train.recipe.save import save_candidate  # imports torch
+
+        row = save_candidate(
+            self.connection, candidate_id, name, approach=approach, options=options
+        )
+        return f"{row['name']}@{row['version']}"
+
+    def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
+        """Return class probabilities, or the value of a regression, for one row.
+
+        Args:
+            model: `name` or `name@version`.
+            x: the features in order, or a row with the dataset's column names.
+        Raises:
+            ModelNotFound, InvalidInput
+        """
+        return list(self._call("predict", model=model, x=input_text(x)))
+
+    def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:
+        """Return key, prediction and probability for every row of a SELECT.
+
+        Raises:
+            ModelNotFound, QueryError, UnknownColumn
+        """
+        return list(self._call("predict_query", model=model, query=query, key=key))
+
+    def evaluate(self, model: str, dataset: str) -> dict[str, float]:
+        """Return a model's metrics on a dataset's validation slice.
+
+        Raises:
+            ModelNotFound, DatasetNotFound
+        """
+        rows = self._call("evaluate", model=model, dataset=dataset)
+        return {row["metric"]: row["value"] for row in rows}
+
+    def lineage(self, model: str) -> list[Row]:
+        """Return a model's run, candidate, dataset, tables and columns, newest version first."""
+        return self.connection.rows(_Q.model_lineage, model=model.partition("@")[0])

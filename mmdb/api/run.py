@@ -1,0 +1,99 @@
+"""A run as a handle: train it, hand it to workers, look at it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.connection import Row
+from mmdb.db.queries import load
+from mmdb.train.driver import run_requests
+
+if TYPE_CHECKING:
+    from mmdb.api.database import Database
+    from mmdb.train.driver.summary import Summary
+    from mmdb.train.watch import Watch
+
+_Q = load("api")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a database."""
+
+    database: Database
+    name: str
+
+    def train(
+        self,
+        *,
+        workers: int | None = None,
+        watch: Watch | None = None,
+    ) -> Summary:
+        """Train to the end, or go on where an interrupted call left off.
+
+        Args:
+            workers: sessions to train with; None for one per processor.
+            watch: is told what happens; docs/watching.md.
+        Raises:
+            RunBusy, RunFailed, DatasetDropped
+        """
+        from mmdb.train.driver.training import train  # imports torch: only where a run is trained
+
+        return train(self.database.connection, self.name, workers=workers, watch=watch)
+
+    def submit(self, *, priority: int | None = None) -> Row:
+        """Hand the run to the worker processes of the database, and return at once.
+
+        Args:
+            priority: -5 to 5: its share of the workers is 2 ** priority; None for that of the run's
+                options, else 0.
+        Returns:
+            request_id, run, request, priority, status, hops_done and hops_total.
+        Raises:
+            RunEnded, InvalidOption, NoWorkers: on DuckDB, which has none.
+        """
+        return run_requests.submit(self.database.connection, self.name, priority)
+
+    def cancel(self) -> Row:
+        """Let whoever trains the run stop within a second; see `submit` for what is returned.
+
+        Raises:
+            RunEnded
+        """
+        return run_requests.cancel_run(self.database.connection, self.name)
+
+    def resume(self) -> Row:
+        """Hand the run to the worker processes again, with the priority that it had.
+
+        Raises:
+            RunEnded, NoWorkers
+        """
+        return run_requests.resume_run(self.database.connection, self.name)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the worker processes have trained the run; return False if time was up.
+
+        Raises:
+            Cancelled: someone cancelled it; and the error that ended it.
+        """
+        return run_requests.wait_for(self.database.connection, self.name, timeout_s=timeout_s)
+
+    def tensorboard(self, folder: str | Path) -> int:
+        """Write the run's curves for TensorBoard, or bring them up to date; return how many.
+
+        Args:
+            folder: what `tensorboard --logdir` shows; each candidate that has begun is one in it.
+        Raises:
+            FileExists: it is a file. FileNotWritten
+        """
+        from mmdb.train.tensorboard import export_tensorboard  # imports torch
+
+        return export_tensorboard(self.database.connection, self.name, folder)
+
+    def leaderboard(self) -> list[dict[str, Any]]:
+        """Return the candidates, best first, with their configurations as dictionaries."""
+        rows = self.database.connection.rows(_Q.leaderboard, run=self.name)
+        return [dict(row) | {"config": json.loads(row["config"])} for row in rows]

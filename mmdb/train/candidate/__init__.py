@@ -1,0 +1,1 @@
+"""What a candidate is: its configuration, with every name in it resolved. Pure."""

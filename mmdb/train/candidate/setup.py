@@ -1,0 +1,109 @@
+"""What a hop of a candidate goes by: its configuration with every name resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmdb.data.target import Target
+from mmdb.errors import FunctionFailed, InvalidHyperparameter, MmdbError
+from mmdb.train.candidate.augment import Augmentation
+from mmdb.train.candidate.config import Config, parse_config
+from mmdb.train.candidate.functions import Functions
+from mmdb.train.candidate.losses import LOSSES, Criterion, TrainRows, criterion_of
+from mmdb.train.candidate.measures import Meter, measures_of
+from mmdb.train.candidate.objective import Objective, objective_of
+from mmdb.train.spec import CandidateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Beside a state, rows and a seed, all that a hop depends on."""
+
+    config: Config
+    targets: tuple[Target, ...]
+    criterion: Criterion
+    augmentation: Augmentation
+    measure: Meter
+    objective: Objective
+
+
+def setup_of(
+    raw: Mapping[str, Any],
+    targets: Sequence[Target],
+    *,
+    functions: Functions | None = None,
+    train_rows: TrainRows | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Setup:
+    """Return the setup of a configuration.
+
+    Args:
+        raw: hyper-parameters by name; see `parse_config`.
+        functions: registered ones by kind and name.
+        train_rows: for class weights that are "balanced".
+        options: the run's; `metric` and `metrics` are read.
+    Raises:
+        InvalidHyperparameter, InvalidOption, FunctionNotFound, FunctionFailed
+    """
+    functions, options = functions or {}, options or {}
+    config = parse_config(raw, targets, functions)
+    return Setup(
+        config=config,
+        targets=tuple(targets),
+        criterion=criterion_of(
+            targets,
+            config.losses,
+            config.loss_weights,
+            config.class_weights,
+            functions,
+            train_rows,
+        ),
+        augmentation=Augmentation(config.augment, functions),
+        measure=Meter(measures_of(targets, options, functions), targets, functions),
+        objective=objective_of(targets, options, functions),
+    )
+
+
+def setup_of_candidate(candidate: CandidateSpec) -> Setup:
+    """Return the setup of a candidate; see `setup_of`."""
+    counts, rows = candidate.class_counts, candidate.train_rows
+    return setup_of(
+        candidate.config,
+        candidate.targets,
+        functions=candidate.functions,
+        train_rows=TrainRows(count=rows, by_class=counts) if counts and rows else None,
+        options=candidate.options,
+    )
+
+
+def check_setup(setup: Setup) -> None:
+    """Compute the losses of two made-up rows: some functions and arguments fail only then.
+
+    Raises:
+        InvalidHyperparameter: torch refuses an argument of a loss.
+        FunctionFailed: a registered loss raised, or returned something else than a number.
+    """
+    triples = zip(setup.targets, setup.config.losses, setup.criterion.losses, strict=True)
+    for target, choice, loss in triples:
+        label = _label(target)
+        size = () if target.task == "regression" else (target.size,)
+        try:
+            loss(torch.zeros(2, *size, requires_grad=True), label).backward()
+        except MmdbError:
+            raise
+        except Exception as error:  # a registered loss is the owner's code
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            own = choice.name in LOSSES[target.task]
+            kind = InvalidHyperparameter if own else FunctionFailed
+            raise kind(f"loss {choice.name!r}: {reason}") from error
+
+
+def _label(target: Target) -> Tensor:
+    if target.task == "classification":
+        return torch.zeros(2, dtype=torch.int64)
+    return torch.zeros(2) if target.task == "regression" else torch.zeros(2, target.size)

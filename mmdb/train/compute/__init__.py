@@ -1,0 +1,1 @@
+"""One hop, computed: (state, rows, setup, seed) -> (state, metrics). No I/O."""

@@ -1,0 +1,269 @@
+"""A candidate ready to step: module, optimizer and schedule, and their exact encoding.
+
+The encoding holds everything training needs: weights, buffers, optimizer state, schedule step and
+random generator. Equal states have equal bytes, so the hash of the bytes names the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import blake3
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from mmdb.errors import InvalidHyperparameter
+from mmdb.train.candidate.config import Config
+from mmdb.train.candidate.optimizer import advance, make_optimizer, make_schedule
+from mmdb.train.compute.device import CPU, synchronize
+from mmdb.train.compute.encoding import Encoding
+from mmdb.train.compute.precision import scaler_of
+
+_MODEL = "model."
+_OPTIMIZER = "optimizer."
+_TRANSIENT = "buffer."  # registered as not persistent: part of a state, not of a model
+_GENERATOR = "generator"
+#: What schedules add to an optimizer's groups.
+_OF_SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"}
+
+
+@dataclass(slots=True)
+class Live:
+    """A candidate's training state as live objects."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: lr_scheduler.LRScheduler | None
+    generator: torch.Tensor  # state of torch's CPU generator after the last hop, uint8
+    scaler: torch.amp.GradScaler | None = None  # of float16 gradients
+    device: torch.device = CPU
+
+
+def build_live(module: nn.Module, config: Config, device: torch.device = CPU) -> Live:
+    """Return `module`, moved to a device, with a fresh optimizer, schedule and scaler.
+
+    Raises:
+        InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
+        PrecisionMissing: the device does not compute in the configuration's precision.
+    """
+    module.to(device)
+    optimizer = make_optimizer(module, config)
+    return Live(
+        module,
+        optimizer,
+        make_schedule(optimizer, config),
+        torch.zeros(0, dtype=torch.uint8),
+        scaler_of(config.amp, device),
+        device,
+    )
+
+
+def byte_count(live: Live) -> int:
+    """Return the bytes that the weights, buffers and optimizer state take in memory."""
+    state = [t for entries in live.optimizer.state.values() for t in entries.values()]
+    tensors = [*live.module.state_dict().values(), *state]
+    return sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
+
+
+def encode(live: Live) -> bytes:
+    """Return the state as the bytes of a safetensors file."""
+    return bytes(encoding(live))
+
+
+def encoding(live: Live) -> Encoding:
+    """Return the encoded state over the live tensors, to be used before they change.
+
+    Tied weights are written once; `aliases` in the header's metadata names their other paths.
+    """
+    tensors: dict[str, torch.Tensor] = {_GENERATOR: live.generator}
+    aliases = _add_weights(tensors, live.module)
+    for path, buffer in _transient(live.module).items():
+        tensors[_TRANSIENT + path] = buffer.detach().clone().contiguous()
+    scalars: dict[str, dict[str, Any]] = {}
+    state = live.optimizer.state_dict()
+    for index, entries in state["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"{_OPTIMIZER}{index}.{key}"] = value.detach().contiguous()
+            else:
+                scalars.setdefault(str(index), {})[key] = value
+    header = {
+        "aliases": aliases,
+        "groups": state["param_groups"],
+        "scalars": scalars,
+        "schedule": live.schedule.state_dict() if live.schedule else None,
+    }
+    if live.scaler is not None:
+        header["scaler"] = live.scaler.state_dict()
+    on_host = _to_host(tensors, live.device)
+    return Encoding(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
+
+
+def _to_host(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """Return a GPU's tensors in pinned memory: all copies are under way before any is awaited."""
+    if device.type != "cuda":
+        return tensors
+    found = {}
+    for name, tensor in tensors.items():
+        if tensor.device == device:
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            found[name] = pinned.copy_(tensor, non_blocking=True)
+        else:
+            found[name] = tensor
+    synchronize(device)
+    return found
+
+
+def _transient(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the buffers that a module's state dict leaves out, by path."""
+    kept = module.state_dict().keys()
+    return {path: buffer for path, buffer in module.named_buffers() if path not in kept}
+
+
+def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    stored: set[int] = set()
+    for path, tensor in module.state_dict().items():
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and key in seen:
+            aliases[path] = seen[key]
+            continue
+        seen[key] = path
+        flat = tensor.detach().contiguous()
+        memory = flat.untyped_storage().data_ptr()
+        if memory in stored:  # a view of what is written already: safetensors takes no two
+            flat = flat.clone()
+        stored.add(memory)
+        tensors[_MODEL + path] = flat
+    return aliases
+
+
+def restore(live: Live, state: bytes) -> None:
+    """Load an encoded state into a freshly built candidate of the same configuration."""
+    tensors, header = _decode(state)
+    _load_module(live, tensors, header)
+    entries = _entries(tensors, header)
+    live.optimizer.load_state_dict({"state": entries, "param_groups": header["groups"]})
+    _put_back_types(live.optimizer, entries)
+    if live.schedule is not None:
+        live.schedule.load_state_dict(_schedule_state(live.schedule, header["schedule"]))
+    if live.scaler is not None:
+        live.scaler.load_state_dict(header["scaler"])
+    live.generator = tensors[_GENERATOR]
+
+
+def adopt(live: Live, state: bytes) -> None:
+    """Let a freshly built clone go on from the encoded state of its parent.
+
+    Weights, buffers and generator are the parent's. Where the optimizer keeps the same kind of
+    state, its moments are too; a float16 scaler goes on where both have one. Hyper-parameters are
+    the clone's own; its schedule starts as many steps on as its parent's had taken.
+
+    Raises:
+        InvalidHyperparameter: the parent's module has other tensors.
+    """
+    tensors, header = _decode(state)
+    try:
+        _load_module(live, tensors, header)
+    except (RuntimeError, KeyError) as error:
+        raise InvalidHyperparameter(
+            "The parent's state has other tensors than the clone's model.",
+            hint="A clone keeps its parent's architecture and 'architecture.*' arguments.",
+        ) from error
+    entries, groups = _entries(tensors, header), live.optimizer.state_dict()["param_groups"]
+    if _keeps(groups[0]) == _keeps(header["groups"][0]):
+        live.optimizer.load_state_dict({"state": entries, "param_groups": groups})
+        _put_back_types(live.optimizer, entries)
+    if live.schedule is not None and header["schedule"] is not None:
+        advance(live.schedule, live.optimizer, header["schedule"]["last_epoch"])
+    if live.scaler is not None and "scaler" in header:
+        live.scaler.load_state_dict(header["scaler"])
+    live.generator = tensors[_GENERATOR]
+
+
+def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what tells which state an optimizer keeps: its arguments' names and its switches."""
+    names = frozenset(group) - _OF_SCHEDULES
+    return names, *(bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+
+
+def _load_module(
+    live: Live, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> None:
+    live.module.load_state_dict(_weights(tensors, header))
+    for path in _transient(live.module):
+        owner, _, name = path.rpartition(".")
+        buffer = tensors[_TRANSIENT + path].to(live.device)
+        setattr(live.module.get_submodule(owner), name, buffer)
+
+
+def _entries(
+    tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> dict[int, dict[str, Any]]:
+    """Return the optimizer's state by the parameters' ordinals."""
+    entries: dict[int, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith(_OPTIMIZER):
+            index, key = name.removeprefix(_OPTIMIZER).split(".", 1)
+            entries.setdefault(int(index), {})[key] = tensor
+    for index, values in header["scalars"].items():
+        entries.setdefault(int(index), {}).update(values)
+    return entries
+
+
+def _put_back_types(
+    optimizer: torch.optim.Optimizer, entries: Mapping[int, Mapping[str, Any]]
+) -> None:
+    """Undo load_state_dict's casts to the parameter's type, which loses bits of float32 scalars."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, values in entries.items():
+        state = optimizer.state[parameters[index]]
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
+                state[key] = value.to(state[key].device)
+
+
+def _schedule_state(schedule: lr_scheduler.LRScheduler, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a schedule's state as it was before JSON made texts of its numeric keys."""
+    if isinstance(schedule, lr_scheduler.SequentialLR):
+        pairs = zip(schedule._schedulers, state["_schedulers"], strict=True)
+        return state | {"_schedulers": [_schedule_state(s, d) for s, d in pairs]}
+    if not isinstance(schedule, lr_scheduler.MultiStepLR):
+        return state
+    counts = {int(epoch): count for epoch, count in state["milestones"].items()}
+    return state | {"milestones": Counter(counts)}
+
+
+def weights(state: bytes) -> dict[str, torch.Tensor]:
+    """Return the module's state dict out of an encoded state; tied paths share one tensor."""
+    return _weights(*_decode(state))
+
+
+def _weights(
+    tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    found = {
+        name.removeprefix(_MODEL): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(_MODEL)
+    }
+    return found | {path: found[other] for path, other in header["aliases"].items()}
+
+
+def _decode(state: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    size = int.from_bytes(state[:8], "little")
+    header = json.loads(json.loads(state[8 : 8 + size])["__metadata__"]["mmdb"])
+    return safetensors.torch.load(state), header
+
+
+def state_hash(state: bytes) -> bytes:
+    """Return the name of a state: BLAKE3-256 of its encoding, 32 bytes."""
+    return blake3.blake3(state).digest()

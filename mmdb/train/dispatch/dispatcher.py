@@ -1,0 +1,368 @@
+"""The database's side of a hop: whose turn it is, where its state is, and its row.
+
+A `Dispatcher` prepares a hop, lets a `Performer` compute it, and records it. Inside PostgreSQL all
+three happen in one session; on DuckDB, and where PostgreSQL has no PL/Python, the process with the
+connection prepares and records, and a child process performs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter, time
+from typing import Any, Protocol
+
+from blake3 import blake3
+
+from mmdb.data.functions import find_functions
+from mmdb.data.reader import ensure_partition
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
+from mmdb.store.states import in_flight
+from mmdb.train.dispatch.history import repeated
+from mmdb.train.dispatch.ledger import Candidate, Ledger
+from mmdb.train.dispatch.recovery import Located, locate
+from mmdb.train.dispatch.retention import Left, Retention, wants_checkpoint
+from mmdb.train.dispatch.turn import next_steps, progress
+from mmdb.train.parallel.group import Group
+from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep
+
+
+class Performer(Protocol):
+    """Who computes hops: this process's `Session`, or a child process."""
+
+    def held(self, candidate_id: int) -> str | None:
+        """Return the hash in hex of the candidate's state that it holds live."""
+
+    def has_partition(self, key: str) -> bool:
+        """Return whether it has the partition mapped."""
+
+    def map_partition(self, key: str) -> None:
+        """Map a partition that is in the node's cache."""
+
+    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
+        """Compute the hop; see `Session.perform`."""
+
+    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
+        """Return the mean of states, weighted by rows, and before it its hash in hex."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Hops that may start now: one, or a group's in the order of its ranks."""
+
+    candidate: Candidate
+    steps: tuple[HopStep, ...]
+    state_in: str | None  # hash in hex; None: the initial state
+    environment: str | None  # that the hops before ran in; None: any will do
+    started: float
+    durable: bool = False  # whether the new state is to be durable though no epoch ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """A computed hop, and what it took to bring its inputs."""
+
+    result: HopResult
+    state: bytes | None
+    read_s: float
+    find_s: float
+
+
+class Dispatcher:
+    """Runs hops over one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        performer: Performer,
+        worker: str,
+        *,
+        everywhere: bool = False,
+    ) -> None:
+        """Serve one session.
+
+        Args:
+            everywhere: whether sessions of other nodes must find the states that hops leave.
+        """
+        self._connection = connection
+        self._performer = performer
+        self._ledger = Ledger(connection, worker)
+        self._in_flight = in_flight(connection, everywhere=everywhere)
+        self._retention = Retention(connection, self._in_flight)
+
+    def run_hop(
+        self, part_id: int, candidate_id: int, epoch: int | None, *, publish: bool = True
+    ) -> dict[str, Any]:
+        """Do one hop, whole or not at all, and return its row.
+
+        A hop that was done before is not done again: its row is returned.
+
+        Args:
+            epoch: None for the candidate's current epoch.
+            publish: leave the new state where other sessions find it; else only this one holds
+                it, and another one would have to replay the hop. An epoch's end always does.
+        Raises:
+            HopError, NotFound
+        """
+        with self._connection.transaction():
+            turn = self._turn(candidate_id, (part_id,), epoch, publish)
+            if isinstance(turn, list):
+                return turn[0]
+            done = self._leave(turn, self._do(turn, turn.steps[0]))
+            return self._record(turn, turn.steps[0], done)
+
+    def run_group(
+        self, part_ids: Sequence[int], candidate_id: int, epoch: int, group: Group
+    ) -> list[dict[str, Any]]:
+        """Do this rank's part of one round of a group; the first rank records every hop of it.
+
+        Args:
+            part_ids: in the order of the ranks; this one trains on `part_ids[group.rank]`.
+        Returns:
+            The rows of the round, in the same order; none from the other ranks.
+        Raises:
+            HopError, NotFound
+        """
+        leads = group.rank == 0
+        with self._connection.transaction():
+            turn = self._turn(candidate_id, part_ids, epoch, True, leads=leads)
+            if isinstance(turn, list):
+                return turn if leads else []
+            done = self._do(turn, turn.steps[group.rank], group)
+            if not leads:
+                return []
+            done = self._leave(turn, done)
+            return [
+                self._record(turn, step, replace(done, result=replace(done.result, **member)))
+                for step, member in zip(turn.steps, done.result.members, strict=True)
+            ]
+
+    def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:
+        """Average the states that an epoch's train hops left, once; return the merge's row.
+
+        Raises:
+            HopError, NotFound
+            OutOfTurn: not all of the epoch's train hops are done.
+        """
+        started = time()
+        with self._connection.transaction():
+            candidate = self._ledger.candidate(candidate_id)
+            if not self._connection.try_lock("hop", candidate_id):
+                raise CandidateBusy(f"Candidate {candidate_id} is being merged by another session.")
+            merges = self._ledger.merges(candidate_id)
+            if epoch in merges:
+                return {"candidate_id": candidate_id, **merges[epoch]}
+            self._ledger.check_alive(candidate)
+            hops = [h for h in self._ledger.train_hops(candidate_id) if h["epoch"] == epoch]
+            if not candidate.averages or len(hops) < candidate.trains:
+                raise OutOfTurn(
+                    f"Epoch {epoch} of candidate {candidate_id} cannot be merged.",
+                    hint=f"{len(hops)} of {candidate.trains} train hops are done; only the "
+                    "strategy model_average merges.",
+                )
+            state_in = bytes(merges[epoch - 1]["state_out"]).hex() if epoch else None
+            parts = [self._part_state(candidate, hop, state_in) for hop in hops]
+            name, state = self._performer.average(parts, [hop["row_count"] for hop in hops])
+            left = Left(
+                part_id=hops[0]["part_id"],
+                epoch=epoch,
+                state_in=state_in or "",
+                state_out=name,
+                state=state,
+            )
+            ends = epoch == candidate.row["epochs"] - 1
+            self._retention.make_durable(candidate.row, left, ends=ends)
+            place = (candidate, epoch, left.part_id)
+            return self._ledger.add_merge(*place, name, len(state), started)
+
+    # -- what may start ------------------------------------------------------
+
+    def _turn(
+        self,
+        candidate_id: int,
+        part_ids: Sequence[int],
+        epoch: int | None,
+        publish: bool,
+        *,
+        leads: bool = True,
+    ) -> _Turn | list[dict[str, Any]]:
+        """Return what may start now, or the rows of what is done already."""
+        started = time()
+        candidate = self._ledger.candidate(candidate_id)
+        chosen = [candidate.part(part_id) for part_id in part_ids]
+        # A group's other members compute for the transaction of its first.
+        locked = not leads or self._connection.try_lock("hop", _lock_key(candidate, part_ids))
+        hops = self._ledger.recent_hops(candidate_id, epoch)
+        now = progress(hops, candidate.parts)
+        wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
+        done = {(h["part_id"], h["epoch"]) for h in hops}
+        if all((part_id, wanted) in done for part_id in part_ids):
+            return [self._ledger.hop(part_id, candidate_id, wanted) for part_id in part_ids]
+        if not locked:
+            raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
+        self._ledger.check_alive(candidate)
+        ordinal = hops[-1]["ordinal"] + 1 if hops else 0
+        durable = self._wants_checkpoint(candidate, hops)
+        steps = next_steps(
+            candidate.row, candidate.parts, chosen, wanted, now, ordinal, publish or durable
+        )
+        return _Turn(
+            candidate=candidate,
+            steps=steps,
+            state_in=self._state_before(candidate, hops, steps[0]),
+            environment=_environment(candidate, hops),
+            started=started,
+            durable=durable,
+        )
+
+    def _state_before(self, candidate: Candidate, hops: Sequence[Row], step: HopStep) -> str | None:
+        """Return the hash of the state that a hop starts from; None for the initial one."""
+        if not candidate.averages:
+            return bytes(hops[-1]["state_out"]).hex() if hops else None
+        merged = step.epoch if step.validates else step.epoch - 1
+        if merged < 0:
+            return None
+        merges = self._ledger.merges(candidate.candidate_id)
+        if merged not in merges:
+            raise OutOfTurn(
+                f"Epoch {merged} of candidate {candidate.candidate_id} is not merged yet.",
+                hint=f"SELECT * FROM mmdb.merge_epoch({candidate.candidate_id}, {merged});",
+            )
+        return bytes(merges[merged]["state_out"]).hex()
+
+    def _wants_checkpoint(self, candidate: Candidate, hops: Sequence[Row]) -> bool:
+        mode = candidate.checkpoint
+        if mode != "auto" or not hops:
+            return wants_checkpoint(mode, 0.0, 0)
+        durable = self._ledger.durable(candidate.candidate_id)
+        at_risk_s = hops[-1]["compute_s"]  # of the hop to come, as far as one can tell
+        for hop in reversed(hops):
+            if bytes(hop["state_out"]).hex() in durable:
+                break
+            at_risk_s += hop["compute_s"]
+        return wants_checkpoint(mode, at_risk_s, hops[-1]["state_bytes"])
+
+    # -- computing it --------------------------------------------------------
+
+    def _do(self, turn: _Turn, step: HopStep, group: Group | None = None) -> _Done:
+        """Bring a hop's state and partitions to the performer, and let it compute."""
+        begun = perf_counter()
+        found = self._locate(turn.candidate, turn.state_in)
+        find_s = perf_counter() - begun if found.state is not None else 0.0
+        factories = self._connection.rows(load("catalog").find_factories)
+        spec = HopSpec(
+            candidate=CandidateSpec.from_row(
+                turn.candidate.row,
+                {f["name"]: f["target"] for f in factories},
+                find_functions(self._connection),
+            ),
+            step=step,
+            state_in=turn.state_in,
+            environment=turn.environment,
+            base=found.base,
+            replays=found.replays,
+            adopts=found.adopts,
+            group=group,
+            round=turn.steps if group else (),
+        )
+        read_s = self._read(spec)
+        result, state = self._performer.perform(spec, found.state)
+        return _Done(result=result, state=state, read_s=read_s, find_s=find_s)
+
+    def _locate(self, candidate: Candidate, state_in: str | None) -> Located:
+        if state_in is not None and self._performer.held(candidate.candidate_id) == state_in:
+            return Located(base=None, state=None)
+        return locate(self._connection, self._in_flight, candidate.row, candidate.parts, state_in)
+
+    def _read(self, spec: HopSpec) -> float:
+        """Bring the hop's partitions to the performer; return the seconds, 0 if it had them."""
+        begun = perf_counter()
+        replayed = (step for stage in spec.replays for step in stage.steps)
+        missing = {
+            step.partition: step.part_id
+            for step in (spec.step, *replayed)
+            if not self._performer.has_partition(step.partition)
+        }
+        for key, part_id in missing.items():
+            ensure_partition(self._connection, part_id, bytes.fromhex(key))
+            self._performer.map_partition(key)
+        return perf_counter() - begun if missing else 0.0
+
+    def _part_state(self, candidate: Candidate, hop: Row, state_in: str | None) -> bytes:
+        """Return what a hop of an averaged epoch left; the hop is done again where it is lost."""
+        name = bytes(hop["state_out"]).hex()
+        found = self._in_flight.read(hop["part_id"], candidate.candidate_id, name)
+        if found is not None and blake3(found).hexdigest() == name:
+            return found
+        step = repeated(hop, candidate.part(hop["part_id"]))
+        turn = _Turn(
+            candidate=candidate,
+            steps=(step,),
+            state_in=state_in,
+            environment=None,
+            started=time(),
+        )
+        done = self._do(turn, step)
+        if done.result.state_out != name or done.state is None:
+            raise ReplayMismatch(
+                f"Doing hop {hop['ordinal']} of candidate {candidate.candidate_id} again gave "
+                f"state {done.result.state_out[:12]}, stored is {name[:12]} "
+                f"({done.result.environment})."
+            )
+        return done.state
+
+    # -- what it leaves ------------------------------------------------------
+
+    def _leave(self, turn: _Turn, done: _Done) -> _Done:
+        """Leave the new state where the next hop finds it; count the seconds as storing."""
+        begun = perf_counter()
+        candidate, step, result = turn.candidate, turn.steps[-1], done.result
+        left = Left(
+            part_id=turn.steps[0].part_id,
+            epoch=step.epoch,
+            state_in=result.state_in,
+            state_out=result.state_out,
+            state=done.state,
+        )
+        if step.validates:
+            now = {"objective": result.objective, "state_out": bytes.fromhex(result.state_out)}
+            self._retention.prune(candidate.row, {result.state_out}, [now])
+        elif candidate.averages:
+            self._retention.add_part(candidate.row, left)
+        elif step.ends_epoch or turn.durable:
+            ends = step.ends_epoch and step.epoch == candidate.row["epochs"] - 1
+            self._retention.make_durable(candidate.row, left, ends=ends)
+        else:
+            self._retention.pass_on(candidate.row, left)
+        store_s = result.encode_s + perf_counter() - begun
+        return replace(done, result=replace(result, encode_s=store_s))
+
+    def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
+        return self._ledger.add_hop(
+            turn.candidate,
+            step,
+            done.result,
+            group=len(turn.steps),
+            started=turn.started,
+            read_s=done.read_s,
+            find_s=done.find_s,
+        )
+
+
+def _lock_key(candidate: Candidate, part_ids: Sequence[int]) -> int:
+    """Return the key of the lock that keeps a second session away.
+
+    The hops of an averaged epoch run side by side, so each has its own; that two candidates may
+    come to the same key costs a short wait.
+    """
+    if candidate.averages:
+        return candidate.candidate_id * 1_000_003 + part_ids[0]
+    return candidate.candidate_id
+
+
+def _environment(candidate: Candidate, hops: Sequence[Row]) -> str | None:
+    any_will_do = json.loads(candidate.row["options"]).get("environment") == "any"
+    return None if any_will_do or not hops else str(hops[-1]["environment"])

@@ -1,0 +1,377 @@
+"""The driver: the only loop with I/O. It trains any number of runs over one pool of workers.
+
+The workers' threads put what happens into one queue; this thread takes it out, tells the run that
+it concerns, and hands out what the runs' schedules assign.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.errors import Cancelled, EngineError, MmdbError, WorkerDragged
+from mmdb.train.driver.control import Control
+from mmdb.train.driver.janitor import Janitor
+from mmdb.train.driver.job import Job, forget_states, take_up
+from mmdb.train.driver.pool import Pool, Slot
+from mmdb.train.driver.rounds import Round, members_of, orders_of
+from mmdb.train.driver.run_requests import last_request, priority_of, requests_since
+from mmdb.train.driver.shares import Shares
+from mmdb.train.driver.summary import Summary, summarise
+from mmdb.train.driver.verdict import ENDING, FINAL, MAX_TROUBLES, TROUBLE
+from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
+from mmdb.train.seeds import MERGE, VALIDATION
+from mmdb.train.watch import Watch
+from mmdb.train.workers.worker import Worker
+from mmdb.train.workers.worker_threads import Message
+
+#: Seconds between two calls of `on_wait`, at least.
+POLL_S = 0.1
+#: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
+#: DuckDB each look takes milliseconds of the process that stores states.
+ATTEND_S = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class _Standing:
+    """A run of this driver."""
+
+    job: Job
+    started: float = field(default_factory=perf_counter)
+    troubles: int = 0  # of the engine, in a row
+    is_noted: bool = False  # that it was started
+
+
+class Driver:
+    """Trains runs over workers; both may come and go from `on_wait`.
+
+    Attributes:
+        outcomes: what became of runs that have ended: their summary, or the error.
+    """
+
+    def __init__(
+        self,
+        connection: AnyConnection,
+        *,
+        watch: Watch | None = None,
+        on_wait: Callable[[], None] = lambda: None,
+        on_end: Callable[[str, MmdbError | None], None] = lambda run, error: None,
+    ) -> None:
+        """Drive over a session.
+
+        Args:
+            on_wait: called about every POLL_S seconds; may raise to end `drive`.
+            on_end: called with a run that has ended, and the error that ended it.
+        """
+        self._control = Control(connection)
+        self._watch, self._on_wait, self._on_end = watch or Watch(), on_wait, on_end
+        self._pool = Pool(self._watch)
+        self._runs: dict[str, _Standing] = {}
+        self._shares = Shares()
+        self._janitor = Janitor(connection)
+        self._seen = self._control.do(last_request)
+        self._polled_at = self._attended_at = perf_counter()
+        self.outcomes: dict[str, Summary | MmdbError] = {}
+
+    # -- runs and workers --------------------------------------------------------
+
+    def add_worker(self, worker: Worker) -> None:
+        """Take a worker into the pool."""
+        self._pool.add(worker)
+
+    def retire_worker(self, name: str) -> None:
+        """Let a worker go after its present hop."""
+        slot = self._pool.find(name)
+        if slot is not None:
+            slot.retiring = True
+            if slot.round is None:
+                self._dismiss(slot)
+
+    def add_run(self, name: str) -> None:
+        """Train a run, or go on with one that was interrupted.
+
+        Raises:
+            RunNotFound, DatasetDropped, RunBusy: another driver trains it.
+        """
+        job = take_up(self._control, name, self._watch)
+        self._runs[name] = _Standing(job=job)
+        self._shares.add(name, self._control.do(lambda c: priority_of(c, name)))
+        self.outcomes.pop(name, None)
+        for slot in self._pool:
+            worker = slot.worker
+            if worker.node and worker.name in self._pool.idle:
+                job.take(Ready(worker.name, worker.node))
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether nothing of a run is left to do."""
+        return self._runs[name].job.finished
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The runs that are being trained."""
+        return tuple(self._runs)
+
+    def drive(self, *, forever: bool = False) -> None:
+        """Train until every run has ended; `forever` waits for more.
+
+        Raises:
+            MmdbError: no worker can get a session, or what `on_wait` raised.
+        """
+        try:
+            self._settle()
+            while self._runs or forever:
+                self._take(self._next())
+                self._settle()
+        except BaseException as error:
+            for name in list(self._runs):
+                self._end(name, error)
+            raise
+        finally:
+            self._pool.close()
+            self._janitor.close()
+            self._control.close()
+
+    # -- the loop ------------------------------------------------------------------
+
+    def _next(self) -> Message | None:
+        """Return the next message, or None where something else may have changed."""
+        if perf_counter() - self._polled_at > POLL_S:
+            self._poll()
+            return None
+        return self._pool.next(POLL_S)
+
+    def _poll(self) -> None:
+        self._on_wait()
+        self._watch.tick(time.time())
+        if perf_counter() - self._attended_at > ATTEND_S:
+            self._attend()
+            self._attended_at = perf_counter()
+        for standing in self._runs.values():
+            if standing.job.schedule.stale and not self._pool.idle:
+                standing.job.schedule.replan()
+        self._polled_at = perf_counter()
+
+    def _attend(self) -> None:
+        """Heed what people asked of runs and candidates since the last look."""
+        for row in self._control.do(lambda c: requests_since(c, self._seen)):
+            self._seen = row["request_id"]
+            if row["run"] not in self._runs:
+                continue
+            if row["request"] == "cancel":
+                self._end(row["run"], Cancelled(f"Run {row['run']!r} was cancelled."))
+            else:
+                self._shares.add(row["run"], row["priority"])
+        for standing in self._runs.values():
+            standing.job.attend()
+
+    def _take(self, message: Message | None) -> None:
+        if message is None:
+            return
+        slot = self._pool.find(message.worker)
+        if slot is None:
+            return  # dismissed meanwhile
+        if message.kind == "ready":
+            self._welcome(slot)
+        elif message.kind == "broken":
+            assert message.error is not None
+            self._pool.break_(slot, message.error)
+        elif slot.round is not None:
+            self._finish(slot, slot.round, message)
+
+    def _settle(self) -> None:
+        """End what is finished, and give every idle worker something to do."""
+        for run_id, error in list(self._control.lost.items()):
+            del self._control.lost[run_id]
+            for name, standing in list(self._runs.items()):
+                if standing.job.run.run_id == run_id:
+                    self._end(name, error)
+        self._assign()
+        for standing in self._runs.values():
+            standing.job.think_ahead()
+        told = [standing.job.tell() for standing in self._runs.values()]
+        if any(told):
+            self._assign()
+        for name, standing in list(self._runs.items()):
+            if standing.job.finished:
+                self._end(name, None)
+
+    def _assign(self) -> None:
+        while self._pool.idle and self._assign_next():
+            pass
+
+    def _assign_next(self) -> bool:
+        """Start a hop of the run whose turn it is; return whether one could start."""
+        for name in self._shares.order(self._runs):
+            standing = self._runs[name]
+            alone = len(self._runs) == 1 or standing.job.schedule.wants > 1
+            idle = list(self._pool.idle)
+            offers = [idle] if alone else [[worker] for worker in idle]
+            for offer in offers:
+                try:
+                    assignments = standing.job.assign(offer)
+                    if not assignments and self._pool.is_whole:
+                        standing.job.check_reach()
+                except MmdbError as error:  # the search finds nothing that can train; a lost node
+                    self._end(name, error)
+                    return True
+                for assignment in assignments:
+                    self._start(standing.job, assignment)
+                if assignments:
+                    return True
+                if standing.job.finished:
+                    return False
+            if self._must_gather(standing.job):
+                return False
+        return False
+
+    def _must_gather(self, job: Job) -> bool:
+        """Return whether workers are to stay idle for a run that needs several at once.
+
+        Given to other runs one by one as they become idle, they would never be idle together.
+        """
+        wants = job.schedule.wants
+        waits = not job.schedule.finished and not job.schedule.running
+        return waits and len(self._pool.idle) < wants <= len(self._pool)
+
+    # -- workers ---------------------------------------------------------------------
+
+    def _welcome(self, slot: Slot) -> None:
+        """A worker has a fresh, warm session."""
+        if slot.retiring:
+            return self._dismiss(slot)
+        self._pool.welcome(slot)
+        for standing in self._runs.values():
+            standing.job.take(Ready(slot.worker.name, slot.worker.node))
+
+    def _dismiss(self, slot: Slot) -> None:
+        self._pool.dismiss(slot)
+        self._lose(slot.worker.name, None)
+
+    def _lose(self, worker: str, owner: Job | None) -> None:
+        """A session is gone, and the states that it held with it: tell the runs but its owner."""
+        for standing in self._runs.values():
+            if standing.job is not owner:
+                standing.job.take(Lost(worker, bystander=True))
+
+    # -- hops --------------------------------------------------------------------------
+
+    def _start(self, job: Job, assignment: Assignment) -> None:
+        members = members_of(assignment)
+        started = Round(job, assignment, set(members))
+        now, hop = time.time(), assignment.hop
+        orders = orders_of(job, assignment, self._pool.meet)
+        for rank, (worker, order) in enumerate(zip(members, orders, strict=True)):
+            self._pool.start(worker, order, started)
+            part = assignment.group[rank][1] if assignment.group else hop.part
+            self._watch.hop_started(job.name, worker, hop.candidate, hop.epoch, part, now)
+        self._shares.begin(job.name, len(members))
+        standing = self._runs[job.name]
+        if not standing.is_noted:
+            standing.is_noted = True
+            self._note(job, "started")
+
+    def _finish(self, slot: Slot, round: Round, message: Message) -> None:
+        """Take in what became of an order; a group's round ends with its last member."""
+        worker, now = message.worker, time.time()
+        slot.round = None
+        round.waits_for.discard(worker)
+        if message.kind == "done":
+            row = message.rows[0] if message.rows else None
+            self._watch.hop_done(worker, now, row.get("objective") if row else None)
+        else:
+            self._watch.hop_failed(worker, now)
+            if round.worst is None:
+                self._pool.part(round.members)
+            if round.worst is None or message.kind == "lost":
+                round.worst = message
+        if message.kind == "done" and round.worst is None:
+            if slot.retiring:
+                self._dismiss(slot)
+            else:
+                self._pool.idle.append(worker)
+        else:  # it may hold half of what a broken round left
+            slot.thread.open()
+            self._lose(worker, round.job)
+        if round.waits_for:
+            return
+        self._shares.end(round.job.name, message.seconds, len(round.members))
+        standing = self._runs.get(round.job.name)
+        if standing is not None and standing.job is round.job:
+            self._conclude(standing, round, message)
+
+    def _conclude(self, standing: _Standing, round: Round, message: Message) -> None:
+        """Tell a run what became of its assignment."""
+        job, assignment = round.job, round.assignment
+        if round.worst is not None:
+            if round.worst.kind == "lost":
+                self._control.check()
+            self._weigh(standing, round)
+            return
+        standing.troubles = 0
+        job.hops += len(round.members) if assignment.hop.part != MERGE else 0
+        if job.makes_durable(assignment):
+            self._janitor.wrote(message.rows[:1])
+        job.take(Done(assignment.worker, message.seconds))
+        hop = assignment.hop
+        if hop.part == VALIDATION:
+            objective = message.rows[0]["objective"]
+            if objective is not None:
+                job.hear(hop.candidate, hop.epoch, objective)
+
+    def _weigh(self, standing: _Standing, round: Round) -> None:
+        """End a candidate, or the run over trouble that no candidate is to blame for."""
+        assert round.worst is not None
+        job, worst, worker = standing.job, round.worst, round.assignment.worker
+        error = worst.error
+        for member, _ in round.assignment.group[1:]:
+            job.take(Lost(member, bystander=True))
+        if isinstance(error, ENDING):
+            return self._end(job.name, error)
+        if worst.kind == "lost":
+            bystander = isinstance(error, WorkerDragged)
+            return job.take(Lost(worker, bystander=bystander), error)
+        if isinstance(error, TROUBLE):
+            standing.troubles += 1
+            if standing.troubles >= MAX_TROUBLES:
+                return self._end(job.name, error)
+            return job.take(Lost(worker, bystander=True), error)
+        job.take(Failed(worker, final=isinstance(error, FINAL)), error)
+
+    # -- ends ----------------------------------------------------------------------------
+
+    def _end(self, name: str, error: BaseException | None) -> None:
+        """Let a run go: finished, or broken off by `error`."""
+        standing = self._runs.pop(name)
+        self._shares.remove(name)
+        job = standing.job
+        self._pool.cancel(job)
+        try:
+            if error is None:
+                seconds = perf_counter() - standing.started
+                self.outcomes[name] = self._control.do(
+                    lambda c: summarise(c, name, job.hops, seconds)
+                )
+            if standing.is_noted:
+                self._note(job, "finished" if error is None else "interrupted")
+        except MmdbError as other:  # every candidate has failed; or the server is gone for good
+            error = error or other
+            with suppress(EngineError):
+                if standing.is_noted:
+                    self._note(job, "interrupted")
+        if isinstance(error, MmdbError):
+            self.outcomes[name] = error
+        forget_states(self._control.connection, job.candidate_ids)
+        self._watch.end(name)
+        self._control.unlock(job.run.run_id)
+        self._on_end(name, error if isinstance(error, MmdbError) else None)
+
+    def _note(self, job: Job, event: str) -> None:
+        """Note in `run_event` what happens to a run."""
+        query = load("runs").add_run_event
+        row = {"run_id": job.run.run_id, "event": event, "workers": len(self._pool)}
+        self._control.do(lambda c: c.run(query, **row))

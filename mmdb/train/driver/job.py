@@ -1,0 +1,280 @@
+"""One run in the hands of a driver: its schedule, its search, and what people ask of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.errors import CandidateStopped, MmdbError, PartitionUnreachable
+from mmdb.train.driver.control import Control
+from mmdb.train.driver.logged_search import Effect, LoggedSearch, Started, settled
+from mmdb.train.driver.runs import Member, RunState, load_run, new_members, search_of
+from mmdb.train.schedule import Assignment, Event, Progress, Schedule
+from mmdb.train.search import Goal, Stop
+from mmdb.train.seeds import VALIDATION
+from mmdb.train.watch import Watch
+
+_Q = load("runs")
+
+#: Seconds of a hop below which the search is asked ahead: its log takes milliseconds.
+AHEAD_S = 1.0
+
+
+class Job:
+    """A run under its driver's lock.
+
+    Attributes:
+        hops: done by this driver, validations included.
+        schedule: candidates by ordinal.
+    """
+
+    def __init__(self, control: Control, watch: Watch, run: RunState) -> None:
+        """Resume a run from its rows; its lock is taken."""
+        self._control, self._watch = control, watch
+        self.run = run
+        self.hops = 0
+        self.schedule = Schedule(run.workload, placement=run.placement)
+        self._members: list[Member] = []
+        self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
+        self._begin_watch()
+        log = control.do(lambda c: c.rows(_Q.find_decisions, run_id=run.run_id, after=-1))
+        self._search = LoggedSearch(control, run.run_id, search_of(run), log)
+        known = settled(log)
+        for member in run.members[: self._search.known]:
+            self._add(member, known[member.ordinal])
+        self._carry_out(self._search.begin())
+        self._report_what_is_done()
+        self.attend()
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.run.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.schedule.finished and self._search.done and not self._untold
+
+    @property
+    def hop_limit_s(self) -> float | None:
+        """Seconds that one hop may take."""
+        return self.run.options.hop_limit_s
+
+    @property
+    def candidate_ids(self) -> tuple[int, ...]:
+        """The ids of all candidates, by ordinal."""
+        return tuple(member.candidate_id for member in self._members)
+
+    def candidate_id(self, ordinal: int) -> int:
+        """Return the id of a candidate."""
+        return self._members[ordinal].candidate_id
+
+    def makes_durable(self, assignment: Assignment) -> bool:
+        """Return whether an assignment under way leaves a checkpoint."""
+        hop = assignment.hop
+        if hop.part == VALIDATION or self.run.options.checkpoint != "epoch":
+            return hop.part != VALIDATION
+        visited = len(self.schedule.progress[hop.candidate].visited)
+        return visited + max(len(assignment.group), 1) >= self.run.workload.partitions
+
+    # -- events ----------------------------------------------------------------
+
+    def assign(self, idle: Sequence[str]) -> list[Assignment]:
+        """Return what idle workers are to start now; the search may have to think of something."""
+        assignments = self.schedule.assign(idle)
+        if not assignments and idle and self.tell():
+            assignments = self.schedule.assign(idle)
+        if not assignments and idle and self._want(len(idle)):
+            assignments = self.schedule.assign(idle)
+        return assignments
+
+    def tell(self) -> bool:
+        """Tell the search what it has not heard yet; return whether there was anything.
+
+        The log takes milliseconds, so workers that can go on without it go on first.
+        """
+        untold, self._untold = self._untold, []
+        for candidate, epoch, objective in untold:
+            self.report(candidate, epoch, objective)
+        return bool(untold)
+
+    def think_ahead(self) -> None:
+        """Ask the search for more before a worker has nothing to do, where hops are short."""
+        if self.schedule.hop_s < AHEAD_S and self.schedule.runs_dry:
+            with suppress(MmdbError):  # it finds nothing that can train: said when it is needed
+                self._want(1)
+
+    def _want(self, workers: int) -> bool:
+        return not self._search.done and self._carry_out(self._search.want(workers))
+
+    def check_reach(self) -> None:
+        """Raise where hops wait for a partition that no worker which is up can find.
+
+        Raises:
+            PartitionUnreachable
+        """
+        lost = self.schedule.unreachable()
+        if lost and not self.schedule.running and not self.schedule.finished:
+            nodes = " or ".join(sorted(self.run.placement[lost[0]]))
+            raise PartitionUnreachable(
+                f"Partition {lost[0]} of run {self.name!r} is on node {nodes}, "
+                "where no worker is up."
+            )
+
+    def take(self, event: Event, error: MmdbError | None = None) -> None:
+        """Take in what became of a worker; record the end of a candidate that it ended."""
+        for ordinal in self.schedule.take(event):
+            assert error is not None
+            self._close(ordinal, self.schedule.progress[ordinal], error)
+
+    def hear(self, candidate: int, epoch: int, objective: float) -> None:
+        """Take in what a candidate reached in an epoch, counted from 0; `tell` says it."""
+        self._untold.append((candidate, epoch, objective))
+
+    def report(self, candidate: int, epoch: int, objective: float) -> None:
+        """Tell the search of a validated epoch, counted from 0."""
+        if (candidate, epoch + 1) not in self._search.reported:
+            self._carry_out(self._search.report(candidate, epoch + 1, objective))
+
+    def attend(self) -> None:
+        """Heed what people asked of candidates since the last call: clones, stops, resumptions."""
+        run_id, after = self.run.run_id, self._search.answered
+        count = len(self._members)
+        clones = self._control.do(lambda c: new_members(c, run_id, count))
+        for row, member in clones:
+            if member.ordinal == len(self._members):
+                self._carry_out(self._search.admit(row, self.run.epochs), [member])
+        for row in self._control.do(
+            lambda c: c.rows(_Q.find_candidate_requests, run_id=run_id, after=after)
+        ):
+            self._heed(row["request"], row["candidate"], row["request_id"])
+
+    # -- candidates --------------------------------------------------------------
+
+    def _heed(self, request: str, candidate: int, request_id: int) -> None:
+        if self._members[candidate].error is not None:
+            self._search.answered = request_id
+            return  # it has failed: there is nothing to stop, and nothing to go on with
+        if request == "stop":
+            stop = Stop(candidate=candidate, reason="asked for", by="user")
+            self._carry_out(self._search.take(stop, request_id))
+        else:
+            goal = Goal(candidate=candidate, epochs=self.run.epochs, by="user")
+            self._carry_out(self._search.take(goal, request_id))
+
+    def _carry_out(self, effects: Iterable[Effect], members: Sequence[Member] = ()) -> bool:
+        """Apply decisions to the schedule; return whether there were any."""
+        known = {member.ordinal: member for member in (*self.run.members, *members)}
+        some = False
+        for effect in effects:
+            some = True
+            if isinstance(effect, Started):
+                member = known.get(effect.ordinal) or Member(
+                    candidate_id=effect.candidate_id,
+                    ordinal=effect.ordinal,
+                    config=effect.config,
+                )
+                self._add(member, Goal(candidate=effect.ordinal, epochs=effect.goal))
+            elif isinstance(effect, Goal):
+                self.schedule.reopen(effect.candidate)
+                self.schedule.set_goal(effect.candidate, effect.epochs)
+                self._watch.goal(self.name, effect.candidate, effect.epochs)
+            else:
+                self.schedule.close(effect.candidate)
+                self._watch.stopped(self.name, effect.candidate)
+        return some
+
+    def _add(self, member: Member, settled: Goal | Stop) -> None:
+        assert member.ordinal == len(self._members)
+        self._members.append(member)
+        stopped = isinstance(settled, Stop)
+        goal = self.run.epochs if isinstance(settled, Stop) else settled.epochs
+        self.schedule.add(member.progress, goal)
+        visits = self.run.visits
+        self._watch.candidate(
+            self.name,
+            member.ordinal,
+            member.config,
+            candidate_id=member.candidate_id,
+            goal=goal,
+            hops=member.progress.epoch * visits + len(member.progress.visited),
+            hop_s=member.progress.hop_s,
+        )
+        if stopped:
+            self.schedule.close(member.ordinal)
+            self._watch.stopped(self.name, member.ordinal)
+        if member.error is not None:
+            self._watch.failed(self.name, member.ordinal, member.error, time.time())
+
+    def _close(self, ordinal: int, progress: Progress, error: MmdbError) -> None:
+        candidate_id = self.candidate_id(ordinal)
+        self._control.do(lambda c: _record_failure(c, candidate_id, error))
+        self._members[ordinal].error = error.message
+        self._watch.failed(self.name, ordinal, error.message, time.time())
+        self._carry_out(self._search.fail(ordinal, progress.epoch))
+
+    def _report_what_is_done(self) -> None:
+        """Tell the search what it did not hear before a crash."""
+        run_id = self.run.run_id
+        for row in self._control.do(lambda c: c.rows(_Q.find_objectives, run_id=run_id)):
+            if row["candidate"] < len(self._members):
+                self.report(row["candidate"], row["epoch"], row["objective"])
+                self._watch.objective(self.name, row["candidate"], row["epoch"], row["objective"])
+        for member in self._members:
+            if member.error is not None and member.ordinal not in self._search.failed:
+                self._carry_out(self._search.fail(member.ordinal, member.progress.epoch))
+
+    def _begin_watch(self) -> None:
+        self._watch.begin(
+            self.name,
+            strategy=self.run.workload.strategy,
+            metric=self.run.metric,
+            maximize=bool(self.run.maximize),
+            epochs=self.run.epochs,
+            visits=self.run.visits,
+            at=time.time(),
+        )
+
+
+def take_up(control: Control, name: str, watch: Watch) -> Job:
+    """Return a run under its lock, as its rows have it.
+
+    Raises:
+        RunNotFound, DatasetDropped, RunBusy
+    """
+    run_id = control.do(lambda c: load_run(c, name).run_id)
+    control.lock(run_id, name)
+    try:
+        # Only now: another driver may just have ended.
+        return Job(control, watch, control.do(lambda c: load_run(c, name)))
+    except BaseException:
+        control.unlock(run_id)
+        raise
+
+
+def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:
+    """Forget states in flight that this process holds; those of a node go with its sessions."""
+    memory: dict[int, object] | None = getattr(connection, "in_flight", None)
+    if memory is not None:
+        for candidate_id in candidate_ids:
+            memory.pop(candidate_id, None)
+
+
+def _record_failure(connection: AnyConnection, candidate_id: int, error: MmdbError) -> None:
+    if isinstance(error, CandidateStopped):  # its end is recorded already
+        return
+    with connection.transaction():
+        connection.run(
+            _Q.add_candidate_event,
+            candidate_id=candidate_id,
+            event="failed",
+            sqlstate=error.sqlstate,
+            message=error.message,
+            trace=getattr(error, "trace", None) or None,
+        )
+        forget_states(connection, [candidate_id])

@@ -1,0 +1,197 @@
+"""Creating runs: everything that cannot train is refused here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.functions import find_functions
+from mmdb.data.names import check_name
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import (
+    AlreadyExists,
+    ArchitectureError,
+    DatasetDropped,
+    InvalidOption,
+)
+from mmdb.graph.architecture import parse
+from mmdb.graph.sizes import Dtypes
+from mmdb.train.candidate.check import CandidateCheck
+from mmdb.train.candidate.losses import TrainRows
+from mmdb.train.candidate.objective import Objective, objective_of
+from mmdb.train.driver.run_options import parse_run_options
+from mmdb.train.search import Start, compares, make_search, possible, to_row
+from mmdb.train.seeds import candidate_seed
+
+_Q = load("runs")
+
+STRATEGIES = ("auto", "mop", "task", "model_average", "data_parallel")
+
+
+def create_run(
+    connection: Connection,
+    name: str,
+    dataset: str,
+    architecture: str | Mapping[str, Any],
+    *,
+    search: Mapping[str, Any],
+    epochs: int,
+    strategy: str,
+    warm_start: str,
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[int, int]:
+    """Create a run and its first candidates; return run_id and their number.
+
+    Every distinct model that the search may come to is built once here, as far as that is known,
+    so that what cannot train is refused now.
+
+    Raises:
+        InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
+    """
+    check_name(name)
+    if connection.rows(_Q.find_run, name=name):
+        raise AlreadyExists(f"A run named {name!r} exists.")
+    found = find_dataset(connection, dataset)
+    if found.dropped:
+        raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
+    _check_choices(epochs, strategy, warm_start)
+    parse_run_options(options, strategy)
+    objective = _objective(connection, found, search, options)
+    parsed = parse(architecture)
+    check = _check_of(connection, parsed, found, options)
+    for ordinal, config in enumerate(possible(search, epochs=epochs, seed=seed)):
+        _check_candidate(check, config, ordinal)
+    chosen = make_search(
+        search,
+        epochs=epochs,
+        seed=seed,
+        maximize=objective.maximize if objective else False,
+        options=options,
+        check=check,
+    )
+    starts = [start for start in chosen.begin() if isinstance(start, Start)]
+    with connection.transaction():
+        (row,) = connection.rows(
+            _Q.add_run,
+            name=name,
+            dataset_id=found.dataset_id,
+            architecture=json.dumps(parsed),
+            search=json.dumps(search),
+            epochs=epochs,
+            strategy=strategy,
+            warm_start=warm_start,
+            seed=seed,
+            options=json.dumps(options),
+            metric=objective.metric if objective else None,
+            maximize=objective.maximize if objective else None,
+        )
+        _add_candidates(connection, row["run_id"], seed, starts)
+    return row["run_id"], len(starts)
+
+
+def _check_choices(epochs: int, strategy: str, warm_start: str) -> None:
+    if epochs < 1:
+        raise InvalidOption(f"epochs is {epochs}.", hint="It is a whole number from 1.")
+    if strategy not in STRATEGIES:
+        raise InvalidOption(f"strategy is {strategy!r}.", hint=f"Known: {', '.join(STRATEGIES)}.")
+    if warm_start != "off":
+        raise InvalidOption(f"warm_start is {warm_start!r}.", hint="Known: off.")
+
+
+def _objective(
+    connection: Connection,
+    dataset: Dataset,
+    search: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Objective | None:
+    """Return what the run's candidates are compared by; None where nothing is held out for it.
+
+    Raises:
+        InvalidOption: the metric is unknown, or something asks for one and there is none.
+    """
+    objective = objective_of(dataset.targets, options, find_functions(connection))
+    if any(partition.role == "validation" for partition in dataset.partitions):
+        return objective
+    if "metric" in options or compares(search, options):
+        raise InvalidOption(
+            f"Candidates are to be compared, and dataset {dataset.name!r} holds out nothing.",
+            hint="Create the dataset with validation => 0.2.",
+        )
+    return None
+
+
+def _check_of(
+    connection: Connection,
+    architecture: Mapping[str, Any],
+    dataset: Dataset,
+    options: Mapping[str, Any],
+) -> CandidateCheck:
+    rows = connection.rows(load("catalog").find_factories)
+    counts, given = dataset.class_counts, dataset.input_dtype
+    dtypes: Dtypes = dict(given) if isinstance(given, dict) else given
+    trains = sum(p.row_count for p in dataset.partitions if p.role == "train")
+    return CandidateCheck(
+        architecture=architecture,
+        input_shape=dataset.input_shape,
+        input_dtype=dtypes,
+        targets=dataset.targets,
+        factories={r["name"]: r["target"] for r in rows},
+        functions=find_functions(connection),
+        train_rows=TrainRows(count=trains, by_class=counts) if counts else None,
+        options=options,
+    )
+
+
+def _check_candidate(check: CandidateCheck, config: Mapping[str, Any], ordinal: int) -> None:
+    try:
+        check(config)
+    except ArchitectureError as error:
+        error.message = f"Candidate {ordinal}: {error.message}"
+        raise
+
+
+def check_config(connection: Connection, candidate: Row, config: Mapping[str, Any]) -> None:
+    """Check another configuration of a candidate's run.
+
+    Args:
+        candidate: a row of `find_candidate`.
+    Raises:
+        ArchitectureError, InvalidHyperparameter, InvalidOption, FunctionFailed
+    """
+    dataset = find_dataset(connection, candidate["dataset"])
+    architecture = json.loads(candidate["architecture"])
+    _check_of(connection, architecture, dataset, json.loads(candidate["options"]))(config)
+
+
+def _add_candidates(
+    connection: Connection, run_id: int, seed: int, starts: Sequence[Start]
+) -> None:
+    connection.run_many(
+        _Q.add_first_candidate,
+        [
+            {
+                "run_id": run_id,
+                "ordinal": ordinal,
+                "config": json.dumps(start.config),
+                "seed": candidate_seed(seed, ordinal),
+            }
+            for ordinal, start in enumerate(starts)
+        ],
+    )
+    connection.run_many(
+        _Q.add_decision,
+        [
+            to_row(start)
+            | {
+                "run_id": run_id,
+                "ordinal": ordinal,
+                "candidate": ordinal,
+                "detail": json.dumps(to_row(start)["detail"]),
+            }
+            for ordinal, start in enumerate(starts)
+        ],
+    )

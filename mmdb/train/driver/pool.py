@@ -1,0 +1,144 @@
+"""The workers of a driver: each in a thread of its own, and who of them is idle."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mmdb.errors import MmdbError
+from mmdb.train.driver.job import Job
+from mmdb.train.driver.rounds import Round
+from mmdb.train.parallel.group import Group
+from mmdb.train.parallel.rendezvous import Rendezvous
+from mmdb.train.threads import start_without_signals
+from mmdb.train.watch import Watch
+from mmdb.train.workers.orders import Order
+from mmdb.train.workers.worker import Worker
+from mmdb.train.workers.worker_threads import Message, WorkerThread
+
+
+@dataclass(slots=True)
+class Slot:
+    """A worker of the pool."""
+
+    thread: WorkerThread
+    round: Round | None = None
+    retiring: bool = False
+    broken: MmdbError | None = None
+    sessions: int = 0  # that it has had
+
+    @property
+    def worker(self) -> Worker:
+        """The worker itself."""
+        return self.thread.worker
+
+
+class Pool:
+    """Workers that come and go.
+
+    Attributes:
+        idle: names of those that wait for an order, the longest waiting first.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        self._slots: dict[str, Slot] = {}
+        self._rendezvous: Rendezvous | None = None
+        self.idle: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every worker has a session: none is on its way back."""
+        return all(slot.round is not None or slot.worker.name in self.idle for slot in self)
+
+    def find(self, name: str) -> Slot | None:
+        """Return a worker, or None where it was dismissed meanwhile."""
+        return self._slots.get(name)
+
+    def next(self, timeout_s: float) -> Message | None:
+        """Return what a worker has to say, or None where none says anything in that time."""
+        with suppress(queue.Empty):
+            return self._inbox.get(timeout=timeout_s)
+        return None
+
+    def add(self, worker: Worker) -> None:
+        """Take a worker in, and open its session."""
+        thread = WorkerThread(worker, self._inbox)
+        self._slots[worker.name] = Slot(thread)
+        start_without_signals(thread)
+        thread.open()
+
+    def welcome(self, slot: Slot) -> None:
+        """A worker has a fresh, warm session."""
+        worker = slot.worker
+        slot.broken = None
+        slot.sessions += 1
+        self._watch.worker(worker.name, node=worker.node, device=worker.device)
+        self.idle.append(worker.name)
+
+    def break_(self, slot: Slot, error: MmdbError) -> None:
+        """Go on without a worker that gets no session.
+
+        Raises:
+            MmdbError: there is no other left.
+        """
+        slot.broken = error
+        self._watch.worker_gone(slot.worker.name, time.time())
+        if all(other.broken for other in self):
+            raise error
+
+    def dismiss(self, slot: Slot) -> None:
+        """Let a worker go."""
+        name = slot.worker.name
+        del self._slots[name]
+        self.idle = [worker for worker in self.idle if worker != name]
+        self._watch.worker_gone(name, time.time())
+        slot.thread.stop()
+
+    def start(self, name: str, order: Order, round: Round) -> None:
+        """Let an idle worker do an order."""
+        self.idle.remove(name)
+        slot = self._slots[name]
+        slot.round = round
+        slot.thread.do(order)
+
+    def cancel(self, job: Job) -> None:
+        """Break off what workers are doing for a run."""
+        for slot in self:
+            if slot.round is not None and slot.round.job is job:
+                slot.thread.cancel()
+
+    def meet(self, members: Sequence[str]) -> Sequence[Group]:
+        """Return the places of a group's members; the same as before where they stayed."""
+        if self._rendezvous is None:
+            self._rendezvous = Rendezvous()
+        return self._rendezvous.group(self._sessions(members))
+
+    def part(self, members: Sequence[str]) -> None:
+        """Forget the places of members of whom one has failed."""
+        if self._rendezvous is not None:
+            self._rendezvous.part(self._sessions(members))
+
+    def _sessions(self, members: Sequence[str]) -> list[str]:
+        return [f"{worker}#{self._slots[worker].sessions}" for worker in members]
+
+    def close(self) -> None:
+        """Let all workers go, and wait until they have gone."""
+        threads = [slot.thread for slot in self]
+        for thread in threads:
+            thread.stop()
+        for thread in threads:
+            thread.join()
+        self._slots.clear()
+        if self._rendezvous is not None:
+            self._rendezvous.close()

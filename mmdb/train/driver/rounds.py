@@ -1,0 +1,64 @@
+"""What the driver tells workers: an assignment as an order for each of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mmdb.train.driver.job import Job
+from mmdb.train.parallel.group import Group
+from mmdb.train.schedule import Assignment
+from mmdb.train.seeds import MERGE
+from mmdb.train.workers.orders import GroupOrder, HopOrder, MergeOrder, Order
+from mmdb.train.workers.worker_threads import Message
+
+
+@dataclass(slots=True)
+class Round:
+    """An assignment under way: one worker's hop, or a group's round with a worker for each rank."""
+
+    job: Job
+    assignment: Assignment
+    waits_for: set[str]  # workers that have not answered yet
+    worst: Message | None = None  # of those that failed
+
+    @property
+    def members(self) -> Sequence[str]:
+        """The workers, in the order of their ranks."""
+        return members_of(self.assignment)
+
+
+def orders_of(
+    job: Job, assignment: Assignment, meet: Callable[[Sequence[str]], Sequence[Group]]
+) -> list[Order]:
+    """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
+    hop, limit_s = assignment.hop, job.hop_limit_s
+    candidate_id = job.candidate_id(hop.candidate)
+    if hop.part == MERGE:
+        return [MergeOrder(candidate_id=candidate_id, epoch=hop.epoch, limit_s=limit_s)]
+    if len(assignment.group) > 1:  # a group of one is an ordinary hop, validation among them
+        part_ids = tuple(job.run.part_ids[part] for _, part in assignment.group)
+        return [
+            GroupOrder(
+                part_ids=part_ids,
+                candidate_id=candidate_id,
+                epoch=hop.epoch,
+                group=group,
+                limit_s=limit_s,
+            )
+            for group in meet([worker for worker, _ in assignment.group])
+        ]
+    return [
+        HopOrder(
+            part_id=job.run.part_ids[hop.part],
+            candidate_id=candidate_id,
+            epoch=hop.epoch,
+            publish=assignment.publish,
+            limit_s=limit_s,
+        )
+    ]
+
+
+def members_of(assignment: Assignment) -> Sequence[str]:
+    """Return the workers of an assignment, in the order of their ranks."""
+    return [worker for worker, _ in assignment.group] or [assignment.worker]

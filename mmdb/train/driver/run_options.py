@@ -1,0 +1,86 @@
+"""The options of a run, checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.errors import InvalidOption
+from mmdb.train.dispatch.retention import CHECKPOINTS
+
+#: Options with a few values, the default first.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "order": ("fixed", "free"),  # of the partitions: by the seed alone, or as it goes fastest
+    "environment": ("exact", "any"),  # that may go on with the run: one that gives equal bits
+    "checkpoint": CHECKPOINTS,  # when states become durable
+}
+#: Options that other parts check: metrics by `measures_of`, patience by the search.
+_ELSEWHERE = ("metric", "metrics", "patience", "min_delta")
+#: Every option.
+KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run is told beside its search; see docs/search.md."""
+
+    order: str
+    environment: str
+    checkpoint: str
+    group: int | None  # workers that train a candidate together, for data_parallel; None: 2
+    hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
+
+
+def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
+    """Return a run's options.
+
+    Raises:
+        InvalidOption: an unknown option or value, or options that exclude each other.
+    """
+    for key in raw:
+        if key not in KNOWN:
+            raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(KNOWN)}.")
+    chosen = {key: _choice(raw, key) for key in CHOICES}
+    group = raw.get("group")
+    if group is not None and strategy != "data_parallel":
+        raise InvalidOption(
+            f"options.group is given with the strategy {strategy!r}.",
+            hint="Only data_parallel has groups of workers.",
+        )
+    if group is not None and not _is_whole(group, 2, 1024):
+        raise InvalidOption(f"options.group is {group!r}.", hint="It is a whole number from 2.")
+    if strategy == "model_average" and raw.get("order") == "fixed":
+        raise InvalidOption(
+            "options.order is 'fixed' with the strategy 'model_average'.",
+            hint="The hops of an epoch run side by side there: leave the order out.",
+        )
+    limit = raw.get("hop_limit_s")
+    if limit is not None and not (_is_number(limit) and 0 < limit < 1e9):
+        raise InvalidOption(
+            f"options.hop_limit_s is {limit!r}.", hint="It is a number of seconds above 0."
+        )
+    if not _is_whole(raw.get("priority", 0), -5, 5):
+        raise InvalidOption(
+            f"options.priority is {raw['priority']!r}.", hint="It is a whole number from -5 to 5."
+        )
+    return RunOptions(**chosen, group=group, hop_limit_s=None if limit is None else float(limit))
+
+
+def _choice(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key, CHOICES[key][0])
+    if value not in CHOICES[key]:
+        raise InvalidOption(f"options.{key} is {value!r}.", hint=f"Known: {_listed(CHOICES[key])}.")
+    return str(value)
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)

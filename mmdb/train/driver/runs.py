@@ -1,0 +1,154 @@
+"""Reading how far runs are."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import (
+    DatasetDropped,
+    RunNotFound,
+)
+from mmdb.train.dispatch.turn import ordinal_of, workload
+from mmdb.train.driver.run_options import RunOptions, parse_run_options
+from mmdb.train.schedule import Placement, Progress, Workload
+from mmdb.train.search import Search, make_search
+from mmdb.train.seeds import MERGE, VALIDATION
+
+_Q = load("runs")
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A candidate of a run, and how far it is."""
+
+    candidate_id: int
+    ordinal: int
+    config: dict[str, Any]
+    error: str | None = None  # what ended it
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run with its candidates as their committed hops left them."""
+
+    run_id: int
+    name: str
+    epochs: int
+    metric: str | None
+    maximize: bool | None
+    search: dict[str, Any]
+    raw_options: dict[str, Any]
+    options: RunOptions
+    workload: Workload
+    members: tuple[Member, ...]  # by ordinal
+    part_ids: dict[int, int]  # part ordinal (VALIDATION for the held-out slice) -> part_id
+    placement: Placement = field(default_factory=dict)  # a part that is missing is on every node
+
+    @property
+    def visits(self) -> int:
+        """Hops of an epoch of a candidate, the validation included."""
+        return len(self.part_ids)
+
+
+def load_run(connection: Connection, name: str) -> RunState:
+    """Return a run as its committed hops left it.
+
+    Raises:
+        RunNotFound, DatasetDropped
+    """
+    found = connection.rows(_Q.find_run, name=name)
+    if not found:
+        raise RunNotFound(f"There is no run named {name!r}.")
+    run = found[0]
+    if run["dropped"]:
+        raise DatasetDropped(f"Dataset {run['dataset']!r} of run {name!r} has been dropped.")
+    parts = connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])
+    rows = connection.rows(_Q.find_candidates, run_id=run["run_id"])
+    by_candidate: dict[int, list[Row]] = defaultdict(list)
+    for hop in connection.rows(_Q.find_run_hops, run_id=run["run_id"]):
+        by_candidate[hop["candidate_id"]].append(hop)
+    merged: dict[int, int] = defaultdict(int)
+    if run["strategy"] == "model_average":
+        for merge in connection.rows(_Q.find_run_merges, run_id=run["run_id"]):
+            merged[merge["candidate_id"]] += 1
+    options = json.loads(run["options"])
+    return RunState(
+        run_id=run["run_id"],
+        name=name,
+        epochs=run["epochs"],
+        metric=run["metric"],
+        maximize=run["maximize"],
+        search=json.loads(run["search"]),
+        raw_options=options,
+        options=parse_run_options(options, run["strategy"]),
+        workload=workload(run, parts),
+        members=tuple(
+            Member(
+                candidate_id=row["candidate_id"],
+                ordinal=row["ordinal"],
+                config=json.loads(row["config"]),
+                error=row["error"],
+                progress=_resumed(
+                    by_candidate[row["candidate_id"]],
+                    parts,
+                    merged[row["candidate_id"]] if run["strategy"] == "model_average" else None,
+                ),
+            )
+            for row in rows
+        ),
+        part_ids={ordinal_of(p): p["part_id"] for p in parts},
+    )
+
+
+def _resumed(mine: Sequence[Row], parts: Sequence[Row], merged: int | None) -> Progress:
+    """Return a candidate's progress.
+
+    Args:
+        mine: its hops, in order.
+        merged: epochs whose states are averaged; None where they are not.
+    """
+    ordinals = {p["part_id"]: ordinal_of(p) for p in parts}
+    if merged is None:
+        epoch, left = divmod(len(mine), len(parts))
+        visited = [ordinals[h["part_id"]] for h in mine[len(mine) - left :]]
+    else:
+        validated = sum(ordinals[h["part_id"]] == VALIDATION for h in mine)
+        epoch = validated if VALIDATION in ordinals.values() else merged
+        visited = [ordinals[h["part_id"]] for h in mine if h["epoch"] == epoch]
+        visited += [MERGE] if merged > epoch else []
+    mean_s = sum(h["total_s"] for h in mine) / len(mine) if mine else None
+    return Progress(epoch=epoch, visited=tuple(visited), hop_s=mean_s)
+
+
+def new_members(connection: Connection, run_id: int, count: int) -> list[tuple[Row, Member]]:
+    """Return the candidates of a run from ordinal `count` on: clones that someone has made."""
+    rows = connection.rows(_Q.find_new_candidates, run_id=run_id, ordinal=count)
+    return [
+        (
+            row,
+            Member(
+                candidate_id=row["candidate_id"],
+                ordinal=row["ordinal"],
+                config=json.loads(row["config"]),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def search_of(run: RunState) -> Search:
+    """Return a run's search, as if nothing had happened yet."""
+    return make_search(
+        run.search,
+        epochs=run.epochs,
+        seed=run.workload.seed,
+        maximize=bool(run.maximize),
+        options=run.raw_options,
+    )

@@ -1,0 +1,73 @@
+"""`train`: one run, trained to its end by a driver of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mmdb.db.install import Mode
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InTransaction, InvalidOption, MmdbError
+from mmdb.train.driver.driver import Driver
+from mmdb.train.driver.runs import RunState, load_run
+from mmdb.train.driver.summary import Summary
+from mmdb.train.watch import Watch
+from mmdb.train.workers.worker import workers_of
+
+
+def train(
+    connection: AnyConnection,
+    name: str,
+    *,
+    workers: int | None = None,
+    devices: tuple[str, ...] = ("cpu",),
+    mode: Mode | None = None,
+    watch: Watch | None = None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> Summary:
+    """Train a run to its end, or go on with one that was interrupted, and save its best candidate.
+
+    Args:
+        workers: sessions to train with; None for one per processor.
+        devices: where they compute, dealt out in turn.
+        mode: on PostgreSQL, whether hops compute in the server or in processes of the client.
+        watch: is told what happens.
+        on_wait: called about every 0.1 seconds; may raise to end the call.
+    Raises:
+        RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption, Cancelled
+    """
+    count = _worker_count(workers)
+    if connection.in_transaction:
+        raise InTransaction("train cannot run inside a transaction block.")
+    run = load_run(connection, name)
+    if count < run.workload.group:
+        raise InvalidOption(
+            f"Run {name!r} trains with groups of {run.workload.group} workers; there is {count}.",
+            hint=f"Train it with workers => {run.workload.group}, or more.",
+        )
+    driver = Driver(connection, watch=watch, on_wait=on_wait)
+    driver.add_run(name)
+    if not driver.is_finished(name):  # else there is nothing to open sessions for
+        useful = min(count, useful_workers(run))
+        for worker in workers_of(connection, useful, mode=mode, devices=devices):
+            driver.add_worker(worker)
+    driver.drive()
+    outcome = driver.outcomes[name]
+    if isinstance(outcome, MmdbError):
+        raise outcome
+    return outcome
+
+
+def useful_workers(run: RunState) -> int:
+    """Return how many workers a run can use at most."""
+    candidates = len(run.members) if run.search.get("method", "grid") == "grid" else 10_000
+    partitions = run.workload.partitions
+    at_once = {"model_average": partitions, "data_parallel": partitions}
+    return max(1, candidates * at_once.get(run.workload.strategy, 1))
+
+
+def _worker_count(workers: int | None) -> int:
+    count = os.cpu_count() or 1 if workers is None else workers
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InvalidOption(f"workers is {workers!r}.", hint="It is a whole number from 1.")
+    return count

@@ -1,0 +1,29 @@
+"""Whom an error of a hop is to be blamed on."""
+
+from __future__ import annotations
+
+from mmdb.errors import (
+    BlockCorrupt,
+    Cancelled,
+    CandidateBusy,
+    CandidateStopped,
+    DatasetDropped,
+    EngineError,
+    EnvironmentChanged,
+    HopTimedOut,
+    NotANumber,
+    PartitionEvicted,
+    ReplayMismatch,
+    RightsMissing,
+    StateCorrupt,
+    StateNotFound,
+)
+
+#: Errors of a candidate that a second try cannot mend.
+FINAL = (NotANumber, CandidateStopped, HopTimedOut)
+#: Errors that end the run and leave its candidates as they are.
+ENDING = (Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped)
+#: Errors of the engine, such as a full disk: the hop is done again.
+TROUBLE = (EngineError, PartitionEvicted, CandidateBusy, StateNotFound, StateCorrupt, BlockCorrupt)
+#: After so many of them in a row the run ends.
+MAX_TROUBLES = 5

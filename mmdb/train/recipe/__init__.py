@@ -1,0 +1,1 @@
+"""Models out of what made them: saved candidates, recipes, and what replays them."""

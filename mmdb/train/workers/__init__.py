@@ -1,0 +1,1 @@
+"""Workers: long-lived sessions that do the hops they are given."""

@@ -1,0 +1,122 @@
+"""What a worker is told to do, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.connection import Row
+from mmdb.db.queries import Query, load
+from mmdb.errors import HopTimedOut
+from mmdb.train.parallel.group import Group
+
+if TYPE_CHECKING:
+    from mmdb.train.dispatch.dispatcher import Dispatcher
+
+_Q = load("api")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopOrder:
+    """One hop; `publish` as in `Dispatcher.run_hop`."""
+
+    part_id: int
+    candidate_id: int
+    epoch: int
+    publish: bool = True
+    limit_s: float | None = None  # seconds that it may take; None: as long as it needs
+
+    def run(self, dispatcher: Dispatcher) -> list[Row]:
+        """Do it over a dispatcher's connection."""
+        place = (self.part_id, self.candidate_id, self.epoch)
+        return [answer(dispatcher.run_hop(*place, publish=self.publish))]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_hop, {
+            "part_id": self.part_id,
+            "candidate_id": self.candidate_id,
+            "epoch": self.epoch,
+            "publish": self.publish,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOrder:
+    """One member's part of a round of a group."""
+
+    part_ids: tuple[int, ...]  # in the order of the ranks
+    candidate_id: int
+    epoch: int
+    group: Group
+    limit_s: float | None = None
+
+    def run(self, dispatcher: Dispatcher) -> list[Row]:
+        """Do it over a dispatcher's connection; the first rank alone returns rows."""
+        rows = dispatcher.run_group(self.part_ids, self.candidate_id, self.epoch, self.group)
+        return [answer(row) for row in rows]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_group, {
+            "part_ids": list(self.part_ids),
+            "candidate_id": self.candidate_id,
+            "epoch": self.epoch,
+            "member": json.dumps(asdict(self.group)),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOrder:
+    """The mean of the states that an epoch's hops have left."""
+
+    candidate_id: int
+    epoch: int
+    limit_s: float | None = None
+
+    def run(self, dispatcher: Dispatcher) -> list[Row]:
+        """Do it over a dispatcher's connection."""
+        dispatcher.merge(self.candidate_id, self.epoch)
+        return []
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.merge_epoch, {"candidate_id": self.candidate_id, "epoch": self.epoch}
+
+
+Order = HopOrder | GroupOrder | MergeOrder
+_KINDS: dict[str, type[HopOrder] | type[GroupOrder] | type[MergeOrder]] = {
+    "hop": HopOrder,
+    "group": GroupOrder,
+    "merge": MergeOrder,
+}
+
+
+def to_json(order: Order) -> str:
+    """Return an order as JSON."""
+    (kind,) = (name for name, cls in _KINDS.items() if isinstance(order, cls))
+    return json.dumps({"kind": kind} | asdict(order))
+
+
+def from_json(text: str) -> Order:
+    """Return the order that `to_json` wrote."""
+    raw = json.loads(text)
+    cls = _KINDS[raw.pop("kind")]
+    if cls is GroupOrder:
+        raw |= {"part_ids": tuple(raw["part_ids"]), "group": Group(**raw["group"])}
+    return cls(**raw)
+
+
+def answer(row: Mapping[str, Any]) -> Row:
+    """Return a dispatcher's hop row as workers give it: states in hex, an objective or None."""
+    states = {name: bytes(row[name]).hex() for name in ("state_in", "state_out")}
+    return {"objective": None} | dict(row) | states
+
+
+def timed_out(order: Order) -> HopTimedOut:
+    """Return the error of a hop that took longer than it may."""
+    return HopTimedOut(
+        f"A hop of candidate {order.candidate_id} took longer than {order.limit_s:g} s."
+    )
