@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
     from mmdb.store.recipe import Recipe
-    from mmdb.train.generators import rng_state
+    from mmdb.train.recipe.generators import rng_state
     from mmdb.zoo.model import Model
 
 #: Public names, and the modules that have them.

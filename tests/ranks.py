@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from mmdb.data.target import Target
 from mmdb.errors import MmdbError, from_sqlstate
-from mmdb.train.hop import Outcome
-from mmdb.train.live import Live, build_live, encode, restore, state_hash
+from mmdb.train.candidate.setup import Setup, setup_of
+from mmdb.train.compute.hop import Outcome
+from mmdb.train.compute.live import Live, build_live, encode, restore, state_hash
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group import Group
 from mmdb.train.parallel.group_pass import group_pass
-from mmdb.train.setup import Setup, setup_of
 from mmdb.train.threads import start_without_signals
 
 WIDTH, CLASSES = 6, 3
