@@ -22,7 +22,7 @@ _MODULES = {
     "Recipe": "store.recipe",
     "Run": "api",
     "connect": "api",
-    "rng_state": "train.generators",
+    "rng_state": "train.recipe.generators",
 }
 __all__ = [
     "Database",

@@ -103,9 +103,8 @@ class Driver:
         self._shares.add(name, self._control.do(lambda c: priority_of(c, name)))
         self.outcomes.pop(name, None)
         for slot in self._pool:
-            worker = slot.worker
-            if worker.node and worker.name in self._pool.idle:
-                job.take(Ready(worker.name, worker.node))
+            if slot.sessions and not slot.broken:
+                job.take(Ready(slot.worker.name, slot.worker.node))
 
     def is_finished(self, name: str) -> bool:
         """Return whether nothing of a run is left to do."""
@@ -158,8 +157,9 @@ class Driver:
 
     def _attend(self) -> None:
         """Heed what people asked of runs and candidates since the last look."""
-        for row in self._control.do(lambda c: requests_since(c, self._seen)):
-            self._seen = row["request_id"]
+        rows = self._control.do(lambda c: requests_since(c, self._seen))
+        for row in {row["run"]: row for row in rows}.values():  # a run's last request holds
+            self._seen = max(self._seen, row["request_id"])
             if row["run"] not in self._runs:
                 continue
             if row["request"] == "cancel":
@@ -184,23 +184,31 @@ class Driver:
             self._finish(slot, slot.round, message)
 
     def _settle(self) -> None:
-        """End what is finished, and give every idle worker something to do."""
+        """Give every idle worker something to do, tell the searches, and end what is finished."""
         for run_id, error in list(self._control.lost.items()):
             del self._control.lost[run_id]
             for name, standing in list(self._runs.items()):
                 if standing.job.run.run_id == run_id:
                     self._end(name, error)
         self._assign()
-        for standing in self._runs.values():
-            standing.job.think_ahead()
-        told = [standing.job.tell() for standing in self._runs.values()]
-        if any(told):
-            self._assign()
+        changed = False
         for name, standing in list(self._runs.items()):
-            if standing.job.finished:
-                self._end(name, None)
+            try:
+                changed |= standing.job.tell()
+                standing.job.think_ahead()
+            except MmdbError as error:
+                self._end(name, error)
+                changed = True
+        if changed:
+            self._assign()
+        finished = [name for name, standing in self._runs.items() if standing.job.finished]
+        for name in finished:
+            self._end(name, None)
+        if finished:
+            self._assign()
 
     def _assign(self) -> None:
+        """Give every idle worker something to do."""
         while self._pool.idle and self._assign_next():
             pass
 
@@ -214,7 +222,7 @@ class Driver:
             for offer in offers:
                 try:
                     assignments = standing.job.assign(offer)
-                    if not assignments and self._pool.is_whole:
+                    if not assignments and self._pool.is_settled:
                         standing.job.check_reach()
                 except MmdbError as error:  # the search finds nothing that can train; a lost node
                     self._end(name, error)
@@ -236,7 +244,7 @@ class Driver:
         """
         wants = job.schedule.wants
         waits = not job.schedule.finished and not job.schedule.running
-        return waits and len(self._pool.idle) < wants <= len(self._pool)
+        return waits and len(self._pool.idle) < wants <= self._pool.usable
 
     # -- workers ---------------------------------------------------------------------
 
@@ -262,7 +270,7 @@ class Driver:
 
     def _start(self, job: Job, assignment: Assignment) -> None:
         members = members_of(assignment)
-        started = Round(job, assignment, set(members))
+        started = Round(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
         for rank, (worker, order) in enumerate(zip(members, orders, strict=True)):
@@ -286,7 +294,7 @@ class Driver:
         else:
             self._watch.hop_failed(worker, now)
             if round.worst is None:
-                self._pool.part(round.members)
+                self._pool.part(round.sessions)
             if round.worst is None or message.kind == "lost":
                 round.worst = message
         if message.kind == "done" and round.worst is None:
@@ -321,7 +329,10 @@ class Driver:
         if hop.part == VALIDATION:
             objective = message.rows[0]["objective"]
             if objective is not None:
-                job.hear(hop.candidate, hop.epoch, objective)
+                try:
+                    job.hear(hop.candidate, hop.epoch, objective)
+                except MmdbError as error:
+                    self._end(job.name, error)
 
     def _weigh(self, standing: _Standing, round: Round) -> None:
         """End a candidate, or the run over trouble that no candidate is to blame for."""

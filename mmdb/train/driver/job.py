@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -14,14 +13,15 @@ from mmdb.train.driver.control import Control
 from mmdb.train.driver.logged_search import Effect, LoggedSearch, Started, settled
 from mmdb.train.driver.runs import Member, RunState, load_run, new_members, search_of
 from mmdb.train.schedule import Assignment, Event, Progress, Schedule
-from mmdb.train.search import Goal, Stop
+from mmdb.train.search import Goal, Stop, stops_early
 from mmdb.train.seeds import VALIDATION
 from mmdb.train.watch import Watch
 
 _Q = load("runs")
 
-#: Seconds of a hop below which the search is asked ahead: its log takes milliseconds.
-AHEAD_S = 1.0
+#: Seconds of a hop below which a worker does not wait for the search, whose log takes milliseconds,
+#: and the searches that are then asked for work ahead.
+SHORT_S, AHEAD = 1.0, ("asha", "hyperband")
 
 
 class Job:
@@ -40,6 +40,7 @@ class Job:
         self.schedule = Schedule(run.workload, placement=run.placement)
         self._members: list[Member] = []
         self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
+        self._stops_early = stops_early(run.search, run.raw_options)
         self._begin_watch()
         log = control.do(lambda c: c.rows(_Q.find_decisions, run_id=run.run_id, after=-1))
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
@@ -105,9 +106,9 @@ class Job:
 
     def think_ahead(self) -> None:
         """Ask the search for more before a worker has nothing to do, where hops are short."""
-        if self.schedule.hop_s < AHEAD_S and self.schedule.runs_dry:
-            with suppress(MmdbError):  # it finds nothing that can train: said when it is needed
-                self._want(1)
+        asks = self.run.search.get("method") in AHEAD and self.schedule.hop_s < SHORT_S
+        if asks and self.schedule.runs_dry:
+            self._want(1)
 
     def _want(self, workers: int) -> bool:
         return not self._search.done and self._carry_out(self._search.want(workers))
@@ -133,8 +134,13 @@ class Job:
             self._close(ordinal, self.schedule.progress[ordinal], error)
 
     def hear(self, candidate: int, epoch: int, objective: float) -> None:
-        """Take in what a candidate reached in an epoch, counted from 0; `tell` says it."""
+        """Take in what a candidate reached in an epoch, counted from 0; the search is told soon.
+
+        At once where that may end the candidate, or where hops are long.
+        """
         self._untold.append((candidate, epoch, objective))
+        if self._stops_early or self.schedule.hop_s >= SHORT_S:
+            self.tell()
 
     def report(self, candidate: int, epoch: int, objective: float) -> None:
         """Tell the search of a validated epoch, counted from 0."""

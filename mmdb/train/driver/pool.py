@@ -57,9 +57,15 @@ class Pool:
         return iter(self._slots.values())
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every worker has a session: none is on its way back."""
-        return all(slot.round is not None or slot.worker.name in self.idle for slot in self)
+    def usable(self) -> int:
+        """How many workers there are to give orders to, now or soon."""
+        return sum(1 for slot in self if not slot.broken and not slot.retiring)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no worker is on its way back."""
+        there = (s.broken or s.round is not None or s.worker.name in self.idle for s in self)
+        return all(there)
 
     def find(self, name: str) -> Slot | None:
         """Return a worker, or None where it was dismissed meanwhile."""
@@ -122,14 +128,15 @@ class Pool:
         """Return the places of a group's members; the same as before where they stayed."""
         if self._rendezvous is None:
             self._rendezvous = Rendezvous()
-        return self._rendezvous.group(self._sessions(members))
+        return self._rendezvous.group(self.sessions(members))
 
-    def part(self, members: Sequence[str]) -> None:
-        """Forget the places of members of whom one has failed."""
+    def part(self, sessions: Sequence[str]) -> None:
+        """Forget the places of sessions of which one has failed."""
         if self._rendezvous is not None:
-            self._rendezvous.part(self._sessions(members))
+            self._rendezvous.part(sessions)
 
-    def _sessions(self, members: Sequence[str]) -> list[str]:
+    def sessions(self, members: Sequence[str]) -> list[str]:
+        """Return the names of workers' present sessions."""
         return [f"{worker}#{self._slots[worker].sessions}" for worker in members]
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ class Round:
     job: Job
     assignment: Assignment
     waits_for: set[str]  # workers that have not answered yet
+    sessions: Sequence[str]  # of the members, as the rendezvous knows them
     worst: Message | None = None  # of those that failed
 
     @property

@@ -245,7 +245,7 @@ class Schedule:
     @property
     def runs_dry(self) -> bool:
         """Whether more candidates are about to reach their goals than others wait for a worker."""
-        busy = {hop.candidate for hop in self.running.values()}
+        busy = {h.candidate for h in self.running.values() if self._standing.active(h.candidate)}
         return sum(map(self._nears_goal, busy)) > self._unfinished - len(busy)
 
     def _nears_goal(self, candidate: int) -> bool:

@@ -12,7 +12,7 @@ from mmdb.train.search.decisions import (
     from_row,
     to_row,
 )
-from mmdb.train.search.factory import candidates, compares, make_search, possible
+from mmdb.train.search.factory import candidates, compares, make_search, possible, stops_early
 from mmdb.train.search.options import METHODS
 from mmdb.train.search.space import MAX_CANDIDATES
 
@@ -32,5 +32,6 @@ __all__ = [
     "from_row",
     "make_search",
     "possible",
+    "stops_early",
     "to_row",
 ]

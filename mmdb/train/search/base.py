@@ -38,7 +38,8 @@ class Search(Protocol):
         """Return work for idle workers.
 
         Called when `idle` workers could start no hop of any candidate: all that have hops to do are
-        under way. With nothing under way, `done` or a decision follows.
+        under way. With nothing under way, `done` or a decision follows. Successive halving is also
+        asked by 1 just before that, where hops are short.
         """
 
     def take(self, decision: Decision) -> list[Decision]:

@@ -121,6 +121,15 @@ def compares(search: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     return not decided or patience(options)[0] is not None
 
 
+def stops_early(search: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Return whether a result may end its candidate's training.
+
+    Raises:
+        InvalidOption, EmptySearch
+    """
+    return parse_options(search).pruner is not None or patience(options)[0] is not None
+
+
 def _parse(search: Mapping[str, Any], epochs: int | None) -> tuple[Space, SearchOptions]:
     found = parse_options(search, epochs)
     space = parse_space(search.get("space", {}), search.get("constraints", ()))
