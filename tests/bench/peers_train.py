@@ -3,8 +3,8 @@
     python -m tests.bench.peers_train [--database URL ...] [--ray PYTHON]
 
 Contenders take turns, round by round; the best round of each counts, and one that takes minutes has
-one. `training` runs from the first step of warm workers to the last, `whole` is the command with its
-start-up. PYTHON has `ray[tune]`:
+one. `training` runs from the first step of warm workers to the last, `whole` is the command with
+its start-up. PYTHON has `ray[tune]`:
 
     python -m venv /tmp/peers
     /tmp/peers/bin/pip install "ray[tune]==2.60.0" torch==2.13.0 numpy
