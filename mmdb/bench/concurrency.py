@@ -94,7 +94,7 @@ def _cancel_s(db: Database, name: str, dataset: str, after_s: float) -> float:
     run.cancel()
     while time.monotonic() < asked + TRAIN_S:
         (row,) = db.connection.rows(load("bench_hops").read_cancel, request_id=request, prefix=name)
-        if row["ended"] and not row["open_orders"]:
+        if row["outcomes"] and not row["open_orders"]:
             return time.monotonic() - asked
         time.sleep(0.01)
     raise EngineError(f"Run {name!r} did not end within {TRAIN_S:g} s.")

@@ -88,12 +88,12 @@ FROM mmdb.worker_status AS w
 WHERE w.process = %(process)s::text AND w.state = 'idle';
 
 -- name: read_cancel
--- Whether a bench's run has ended for its driver, and the orders of its hops that are still open.
+-- How a bench's run has ended for its driver, and the orders of its hops that are still open.
 SELECT
-    EXISTS (
-        SELECT 1 FROM mmdb.run_outcome AS o
+    (
+        SELECT count(*) FROM mmdb.run_outcome AS o
         WHERE o.request_id = %(request_id)s::bigint
-    ) AS ended,
+    ) AS outcomes,
     (
         SELECT count(*) FROM mmdb.assignment AS a
         INNER JOIN mmdb.candidate AS c ON a.candidate_id = c.candidate_id
