@@ -44,7 +44,7 @@ def group_of(raw: Mapping[str, Any]) -> Group:
         fits = (
             0 <= group.rank < group.size
             and group.backend in ("gloo", "nccl")
-            and ip_address(group.host).is_loopback
+            and (group.host == "localhost" or ip_address(group.host).is_loopback)
             and 0 < group.port < 65536
             and 0 < group.timeout_s <= MAX_TIMEOUT_S
         )
