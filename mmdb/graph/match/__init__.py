@@ -1,0 +1,1 @@
+"""How much of one architecture is in another, and which layer stands for which. Pure."""

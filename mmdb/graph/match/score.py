@@ -1,0 +1,89 @@
+"""How alike two architectures are, and how much of one can come from the other.
+
+Layers i of the child and j of the parent have a kind, sizes d (the weight's shape, and the groups),
+parameters p, and a weight c in the count: 1, or 1/4 where results only meet. T and N are the sums
+of p and c over an outline, T* and N* the larger ones of the two outlines' sums.
+
+    apart(i, j)  = sum of |log2(d_i / d_j)| = -log2 prod (min(d_i, d_j) / max(d_i, d_j))
+    alike(i, j)  = max(0, 1 - apart / APART)
+    shared(i, j) = min(p_i, p_j) * prod min(d_i, d_j) / min(prod d_i, prod d_j), 0 if alike is 0
+    value(i, j)  = 1/2 shared / T* + 1/2 c alike / N*
+
+An alignment is a set of pairs (i, j) of one kind and rank, each layer in at most one pair: MATCH.
+All other layers are skipped: SKIP_CHILD, SKIP_PARENT. The pairs increase in the canonical order of
+the parent's layers and in one of the orders of the child's (`branches.py`): whole branches that lie
+side by side may change places, and nothing else. Of all alignments the one with the largest sum of
+c is taken, of those the one with the largest sum of value, and
+
+    score = sum of value
+
+Each half is a part of the larger of the two outlines' own sums, with themselves: inserted layers
+tell, and so do removed ones. Values are whole multiples of 1/SCALE, so that sums do not depend on
+the order of their terms, equal scores are equal, and an outline with itself has 1.
+
+Why so:
+- 0 <= score <= 1, as shared(i, j) <= p_i, p_j and alike <= 1.
+- It is a property of the graph: names and numbers do not enter, nor does the order of what is added
+  or multiplied. Each layer counts once, however many branches pass through it.
+- A child that is the parent with blocks put into its edges: all of the parent is matched, and
+  score = 1/2 T_P / T_C + 1/2 N_P / N_C, which falls with every block. Removed blocks are the same.
+- A child that is the parent with sizes that all are larger, or all smaller: the number of pairs
+  comes first, so that a pyramid of widths is not moved by a stage for the sake of equal shapes; and
+  pairing each layer with itself is best, as sum |x_i + t_i - x_s(i)| >= sum |t_i| for each
+  permutation s, where x is log2 d and all t have one sign. So the score is
+  1/2 T_P / T_C + 1/2 sum c alike / N: it falls with every gap, until a layer is apart by APART.
+- log2 of the product of ratios, because a layer x1.5 wider is a good match (0.85 of a layer), and
+  one of kernel 5 for 3 a fair one (0.82); the product itself would leave 0.44 and 0.36.
+- Half by parameters, half by count: parameters alone are those of one classifier or embedding, the
+  count alone is that of the normalisations.
+
+This holds while all orders of free branches are kept apart, `orders.COPIES` of a layer; branches
+nested more deeply stand in their canonical order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Halvings of the product of ratios after which two layers have nothing in common.
+APART = 8.0
+#: A value of 1.
+SCALE = 1 << 40
+#: Alignments are compared by (sum of c in quarters) << SHIFT | (sum of value).
+SHIFT = 41
+#: Sizes of a layer that are told apart; of more, the last ones count as one.
+SIZES = 8
+
+
+class Labels(NamedTuple):
+    """Layers that differ in kind, sizes or parameters, each once.
+
+    Attributes:
+        form: (labels,) int64, kind and rank: only equal ones match.
+        weight: (labels,) int64, c in quarters.
+        logs: (labels, SIZES) float64, log2 of the groups and of the shape, then zeros.
+        parameters: (labels,) float64.
+    """
+
+    form: NDArray[np.int64]
+    weight: NDArray[np.int64]
+    logs: NDArray[np.float64]
+    parameters: NDArray[np.float64]
+
+
+def logs_of(groups: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return (SIZES,) float64: log2 of the groups and of each size; a size of 0 counts as 1."""
+    logs = np.zeros(SIZES)
+    found = np.log2(np.maximum(1, np.array([groups, *shape], dtype=np.float64)))
+    kept = min(len(found), SIZES)
+    logs[:kept] = found[:kept]
+    logs[SIZES - 1] += found[SIZES:].sum()
+    return logs
+
+
+def form_of(kind: int, rank: int) -> int:
+    """Return kind and rank as one number."""
+    return kind << 8 | min(rank, 255)
