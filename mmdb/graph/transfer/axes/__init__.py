@@ -1,0 +1,1 @@
+"""Which axes of a flow's tensors are one: what must be widened together. Pure."""

@@ -1,0 +1,1 @@
+"""Which parts of the parent stand behind those of the child. Pure."""

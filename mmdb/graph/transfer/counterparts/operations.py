@@ -1,0 +1,203 @@
+"""A flow's operations by what they do to what, and what two of them have in common."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeAlias
+
+from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Operation, Value, values_in
+from mmdb.graph.transfer.axes import kinds
+from mmdb.graph.transfer.axes.axes import Axes
+from mmdb.graph.transfer.axes.spaces import Space, leaves
+from mmdb.graph.transfer.counterparts.indices import Indices
+
+#: Operations whose two operands may change places.
+COMMUTING: Final = frozenset(("add", "mul", "maximum", "minimum"))
+#: Arguments that follow from the weight beside them; states that start as constants.
+_ATTACHED: Final = frozenset(("bias", "running_mean", "running_var", "hx"))
+Key: TypeAlias = tuple[object, ...]
+
+
+class Operations:
+    """The parent's operations."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self.weights: set[Value] = set()
+        self._bases: dict[Value, Value] = {}
+        self._positive: set[Value] = set()
+        self._doing: defaultdict[Key, list[Operation]] = defaultdict(list)
+        self._reading: defaultdict[tuple[str, Value], list[Operation]] = defaultdict(list)
+        self._sources: dict[Key, Value] = {}
+        for op in axes.flow.operations:
+            self._add(op)
+
+    def base(self, value: Value) -> Value:
+        """Return what a value was before it was rearranged, or went through an idle activation."""
+        return self._bases.get(value, value)
+
+    def reference(self, value: Value) -> object:
+        """Return what a value counts as in keys."""
+        op = self.axes.flow.operations[value.operation]
+        return reference(op) if op.op == CONSTANT else self.base(value)
+
+    def doing(self, key: Key) -> list[Operation]:
+        """Return the operations of a key."""
+        return self._doing.get(key, [])
+
+    def reading(self, op: str, value: Value) -> list[Operation]:
+        """Return the operations of a name that read a value, rearranged or not."""
+        return self._reading.get((op, value), [])
+
+    def source(self, op: Operation, number: int) -> Value | None:
+        """Return the input of a number, or the buffer that stands for one of the child's."""
+        if op.op == INPUT:
+            return self._sources.get((INPUT, number))
+        own = self._sources.get((BUFFER, op.path, op.shape))
+        return own or self._sources.get((BUFFER, _name(op), op.shape))
+
+    def is_idle(self, op: Operation, value: Value) -> bool:
+        """Whether an activation does not change a value."""
+        if op.op == "relu":
+            return value in self._positive
+        maker = self.axes.flow.operations[value.operation]
+        while maker.op.startswith("max_pool") and maker.reads:
+            maker = self.axes.flow.operations[self.base(maker.reads[0]).operation]
+        return maker.op == op.op == "hardtanh" and settings(maker) == settings(op)
+
+    def _add(self, op: Operation) -> None:
+        here = Value(op.ordinal)
+        if op.op == INPUT:
+            number = sum(1 for key in self._sources if key[0] == INPUT)
+            self._sources[INPUT, number] = here
+        elif op.op == BUFFER:
+            self._sources[BUFFER, op.path, op.shape] = here
+            self._sources.setdefault((BUFFER, _name(op), op.shape), here)
+        elif op.op == PARAMETER:
+            self.weights.add(here)
+        elif op.op != CONSTANT:
+            self._add_computed(op, here)
+
+    def _add_computed(self, op: Operation, here: Value) -> None:
+        if op.reads:
+            source = self.base(op.reads[0])
+            is_arranged = op.op in kinds.REARRANGING and keeps_track(self.axes, op)
+            if is_arranged or self.is_idle(op, source):
+                self._bases[here] = source
+        if self._is_positive(op):
+            self._positive.update(Value(op.ordinal, n) for n in range(len(op.shapes)))
+        key = key_of(op, self.reference)
+        if key is not None:
+            self._doing[key].append(op)
+        for value in dict.fromkeys(map(self.base, main_operands(op))):
+            self._reading[op.op, value].append(op)
+
+    def _is_positive(self, op: Operation) -> bool:
+        if op.op in kinds.NOT_NEGATIVE:
+            return True
+        has_number = op.op in ("add", "mul") and len(op.reads) != 2
+        return (
+            op.op in kinds.KEEPING_SIGN
+            and not has_number
+            and bool(op.reads)
+            and all(self.base(value) in self._positive for value in op.reads)
+        )
+
+
+def key_of(op: Operation, refer: Callable[[Value], object]) -> Key | None:
+    """Return what an operation does to what; None if a tensor has no reference."""
+    references = [refer(value) for value in main_operands(op)]
+    if any(one is None for one in references):
+        return None
+    if op.op in COMMUTING:
+        references.sort(key=repr)
+    return (op.op, *references)
+
+
+def main_operands(op: Operation) -> list[Value]:
+    """Return the tensors that an operation reads, without biases, statistics and states."""
+    given = [value for name, value in op.arguments.items() if name not in _ATTACHED]
+    return list(values_in(tuple(given)))
+
+
+def settings(op: Operation, loose: Collection[str] = ()) -> dict[str, object]:
+    """Return the arguments without tensors, but for `loose` ones."""
+    return {
+        name: value
+        for name, value in op.arguments.items()
+        if name not in loose and not any(True for _ in values_in(value))
+    }
+
+
+def reference(op: Operation) -> Key:
+    """Return what a constant counts as; those of one shape are equal, as far as is known."""
+    if "uniform" in op.arguments:
+        return (CONSTANT, len(op.shape), op.arguments["uniform"])
+    return (CONSTANT, op.shape, op.arguments.get("digest"))
+
+
+def keeps_track(axes: Axes, op: Operation) -> bool:
+    """Whether the spaces of the result alone say how the operation has rearranged its argument."""
+    if op.op != "permute":
+        return True
+    atoms = [leaf for space in axes[op.reads[0]] for leaf in leaves(space)]
+    return len(atoms) == len(set(atoms))
+
+
+def same_part(
+    op: Operation, other: Operation, own: Sequence[Space], its: Sequence[Space], indices: Indices
+) -> bool:
+    """Whether two operations cut the same elements out of axes that correspond: `own` and `its`."""
+    dim = op.arguments.get("dim")
+    if not isinstance(dim, int) or dim != other.arguments.get("dim"):
+        return False
+    a, b = own[dim], its[dim]
+    if a.size == b.size:
+        return settings(op, ("dtype",)) == settings(other, ("dtype",))
+    index = indices.index(a, b)
+    if index is None or op.op not in ("slice", "split_with_sizes"):
+        return False
+    starts, others = _starts(op), _starts(other)
+    return len(starts) == len(others) and all(
+        start < a.size and index[start] == place
+        for start, place in zip(starts, others, strict=True)
+    )
+
+
+def _starts(op: Operation) -> list[int]:
+    """Return where the parts begin that a slice or a split takes."""
+    if op.op == "slice":
+        start = op.arguments["start"]
+        return [start if isinstance(start, int) else 0]
+    sizes = op.arguments["split_sizes"]
+    assert isinstance(sizes, tuple)
+    return [sum(sizes[:number]) for number in range(len(sizes))]
+
+
+def centre_of(op: Operation, axes: Axes) -> tuple[int, ...] | None:
+    """Return the tap of a convolution that sees the place of its result; None if none does."""
+    weight = op.arguments["weight"]
+    assert isinstance(weight, Value)
+    taps = axes.flow.shape_of(weight)[2:]
+    strides = per_axis(op, "stride", len(taps))
+    found = []
+    for size, stride, pad, step in zip(
+        taps, strides, per_axis(op, "padding", len(taps)), per_axis(op, "dilation", len(taps)),
+        strict=True,
+    ):  # fmt: skip
+        if stride != 1 or pad % step or pad // step >= size:
+            return None
+        found.append(pad // step)
+    return tuple(found)
+
+
+def per_axis(op: Operation, name: str, count: int) -> tuple[int, ...]:
+    """Return a convolution's argument for each spatial axis."""
+    given = op.arguments[name]
+    numbers = given if isinstance(given, tuple) else (given,)
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _name(op: Operation) -> str:
+    return op.path.rpartition(".")[2]

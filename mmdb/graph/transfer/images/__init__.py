@@ -1,0 +1,1 @@
+"""What the child's tensors are made of. Pure."""

@@ -1,0 +1,210 @@
+"""Follows the child's operations and sets the images of its weights, so that each value is the
+parent's, its elements repeated and multiplied as demanded; notes where that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmdb.graph.flow.flow import BUFFER, CONSTANT, PARAMETER, Operation, Value, values_in
+from mmdb.graph.transfer.axes import kinds
+from mmdb.graph.transfer.axes.axes import Axes
+from mmdb.graph.transfer.axes.spaces import PLACE, Space, leaves
+from mmdb.graph.transfer.counterparts.counterparts import ZERO, Counterparts
+from mmdb.graph.transfer.counterparts.indices import MEAN, Factor, Index, Indices
+from mmdb.graph.transfer.images import arrays
+from mmdb.graph.transfer.images.demands import Demands
+from mmdb.graph.transfer.images.images import Identity, Images
+
+
+@dataclass(slots=True)
+class Carry:
+    """The state of the walk.
+
+    Attributes:
+        identities: weights of new layers that hand on what they get.
+        constants: new weights that are to be one number throughout.
+        reasons: why the child's outputs are not the parent's, so far as is known.
+    """
+
+    child: Axes
+    parent: Axes
+    indices: Indices
+    counterparts: Counterparts
+    demands: Demands
+    images: Images
+    identities: dict[Value, Identity] = field(default_factory=dict)
+    constants: dict[Value, float] = field(default_factory=dict)
+    reasons: dict[str, None] = field(default_factory=dict)
+    _given: dict[Value, Factor] = field(default_factory=dict)
+    _checked: set[tuple[Space, Space]] = field(default_factory=set)
+
+    def run(self, handlers: Mapping[str, Handler], otherwise: Handler) -> None:
+        """Follow all operations."""
+        special = _set_by_their_readers(self.child)
+        for op in self.child.flow.operations:
+            here = Value(op.ordinal)
+            if op.op == PARAMETER:
+                if here not in special and here in self.images.parameters:
+                    self.settle_as_demanded(here)
+            elif op.reads:
+                handlers.get(op.op, otherwise)(self, op)
+                self._check_axes(op)
+                self._check_numbers(op)
+        for value in self.child.outputs:
+            if not arrays.is_trivial(self.given(value)):
+                self.reasons["an output is scaled"] = None
+
+    # -- what values are -------------------------------------------------------------
+
+    def given(self, value: Value) -> Factor | None:
+        """Return what a value is of the parent's, None for all 1."""
+        return self._given.get(value)
+
+    def give(self, value: Value, array: Factor | None) -> None:
+        """Set what a value is of the parent's."""
+        if array is not None and not arrays.is_trivial(array):
+            self._given[value] = array
+
+    def along(self, op: Operation, value: Value, axis: int) -> Factor:
+        """Return what a value is of the parent's along an axis, and fail where others matter."""
+        array = self.given(value)
+        if arrays.depends_on(array, [axis]):
+            self.fail(op, "its input is not scaled as it can undo")
+        return arrays.along(array, axis, self.child[value][axis].size)
+
+    def demanded(self, op: Operation, value: Value, axis: int) -> Factor:
+        """Return what a value is to be along an axis."""
+        array = self.demands.of(value)
+        if arrays.depends_on(array, [axis]):
+            self.fail(op, "its result is not to be scaled as it can")
+        return arrays.along(array, axis, self.child[value][axis].size)
+
+    def settle_as_demanded(self, value: Value) -> None:
+        """Set the factors of a parameter that is used as it is, or of a part of one."""
+        array = self.demands.of(value)
+        ndim = len(self.child[value])
+        whole = np.ones((1,) * ndim) if array is None else array
+        axes = [axis for axis in range(ndim) if whole.shape[axis] > 1]
+        if len(axes) > 1:
+            self.images.settle_array(value, whole)
+        else:
+            sizes = [space.size for space in self.child[value]]
+            for axis in axes or range(ndim):
+                self.images.settle(value, arrays.along(whole, axis, sizes[axis]), axis)
+        self.give(value, array)
+
+    # -- operands of the counterpart ---------------------------------------------------
+
+    def matched(self, op: Operation) -> Operation | None:
+        """Return the parent's operation, None if there is none."""
+        return self.counterparts.operations.get(op.ordinal)
+
+    def partner(self, op: Operation, value: Value) -> Value | None:
+        """Return what the parent's operation reads in place of a value."""
+        for one, other in self.counterparts.operands.get(op.ordinal, ()):
+            if one == value:
+                return other
+        return None
+
+    def index(self, op: Operation, value: Value, axis: int) -> tuple[Index, int] | None:
+        """Return the index of an axis of what an operation reads, and the parent's size."""
+        other = self.partner(op, value)
+        if other is None:
+            return None
+        return self.index_between(self.child[value][axis], self.parent[other][axis])
+
+    def index_between(self, one: Space, other: Space) -> tuple[Index, int] | None:
+        """Return the index of a space, and the parent's size; None if it has none."""
+        index = self.indices.index(one, other)
+        return None if index is None else (index, other.size)
+
+    def has_means(self, op: Operation, value: Value) -> bool:
+        """Whether elements of what an operation reads are means of the parent's."""
+        other = self.partner(op, value)
+        if other is None:
+            return False
+        given = self.given(value)
+        for axis, pair in enumerate(zip(self.child[value], self.parent[other], strict=False)):
+            if pair[0].size == pair[1].size:
+                continue
+            index = self.indices.index(*pair)
+            if index is not None and (index == MEAN).any():
+                return bool((arrays.along(given, axis, len(index))[index == MEAN] != 0).any())
+        return False
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether a value is zero at first."""
+        return self.counterparts.of(value) == ZERO
+
+    def fail(self, op: Operation, reason: str) -> None:
+        """Note that an operation that has a counterpart does not do what that does."""
+        if op.ordinal in self.counterparts.operations:
+            self.reasons[f"{op.op} in {op.path!r}: {reason}"] = None
+
+    def _check_axes(self, op: Operation) -> None:
+        other = self.matched(op)
+        if other is None:
+            return
+        pairs = [(Value(op.ordinal), Value(other.ordinal)), *self.counterparts.operands[op.ordinal]]
+        for value, another in pairs:
+            end = 2 if value in self.child.kernels else None
+            for one, two in zip(self.child[value][:end], self.parent[another], strict=False):
+                if one.size == two.size or (one, two) in self._checked:
+                    continue
+                self._checked.add((one, two))
+                if self.indices.index(one, two) is None or self._moves_places(one):
+                    self.fail(op, f"{one.size} elements cannot stand for {two.size}")
+
+    def _check_numbers(self, op: Operation) -> None:
+        """Fail where a number from outside the state dict may follow from a width."""
+        for value in op.reads:
+            source = self.child.flow.operations[value.operation]
+            is_number = source.shape.count(1) == len(source.shape)
+            is_float = "float" in str(source.arguments.get("dtype"))
+            is_unknown = not {"uniform", "digest"} & set(source.arguments) and (
+                source.op == CONSTANT or source.op == BUFFER
+            )
+            if is_number and is_float and is_unknown and value not in self.images.parameters:
+                if not self._has_equal_sizes():
+                    self.fail(op, "it reads a number that is not known")
+
+    def _has_equal_sizes(self) -> bool:
+        pairs = self.images.parameters.items()
+        child, parent = self.child.flow, self.parent.flow
+        return all(child.shape_of(one) == parent.shape_of(other) for one, other in pairs)
+
+    def _moves_places(self, space: Space) -> bool:
+        """Whether positions are not the parent's."""
+        places = [leaf for leaf in leaves(space) if PLACE in leaf.traits]
+        others = [self.indices.spaces.of(leaf) for leaf in places]
+        return any(
+            other is not None and other.size != leaf.size
+            for leaf, other in zip(places, others, strict=True)
+        )
+
+
+Handler = Callable[[Carry, Operation], None]
+
+
+def _set_by_their_readers(axes: Axes) -> set[Value]:
+    """Return the parameters whose factors follow from the operations that read them."""
+    found: set[Value] = set()
+    for op in axes.flow.operations:
+        named = [op.arguments.get(name) for name in _WEIGHTS]
+        if op.op in kinds.RECURRENT:
+            named.append(op.arguments.get("params"))
+        if op.op in _PRODUCTS:
+            named += op.reads
+        for value in values_in(tuple(named)):
+            parameter = axes.parameter_of(value)
+            if parameter is not None:
+                found.add(parameter)
+    return found
+
+
+_WEIGHTS = ("weight", "bias", "running_mean", "running_var")
+_PRODUCTS = frozenset(("addmm", "baddbmm", "matmul", "mul", "div", "add", "sub", "einsum"))

@@ -1,0 +1,106 @@
+"""From two flows to the images of the child's tensors, without any values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mmdb.graph.flow.flow import BUFFER, PARAMETER, Flow, Value
+from mmdb.graph.flow.outline import Outline
+from mmdb.graph.transfer.axes.inference import axes_of
+from mmdb.graph.transfer.counterparts.correspondence import Correspondence
+from mmdb.graph.transfer.counterparts.counterparts import Counterparts
+from mmdb.graph.transfer.counterparts.indices import Indices
+from mmdb.graph.transfer.images.carry import Carry, Handler
+from mmdb.graph.transfer.images.demands import Demands
+from mmdb.graph.transfer.images.elements import ELEMENTS, otherwise
+from mmdb.graph.transfer.images.images import Images
+from mmdb.graph.transfer.images.layers import LAYERS
+from mmdb.graph.transfer.images.norms import NORMS
+from mmdb.graph.transfer.images.products import PRODUCTS
+from mmdb.graph.transfer.images.shares import Shares
+
+_HANDLERS: Mapping[str, Handler] = {**ELEMENTS, **LAYERS, **NORMS, **PRODUCTS}
+
+
+class Plan:
+    """Images of the child's tensors.
+
+    Args:
+        paths: the parent's path, by the child's, of tensors that stand for one another.
+        seed: of the shares of copies.
+
+    Attributes:
+        values: of the child's parameters and buffers, by path.
+
+    Raises:
+        ValueError: the operations of a flow are not in order.
+    """
+
+    def __init__(self, child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> None:
+        _check_order(child)
+        _check_order(parent)
+        self.child, self.parent = child, parent
+        own, other = axes_of(child), axes_of(parent)
+        self.values = _values(child)
+        others = _values(parent)
+        parameters = {
+            self.values[path]: others[its]
+            for path, its in paths.items()
+            if path in self.values and its in others
+        }
+        for path in child.unread:  # what nothing reads has no place but its name
+            if path in self.values and path in others and path in parent.unread:
+                parameters.setdefault(self.values[path], others[path])
+        weighted = [(one, two, _count(child, one)) for one, two in parameters.items()]
+        shares = Shares(seed)
+        indices = Indices(own, Correspondence(own, other, weighted))
+        self.counterparts = Counterparts(own, other, indices, parameters)
+        demands = Demands(own, other, indices, self.counterparts, shares)
+        self.images = Images(own, other, indices, self.counterparts.parameters, shares)
+        self.carry = Carry(own, other, indices, self.counterparts, demands, self.images)
+        self.carry.run(_HANDLERS, otherwise)
+        for value in self.images.parameters:
+            self.images.image(value)
+
+    def reasons(self) -> list[str]:
+        """Return why the child does not compute what the parent does, [] if it does."""
+        found = [reason for _, reason in self.counterparts.mended]
+        found += [*self.carry.reasons, *self.counterparts.missing()]
+        operations = self.child.operations
+        for notes in (self.images.refused, self.images.local):
+            found += [f"{operations[v.operation].path}: {why}" for v, why in notes.items()]
+        return found
+
+
+def tensor_pairs(
+    pairs: Sequence[tuple[int, int]], child: Outline, parent: Outline
+) -> dict[str, str]:
+    """Return the parent's path, by the child's, of tensors with the same role."""
+    found: dict[str, str] = {}
+    for one, other in pairs:
+        its = dict(parent.layers[other].tensors)
+        for role, path in child.layers[one].tensors:
+            if role in its:
+                found.setdefault(path, its[role])
+    return found
+
+
+def _values(flow: Flow) -> dict[str, Value]:
+    own = {op.path: Value(op.ordinal) for op in flow.operations if op.op in (PARAMETER, BUFFER)}
+    ties = {path: own[first] for path, first in flow.ties.items() if first in own}
+    return {**ties, **own}
+
+
+def _count(flow: Flow, value: Value) -> int:
+    count = 1
+    for size in flow.shape_of(value):
+        count *= size
+    return count
+
+
+def _check_order(flow: Flow) -> None:
+    for number, op in enumerate(flow.operations):
+        if op.ordinal != number or any(not 0 <= v.operation < number for v in op.reads):
+            raise ValueError("an operation reads what comes after it")
+    if any(not 0 <= value.operation < len(flow.operations) for value in flow.outputs):
+        raise ValueError("an output is not of the flow")

@@ -1,0 +1,217 @@
+"""A parent's tensors carried over to a child of another shape.
+
+The child computes what its parent computes wherever the mathematics allows it (Net2Net, arXiv
+1511.05641; LEMON, arXiv 2310.07999); where it is smaller, it has an evenly spaced choice of the
+parent's units (weight selection, arXiv 2311.18823); the rest keeps its own initialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mmdb.graph.flow.flow import BUFFER, Flow
+from mmdb.graph.flow.outline import Outline
+from mmdb.graph.transfer.images.fill import developed, identity, operator_of
+from mmdb.graph.transfer.plan import Plan, tensor_pairs
+
+FRESH = "fresh"
+#: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
+OPERATORS = ("copy", "widen", "narrow", "kernel", "deepen", "identity", FRESH)
+_MOST_REASONS = 64
+_FAILURES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a tensor of the child comes from.
+
+    Attributes:
+        path: in the child's state dict.
+        parent: path in the parent's, None if nothing of the tensor is the parent's.
+        operator: "copy"; "widen": axes are longer, "narrow": some are shorter, "kernel": only taps
+            were added; "identity", "deepen": of a new layer that hands on what it gets, or of one
+            that gives zero; "fresh": the child's own initialisation.
+        fraction: of elements that come from the parent.
+    """
+
+    path: str
+    parent: str | None
+    operator: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What the child starts from.
+
+    Attributes:
+        tensors: by path, all of the child's state dict; tied ones are one tensor.
+        origins: in the order of `tensors`.
+        exact: evaluated, the child computes what the parent does, but for rounding.
+        reasons: why not, and what else is worth knowing.
+    """
+
+    tensors: Mapping[str, Tensor]
+    origins: tuple[Origin, ...]
+    exact: bool
+    reasons: tuple[str, ...]
+
+
+def transfer(
+    child: Flow,
+    parent: Flow,
+    pairs: Sequence[tuple[int, int]],
+    child_outline: Outline,
+    parent_outline: Outline,
+    parent_tensors: Mapping[str, Tensor],
+    fresh: Mapping[str, Tensor],
+    *,
+    seed: int = 0,
+    shrink: float | None = None,
+    perturb: float | None = None,
+) -> Transfer:
+    """Return tensors for the child; whatever the flows are, each has one.
+
+    Constants of both models (masks, angles) are taken as equal where their shapes are.
+
+    Args:
+        pairs: ordinals of layers of the child and of the parent that stand for one another.
+        parent_tensors: by path; those that are missing, or not finite, are not used.
+        fresh: the child's own initial tensors, by path: all of its state dict.
+        seed: of the shares of copies.
+        shrink: multiplies what comes from the parent in parameters, in (0, 1]; the child's own
+            tensors are added, multiplied by `perturb`, by default 1 - shrink (shrink and perturb,
+            arXiv 1910.08475).
+    """
+    sources = _Sources(parent, parent_tensors)
+    try:
+        plan = Plan(child, parent, tensor_pairs(pairs, child_outline, parent_outline), seed)
+    except _FAILURES as exc:
+        reason = f"the flows cannot be followed: {type(exc).__name__}: {exc}"
+        return _all_fresh(fresh, reason)
+    result = _Result(plan, sources, fresh)
+    made = result.transfer()
+    if shrink is None:
+        return made
+    return _shrunk(made, fresh, child, shrink, 1 - shrink if perturb is None else perturb)
+
+
+class _Sources:
+    """The parent's tensors, by any of their paths."""
+
+    def __init__(self, parent: Flow, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = dict(tensors)
+        for path, first in parent.ties.items():
+            if first not in self._tensors and path in self._tensors:
+                self._tensors[first] = self._tensors[path]
+
+    def of(self, path: str, shape: tuple[int, ...]) -> tuple[Tensor | None, str]:
+        """Return a tensor, or None and why there is none."""
+        tensor = self._tensors.get(path)
+        if tensor is None:
+            return None, "the parent's tensor is missing"
+        if tuple(tensor.shape) != shape:
+            return None, "the parent's tensor has another shape than its flow says"
+        is_number = tensor.is_floating_point() or tensor.is_complex()
+        if is_number and not bool(torch.isfinite(tensor).all()):
+            return None, "the parent's tensor is not finite"
+        return tensor, ""
+
+
+class _Result:
+    """Tensors and origins from a plan."""
+
+    def __init__(self, plan: Plan, sources: _Sources, fresh: Mapping[str, Tensor]) -> None:
+        self._plan, self._sources, self._fresh = plan, sources, fresh
+        self._reasons = dict.fromkeys(plan.reasons())
+        self._exact = not self._reasons
+        self._made: dict[str, tuple[Tensor, Origin]] = {}
+
+    def transfer(self) -> Transfer:
+        """Return all tensors."""
+        tensors: dict[str, Tensor] = {}
+        origins: list[Origin] = []
+        for path, own in self._fresh.items():
+            first = self._plan.child.ties.get(path, path)
+            if first not in self._made:
+                self._made[first] = self._one(first, own)
+            tensors[path], origin = self._made[first]
+            origins.append(replace(origin, path=path))
+        return Transfer(
+            tensors=tensors,
+            origins=tuple(origins),
+            exact=self._exact,
+            reasons=tuple(self._reasons)[:_MOST_REASONS],
+        )
+
+    def _one(self, path: str, own: Tensor) -> tuple[Tensor, Origin]:
+        kept = own.detach().clone(), Origin(path=path, parent=None, operator=FRESH, fraction=0.0)
+        value = self._plan.values.get(path)
+        if value is None or self._plan.child.shape_of(value) != tuple(own.shape):
+            return kept
+        carry, branches = self._plan.carry, self._plan.counterparts.branches
+        if path in branches.zeros:
+            return torch.zeros_like(own), replace(kept[1], operator="deepen")
+        if value in carry.identities:
+            return identity(carry.identities[value], own), replace(kept[1], operator="identity")
+        image = self._plan.images.of.get(value)
+        if image is None:
+            if value in carry.constants:
+                number = carry.constants[value]
+                return torch.full_like(own, number), replace(kept[1], operator="identity")
+            return kept
+        its = self._plan.parent.operations[image.parent.operation]
+        tensor, reason = self._sources.of(its.path, its.shape)
+        if tensor is None:
+            self._note(f"{path}: {reason}", is_exact=False)
+            return kept
+        result, fraction = developed(image, tensor, own)
+        if result.is_floating_point() and not bool(torch.isfinite(result).all()):
+            self._note(f"{path}: not finite as {own.dtype}", is_exact=False)
+            return kept
+        if tensor.dtype != own.dtype:
+            loses = torch.promote_types(tensor.dtype, own.dtype) != own.dtype
+            self._note(f"{path}: cast from {tensor.dtype} to {own.dtype}", is_exact=not loses)
+        operator = operator_of(image, tensor, own)
+        return result, Origin(path=path, parent=its.path, operator=operator, fraction=fraction)
+
+    def _note(self, reason: str, *, is_exact: bool) -> None:
+        self._reasons[reason] = None
+        self._exact = self._exact and is_exact
+
+
+def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> Transfer:
+    origins = [Origin(path=p, parent=None, operator=FRESH, fraction=0.0) for p in fresh]
+    tensors = {path: tensor.detach().clone() for path, tensor in fresh.items()}
+    return Transfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=(reason,))
+
+
+def _shrunk(
+    made: Transfer, fresh: Mapping[str, Tensor], child: Flow, shrink: float, perturb: float
+) -> Transfer:
+    if shrink == 1 and perturb == 0:
+        return made
+    buffers = {op.path for op in child.operations if op.op == BUFFER}
+    tensors, origins = dict(made.tensors), list(made.origins)
+    done: dict[int, Tensor] = {}
+    for place, origin in enumerate(origins):
+        tensor, own = made.tensors[origin.path], fresh[origin.path]
+        is_weight = tensor.is_floating_point() and child.ties.get(origin.path, origin.path) not in (
+            buffers
+        )
+        if not is_weight or origin.fraction == 0:
+            continue
+        if id(tensor) not in done:
+            mixed = shrink * tensor.double() + perturb * own.double()
+            done[id(tensor)] = mixed.to(tensor.dtype)
+        tensors[origin.path] = done[id(tensor)]
+        origins[place] = replace(origin, operator=f"{origin.operator}+shrink")
+    reasons = (*made.reasons, f"shrunk to {shrink:g}, {perturb:g} of the child's own added")
+    return Transfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=reasons)
