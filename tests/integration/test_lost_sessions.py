@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -14,6 +14,10 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
+from mmdb.db.connection import Row
+from mmdb.train.driver.driver import Driver
+from mmdb.train.workers.orders import Order
+from mmdb.train.workers.worker import Worker, workers_of
 from tests.points import NOW, at, fill, logged
 
 
@@ -142,3 +146,51 @@ def test_a_stored_hop_called_again_returns_its_row_and_trains_nothing(db: Databa
         again = f"SELECT * FROM mmdb.train_hop({found['part_id']}, {candidate}, {found['epoch']})"
         assert db.sql(again) == [found]
     assert logged(db, "r") == before
+
+
+class LateCancel:
+    """A worker whose first hop is reported only when it has been cancelled: too late."""
+
+    def __init__(self, worker: Worker, cancel: Callable[[int], None]) -> None:
+        self._worker, self._ask = worker, cancel  # by a candidate's number
+        self._was_cancelled = threading.Event()
+        self.name, self.node, self.device = worker.name, worker.node, worker.device
+
+    def open(self) -> None:
+        self._worker.open()
+        self.node = self._worker.node
+
+    def do(self, order: Order) -> Sequence[Row]:
+        rows = self._worker.do(order)
+        if not self._was_cancelled.is_set():
+            self._ask(order.candidate_id)
+            assert self._was_cancelled.wait(30)
+        return rows
+
+    def cancel(self) -> None:
+        self._worker.cancel()
+        self._was_cancelled.set()
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def test_a_cancel_that_comes_too_late_for_its_hop_ends_no_other_run(postgres_url: str) -> None:
+    def cancel(candidate_id: int) -> None:
+        with mmdb.connect(postgres_url) as user:
+            find = "SELECT run FROM mmdb.leaderboard WHERE candidate_id = %(id)s"
+            (row,) = user.sql(find, {"id": candidate_id})
+            user.run(row["run"]).cancel()
+
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        for name in ("r1", "r2"):
+            db.create_run(name, dataset="d", architecture="linear", epochs=1)
+        driver = Driver(db.connection)
+        for worker in workers_of(db.connection, 1, mode="client"):
+            driver.add_worker(LateCancel(worker, cancel))
+        for name in ("r1", "r2"):
+            driver.add_run(name)
+        driver.drive()
+        outcomes = sorted(type(outcome).__name__ for outcome in driver.outcomes.values())
+        assert outcomes == ["Cancelled", "Summary"]

@@ -297,12 +297,12 @@ class Driver:
                 self._pool.part(round.sessions)
             if round.worst is None or message.kind == "lost":
                 round.worst = message
-        if message.kind == "done" and round.worst is None:
+        if message.kind == "done" and round.worst is None and not slot.is_cancelled:
             if slot.retiring:
                 self._dismiss(slot)
             else:
                 self._pool.idle.append(worker)
-        else:  # it may hold half of what a broken round left
+        else:  # it may hold half of what a broken round left, or a cancel that came too late
             slot.thread.open()
             self._lose(worker, round.job)
         if round.waits_for:

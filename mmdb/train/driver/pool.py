@@ -27,6 +27,7 @@ class Slot:
     thread: WorkerThread
     round: Round | None = None
     retiring: bool = False
+    is_cancelled: bool = False  # it may hold a cancel that came too late for its hop
     broken: MmdbError | None = None
     sessions: int = 0  # that it has had
 
@@ -87,7 +88,7 @@ class Pool:
     def welcome(self, slot: Slot) -> None:
         """A worker has a fresh, warm session."""
         worker = slot.worker
-        slot.broken = None
+        slot.broken, slot.is_cancelled = None, False
         slot.sessions += 1
         self._watch.worker(worker.name, node=worker.node, device=worker.device)
         self.idle.append(worker.name)
@@ -122,6 +123,7 @@ class Pool:
         """Break off what workers are doing for a run."""
         for slot in self:
             if slot.round is not None and slot.round.job is job:
+                slot.is_cancelled = True
                 slot.thread.cancel()
 
     def meet(self, members: Sequence[str]) -> Sequence[Group]:
