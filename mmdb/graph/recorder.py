@@ -18,6 +18,7 @@ from torch.fx.proxy import Proxy, TracerBase
 from torch.nn.parameter import is_lazy
 
 from mmdb.graph import calls as forms
+from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.calls import Call
 from mmdb.graph.describe import attributes_of, encode, is_leaf, op_of, tensors_of
 from mmdb.graph.module_copy import WeightlessCopy
@@ -84,7 +85,9 @@ class Recorder(TracerBase):
                     self._modes = torch_modes()
                     result = self._arg(root(*given[:positional], **kwargs))
                 output = forms.of_function("output", [result], {})
-            except Exception as exc:  # the forward is the user's code
+            except BaseException as exc:  # the forward is the user's code
+                if stops_the_caller(exc):
+                    raise
                 self._back_to(mark, exc)
                 output = Call(op="output", inputs=[self._chain(self._module, "", self.calls)])
             self.is_random = was_drawn_from()
@@ -162,7 +165,7 @@ class Recorder(TracerBase):
     def _mark(self) -> tuple[int, int, int]:
         return len(self.calls), len(self._rewritten), len(self._constants)
 
-    def _back_to(self, mark: tuple[int, int, int], exc: Exception) -> None:
+    def _back_to(self, mark: tuple[int, int, int], exc: BaseException) -> None:
         calls, rewritten, constants = mark
         del self.calls[calls:]
         while len(self._rewritten) > rewritten:
@@ -200,7 +203,9 @@ class Recorder(TracerBase):
         mark = self._mark()
         try:
             return _follow(copy, args, kwargs)
-        except Exception as exc:  # the forward is the user's code
+        except BaseException as exc:  # the forward is the user's code
+            if stops_the_caller(exc):
+                raise
             self._back_to(mark, exc)
             found = [self._arg(arg) for arg in (*args, *kwargs.values())]
             inputs = [call for call in found if isinstance(call, Call)]

@@ -20,6 +20,7 @@ from mmdb.graph.flow.canonical import canonical, name_of
 from mmdb.graph.flow.contents import Contents
 from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Operation, Value
 from mmdb.graph.flow.known import Runs
+from mmdb.graph.flow.numbers import numbers_of
 from mmdb.graph.flow.place import Place
 from mmdb.graph.flow.schemas import Schema, schema_of
 from mmdb.graph.flow.twins import TensorPaths
@@ -65,7 +66,7 @@ class Capture(TorchDispatchMode):
         """Return what a tensor of the forward is, recording it if nothing computed it."""
         value = self._found(tensor)
         if value is None:
-            value = self._constant(tuple(tensor.shape), tensor.dtype)
+            value = self._constant(tuple(tensor.shape), tensor.dtype, self._values_of(tensor))
             self._contents.place(tensor, value)
         return value
 
@@ -89,12 +90,26 @@ class Capture(TorchDispatchMode):
             arguments: dict[str, object] = {"dtype": _text(tensor.dtype)}
             if path in self._paths.buffers:
                 arguments["persistent"] = self._paths.buffers[path]
+                arguments |= {} if self._paths.buffers[path] else numbers_of(tensor)
             op = BUFFER if path in self._paths.buffers else PARAMETER
             self._sources[path] = self._add(op, arguments, (tuple(tensor.shape),), path)
         return self._sources[path]
 
-    def _constant(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Value:
-        return self._add(CONSTANT, {"dtype": _text(dtype)}, (shape,), self._place.path)
+    def _constant(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype = torch.float32,
+        values: Tensor | None = None,
+    ) -> Value:
+        arguments = {"dtype": _text(dtype), **numbers_of(values)}
+        return self._add(CONSTANT, arguments, (shape,), self._place.path)
+
+    def _values_of(self, tensor: Tensor) -> Tensor | None:
+        """Return the values of a constant, None if they are not known."""
+        original = self._originals.get(id(tensor))
+        if original is not None and not self._contents.is_written(tensor):
+            return original
+        return self._runs.certain(tensor)
 
     # -- what is computed ----------------------------------------------------------
 
@@ -150,6 +165,7 @@ class Capture(TorchDispatchMode):
         if schema.name == "aten::_to_copy" and outputs[0].dtype == given["self"].dtype:
             self._pass_on(given["self"], outputs[0])
             return
+        given = self._with_numbers(schema, given)
         arguments = {
             name: self._argument(given.get(name, default)) for name, default in schema.arguments
         }
@@ -165,6 +181,18 @@ class Capture(TorchDispatchMode):
                 self._contents.write(tensor, here)
             else:
                 self._contents.place(tensor, here)
+
+    def _with_numbers(self, schema: Schema, given: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of a product with a number in place of a constant without axes."""
+        if name_of(schema.name) not in ("mul", "div") or schema.writes:
+            return given
+        one, other = given.get("self"), given.get("other")
+        if schema.name == "aten::mul" and isinstance(one, Tensor) and isinstance(other, Tensor):
+            one, other = (other, one) if not one.ndim and self._is_computed(other) else (one, other)
+        if not isinstance(other, Tensor) or other.ndim or self._is_computed(other):
+            return given
+        number = numbers_of(self._values_of(other)).get("uniform")
+        return given if number is None else {**given, "self": one, "other": number}
 
     def _is_computed(self, tensor: Tensor) -> bool:
         """Whether a tensor is more than a constant."""

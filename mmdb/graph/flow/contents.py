@@ -71,6 +71,11 @@ class Contents:
             slot.version = slot.memory.version
         return slot.value
 
+    def is_written(self, tensor: Tensor) -> bool:
+        """Whether anything was written into the tensor's memory."""
+        slot = self._slots.get(id(tensor))
+        return slot is not None and slot.memory.version > 0
+
     def write(self, tensor: Tensor, value: Value | None) -> None:
         """Note that the tensor was overwritten in place; None by constants only."""
         if tensor not in self:

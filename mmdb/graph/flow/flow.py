@@ -22,7 +22,8 @@ that one meaning has one name:
   who reads the argument later reads the result. A write into a part of a tensor becomes
   slice_scatter, select_scatter or as_strided_scatter of the whole.
 * What changes no value is left out: clone, contiguous, detach, alias, dropout that is off.
-* What depends on no input and no parameter is computed away: its result is a CONSTANT.
+* What depends on no input and no parameter is computed away: its result is a CONSTANT; as the
+  factor or divisor of a product, one without axes is the number itself.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Operation:
             PARAMETER, BUFFER, CONSTANT.
         arguments: as it was called, by the schema's names: tensors are `Value`, lists are tuples,
             the rest is what JSON can hold (dtypes and devices as text). Of what nothing computes:
-            "dtype"; of an INPUT its "name"; of a BUFFER whether it is "persistent".
+            "dtype"; of an INPUT its "name"; of a BUFFER whether it is "persistent"; of a CONSTANT
+            and of a buffer that is not saved, where the numbers are known: "uniform", the one that
+            all elements are, or "digest", the same for the same elements.
         shapes: of its outputs, in order; None for an output that is no tensor.
         path: of the module in whose forward it ran, "" for the root; of a PARAMETER or BUFFER, the
             tensor's path in the state dict.

@@ -28,6 +28,9 @@ class Runs(Protocol):
     def known(self, tensor: Tensor) -> Tensor | None:
         """Return the values of a tensor of the forward, if they are known."""
 
+    def certain(self, tensor: Tensor) -> Tensor | None:
+        """Return the values of a constant, if they follow from no random numbers."""
+
 
 class OnMeta:
     """Tensors have no values, but for constants, integer inputs and small buffers.
@@ -90,6 +93,10 @@ class OnMeta:
         values = original.detach().clone()
         self.learn(tensor, values)
         return values
+
+    def certain(self, tensor: Tensor) -> Tensor | None:
+        """As `Runs`."""
+        return self.known(tensor)
 
     def _without_masks(self, schema: Schema, args: Sequence[Any]) -> Sequence[Any]:
         """Return indices in place of masks; those that are not known are taken to take all."""
@@ -183,6 +190,10 @@ class InMemory:
     def known(self, tensor: Tensor) -> Tensor:
         """As `Runs`."""
         return tensor
+
+    def certain(self, tensor: Tensor) -> Tensor | None:
+        """As `Runs`: what the module holds is random here, and all may follow from it."""
+        return None
 
     def _fill(self, tensor: Tensor) -> Tensor:
         if tensor.is_floating_point():

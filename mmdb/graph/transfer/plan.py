@@ -9,6 +9,7 @@ from mmdb.graph.flow.outline import Outline
 from mmdb.graph.transfer.axes.inference import axes_of
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
 from mmdb.graph.transfer.counterparts.counterparts import Counterparts
+from mmdb.graph.transfer.counterparts.following import followed_paths
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.images.carry import Carry, Handler
 from mmdb.graph.transfer.images.demands import Demands
@@ -70,6 +71,23 @@ class Plan:
         for notes in (self.images.refused, self.images.local):
             found += [f"{operations[v.operation].path}: {why}" for v, why in notes.items()]
         return found
+
+
+def planned(child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> Plan:
+    """Return the plan for these tensors, or the one that follows from the flows alone, if only
+    with that the child computes what the parent does.
+
+    Raises:
+        ValueError: the operations of a flow are not in order.
+    """
+    plan = Plan(child, parent, paths, seed)
+    if not paths or not plan.reasons():
+        return plan
+    others = followed_paths(child, parent)
+    if all(paths.get(path) == its for path, its in others.items()):
+        return plan
+    other = Plan(child, parent, others, seed)
+    return plan if other.reasons() else other
 
 
 def tensor_pairs(

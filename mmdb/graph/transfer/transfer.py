@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mmdb.graph.flow.flow import BUFFER, Flow
+from mmdb.graph.flow.flow import BUFFER, Flow, Operation
+from mmdb.graph.flow.numbers import numbers_of
 from mmdb.graph.flow.outline import Outline
+from mmdb.graph.transfer.counterparts.operations import numbers
 from mmdb.graph.transfer.images.fill import developed, identity, operator_of
-from mmdb.graph.transfer.plan import Plan, tensor_pairs
+from mmdb.graph.transfer.plan import Plan, planned, tensor_pairs
 
 FRESH = "fresh"
 #: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
@@ -79,10 +81,13 @@ def transfer(
 ) -> Transfer:
     """Return tensors for the child; whatever the flows are, each has one.
 
-    Constants of both models (masks, angles) are taken as equal where their shapes are.
+    Constants of both models (masks, angles) whose numbers are not known are taken as equal where
+    their shapes are; the result is not called exact then.
 
     Args:
-        pairs: ordinals of layers of the child and of the parent that stand for one another.
+        pairs: ordinals of layers of the child and of the parent that stand for one another. Where
+            the order of operations pairs them otherwise, and only so the child computes what the
+            parent does, that is taken.
         parent_tensors: by path; those that are missing, or not finite, are not used.
         fresh: the child's own initial tensors, by path: all of its state dict.
         seed: of the shares of copies.
@@ -92,7 +97,7 @@ def transfer(
     """
     sources = _Sources(parent, parent_tensors)
     try:
-        plan = Plan(child, parent, tensor_pairs(pairs, child_outline, parent_outline), seed)
+        plan = planned(child, parent, tensor_pairs(pairs, child_outline, parent_outline), seed)
     except _FAILURES as exc:
         reason = f"the flows cannot be followed: {type(exc).__name__}: {exc}"
         return _all_fresh(fresh, reason)
@@ -111,6 +116,10 @@ class _Sources:
         for path, first in parent.ties.items():
             if first not in self._tensors and path in self._tensors:
                 self._tensors[first] = self._tensors[path]
+
+    def any(self, path: str) -> Tensor | None:
+        """Return a tensor as it is, None if there is none."""
+        return self._tensors.get(path)
 
     def of(self, path: str, shape: tuple[int, ...]) -> tuple[Tensor | None, str]:
         """Return a tensor, or None and why there is none."""
@@ -136,6 +145,7 @@ class _Result:
 
     def transfer(self) -> Transfer:
         """Return all tensors."""
+        self._check_buffers()
         tensors: dict[str, Tensor] = {}
         origins: list[Origin] = []
         for path, own in self._fresh.items():
@@ -150,6 +160,18 @@ class _Result:
             exact=self._exact,
             reasons=tuple(self._reasons)[:_MOST_REASONS],
         )
+
+    def _check_buffers(self) -> None:
+        """Note buffers that are not carried over and are not known to be the parent's."""
+        plan = self._plan
+        for one, other in plan.counterparts.buffers.items():
+            own, its = plan.child.operations[one.operation], plan.parent.operations[other.operation]
+            mine = _numbers_of(own, self._fresh.get(own.path))
+            others = _numbers_of(its, self._sources.any(its.path))
+            if not mine or not others:
+                self._note(f"{own.path}: its numbers are not known", is_exact=False)
+            elif mine != others:
+                self._note(f"{own.path}: other numbers than the parent's", is_exact=False)
 
     def _one(self, path: str, own: Tensor) -> tuple[Tensor, Origin]:
         kept = own.detach().clone(), Origin(path=path, parent=None, operator=FRESH, fraction=0.0)
@@ -185,6 +207,10 @@ class _Result:
     def _note(self, reason: str, *, is_exact: bool) -> None:
         self._reasons[reason] = None
         self._exact = self._exact and is_exact
+
+
+def _numbers_of(buffer: Operation, tensor: Tensor | None) -> dict[str, object]:
+    return numbers(buffer) if tensor is None else numbers_of(tensor)
 
 
 def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> Transfer:

@@ -58,6 +58,10 @@ def raises(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     raise ZeroDivisionError("width over heads")
 
 
+def exits(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    sys.exit("out of here")
+
+
 def lazy(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.LazyLinear(outputs)
 
@@ -66,12 +70,13 @@ def lazy(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 def own() -> Iterator[dict[str, str]]:
     """A registered package of the owner's, with factories good and bad."""
     package = types.ModuleType("owners_package")
-    for value in (no_module, raises, lazy):
+    for value in (no_module, raises, exits, lazy):
         setattr(package, value.__name__, value)
     package.__dict__["good"] = mlp
     package.__dict__["number"] = 3
     sys.modules["owners_package"] = package
-    yield {name: f"owners_package:{name}" for name in ("no_module", "raises", "lazy", "good")}
+    names = ("no_module", "raises", "exits", "lazy", "good")
+    yield {name: f"owners_package:{name}" for name in names}
     del sys.modules["owners_package"]
 
 
@@ -169,6 +174,7 @@ def test_an_unknown_factory_lists_the_close_names() -> None:
     ("name", "message"),
     [
         ("raises", "raises raised ZeroDivisionError: width over heads"),
+        ("exits", "exits raised SystemExit: out of here"),
         ("no_module", "returned a dict"),
         ("lazy", "lazy layers"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 
@@ -83,7 +84,7 @@ RECURRENT: Final = _names("lstm gru rnn_tanh rnn_relu")
 #: Operations with a weight, which a child may have and its parent not.
 WEIGHTED: Final = STANDARDISING | _names("linear convolution embedding addmm")
 
-#: A result is zero where the first argument is.
+#: A result is zero where the first argument is, but see `keeps_zero`.
 KEEPING_ZERO: Final = (
     LINEAR | HOMOGENEOUS | ODD | REARRANGING | CUTTING | PER_CHANNEL | _names("mean sum")
 )
@@ -94,13 +95,19 @@ KEEPING_SIGN: Final = (
     REARRANGING | CUTTING | JOINING | _names(_POOLS) | _names("add mul mean sum _to_copy")
 )
 
-#: Arguments that say nothing of what is computed.
+#: Arguments that say nothing of what is computed, or that spaces and numbers are compared for.
 SILENT: Final = _names(
     """
-    dtype device layout pin_memory memory_format generator size split_sizes momentum training
-    normalized_shape groups num_groups scale dropout_p padding_idx scale_grad_by_freq sparse
+    dtype device layout pin_memory memory_format generator size split_sizes momentum
+    normalized_shape groups num_groups dropout_p scale_grad_by_freq sparse
     non_blocking copy implicit cudnn_enabled train dropout N C HxW group hidden_size num_layers
     """
 )
-#: Spatial arguments of a convolution, which its kernel's growth may make up for.
-KERNEL: Final = _names("padding dilation")
+#: The same, of some operations; a kernel's growth makes up for its padding and dilation.
+SILENT_IN: Final[Mapping[str, frozenset[str]]] = {
+    "convolution": _names("padding dilation"),
+    "scaled_dot_product_attention": _names("scale"),
+    "embedding": _names("padding_idx"),
+    "mul": _names("other"),
+    "div": _names("other"),
+}

@@ -19,9 +19,11 @@ from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.counterparts.operations import (
     COMMUTING,
     Operations,
+    gives_zero,
     keeps_track,
     key_of,
     main_operands,
+    makes_whole,
     reference,
     same_part,
     settings,
@@ -44,6 +46,7 @@ class Counterparts:
         branches: the new branches.
         mended: (ordinal, reason) of operations whose counterpart reads something else.
         parameters: as given, and biases that follow from the operations.
+        buffers: the parent's, by the child's, of those that count and are taken for equal.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Counterparts:
         self.operands: dict[int, list[tuple[Value, Value]]] = {}
         self.identities: set[int] = set()
         self.mended: list[tuple[int, str]] = []
-        self.parameters = dict(parameters)
+        self.parameters, self.buffers = dict(parameters), dict[Value, Value]()
         self._child, self._indices, self._spaces = child, indices, indices.spaces
         self._parent = Operations(parent)
         self._inputs = 0
@@ -115,10 +118,9 @@ class Counterparts:
             if found is not None:
                 self._of[here] = found
                 self._axes_fit(here, found)
-        elif op.op in (PARAMETER, CONSTANT):
-            return
-        elif not (self._with_zero(op) or self._rearranged(op) or self._matched(op)):
-            if not self._handed_on(op):
+        elif op.op not in (PARAMETER, CONSTANT):
+            steps = (self._with_zero, self._rearranged, self._matched, self._handed_on)
+            if not any(step(op) for step in steps):
                 self._mended(op)
 
     def _with_zero(self, op: Operation) -> bool:
@@ -129,11 +131,10 @@ class Counterparts:
         others = [value for value in reads if self._of.get(value) != ZERO]
         is_kept = op.op == "add" or (op.op == "sub" and self._of.get(reads[-1]) == ZERO)
         if is_kept and len(reads) == 2 and len(others) == 1:
-            if others[0] in self._of and self._shape(others[0]) == op.shape:
+            if others[0] in self._of and self._child.flow.shape_of(others[0]) == op.shape:
                 self._of[here] = self._of[others[0]]
             return True
-        is_zero = op.op in kinds.KEEPING_ZERO and self._of.get(reads[0]) == ZERO
-        if is_zero or op.op in ("mul", "div") or not others:
+        if gives_zero(op, [self._of.get(value) == ZERO for value in reads]):
             self._of.update({Value(op.ordinal, n): ZERO for n in range(len(op.shapes))})
         return True
 
@@ -180,10 +181,12 @@ class Counterparts:
         if not known:
             return False
         source, weight = known[0], op.arguments.get("weight")
-        if op.op == "mul" and len(op.reads) == 2 and self._shape(source) == op.shape:
+        if op.op == "mul" and len(op.reads) == 2 and self._child.flow.shape_of(source) == op.shape:
             weight = op.reads[0] if op.reads[1] == source else op.reads[1]
         if isinstance(weight, Value) and self._is_new(weight):
-            if op.ordinal in self.branches.within or source == weight:
+            bias = op.arguments.get("bias")
+            is_biased = isinstance(bias, Value) and not self._is_new(bias)
+            if op.ordinal in self.branches.within or source == weight or is_biased:
                 return False
             if not can_hand_on(op, source, self._child, self._spaces, self._is_new):
                 return False
@@ -237,6 +240,9 @@ class Counterparts:
 
     def _take(self, op: Operation, other: Operation, operands: list[tuple[Value, Value]]) -> None:
         self.operations[op.ordinal], self.operands[op.ordinal] = other, operands
+        for source in map(self._child.parameter_of, op.reads):
+            if source in self._of and source not in self.parameters:
+                self.buffers[source] = self._of[source]
         for number in range(min(len(op.shapes), len(other.shapes))):
             here = Value(op.ordinal, number)
             self._of[here] = self._parent.base(Value(other.ordinal, number))
@@ -278,13 +284,9 @@ class Counterparts:
             return same_part(op, other, self._child[one], self._parent.axes[another], self._indices)
         if not self._axes_fit(Value(op.ordinal), Value(other.ordinal)):
             return False
-        loose = set(kinds.SILENT)
-        if op.op == "convolution":
-            loose |= kinds.KERNEL
-        if op.op in ("mul", "div"):
-            loose.add("other")
-        given, others = settings(op, loose), settings(other, loose)
-        return given == others
+        loose = kinds.SILENT | kinds.SILENT_IN.get(op.op, frozenset())
+        is_same = settings(op, loose) == settings(other, loose)
+        return is_same and makes_whole(op) == makes_whole(other)
 
     def _axes_fit(self, one: Value, other: Value) -> bool:
         a, b = self._child[one], self._parent.axes[other]
@@ -293,6 +295,3 @@ class Counterparts:
     def _is_new(self, value: Value) -> bool:
         op = self._child.flow.operations[value.operation]
         return op.op == PARAMETER and value not in self.parameters
-
-    def _shape(self, value: Value) -> tuple[int, ...]:
-        return self._child.flow.shape_of(value)

@@ -16,7 +16,7 @@ from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import Space, leaves
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
-from mmdb.graph.transfer.counterparts.operations import centre_of
+from mmdb.graph.transfer.counterparts.operations import centre_of, keeps_zero
 
 _FURTHEST: Final = 64  # operations that are looked at ahead
 
@@ -77,12 +77,12 @@ def _ends(axes: Axes, value: Value, paired: Collection[Value]) -> list[Operation
         bare = [one for one in ends if one[0].op == PARAMETER]
         first = bare or ends
         return first[0] if first else None
-    if op.op in ("add", "cat"):
+    if op.op == "cat" or (op.op == "add" and len(op.reads) == 2):
         several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
         if any(one is None for one in several) or not several:
             return None
         return [end for one in several for end in one or ()]
-    if (op.op in kinds.KEEPING_ZERO or op.op == "div") and op.reads:
+    if (keeps_zero(op) or op.op == "div") and op.reads:
         return _ends(axes, op.reads[0], paired)
     return None
 
@@ -123,7 +123,9 @@ def can_hand_on(
     The space of what it gives learns which of the parent's it stands for.
     """
     one, other = axes[source], axes[Value(op.ordinal)]
-    if op.op in ("batch_norm", "mul"):
+    if op.op == "batch_norm":
+        return op.arguments["training"] is False
+    if op.op == "mul":
         return True
     if op.op == "convolution" and not op.arguments["transposed"]:
         axis = 1

@@ -14,6 +14,8 @@ from mmdb.graph.transfer.counterparts.indices import Indices
 
 #: Operations whose two operands may change places.
 COMMUTING: Final = frozenset(("add", "mul", "maximum", "minimum"))
+#: Operations on several tensors that are zero if all of them are.
+_ZERO_OF_ZEROS: Final = frozenset(("add", "sub", "cat", "stack", "matmul", "maximum", "minimum"))
 #: Arguments that follow from the weight beside them; states that start as constants.
 _ATTACHED: Final = frozenset(("bias", "running_mean", "running_var", "hx"))
 Key: TypeAlias = tuple[object, ...]
@@ -29,7 +31,8 @@ class Operations:
         self._positive: set[Value] = set()
         self._doing: defaultdict[Key, list[Operation]] = defaultdict(list)
         self._reading: defaultdict[tuple[str, Value], list[Operation]] = defaultdict(list)
-        self._sources: dict[Key, Value] = {}
+        self._inputs: list[Value] = []
+        self._buffers: defaultdict[Key, list[Operation]] = defaultdict(list)
         for op in axes.flow.operations:
             self._add(op)
 
@@ -51,11 +54,20 @@ class Operations:
         return self._reading.get((op, value), [])
 
     def source(self, op: Operation, number: int) -> Value | None:
-        """Return the input of a number, or the buffer that stands for one of the child's."""
+        """Return the input of a number, or the buffer that stands for one of the child's.
+
+        That is one of the same name and shape, and the same numbers if both are known: if there
+        are several, the one of the same path, or else the first.
+        """
         if op.op == INPUT:
-            return self._sources.get((INPUT, number))
-        own = self._sources.get((BUFFER, op.path, op.shape))
-        return own or self._sources.get((BUFFER, _name(op), op.shape))
+            return self._inputs[number] if number < len(self._inputs) else None
+        found = [
+            other
+            for other in self._buffers.get((_name(op), op.shape), ())
+            if not (numbers(op) and numbers(other)) or numbers(op) == numbers(other)
+        ]
+        same = [other for other in found if other.path == op.path]
+        return Value((same or found)[0].ordinal) if found else None
 
     def is_idle(self, op: Operation, value: Value) -> bool:
         """Whether an activation does not change a value."""
@@ -69,11 +81,9 @@ class Operations:
     def _add(self, op: Operation) -> None:
         here = Value(op.ordinal)
         if op.op == INPUT:
-            number = sum(1 for key in self._sources if key[0] == INPUT)
-            self._sources[INPUT, number] = here
+            self._inputs.append(here)
         elif op.op == BUFFER:
-            self._sources[BUFFER, op.path, op.shape] = here
-            self._sources.setdefault((BUFFER, _name(op), op.shape), here)
+            self._buffers[_name(op), op.shape].append(op)
         elif op.op == PARAMETER:
             self.weights.add(here)
         elif op.op != CONSTANT:
@@ -97,6 +107,7 @@ class Operations:
         if op.op in kinds.NOT_NEGATIVE:
             return True
         has_number = op.op in ("add", "mul") and len(op.reads) != 2
+        has_number = has_number or op.arguments.get("alpha", 1) != 1
         return (
             op.op in kinds.KEEPING_SIGN
             and not has_number
@@ -135,6 +146,35 @@ def reference(op: Operation) -> Key:
     if "uniform" in op.arguments:
         return (CONSTANT, len(op.shape), op.arguments["uniform"])
     return (CONSTANT, op.shape, op.arguments.get("digest"))
+
+
+def numbers(op: Operation) -> dict[str, object]:
+    """Return what a flow says of the numbers of a constant or buffer, {} if they are not known."""
+    return {name: op.arguments[name] for name in ("uniform", "digest") if name in op.arguments}
+
+
+def keeps_zero(op: Operation) -> bool:
+    """Whether a result is zero where the first argument is."""
+    if op.op == "hardtanh":
+        low, high = op.arguments.get("min_val", -1), op.arguments.get("max_val", 1)
+        return isinstance(low, int | float) and isinstance(high, int | float) and low <= 0 <= high
+    return op.op in kinds.KEEPING_ZERO
+
+
+def gives_zero(op: Operation, zeros: Sequence[bool]) -> bool:
+    """Whether a result is zero where those of the tensors that an operation reads are."""
+    if op.op == "mul":
+        return any(zeros)
+    if op.op == "div":
+        return zeros[0] and not any(zeros[1:])
+    is_sum = op.op in _ZERO_OF_ZEROS and len(zeros) > 1
+    return all(zeros) if is_sum else zeros[0] and keeps_zero(op)
+
+
+def makes_whole(op: Operation) -> bool:
+    """Whether an operation makes integers or truth values of numbers."""
+    dtype = str(op.arguments.get("dtype") or "float")
+    return op.op in ("_to_copy", "to") and "float" not in dtype and "complex" not in dtype
 
 
 def keeps_track(axes: Axes, op: Operation) -> bool:

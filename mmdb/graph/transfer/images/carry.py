@@ -4,17 +4,18 @@ parent's, its elements repeated and multiplied as demanded; notes where that can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmdb.graph.flow.flow import BUFFER, CONSTANT, PARAMETER, Operation, Value, values_in
+from mmdb.graph.flow.flow import CONSTANT, PARAMETER, Operation, Value, values_in
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import PLACE, Space, leaves
 from mmdb.graph.transfer.counterparts.counterparts import ZERO, Counterparts
-from mmdb.graph.transfer.counterparts.indices import MEAN, Factor, Index, Indices
+from mmdb.graph.transfer.counterparts.indices import MEAN, NEW, Factor, Index, Indices
+from mmdb.graph.transfer.counterparts.operations import numbers
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.demands import Demands
 from mmdb.graph.transfer.images.images import Identity, Images
@@ -88,13 +89,7 @@ class Carry:
         array = self.demands.of(value)
         ndim = len(self.child[value])
         whole = np.ones((1,) * ndim) if array is None else array
-        axes = [axis for axis in range(ndim) if whole.shape[axis] > 1]
-        if len(axes) > 1:
-            self.images.settle_array(value, whole)
-        else:
-            sizes = [space.size for space in self.child[value]]
-            for axis in axes or range(ndim):
-                self.images.settle(value, arrays.along(whole, axis, sizes[axis]), axis)
+        self.images.settle_array(value, whole)
         self.give(value, array)
 
     # -- operands of the counterpart ---------------------------------------------------
@@ -136,6 +131,18 @@ class Carry:
                 return bool((arrays.along(given, axis, len(index))[index == MEAN] != 0).any())
         return False
 
+    def has_new(self, op: Operation, value: Value, axes: Iterable[int] | None = None) -> bool:
+        """Whether elements of what an operation reads, along these axes or any, are not the
+        parent's at all.
+        """
+        other = self.partner(op, value)
+        if other is None:
+            return False
+        own, its = self.child[value], self.parent[other]
+        given = range(min(len(own), len(its))) if axes is None else axes
+        indices = [self.indices.index(own[axis], its[axis]) for axis in given]
+        return any(index is not None and (index == NEW).any() for index in indices)
+
     def is_zero(self, value: Value) -> bool:
         """Whether a value is zero at first."""
         return self.counterparts.of(value) == ZERO
@@ -160,22 +167,11 @@ class Carry:
                     self.fail(op, f"{one.size} elements cannot stand for {two.size}")
 
     def _check_numbers(self, op: Operation) -> None:
-        """Fail where a number from outside the state dict may follow from a width."""
+        """Fail where constants may be other ones than the parent's."""
         for value in op.reads:
             source = self.child.flow.operations[value.operation]
-            is_number = source.shape.count(1) == len(source.shape)
-            is_float = "float" in str(source.arguments.get("dtype"))
-            is_unknown = not {"uniform", "digest"} & set(source.arguments) and (
-                source.op == CONSTANT or source.op == BUFFER
-            )
-            if is_number and is_float and is_unknown and value not in self.images.parameters:
-                if not self._has_equal_sizes():
-                    self.fail(op, "it reads a number that is not known")
-
-    def _has_equal_sizes(self) -> bool:
-        pairs = self.images.parameters.items()
-        child, parent = self.child.flow, self.parent.flow
-        return all(child.shape_of(one) == parent.shape_of(other) for one, other in pairs)
+            if source.op == CONSTANT and not numbers(source):
+                self.fail(op, "it reads numbers that are not known")
 
     def _moves_places(self, space: Space) -> bool:
         """Whether positions are not the parent's."""

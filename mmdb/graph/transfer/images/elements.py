@@ -10,11 +10,12 @@ import numpy as np
 from mmdb.graph.flow.flow import PARAMETER, Operation, Value
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import reduced_dims
-from mmdb.graph.transfer.counterparts.indices import Factor
+from mmdb.graph.transfer.counterparts.indices import NEW, Factor
+from mmdb.graph.transfer.counterparts.operations import makes_whole
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.carry import Carry, Handler
 from mmdb.graph.transfer.images.demands import scalar_ratio
-from mmdb.graph.transfer.images.images import mean_total
+from mmdb.graph.transfer.images.sums import mean_total
 
 
 def otherwise(carry: Carry, op: Operation) -> None:
@@ -26,6 +27,8 @@ def _take_as_they_are(carry: Carry, op: Operation) -> None:
     for value in op.reads:
         if not arrays.is_trivial(carry.given(value)) or carry.has_means(op, value):
             carry.fail(op, "its input is scaled")
+        if carry.has_new(op, value):
+            carry.fail(op, "some elements are new")
 
 
 def arranged(carry: Carry, op: Operation) -> None:
@@ -42,11 +45,11 @@ def unary(carry: Carry, op: Operation) -> None:
     """A function of each element."""
     source = op.reads[0]
     given = carry.given(source)
-    if op.op not in kinds.LINEAR and carry.has_means(op, source):
+    if (op.op not in kinds.LINEAR or makes_whole(op)) and carry.has_means(op, source):
         carry.fail(op, "a mean of elements is no element")
     if given is None:
         return
-    made = _image_of(op, given)
+    made = None if makes_whole(op) else _image_of(op, given)
     if made is None:
         carry.fail(op, "its input is scaled")
     carry.give(Value(op.ordinal), made)
@@ -182,6 +185,8 @@ def per_channel(carry: Carry, op: Operation) -> None:
     given = carry.given(source)
     if carry.has_means(op, source) and "avg" not in op.op:
         carry.fail(op, "a mean of elements is no element")
+    if carry.has_new(op, source, range(2, len(op.shape))):
+        carry.fail(op, "some places are new")
     if given is not None and ((given < 0).any() or any(size > 1 for size in given.shape[2:])):
         carry.fail(op, "its input is scaled")
         return
@@ -205,7 +210,8 @@ def reduction(carry: Carry, op: Operation) -> None:
         )
         amount = mean_total(index, size, weights)
         if op.op not in ("mean", "sum"):
-            is_same = len(index) == size or op.op in kinds.EXTREMES
+            is_same = len(index) == size if op.op not in kinds.EXTREMES else (index != NEW).all()
+            is_same = is_same and len(np.unique(index[index >= 0])) == size
             amount = None if not is_same or not arrays.is_trivial(given) else 1.0
         elif op.op == "mean" and amount is not None:
             amount *= size / len(index)

@@ -32,7 +32,7 @@ def developed(image: Image, parent: Tensor, own: Tensor) -> tuple[Tensor, float]
         if kept.any():
             keeps |= _shaped(kept, axis, own.ndim)
     for factors in image.joint:
-        work = work * torch.from_numpy(np.ascontiguousarray(factors))
+        work = work * torch.from_numpy(np.ascontiguousarray(factors)).reshape(factors.shape)
     result = work.to(own.device, own.dtype)
     if keeps.any():
         result = torch.where(keeps.to(own.device), own.detach(), result)

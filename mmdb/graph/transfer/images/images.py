@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mmdb.graph.flow.flow import Operation, Value
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import FIXED, OUTPUT, leaves
-from mmdb.graph.transfer.counterparts.indices import MEAN, NEW, Factor, Index, Indices, spread
+from mmdb.graph.transfer.counterparts.indices import Factor, Index, Indices, spread
 from mmdb.graph.transfer.counterparts.operations import per_axis
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.shares import Shares
@@ -31,6 +31,7 @@ class Image:
     Attributes:
         factors: by axis; NaN where nothing is said, which counts as 1.
         joint: factors that depend on several axes.
+        whole: what is asked of a parameter that is used as it is, without axes that do not matter.
         is_kernel: the weight of a convolution.
     """
 
@@ -39,6 +40,7 @@ class Image:
     factors: list[Factor]
     free: list[Mask]
     joint: list[Factor] = field(default_factory=list)
+    whole: Factor | None = None
     is_kernel: bool = False
 
 
@@ -153,10 +155,12 @@ class Images:
         size = self.child[value][axis].size
         ndim = len(self.child[value])
         wide = arrays.placed_at(np.broadcast_to(factor, (size,)), axis, ndim)
-        agrees = self.settle_array(value, wide)
         parameter, chain = self._chain(value)
-        image = self.of.get(parameter)
-        if free is not None and free.any() and image is not None:
+        image = self.image(parameter)
+        if image is None:
+            return True
+        agrees = _set(image, self._pulled(wide, chain))
+        if free is not None and free.any():
             array = arrays.placed_at(free.astype(np.float64), axis, ndim)
             array = self._pulled(array, chain)
             for own, mask in enumerate(image.free):
@@ -165,26 +169,28 @@ class Images:
         return agrees
 
     def settle_array(self, value: Value, array: Factor) -> bool:
-        """Set factors of a parameter, or of a part of one, by an array as `arrays` has them."""
+        """Set factors of a parameter that is used as it is, or of a part of one.
+
+        Return whether they agree with what other such uses have set, which stays.
+
+        Args:
+            array: as `arrays` has them.
+        """
         parameter, chain = self._chain(value)
         image = self.image(parameter)
         if image is None:
             return True
         array = self._pulled(array, chain)
-        wide = [axis for axis, size in enumerate(array.shape) if size > 1]
-        if len(wide) > 1:
-            image.joint.append(np.nan_to_num(array, nan=1.0))
-            return True
-        axis = wide[0] if wide else 0
-        own = arrays.along(array, axis, len(image.factors[axis])) if array.ndim else array
-        if not array.ndim:
-            image.joint.append(array)
-            return True
-        before = image.factors[axis]
-        both = ~np.isnan(before) & ~np.isnan(own)
-        agrees = arrays.same(before[both], own[both])
-        image.factors[axis] = np.where(np.isnan(before), own, before)
-        return agrees
+        if image.whole is not None:
+            before, own = np.broadcast_arrays(image.whole, array)
+            both = ~np.isnan(before) & ~np.isnan(own)
+            if not arrays.same(before[both], own[both]):
+                return False
+            if not np.isnan(before).any():
+                return True
+            array = np.where(np.isnan(before), own, np.nan)
+        image.whole = arrays.merged(image.whole, array)
+        return _set(image, array)
 
     def set_taps(self, parameter: Value, op: Operation, other: Operation) -> bool:
         """Set the index of a kernel's taps; return whether all of the parent's have their place.
@@ -228,44 +234,6 @@ class Images:
         return self.child.flow.shape_of(op.reads[0])
 
 
-def columns(
-    index: Index, given: Factor, share: Callable[[Index], Factor], groups: Index | None = None
-) -> tuple[Factor, Mask]:
-    """Return factors by which a weight reads what is `given` times the parent's, and free places.
-
-    Copies share; what is no copy of an element, or the mean of all, is not read. Where zero comes
-    in, the weight is free.
-
-    Args:
-        groups: copies in different groups do not share.
-    """
-    live = (index >= 0) & (given != 0)
-    found = np.zeros(len(index))
-    key = index[live]
-    if groups is not None:
-        key = np.unique(groups[live] * (index.max(initial=0) + 1) + key, return_inverse=True)[1]
-    found[live] = share(key) / given[live]
-    return found, (index != NEW) & (given == 0)
-
-
-def total(index: Index, size: int, given: Factor, factors: Factor) -> float | None:
-    """Return what a sum over an axis is of the parent's, None if it is not one multiple of it."""
-    weights = given * factors
-    if (weights[index < 0] != 0).any():
-        return None
-    sums: Factor = np.bincount(index[index >= 0], weights[index >= 0], size).astype(np.float64)
-    return float(sums[0]) if size and arrays.same(sums, sums[:1]) else None
-
-
-def mean_total(index: Index, size: int, weights: Factor) -> float | None:
-    """Return `total` of a sum in which means of all elements may be."""
-    if (weights[index == NEW] != 0).any():
-        return None
-    sums: Factor = np.bincount(index[index >= 0], weights[index >= 0], size).astype(np.float64)
-    sums = sums + weights[index == MEAN].sum() / size
-    return float(sums[0]) if size and arrays.same(sums, sums[:1]) else None
-
-
 def taps_of(size: int, other: int, pads: tuple[int, int], steps: tuple[int, int]) -> Index | None:
     """Return which of the parent's taps each tap is, -1 for none; None if one has no place.
 
@@ -279,6 +247,24 @@ def taps_of(size: int, other: int, pads: tuple[int, int], steps: tuple[int, int]
             return None
         taps[place] = tap
     return taps
+
+
+def _set(image: Image, array: Factor) -> bool:
+    """Set factors that are not set yet; return whether the others agree."""
+    wide = [axis for axis, size in enumerate(array.shape) if size > 1]
+    if len(wide) > 1:
+        image.joint.append(np.nan_to_num(array, nan=1.0))
+        return True
+    axis = wide[0] if wide else 0
+    own = arrays.along(array, axis, len(image.factors[axis])) if array.ndim else array
+    if not array.ndim:
+        image.joint.append(array)
+        return True
+    before = image.factors[axis]
+    both = ~np.isnan(before) & ~np.isnan(own)
+    agrees = arrays.same(before[both], own[both])
+    image.factors[axis] = np.where(np.isnan(before), own, before)
+    return agrees
 
 
 def _centred(size: int, other: int) -> Index:

@@ -14,8 +14,9 @@ from mmdb.graph.transfer.counterparts.indices import Factor, Index
 from mmdb.graph.transfer.counterparts.operations import centre_of
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.carry import Carry, Handler
-from mmdb.graph.transfer.images.images import Identity, columns, total
+from mmdb.graph.transfer.images.images import Identity
 from mmdb.graph.transfer.images.products import contract
+from mmdb.graph.transfer.images.sums import columns, total
 
 
 def linear(carry: Carry, op: Operation) -> None:
@@ -56,6 +57,8 @@ def convolution(carry: Carry, op: Operation) -> None:
         image = carry.images.image(weight)
         if image is not None and not carry.images.set_taps(weight, op, other):
             carry.fail(op, "the parent's kernel has no place in it")
+    if carry.has_new(op, _value(op, "input"), range(2, len(op.shape))):
+        carry.fail(op, "some places are new")
     axes = (1, 0, 1, 1) if op.arguments["transposed"] else (1, 1, 0, 1)
     _read(carry, op, _value(op, "input"), weight, op.arguments["bias"], axes)
 
@@ -107,7 +110,7 @@ def _read(
         )
         carry.images.settle(weight, factors, reads, free)
     amount = grouped.total(index, size, own, factors)
-    if amount is None:
+    if not amount:
         carry.fail(op, "it does not read all that the parent's reads")
         amount = 1.0
     undone = np.repeat(ratio, len(made) // np.size(ratio)) if np.ndim(ratio) else ratio
@@ -238,6 +241,8 @@ def recurrent(carry: Carry, op: Operation) -> None:
     except ValueError:
         return
     given = carry.along(op, _value(op, "input"), -1)
+    if carry.has_new(op, _value(op, "input"), (0, 1)):
+        carry.fail(op, "new elements are read")
     for layer in layers:
         for weights in layer:
             for value, own in zip(weights[:2], (given, None), strict=False):

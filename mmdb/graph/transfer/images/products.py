@@ -12,7 +12,7 @@ from mmdb.graph.transfer.counterparts.indices import Factor
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.carry import Carry, Handler
 from mmdb.graph.transfer.images.demands import attention_scale
-from mmdb.graph.transfer.images.images import columns, total
+from mmdb.graph.transfer.images.sums import columns, total
 
 
 def contract(carry: Carry, op: Operation, one: Value, two: Value) -> None:
@@ -53,6 +53,8 @@ def attention(carry: Carry, op: Operation) -> None:
         scales = attention_scale(carry.child, op), attention_scale(carry.parent, other)
         if amount is None or not arrays.same(np.array(amount * scales[0]), np.array(scales[1])):
             carry.fail(op, "the scores are not the parent's")
+    if carry.has_new(op, key, (-2,)):
+        carry.fail(op, "new elements are attended to")
     made = carry.along(op, value, -1)
     carry.give(Value(op.ordinal), arrays.placed_at(made, len(op.shape) - 1, len(op.shape)))
 

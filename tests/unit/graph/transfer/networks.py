@@ -43,11 +43,14 @@ class Chain(nn.Module):
 class Residual(nn.Module):
     """A block of two convolutions beside a shortcut."""
 
-    def __init__(self, before: int, width: int, inner: int, stride: int, groups: int) -> None:
+    def __init__(
+        self, before: int, width: int, inner: int, stride: int, groups: int, kernel: int = 3
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, inner, 3, stride=stride, padding=1, bias=False)
+        pad = kernel // 2
+        self.conv1 = nn.Conv2d(before, inner, kernel, stride=stride, padding=pad, bias=False)
         self.bn1 = nn.BatchNorm2d(inner)
-        self.conv2 = nn.Conv2d(inner, width, 3, padding=1, groups=groups, bias=False)
+        self.conv2 = nn.Conv2d(inner, width, kernel, padding=pad, groups=groups, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.short: nn.Module = nn.Identity()
         if stride != 1 or before != width:
@@ -70,6 +73,7 @@ class ResNet(nn.Module):
         *,
         inner: float = 1.0,
         groups: int = 1,
+        kernel: int = 3,
     ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
@@ -81,7 +85,8 @@ class ResNet(nn.Module):
             for number in range(depth):
                 stride = 2 if number == 0 and stage else 1
                 middle = int(width * inner)
-                blocks.add_module(f"b{number}", Residual(before, width, middle, stride, groups))
+                block = Residual(before, width, middle, stride, groups, kernel)
+                blocks.add_module(f"b{number}", block)
                 before = width
             stages.append(blocks)
         self.stages = nn.ModuleList(stages)
@@ -98,14 +103,14 @@ class ResNet(nn.Module):
 class DenseNet(nn.Module):
     """Layers that each read all results before them."""
 
-    def __init__(self, stem: int = 6, growth: int = 4, layers: int = 2) -> None:
+    def __init__(self, stem: int = 6, growth: int = 4, layers: int = 2, kernel: int = 3) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, stem, 3, padding=1)
         self.layers = nn.ModuleList()
         width = stem
         for _ in range(layers):
-            norm, conv = nn.BatchNorm2d(width), nn.Conv2d(width, growth, 3, padding=1)
-            self.layers.append(nn.Sequential(norm, nn.ReLU(), conv))
+            conv = nn.Conv2d(width, growth, kernel, padding=kernel // 2)
+            self.layers.append(nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), conv))
             width += growth
         self.norm = nn.BatchNorm2d(width)
         self.head = nn.Linear(width, 5)

@@ -468,11 +468,11 @@ def test_a_constant_of_one_number_is_as_wide_as_it_needs_to_be(is_known: bool) -
     several = []
     for module in (child, parent):
         flow = record(module, (vectors(),))
-        known = [
-            replace(op, arguments={**op.arguments, "uniform": 0.0}) if op.op == CONSTANT else op
+        unknown = [
+            replace(op, arguments={"dtype": "float32"}) if op.op == CONSTANT else op
             for op in flow.operations
         ]
-        several.append(replace(flow, operations=tuple(known)) if is_known else flow)
+        several.append(flow if is_known else replace(flow, operations=tuple(unknown)))
     outlines = [outline_of(flow) for flow in several]
     made = transfer(
         several[0], several[1], paired(outlines[0], outlines[1]), outlines[0], outlines[1],

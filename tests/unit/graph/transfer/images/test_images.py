@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmdb.graph.transfer.counterparts.indices import MEAN, NEW, spread
-from mmdb.graph.transfer.images.images import columns, mean_total, taps_of, total
+from mmdb.graph.transfer.images.images import taps_of
 from mmdb.graph.transfer.images.shares import Shares
+from mmdb.graph.transfer.images.sums import columns, mean_total, total
 
 
 @pytest.mark.parametrize(

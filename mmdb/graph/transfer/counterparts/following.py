@@ -1,0 +1,89 @@
+"""A second opinion on which tensors go together, from the order of operations alone.
+
+Layers of one size can be paired in many ways that look alike from outside, and only one of them may
+have the same pools between the layers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from mmdb.graph.flow.flow import BUFFER, INPUT, PARAMETER, Flow, Operation, Value
+from mmdb.graph.transfer.axes import kinds
+from mmdb.graph.transfer.counterparts.operations import settings
+
+_Key: TypeAlias = tuple[str, tuple[Value, ...]]
+
+
+def followed_paths(child: Flow, parent: Flow) -> dict[str, str]:
+    """Return the parent's path, by the child's, of tensors of the operations that are the same.
+
+    Both flows are followed from the inputs on. An operation that the parent does not do to what
+    stands for its operands, with no larger weights, is taken to hand on its first operand.
+    """
+    waiting = _by_operands(parent)
+    inputs = iter([Value(op.ordinal) for op in parent.operations if op.op == INPUT])
+    of: dict[Value, Value] = {}
+    paths: dict[str, str] = {}
+    for op in child.operations:
+        here = Value(op.ordinal)
+        if op.op == INPUT:
+            its = next(inputs, None)
+            if its is not None:
+                of[here] = its
+            continue
+        known = [of[value] for value in op.reads if value in of]
+        if not known:
+            continue
+        several = waiting.get((op.op, tuple(known)), [])
+        other = next((one for one in several if _does_the_same(op, one, child, parent)), None)
+        if other is None:
+            of.update({Value(op.ordinal, n): known[0] for n in range(len(op.shapes))})
+            continue
+        pairs = _weights(op, other, child, parent)
+        if pairs:
+            several.remove(other)
+            paths |= {path: its for path, its in pairs if path not in paths}
+        for n in range(min(len(op.shapes), len(other.shapes))):
+            of[Value(op.ordinal, n)] = Value(other.ordinal, n)
+    return paths
+
+
+def _by_operands(flow: Flow) -> defaultdict[_Key, list[Operation]]:
+    """Return operations by name and what they read that depends on inputs."""
+    found: defaultdict[_Key, list[Operation]] = defaultdict(list)
+    dynamic: set[int] = set()
+    for op in flow.operations:
+        reads = tuple(value for value in op.reads if value.operation in dynamic)
+        if op.op == INPUT or reads:
+            dynamic.add(op.ordinal)
+            found[op.op, reads].append(op)
+    return found
+
+
+def _does_the_same(op: Operation, other: Operation, child: Flow, parent: Flow) -> bool:
+    loose = kinds.SILENT | kinds.SILENT_IN.get(op.op, frozenset())
+    if settings(op, loose) != settings(other, loose) or len(op.reads) != len(other.reads):
+        return False
+    sizes = [
+        (child.shape_of(one), parent.shape_of(two))
+        for one, two in zip(op.reads, other.reads, strict=True)
+        if child.operations[one.operation].op == PARAMETER
+    ]
+    return all(_holds(one, two) for one, two in sizes)
+
+
+def _holds(shape: Sequence[int], other: Sequence[int]) -> bool:
+    return len(shape) == len(other) and all(a >= b for a, b in zip(shape, other, strict=True))
+
+
+def _weights(op: Operation, other: Operation, child: Flow, parent: Flow) -> list[tuple[str, str]]:
+    """Return the paths of tensors that two operations read in the same places."""
+    found = []
+    for one, two in zip(op.reads, other.reads, strict=True):
+        own, its = child.operations[one.operation], parent.operations[two.operation]
+        if own.op == its.op and own.op in (PARAMETER, BUFFER):
+            found.append((own.path, its.path))
+    return found
