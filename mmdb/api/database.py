@@ -18,8 +18,15 @@ from mmdb.db.replicas import source_of
 from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.errors import NotInstalled, RunNotFound
-from mmdb.server.arguments import architecture_text, input_text, json_text, whole_number
+from mmdb.errors import InvalidOption, NotInstalled, RunNotFound
+from mmdb.graph.values import show
+from mmdb.server.arguments import (
+    architecture_text,
+    check_candidate_id,
+    input_text,
+    json_text,
+    whole_number,
+)
 from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
@@ -108,7 +115,12 @@ class Database(Zoo):
         """Run SQL in the engine's own dialect and return its rows by column name.
 
         Placeholders are `%(name)s` on PostgreSQL and `$name` on DuckDB.
+
+        Raises:
+            InvalidOption: the statement is no text. DatabaseFailed, and others as the engine says
         """
+        if not isinstance(statement, str):
+            raise InvalidOption(f"The statement is {show(statement)}.", hint="Pass SQL, a text.")
         return self.connection.select(statement, parameters)
 
     def create_dataset(
@@ -214,7 +226,7 @@ class Database(Zoo):
             RunNotFound
         """
         if not self.connection.rows(load("runs").find_run, name=name):
-            raise RunNotFound(f"There is no run named {name!r}.")
+            raise RunNotFound(f"There is no run named {show(name)}.")
         return Run(self, name)
 
     def stop_candidate(self, candidate_id: int) -> None:
@@ -226,7 +238,7 @@ class Database(Zoo):
             CandidateNotFound
             CandidateStopped: it has failed.
         """
-        self._call("stop_candidate", candidate_id=candidate_id)
+        self._call("stop_candidate", candidate_id=check_candidate_id(candidate_id))
 
     def resume_candidate(self, candidate_id: int) -> None:
         """Let a candidate that was stopped, or rests, train for all epochs of its run.
@@ -234,7 +246,7 @@ class Database(Zoo):
         Raises:
             CandidateNotFound, CandidateStopped
         """
-        self._call("resume_candidate", candidate_id=candidate_id)
+        self._call("resume_candidate", candidate_id=check_candidate_id(candidate_id))
 
     def clone_candidate(self, candidate_id: int, config: Mapping[str, Any] | None = None) -> int:
         """Add a candidate to a run that goes on from another one's last checkpoint; return its id.
@@ -245,7 +257,8 @@ class Database(Zoo):
             CandidateNotFound, StateNotFound, InvalidHyperparameter, DatasetDropped
         """
         given = json_text(config, "config")
-        return int(self._call("clone_candidate", candidate_id=candidate_id, config=given))
+        parent = check_candidate_id(candidate_id)
+        return int(self._call("clone_candidate", candidate_id=parent, config=given))
 
     def save_candidate(
         self,
@@ -263,10 +276,14 @@ class Database(Zoo):
         Raises:
             CandidateNotFound, StateNotFound, InvalidName, InvalidOption
         """
-        from mmdb.train.recipe.save import save_candidate  # imports torch
+        from mmdb.train.recipe.either_side import save_on_either_side  # imports torch
 
-        row = save_candidate(
-            self.connection, candidate_id, name, approach=approach, options=options
+        row = save_on_either_side(
+            self.connection,
+            check_candidate_id(candidate_id),
+            name,
+            approach=approach,
+            options=options,
         )
         return f"{row['name']}@{row['version']}"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.asha import bench_asha
@@ -12,9 +14,11 @@ from mmdb.bench.convergence import bench_convergence, plot
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.load import bench_load
+from mmdb.bench.match import bench_match
 from mmdb.bench.schedule import bench_schedule
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
+from mmdb.bench.warm.bench import bench_warm, share_of
 from mmdb.bench.workload import bench_database
 from mmdb.terminal import console, show_rows
 
@@ -24,30 +28,45 @@ BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "convergence": bench_convergence,
     "hop": bench_hop,
     "load": bench_load,
+    "match": bench_match,
     "schedule": bench_schedule,
     "store": bench_store,
     "train": bench_train,
+    "warm": bench_warm,
 }
 
 
 def run_bench(
-    name: str, urls: list[str] | None, json_file: str | None, plot_file: str | None = None
+    name: str,
+    urls: list[str] | None,
+    json_file: str | None,
+    plot_file: str | None = None,
+    share: Mapping[str, Any] | None = None,
 ) -> int:
     """Run a bench and print its figures; return 0 if every bar holds, else 1.
 
     Args:
         plot_file: where the bench `convergence` draws its curves, as SVG.
+        share: of the bench `warm`: fields of its `Share` that are not None.
     """
+    bench = BENCHES[name]
+    if name == "warm":
+        bench = partial(bench_warm, share=share_of(share or {}))
     with ExitStack() as stack, console.status(f"measuring {name}"):
         chosen: list[str | None] = [*urls] if urls else [None]
         databases = [stack.enter_context(bench_database(url)) for url in chosen]
-        figures = BENCHES[name](databases)
-    show_rows(f"bench {name}", [_row(figure) for figure in figures])
+        figures = bench(databases)
+    show(f"bench {name}", figures)
     if json_file:
         write_json(json_file, report(name, figures))
     if plot_file:
         plot(figures, plot_file)
     return 0 if all(figure.holds is not False for figure in figures) else 1
+
+
+def show(title: str, figures: Sequence[Figure]) -> None:
+    """Print figures beside their bars."""
+    show_rows(title, [_row(figure) for figure in figures])
 
 
 def _row(figure: Figure) -> dict[str, object]:

@@ -22,10 +22,19 @@ BENCHES = (
     "convergence",
     "hop",
     "load",
+    "match",
     "schedule",
     "store",
     "train",
+    "warm",
 )
+#: Parts of the bench `warm`.
+WARM_PARTS = ("nasbench", "ensemble", "language", "safety")
+#: Options that only one bench has.
+BENCH_OPTIONS = {
+    "convergence": ("plot",),
+    "warm": ("only", "pairs", "seeds", "processes", "folder"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,6 +116,14 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="measure this one, may be given again; a fresh DuckDB file if left out",
     )
+    only = "of warm: measure this part, may be given again; all if left out"
+    bench.add_argument("--only", choices=WARM_PARTS, action="append", help=only)
+    bench.add_argument("--pairs", type=int, help="of warm: the first so many pairs of each part")
+    bench.add_argument("--seeds", type=int, help="of warm: trainings of each pair and arm (5)")
+    bench.add_argument("--processes", type=int, help="of warm: that train (one per processor)")
+    bench.add_argument(
+        "--folder", help="of warm: keep trainings here; those that are here are not done again"
+    )
     return parser
 
 
@@ -184,8 +201,15 @@ def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
 
 
 def _bench(given: argparse.Namespace) -> int:
-    if given.plot and given.name != "convergence":
-        raise WrongUse(f"--plot draws what the bench convergence measures, not {given.name}.")
+    for bench, options in BENCH_OPTIONS.items():
+        for option in options:
+            if getattr(given, option) is not None and given.name != bench:
+                raise WrongUse(f"--{option} is of the bench {bench}, not of {given.name}.")
+    for option in ("pairs", "seeds", "processes"):
+        number = getattr(given, option)
+        if number is not None and number < 1:
+            raise WrongUse(f"--{option} is 1 or more.")
     from mmdb.bench.command import run_bench
 
-    return run_bench(given.name, given.database, given.json, given.plot)
+    chosen = {name: getattr(given, name) for name in BENCH_OPTIONS["warm"]}
+    return run_bench(given.name, given.database, given.json, given.plot, chosen)

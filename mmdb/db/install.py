@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
+from mmdb.db.connection import Connection
 from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
@@ -155,7 +156,7 @@ def is_current(connection: AnyConnection) -> bool:
     return applied.get(_CURRENT) == _digest_files(files)
 
 
-def installed_mode(connection: AnyConnection) -> Mode:
+def installed_mode(connection: Connection) -> Mode:
     """Return where the functions of the database's mmdb run; DuckDB's are always there."""
     applied = {r["number"]: r["name"] for r in connection.rows(_Q.applied_migrations)}
     return "client" if applied.get(_CURRENT) == _RECORDED_AS["client"] else "server"

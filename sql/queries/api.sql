@@ -77,6 +77,19 @@ SELECT mmdb.register_trainer(%(name)s::text, %(target)s::text) AS name;
 -- Register a tokenizer, augmentation, loss or metric.
 SELECT mmdb.register_function(%(name)s::text, %(target)s::text, %(kind)s::text) AS name;
 
+-- name: save_candidate
+-- Save a candidate's best checkpoint as a model, in the server.
+SELECT
+    t.model_id,
+    t.name,
+    t.version
+FROM mmdb.save_candidate(
+    %(candidate_id)s::bigint,
+    %(name)s::text,
+    %(approach)s::text,
+    %(options)s::jsonb
+) AS t;
+
 -- name: predict
 -- Predict one row.
 SELECT mmdb.predict(%(model)s::text, %(x)s::jsonb) AS output;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 import mmdb
 from mmdb.api import Database
-from mmdb.errors import InvalidHyperparameter, InvalidOption, MmdbError, RunFailed
+from mmdb.errors import FactoryFailed, InvalidHyperparameter, InvalidOption, MmdbError, RunFailed
 from mmdb.store import states
 from mmdb.train.compute.live import weights
 from tests.integration import candidate_code
@@ -112,6 +113,19 @@ def test_everything_at_once_gives_the_same_bits_on_both_engines_and_a_model(
             _assert_recovered(db, board[0]["candidate_id"])
     assert found[duckdb_url] == found[postgres_url]
     assert len(set(found[duckdb_url].values())) == 2
+
+
+def test_a_model_whose_code_the_server_alone_has_is_saved(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        monkeypatch.setitem(sys.modules, CODE, None)  # importing it raises here from now on
+        board = train(db, "search", workers=1)
+        assert [row["name"] for row in db.sql("SELECT name FROM mmdb.model")] == ["search"]
+        assert db.save_candidate(board[1]["candidate_id"], "second") == "second@1"
+        with pytest.raises(FactoryFailed, match="cannot import"):
+            db.recover("search@1")
 
 
 def _assert_metrics(db: Database, best: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import RunFailed
-from mmdb.train.recipe.save import save_candidate
+from mmdb.train.recipe.either_side import save_on_either_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,12 @@ def summarise(connection: Connection, name: str, hops: int, seconds: float) -> S
         hops, seconds: of the driver's call.
     Raises:
         RunFailed: every candidate has failed.
+        FactoryFailed: the best one's code can be imported neither here nor in the server.
     """
     best = connection.rows(load("runs").best_candidate, name=name)
     if not best:
         raise RunFailed(f"Every candidate of run {name!r} has failed.")
-    model = save_candidate(connection, best[0]["candidate_id"], name)
+    model = save_on_either_side(connection, best[0]["candidate_id"], name)
     (counted,) = connection.rows(load("runs").count_candidates, name=name)
     return Summary(
         run=name,

@@ -1,0 +1,1 @@
+"""Workloads, arms and savings of `mmdb bench warm`: training from a parent beside a cold start."""

@@ -1,0 +1,65 @@
+"""Ways to give a child its first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.bench.warm.journal import COLD
+
+
+class Refused(Exception):
+    """The arm will not use the parent; its message says why."""
+
+
+class Arm(Protocol):
+    """Sets a freshly built child's weights from a trained parent's, in place.
+
+    `example` are inputs of the child, for arms that trace the modules. Raises Refused.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def initialise(
+        self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """The child's own initial weights."""
+
+    name: str = COLD
+
+    def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class CopyByName:
+    """Every tensor that has the same path and shape in both."""
+
+    name: str = "copy by name"
+
+    def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
+        theirs = parent.state_dict()
+        with torch.no_grad():
+            for path, tensor in child.state_dict().items():
+                if path in theirs and theirs[path].shape == tensor.shape:
+                    tensor.copy_(theirs[path])
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """What a function does: (child, parent, seed, example) -> nothing, the child changed."""
+
+    function: Callable[[nn.Module, nn.Module, int, Tensor], None]
+    name: str = "mmdb"
+
+    def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
+        self.function(child, parent, seed, example)

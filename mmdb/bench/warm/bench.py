@@ -1,0 +1,95 @@
+"""`mmdb bench warm`: steps to a target after a warm start beside a cold one, and unfit parents.
+
+A pair's child is trained cold and, by each arm, from its parent: the same data, order of the data,
+steps and seeds. Its parent was trained on other data. The target is the mean final score of the
+cold trainings; a pair counts where that is above the parent's own score. No database is used.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmdb.api import Database
+from mmdb.bench.figures import Figure
+from mmdb.bench.warm.arms import Arm, CopyByName, Transferred
+from mmdb.bench.warm.graph_transfer import graph_transfer
+from mmdb.bench.warm.pairs import WORKLOADS, Pair, settings
+from mmdb.bench.warm.processes import Part, train_part
+from mmdb.bench.warm.report import safety_figures, saving_figures
+from mmdb.bench.warm.safety import safety_pairs
+
+SEEDS = 5
+SAFETY = "safety"
+PARTS: dict[str, Callable[[], Iterator[Pair]]] = {**WORKLOADS, SAFETY: safety_pairs}
+#: Beside the cold arm.
+ARMS: tuple[Arm, ...] = (Transferred(graph_transfer), CopyByName())
+#: Of unfit parents, only the arm that may refuse them is of interest.
+SAFETY_ARMS: tuple[Arm, ...] = ARMS[:1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much is measured.
+
+    Attributes:
+        only: of PARTS; all if empty.
+        pairs: of each part, the first ones; all without it.
+        seeds: trainings of each pair and arm.
+        processes: that train, each on one thread; one for each processor without it.
+        folder: finished trainings are kept there and not done again; without it, they are deleted.
+    """
+
+    only: Sequence[str] = ()
+    pairs: int | None = None
+    seeds: int = SEEDS
+    processes: int | None = None
+    folder: Path | None = None
+
+
+def share_of(options: Mapping[str, Any]) -> Share:
+    """Return what the options of a command say; those that are None are left out."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "folder" in given:
+        given["folder"] = Path(given["folder"])
+    return Share(**given)
+
+
+def bench_warm(databases: list[Database], share: Share | None = None) -> list[Figure]:
+    """Train; `databases` are left alone."""
+    return measure(share or Share(), ARMS, SAFETY_ARMS)
+
+
+def measure(share: Share, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> list[Figure]:
+    """Train a share of all parts with some arms, and return its figures.
+
+    The first arm is trained to the end, the others until they reach the target; with unfit
+    parents, all are trained to the end.
+    """
+    figures: list[Figure] = []
+    with ExitStack() as stack:
+        kept = share.folder
+        if kept is None:
+            kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-bench-")))
+        for name in share.only or PARTS:
+            chosen = tuple(safety_arms if name == SAFETY else arms)
+            whole = chosen if name == SAFETY else chosen[:1]
+            part = Part(
+                name=name,
+                pairs=PARTS[name],
+                arms=chosen,
+                whole=tuple(arm.name for arm in whole),
+                seeds=share.seeds,  # the target depends on their number
+                folder=kept / f"{name}-{share.seeds}-{settings()}",
+            )
+            trials = train_part(part, share.pairs, share.processes or os.cpu_count() or 1)
+            is_whole = share.pairs is None and share.seeds >= SEEDS
+            figures += (
+                safety_figures(trials) if name == SAFETY else saving_figures(name, trials, is_whole)
+            )
+    return figures
