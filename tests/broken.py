@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -12,6 +13,10 @@ from torch import Tensor, nn
 
 def raises(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     raise KeyError("no luck")
+
+
+def exits(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    raise SystemExit("no GPU, no training")
 
 
 def nothing(input_shape: tuple[int, ...], outputs: int) -> object:
@@ -45,13 +50,20 @@ class Fails(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.when == "training":
             raise KeyError("lost")  # no class that torch itself raises
+        if self.training and self.when == "exit":
+            sys.exit("enough")
+        if self.training and self.when == "interrupt":
+            raise KeyboardInterrupt("enough")
         if len(x) > 2 and not self.training and self.when == "validation":
             raise AssertionError("not today")
         return self.head(x)  # type: ignore[no-any-return]
 
 
 def fails(input_shape: tuple[int, ...], outputs: int, *, when: str = "never") -> nn.Module:
-    """Return a module that raises in "training", in "validation" or "never"."""
+    """Return a module that raises in "training", in "validation" or "never".
+
+    In training it also calls sys.exit ("exit") or raises KeyboardInterrupt ("interrupt").
+    """
     return Fails(math.prod(input_shape), outputs, when)
 
 

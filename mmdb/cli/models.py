@@ -244,7 +244,7 @@ def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
                 hint="Probe it from Python, with inputs of its own.",
             )
         return torch.from_numpy(x[:rows].copy())
-    raise InvalidOption("The query returns no rows.")
+    raise InvalidOption("The query returns no rows.", hint="Check its WHERE.")
 
 
 def _compare(given: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -45,7 +46,7 @@ def add_worker_command(add: Add) -> None:
 
 def _worker(given: argparse.Namespace) -> int:
     devices = slots_of(given.device, given.slots)
-    if given.grace < 0:
+    if not 0 <= given.grace < math.inf:
         raise WrongUse(f"--grace is {given.grace}; it is a number of seconds.")
     _check_database(given.url)
     from mmdb.data.names import check_name

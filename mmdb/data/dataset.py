@@ -11,6 +11,7 @@ from mmdb.data.target import Target, Task
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import DatasetNotFound
+from mmdb.graph.values import show
 
 _Q = load("datasets")
 
@@ -107,7 +108,7 @@ def find_dataset(connection: Connection, name: str) -> Dataset:
     """
     found = connection.rows(_Q.find_dataset, name=name)
     if not found:
-        raise DatasetNotFound(f"There is no dataset {name!r}.")
+        raise DatasetNotFound(f"There is no dataset {show(name)}.")
     return _dataset(connection, found[0])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mmdb.errors import InvalidName
+from mmdb.graph.values import show
 
 _NAME = re.compile(r"[\w\-./]{1,200}", re.ASCII)
 
@@ -16,5 +17,5 @@ def check_name(name: object) -> str:
         InvalidName
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidName(f"{name!r} cannot be a name.")
+        raise InvalidName(f"{show(name)} cannot be a name.")
     return name

@@ -10,9 +10,17 @@ from typing import Any, TypeGuard, cast
 from mmdb.data.target import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 
 _TASKS = ", ".join(map(repr, TASKS))
-_SHAPE = "such as [3, 32, 32]"
+#: How the options that are objects are written.
+_BY_NAME = {
+    "tasks": 'pass a task by label, such as {"price": "regression"}.',
+    "inputs": 'pass columns by input, such as {"image": ["pixels"], "meta": ["age"]}.',
+    "shapes": 'pass a shape by input, such as {"image": [1, 8, 8]}.',
+    "tokenize": 'pass a tokenizer by column, such as {"review": {"function": "bytes", '
+    '"length": 64}}.',
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +50,7 @@ class Options:
         for name, value in (options or {}).items():
             if name not in known:
                 raise InvalidOption(
-                    f"There is no option {name!r}.", hint=f"Options: {', '.join(known)}."
+                    f"There is no option {show(name)}.", hint=f"Options: {', '.join(known)}."
                 )
             if value is not None or name.startswith("max_"):
                 given[name] = _PARSERS[name](name, value)
@@ -67,35 +75,48 @@ def _check_together(options: Options) -> None:
 
 def _positive(name: str, value: object) -> int:
     if not _is_whole(value, 1, 2**31 - 1):
-        raise InvalidOption(f"Option {name} must be a positive integer.")
+        raise InvalidOption(
+            f"Option {name} must be a positive integer.", hint=f"It is {show(value)}."
+        )
     return cast(int, value)
 
 
 def _shape(name: str, value: object) -> tuple[int, ...]:
     if _is_list(value) and value and all(_is_whole(size, 1, 2**31 - 1) for size in value):
         return tuple(value)
-    raise InvalidOption(f"Option {name} must be a list of positive integers, {_SHAPE}.")
+    raise InvalidOption(
+        f"Option {name} must be a list of positive integers.",
+        hint=f"It is {show(value)}; pass the sizes of one row, such as [3, 32, 32].",
+    )
 
 
 def _task(name: str, value: object) -> Task:
     for task in TASKS:
         if value == task:
             return task
-    raise InvalidOption(f"Option {name} must be one of {_TASKS}, not {value!r}.")
+    raise InvalidOption(f"Option {name} is {show(value)}.", hint=f"It is one of {_TASKS}.")
 
 
 def _columns(name: str, value: object) -> tuple[str, ...]:
     if not _is_list(value) or not all(isinstance(column, str) for column in value):
-        raise InvalidOption(f'Option {name} must be a list of columns, such as ["age"].')
+        raise InvalidOption(
+            f"Option {name} must be a list of columns.",
+            hint=f'It is {show(value)}; pass names, such as ["age"].',
+        )
     twice = next((column for column in value if value.count(column) > 1), None)
     if twice is not None:
-        raise InvalidOption(f"Option {name} names column {twice!r} twice.")
+        raise InvalidOption(
+            f"Option {name} names column {show(twice)} twice.", hint="Name it once."
+        )
     return tuple(value)
 
 
 def _mapping(name: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InvalidOption(f"Option {name} must be an object by name.")
+        raise InvalidOption(
+            f"Option {name} must be an object by name.",
+            hint=f"It is {show(value)}; {_BY_NAME[name.partition('.')[0]]}",
+        )
     return value
 
 
@@ -124,11 +145,14 @@ def _inputs(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
             )
         found[key] = _columns(f"{name}.{key}", given[key])
         if not found[key]:
-            raise InvalidOption(f"Input {key!r} has no column.")
+            raise InvalidOption(
+                f"Input {key!r} has no column.", hint="Name its columns, or leave the input out."
+            )
         for column in found[key]:
             if column in taken:
                 raise InvalidOption(
-                    f"Column {column!r} is in the inputs {taken[column]!r} and {key!r}."
+                    f"Column {column!r} is in the inputs {taken[column]!r} and {key!r}.",
+                    hint="Leave it in one; the query can return it twice, under two names.",
                 )
             taken[column] = key
     return found
@@ -152,12 +176,20 @@ def _tokenizer(name: str, value: object) -> Tokenizer:
             hint=f"Built in: {', '.join(BUILT_IN)}; others are registered.",
         )
     if not _is_whole(length, 1, MAX_LENGTH):
-        raise InvalidOption(f"Option {name}.length must be from 1 to {MAX_LENGTH} tokens.")
+        raise InvalidOption(
+            f"Option {name}.length must be from 1 to {MAX_LENGTH} tokens.",
+            hint=f"It is {show(length)}; longer texts are cut, shorter ones filled.",
+        )
     vocabulary = given.get("vocabulary", DEFAULT_VOCABULARY if function == "words" else None)
     if function != "words" and vocabulary is not None:
-        raise InvalidOption(f"Option {name}.vocabulary is for the tokenizer 'words' alone.")
+        raise InvalidOption(
+            f"Option {name}.vocabulary is for the tokenizer 'words' alone.", hint="Leave it out."
+        )
     if function == "words" and not _is_whole(vocabulary, 2, MAX_ID):
-        raise InvalidOption(f"Option {name}.vocabulary must be from 2 to {MAX_ID}.")
+        raise InvalidOption(
+            f"Option {name}.vocabulary must be from 2 to {MAX_ID}.",
+            hint=f"It is {show(vocabulary)}; {DEFAULT_VOCABULARY} if left out.",
+        )
     return Tokenizer(
         function=function, length=cast(int, length), vocabulary=cast("int | None", vocabulary)
     )

@@ -14,6 +14,7 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from sqlglot.schema import MappingSchema
 
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
+from mmdb.graph.values import show
 
 Engine = Literal["postgres", "duckdb"]
 #: Columns of a table with their types, or None where it is not there.
@@ -84,7 +85,7 @@ def analyse(query: str, engine: Engine, table_columns: TableColumns) -> Analysis
 
 def _parse(query: str, engine: Engine) -> exp.Expression:
     if not isinstance(query, str):
-        raise QueryError(f"The query is {query!r}, not a text.")
+        raise QueryError(f"The query is {show(query)}, not a text.")
     try:
         parsed = sqlglot.parse(query, read=engine)
     except ParseError as error:

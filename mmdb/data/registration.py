@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmdb.data import functions
+from mmdb.data.arguments import check_flag
 from mmdb.data.decoding import Decoding
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
@@ -18,6 +19,7 @@ from mmdb.data.roles import plan_request
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
+from mmdb.graph.values import show
 
 _Q = load("datasets")
 Digest = bytes  # `bytes` is also the name of a field
@@ -95,13 +97,18 @@ def create_dataset(
 def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
     check_name(name)
     if not _is_integer(partitions, 1, 2**31):
-        raise InvalidOption(f"partitions must be a positive integer, not {partitions!r}.")
-    if isinstance(validation, bool) or not isinstance(validation, int | float):
-        raise InvalidOption(f"validation must be a number, not {validation!r}.")
-    if not 0 <= validation < 1:
-        raise InvalidOption(f"validation must be at least 0 and less than 1, not {validation}.")
+        raise InvalidOption(
+            f"partitions is {show(partitions)}.",
+            hint="It is a whole number from 1; 4 if left out.",
+        )
+    is_number = isinstance(validation, int | float) and not isinstance(validation, bool)
+    if not is_number or not 0 <= validation < 1:  # type: ignore[operator]
+        raise InvalidOption(
+            f"validation is {show(validation)}.",
+            hint="It is the share of the rows held out: a number from 0 to below 1.",
+        )
     if not _is_integer(seed, -(2**63), 2**63):
-        raise InvalidOption(f"seed must be a 64-bit integer, not {seed!r}.")
+        raise InvalidOption(f"seed is {show(seed)}.", hint="It is a whole number of 64 bits.")
 
 
 def _is_integer(value: object, low: int, high: int) -> bool:
@@ -203,11 +210,13 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
     Raises:
         DatasetNotFound: there is none, or it is dropped already.
         DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
+        InvalidOption: `force` is neither true nor false.
     """
+    check_flag(force, "force")
     with connection.transaction():
         found = connection.rows(_Q.find_dataset, name=name)
         if not found or found[0]["dropped"]:
-            raise DatasetNotFound(f"There is no dataset {name!r}.")
+            raise DatasetNotFound(f"There is no dataset {show(name)}.")
         dataset_id = found[0]["dataset_id"]
         if not force:
             _check_unused(connection, name, dataset_id)

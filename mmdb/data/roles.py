@@ -100,7 +100,10 @@ def _tasks(
                 hint=f"Labels: {', '.join(labels)}.",
             )
     if options.task is not None and labels[0] in options.tasks:
-        raise InvalidOption(f"The options task and tasks both speak of label {labels[0]!r}.")
+        raise InvalidOption(
+            f"The options task and tasks both speak of label {labels[0]!r}.",
+            hint="Leave one of them out.",
+        )
     forced: dict[str, Task | None] = {labels[0]: options.task, **options.tasks}
     return {name: _task_of(types[name], name, forced.get(name)) for name in labels}
 
@@ -162,7 +165,10 @@ def _inputs(
     for column in given:
         if column not in features:
             what = "a label" if column in labels else "no column of the query"
-            raise InvalidOption(f"Option inputs names {column!r}, which is {what}.")
+            raise InvalidOption(
+                f"Option inputs names {column!r}, which is {what}.",
+                hint=f"Features: {', '.join(features)}.",
+            )
     left = [column for column in features if column not in given]
     if left:
         raise InvalidOption(

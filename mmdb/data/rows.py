@@ -190,7 +190,8 @@ def _input(name: str, columns: list[Column], options: Options) -> Input:
         what = f"shapes.{name}" if name else "shape"
         raise InvalidOption(
             f"Option {what} {list(shape)} holds {numbers_in(shape)} numbers; "
-            f"a row's features are {width}."
+            f"a row's features are {width}.",
+            hint="The sizes multiplied are the numbers of all columns of the input.",
         )
     return Input(name=name, columns=names, shape=shape or (width,), tokenizer=tokenizer)
 

@@ -19,6 +19,7 @@ import numpy as np
 from blake3 import blake3
 
 from mmdb.errors import FunctionFailed
+from mmdb.graph.callables import stops_the_caller
 
 #: The longest row of tokens.
 MAX_LENGTH = 65_536
@@ -89,7 +90,9 @@ def _encode(tokenizer: Tokenizer, function: Function, texts: Sequence[str]) -> n
     """
     try:
         returned = function(list(texts))
-    except Exception as error:  # the function is the owner's code
+    except BaseException as error:  # the function is the owner's code
+        if stops_the_caller(error):
+            raise
         raise FunctionFailed(
             f"Tokenizer {tokenizer.function!r} raised {type(error).__name__}: {error}"
         ) from error

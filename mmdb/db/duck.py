@@ -73,7 +73,9 @@ class DuckConnection:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
         self.raised = None  # of a statement that swallowed it
         try:
-            cursor = self.raw.execute(sql, parameters or None)
+            cursor: Any = self.raw.execute(sql, parameters or None)
+            if cursor is None:  # there was no statement in it
+                return []
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except duckdb.Error as error:

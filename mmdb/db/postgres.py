@@ -74,7 +74,9 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
     if state in _CONFLICTS:
         return errors.WriteConflict(text)
     if state == "22P02" and "type json" in text:
-        return errors.InvalidOption(f"{text}: {error.diag.message_detail}")
+        return errors.InvalidOption(
+            f"{text}: {error.diag.message_detail}", hint='Such as {"name": "value"}.'
+        )
     return errors.DatabaseFailed(text, hint=hint)
 
 

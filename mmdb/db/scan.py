@@ -207,7 +207,7 @@ def columns_duckdb(session: Any, select: str) -> list[tuple[str, ColumnType]]:
         UnknownTable, UnknownColumn, QueryFailed: as DuckDB says.
     """
     with _said_by(_from_duckdb):
-        rows = session.execute(f"DESCRIBE SELECT * FROM ({select}\n) AS q").fetchall()
+        rows = session.execute(f"DESCRIBE ({select}\n)").fetchall()  # a subquery renames twins
     return [(row[0], _duckdb_type(row[1])) for row in rows]
 
 

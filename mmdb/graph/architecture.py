@@ -60,9 +60,8 @@ def canonical(architecture: str | Mapping[str, object]) -> bytes:
 
 def _checked(architecture: object) -> dict[str, object]:
     if not isinstance(architecture, Mapping):
-        raise InvalidLayerGraph(
-            f"an architecture is not a {type(architecture).__name__}", hint=_EXAMPLES
-        )
+        what = "NULL" if architecture is None else f"a {type(architecture).__name__}"
+        raise InvalidLayerGraph(f"an architecture is not {what}", hint=_EXAMPLES)
     if "layers" in architecture:
         known: tuple[str, ...] = GRAPH_KEYS
     elif "factory" in architecture:
@@ -167,4 +166,7 @@ def _keywords(call: ast.expr) -> list[tuple[str, ast.expr]]:
 def _literal(value: ast.expr) -> object:
     if isinstance(value, ast.Name) and value.id in _SQL_CONSTANTS:
         return _SQL_CONSTANTS[value.id]
-    return ast.literal_eval(value)
+    try:
+        return ast.literal_eval(value)
+    except ValueError:  # whose text shows a node's address
+        raise ValueError(f"{show(ast.unparse(value))} is no literal") from None

@@ -17,6 +17,7 @@ from mmdb.errors import ArchitectureError, FactoryFailed, OutputMismatch, Unknow
 from mmdb.graph.architecture import canonical as canonical
 from mmdb.graph.architecture import parse as parse
 from mmdb.graph.callables import resolve as resolve
+from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.layers import build_layers
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.graph.values import explain, show
@@ -158,7 +159,9 @@ def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object
         with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
             module.eval()
             return module(**batch) if isinstance(batch, dict) else module(batch)
-    except Exception as exc:  # forward is the owner's code
+    except BaseException as exc:  # forward is the owner's code
+        if stops_the_caller(exc):
+            raise
         shapes = ", ".join(f"{name} {tuple(t.shape)}".strip() for name, t in inputs.items())
         raise FactoryFailed(
             f"the model cannot read a batch of shape {shapes}: "
@@ -182,7 +185,9 @@ def _call(
         module = factory(input_shape, outputs, **arguments)
     except ArchitectureError:
         raise
-    except Exception as exc:  # a factory is the owner's code, which may raise anything
+    except BaseException as exc:  # a factory is the owner's code, which may raise anything
+        if stops_the_caller(exc):
+            raise
         raise FactoryFailed(f"factory {name} raised {type(exc).__name__}: {explain(exc)}") from exc
     if not isinstance(module, nn.Module):
         raise FactoryFailed(f"factory {name} returned a {_describe(module)}, not a torch.nn.Module")

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import importlib
 import re
+import signal
+import threading
 from collections.abc import Callable
 from typing import cast
 
 from mmdb.errors import FactoryFailed
 from mmdb.graph.values import explain, show
+
+
+def stops_the_caller(error: BaseException) -> bool:
+    """Return whether an error that came out of a user's code is for whoever called it: a Ctrl-C.
+
+    Python turns SIGINT into KeyboardInterrupt in the main thread alone, and only where its own
+    handler stands. Anything else that is no Exception, such as sys.exit(), is the code's own.
+    """
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -27,7 +43,9 @@ def resolve(target: str) -> Callable[..., object]:
     module_name, _, name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except Exception as exc:  # importing runs the owner's code, which may raise anything
+    except BaseException as exc:  # importing runs the owner's code, which may raise anything
+        if stops_the_caller(exc):
+            raise
         raise FactoryFailed(
             f"cannot import {target}: {type(exc).__name__}: {explain(exc)}",
             hint="Install the package where the workers' Python finds it, and check the spelling.",

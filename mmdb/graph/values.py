@@ -14,14 +14,22 @@ Kind = Callable[[object], object]
 
 MAX_WHOLE = 2**31 - 1  # sizes above this overflow the kernels' 32-bit indices
 
+_SHOWN_BITS = 128  # of a number that is shown digit by digit
+
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80
 
 
 def show(value: object) -> str:
-    """Return `value` in at most a line, safe for a message whatever it holds."""
-    if isinstance(value, int) and abs(value) > 2**63:
-        return "a number of more than 63 bits"
+    """Return `value` in at most a line, safe for a message whatever it holds; None is NULL.
+
+    >>> show(None), show("a"), show(10**400)
+    ('NULL', "'a'", 'about 1e400')
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"about {'-' * (value < 0)}1e{int(value.bit_length() * math.log10(2))}"
     return _short.repr(value)[:200]
 
 

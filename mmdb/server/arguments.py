@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
-from mmdb.errors import InvalidInput, InvalidLayerGraph, InvalidOption
+from mmdb.errors import CandidateNotFound, InvalidInput, InvalidLayerGraph, InvalidOption
+from mmdb.graph.values import show
 
 #: What json raises for a value that is no JSON, or is nested too deeply.
 _JSON_ERRORS = (TypeError, ValueError, RecursionError)
@@ -20,9 +22,30 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidOption(
-            f"{name} is {value!r}.", hint=f"It is a whole number from {low} to {high}."
+            f"{name} is {show(value)}.", hint=f"It is a whole number from {low} to {high}."
         )
     return value
+
+
+def check_candidate_id(value: Any) -> int:
+    """Return the number of a candidate, as far as it can be one.
+
+    Raises:
+        InvalidOption: it is no whole number.
+        CandidateNotFound: it is none of 64 bits.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidOption(
+            f"candidate_id is {show(value)}.",
+            hint="It is a whole number: SELECT candidate_id FROM mmdb.leaderboard.",
+        )
+    if not -(2**63) <= number < 2**63:
+        raise CandidateNotFound(f"Candidate {show(number)} does not exist.")
+    return number
 
 
 def json_text(value: Mapping[str, Any] | None, name: str) -> str:
@@ -53,7 +76,8 @@ def architecture_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, Mapping):
-        raise InvalidLayerGraph(f"an architecture is not a {type(value).__name__}")
+        what = "NULL" if value is None else f"a {type(value).__name__}"
+        raise InvalidLayerGraph(f"an architecture is not {what}")
     try:
         return json.dumps(value)
     except _JSON_ERRORS as error:
@@ -66,6 +90,8 @@ def input_text(x: Any) -> str:
     Raises:
         InvalidInput: it holds something else, or a number that is not finite.
     """
+    if x is None:
+        raise InvalidInput("The input is NULL.")
     try:
         given = dict(x) if isinstance(x, Mapping) else [float(value) for value in x]
         return json.dumps(given, allow_nan=False)
@@ -97,7 +123,9 @@ def json_object(text: Any, name: str) -> dict[str, Any]:
     try:
         value = json_value(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidOption(f"{name} is not JSON: {error}.") from error
+        raise InvalidOption(
+            f"{name} is not JSON: {error}.", hint='Such as {"name": "value"}.'
+        ) from error
     if not isinstance(value, dict):
         raise InvalidOption(f"{name} is not a JSON object.", hint='Such as {"name": "value"}.')
     return value

@@ -19,6 +19,7 @@ from mmdb.data.inputs import encoders_of, object_input, scan_inputs, vector_inpu
 from mmdb.data.reader import read_partition
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import DatasetDropped, InvalidInput
+from mmdb.graph.values import show
 from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend, exposed
 from mmdb.store.models import find_model
@@ -120,7 +121,7 @@ def predict(backend: Backend, model: str, x: Any) -> list[float]:
     elif isinstance(value, list):
         given = vector_input(predictor.decoding, value)
     else:
-        raise InvalidInput(f"The input is {value!r}.")
+        raise InvalidInput(f"The input is {show(value)}.")
     return [float(p) for values in predictor.values(given) for p in values[0]]
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 
 Approach = Literal["snapshot", "update", "provenance"]
 APPROACHES: tuple[Approach, ...] = get_args(Approach)
@@ -144,7 +145,7 @@ def decide(
     """
     if wanted != "auto" and wanted not in APPROACHES:
         raise InvalidOption(
-            f"approach is {wanted!r}.", hint=f"Known: auto, {', '.join(APPROACHES)}."
+            f"approach is {show(wanted)}.", hint=f"Known: auto, {', '.join(APPROACHES)}."
         )
     rates = rates_of(engine, options)
     costs = predict(amounts, rates=rates, measured=measured or {}, replay=replay)
@@ -316,7 +317,7 @@ def _names(kind: type[Weights] | type[Rates]) -> tuple[str, ...]:
 def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise InvalidOption(
-            f"options.{option} is {value!r}.", hint=f"It is an object of: {', '.join(known)}."
+            f"options.{option} is {show(value)}.", hint=f"It is an object of: {', '.join(known)}."
         )
     for name in value:
         if name not in known:
@@ -329,5 +330,5 @@ def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float
 def _number(option: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value < float("inf"):
-        raise InvalidOption(f"options.{option} is {value!r}.", hint="It is a number from 0.")
+        raise InvalidOption(f"options.{option} is {show(value)}.", hint="It is a number from 0.")
     return float(value)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.data.arguments import check_flag
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.space import reclaim, used_bytes
@@ -47,8 +48,10 @@ def gc(connection: Connection, *, dry_run: bool = True, grace: Grace = "7 days")
     Args:
         grace: how long ago a model or dataset must have been dropped, and a tensor that nothing
             names stored, so that the parts of an unfinished transfer are left alone.
+    Raises:
+        InvalidOption: `dry_run` is neither true nor false.
     """
-    if dry_run:
+    if check_flag(dry_run, "dry_run"):
         return plan(connection, grace)
     went = collect(connection, grace)
     return went + [found for found in plan(connection, grace) if not found.goes]

@@ -14,6 +14,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
 from mmdb.graph.sizes import Outputs, Shape
+from mmdb.graph.values import show
 from mmdb.store.entries import Entry
 
 _Q = load("models")
@@ -146,7 +147,7 @@ def find_model_id(connection: Connection, reference: str) -> int:
     elif match:
         found = connection.rows(_Q.find_newest, name=match["name"])
     if not found:
-        raise ModelNotFound(f"There is no model {reference!r}.")
+        raise ModelNotFound(f"There is no model {show(reference)}.")
     return int(found[0]["model_id"])
 
 

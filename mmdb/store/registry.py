@@ -14,6 +14,7 @@ from mmdb.data.names import check_name
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import AliasNotFound, InvalidName, InvalidOption, ModelInUse, ModelNotFound
+from mmdb.graph.values import show
 from mmdb.store.models import SavedModel, find_model
 
 _Q = load("registry")
@@ -59,7 +60,7 @@ def drop_alias(connection: Connection, model: str, alias: str) -> str:
     with connection.transaction():
         found = connection.rows(_Q.find_alias, model=model, alias=alias)
         if not found or found[0]["version"] is None:
-            raise AliasNotFound(f"Model {model!r} has no alias {alias!r}.")
+            raise AliasNotFound(f"Model {show(model)} has no alias {show(alias)}.")
         connection.run(_Q.add_alias_event, model=model, alias=alias, version=None)
     return f"{model}@{found[0]['version']}"
 
@@ -92,7 +93,7 @@ def log_metric(
     """
     _check_key(metric)
     if not isinstance(value, (int, float)) or math.isnan(value):
-        raise InvalidOption(f"The metric {metric!r} is {value!r}.", hint="Pass a number.")
+        raise InvalidOption(f"The metric {metric!r} is {show(value)}.", hint="Pass a number.")
     found = find_model(connection, model)
     connection.run(
         _Q.put_metric,
@@ -112,7 +113,7 @@ def note_model(connection: Connection, model: str, note: str) -> str:
         InvalidOption: there is no text in it.
     """
     if not isinstance(note, str) or not note.strip():
-        raise InvalidOption("The note is empty.")
+        raise InvalidOption("The note is empty.", hint="Pass a text.")
     found = find_model(connection, model)
     connection.run(_Q.add_note, model_id=found.model_id, note=note)
     return found.reference
@@ -142,13 +143,13 @@ def drop_model(connection: Connection, model: str, version: int | None = None) -
 
 
 def _at(model: str, version: int | None) -> str:
-    return model if version is None else f"{model}@{version}"
+    return model if version is None or model is None else f"{model}@{version}"
 
 
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not 1 <= len(key) <= _KEY_LENGTH or not key.isprintable():
         raise InvalidName(
-            f"{key!r} cannot name a tag or a metric.",
+            f"{show(key)} cannot name a tag or a metric.",
             hint=f"Use 1 to {_KEY_LENGTH} printable characters.",
         )
 

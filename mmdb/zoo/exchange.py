@@ -72,8 +72,9 @@ class Exchange:
         Args:
             max_shard_bytes: of one file of a Hugging Face folder.
         Raises:
-            ModelNotFound, CorruptTensor, FileError, RecipeError
+            ModelNotFound, CorruptTensor, FileError, RecipeError, InvalidOption
         """
+        from mmdb.data.arguments import check_flag
         from mmdb.store.files.exchange import export_model
         from mmdb.train.recipe.recover import recover_module
 
@@ -82,7 +83,7 @@ class Exchange:
             model,
             target,
             format=format,
-            overwrite=overwrite,
+            overwrite=check_flag(overwrite, "overwrite"),
             max_shard_bytes=max_shard_bytes,
             replay=recover_module,
         )

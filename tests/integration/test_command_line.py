@@ -33,6 +33,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("predict", "m", "SELECT 1 AS id", "--database", "URL"), 1, "ModelNotFound"),
         (("sql", "SELEC 1", "--database", "URL"), 1, "DatabaseFailed"),
         (("sql", "SELECT 1 AS one", "--database", "URL"), 0, "one"),
+        (("sql", "", "--database", "URL"), 0, "(no rows)"),
         (("sql", "SELECT 1", "--database", "ftp://host"), 1, "WrongUrl"),
         (("install", "ftp://host"), 1, "WrongUrl"),
     ],

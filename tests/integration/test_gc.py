@@ -324,6 +324,20 @@ def test_the_function_says_and_does_the_same(db: Database) -> None:
     assert set(counts(db).values()) == {0}
 
 
+@pytest.mark.parametrize("dry_run", ["NULL", None, 0, "false"])
+def test_what_is_neither_true_nor_false_deletes_nothing(db: Database, dry_run: Any) -> None:
+    save_model(db.connection, "net", tensors())
+    drop_model(db.connection, "net")
+    before = counts(db)
+    with pytest.raises(errors.InvalidOption, match="dry_run is") as raised:
+        if dry_run == "NULL":
+            db.sql("SELECT * FROM mmdb.gc(NULL, '0 days')")
+        else:
+            db.gc(dry_run=dry_run, grace="0 days")
+    assert "true or false" in raised.value.hint
+    assert counts(db) == before
+
+
 def test_a_trainer_may_look_and_the_owner_alone_collects(postgres_url: str) -> None:
     with connect(postgres_url) as db:
         save_model(db.connection, "net", tensors())

@@ -230,6 +230,8 @@ def test_a_device_that_is_not_there_is_wrong_use(
         (["--device", "cuda:0", "--slots", "2"], "--slots"),
         (["--device", "cpu", "--device", "cpu"], "twice"),
         (["--grace", "-1"], "--grace"),
+        (["--grace", "nan"], "--grace"),
+        (["--grace", "inf"], "--grace"),
         (["--name", "a b"], "a b"),
         (["--device", "abacus", "--once"], "abacus"),
     ],

@@ -87,6 +87,18 @@ def test_a_hop_that_raised_once_is_done_again_by_a_fresh_session(
     assert logged(db, "r") == logged(db, "calm")
 
 
+@pytest.mark.parametrize("when", ["exit", "interrupt"])
+def test_a_module_that_would_end_its_process_fails_alone(db: Database, when: str) -> None:
+    db.register_factory("fails", "tests.broken:fails")
+    search = {"space": {"architecture.when": [when, "never"]}}
+    run = db.create_run("r", dataset="d", architecture="fails", search=search)
+    assert run.train(workers=1).failed == 1
+    (event,) = db.sql("SELECT sqlstate, message, trace FROM mmdb.candidate_event")
+    assert event["sqlstate"] == errors.TrainingFailed.sqlstate
+    assert event["message"].endswith(("SystemExit: enough", "KeyboardInterrupt: enough"))
+    assert "in forward" in event["trace"] and "broken.py" in event["trace"]
+
+
 def test_a_run_all_of_whose_candidates_fail_is_failed(db: Database) -> None:
     search = {"space": {"optimizer": ["sgd"], "lr": [1e30, 2e30]}}
     run = db.create_run("r", dataset="d", architecture="mlp", search=search, epochs=2)

@@ -157,7 +157,9 @@ def write_tensors(
     kind = format_of_target(path) if format == "auto" else check_format(format)
     if kind == "huggingface":
         if max_shard_bytes < 1:
-            raise InvalidOption("max_shard_bytes must be at least 1.")
+            raise InvalidOption(
+                "max_shard_bytes must be at least 1.", hint="It is 5 GB if left out."
+            )
         about = {**(config or {}), OWN_KEY: {**(own or {})}}
         count = _write_folder(path, tensors, about, overwrite, max_shard_bytes)
     elif kind == "torch":

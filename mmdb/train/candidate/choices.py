@@ -11,6 +11,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter
+from mmdb.graph.values import show
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adadelta": torch.optim.Adadelta,
@@ -71,7 +72,7 @@ def parse_choice(
     names = tuple(known)
     if not isinstance(given, Mapping) or given.get("name") not in names:
         raise InvalidHyperparameter(
-            f"{key} is {value!r}.",
+            f"{key} is {show(value)}.",
             hint=f"{key} is a name or {{'name': ..., <arguments>}}; "
             f"names: {', '.join(names) or 'none'}.",
         )
@@ -117,7 +118,9 @@ def parse_schedule(value: Any) -> tuple[Choice | None, str]:
     given = {"name": SEQUENCE, "parts": value} if isinstance(value, list) else value
     per = given.get("per", "epoch") if isinstance(given, Mapping) else "epoch"
     if per not in ("epoch", "step"):
-        raise InvalidHyperparameter(f"schedule.per is {per!r}.", hint="It is 'epoch' or 'step'.")
+        raise InvalidHyperparameter(
+            f"schedule.per is {show(per)}.", hint="It is 'epoch' or 'step'."
+        )
     if isinstance(given, Mapping):
         given = {k: v for k, v in given.items() if k != "per"}
         if given.get("name") == SEQUENCE:
@@ -145,7 +148,7 @@ def _sequence(given: Mapping[str, Any]) -> Choice:
         until = part.get("until") if isinstance(part, Mapping) else None
         if (until is None) != last or not (last or _after(until, untils)):
             raise InvalidHyperparameter(
-                f"schedule.until of part {place} is {until!r}.",
+                f"schedule.until of part {place} is {show(until)}.",
                 hint="Each part but the last has an 'until', a whole number that grows from 1.",
             )
         untils.append(until)

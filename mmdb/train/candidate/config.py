@@ -9,6 +9,7 @@ from typing import Any
 
 from mmdb.data.target import Target, Task
 from mmdb.errors import InvalidHyperparameter
+from mmdb.graph.values import show
 from mmdb.train.candidate.choices import (
     Choice,
     has_weight_decay,
@@ -145,7 +146,7 @@ def _number(
     if not number or not (above < value <= sys.float_info.max) or value < least:
         bound = f"above {above:g}" if above >= 0 else f"at least {least:g}"
         raise InvalidHyperparameter(
-            f"{key} is {value!r}.", hint=f"{key} is a finite number {bound}."
+            f"{key} is {show(value)}.", hint=f"{key} is a finite number {bound}."
         )
     return float(value)
 
@@ -158,7 +159,7 @@ def _whole(raw: Mapping[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_BATCH:
         raise InvalidHyperparameter(
-            f"{key} is {value!r}.", hint=f"{key} is a whole number from 1 to {_LARGEST_BATCH}."
+            f"{key} is {show(value)}.", hint=f"{key} is a whole number from 1 to {_LARGEST_BATCH}."
         )
     return value
 
@@ -168,7 +169,7 @@ def _precision(value: Any) -> str | None:
         return None
     if value not in PRECISIONS:
         raise InvalidHyperparameter(
-            f"amp is {value!r}.", hint=f"amp is false, {' or '.join(map(repr, PRECISIONS))}."
+            f"amp is {show(value)}.", hint=f"amp is false, {' or '.join(map(repr, PRECISIONS))}."
         )
     return str(value)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidHyperparameter
+from mmdb.graph.values import show
 from mmdb.train.batch import Labels, fitted, tensors_in
 from mmdb.train.candidate.choices import Choice, parse_choice, takes
 from mmdb.train.candidate.functions import Functions, function_of, registered
@@ -192,7 +193,7 @@ def parse_loss_weights(value: Any, targets: Sequence[Target]) -> tuple[float, ..
     found = tuple(given.get(target.name, 1.0) for target in targets)
     if not all(_is_weight(weight) for weight in found) or not any(found):
         raise InvalidHyperparameter(
-            f"loss_weights is {value!r}.",
+            f"loss_weights is {show(value)}.",
             hint="A finite number from 0 for each label, one of them above 0.",
         )
     return tuple(map(float, found))
@@ -213,7 +214,9 @@ def _parse_class_weights(value: Any, target: Target) -> ClassWeights:
         hint = f"'balanced', or {target.size} finite numbers from 0: one for each of its {what}."
         if target.task == "regression":
             hint = "A regression has no classes; leave it out."
-        raise InvalidHyperparameter(f"class_weights of {target.name!r} is {value!r}.", hint=hint)
+        raise InvalidHyperparameter(
+            f"class_weights of {target.name!r} is {show(value)}.", hint=hint
+        )
     return tuple(map(float, value))
 
 
@@ -230,7 +233,7 @@ def by_target(key: str, value: Any, targets: Sequence[Target]) -> Mapping[str, A
         return {names[0]: value}
     if not isinstance(value, Mapping) or not set(value) <= set(names):
         raise InvalidHyperparameter(
-            f"{key} is {value!r}.", hint=f"An object with a value by label: {', '.join(names)}."
+            f"{key} is {show(value)}.", hint=f"An object with a value by label: {', '.join(names)}."
         )
     return value
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mmdb.data.target import Target
 from mmdb.errors import FunctionFailed, InvalidOption
+from mmdb.graph.values import show
 from mmdb.train.candidate.choices import Choice
 from mmdb.train.candidate.functions import Functions, function_of, registered
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS, Compute, metrics_of
@@ -58,7 +59,7 @@ def _listed(options: Mapping[str, Any]) -> list[Any]:
     further = options.get("metrics", [])
     if not isinstance(further, list):
         raise InvalidOption(
-            f"options.metrics is {further!r}.", hint="It is a list of metrics to record."
+            f"options.metrics is {show(further)}.", hint="It is a list of metrics to record."
         )
     main = options.get("metric")
     return further if main in (None, "loss") else [main, *further]
@@ -73,7 +74,7 @@ def parse_measure(spec: Any, targets: Sequence[Target], functions: Functions) ->
     if not isinstance(spec, str) and not (
         isinstance(spec, Mapping) and isinstance(spec.get("name"), str)
     ):
-        raise InvalidOption(f"The metric is {spec!r}.", hint=_hint(targets, functions))
+        raise InvalidOption(f"The metric is {show(spec)}.", hint=_hint(targets, functions))
     given: Mapping[str, Any] = {"name": spec} if isinstance(spec, str) else spec
     ordinal, name = _target_of(given, targets, functions)
     known = metrics_of(targets[ordinal])
@@ -91,7 +92,8 @@ def parse_measure(spec: Any, targets: Sequence[Target], functions: Functions) ->
     key = given.get("as", _key(name, ordinal, targets))
     if not isinstance(maximize, bool | None) or not isinstance(key, str) or key in ("", "loss"):
         raise InvalidOption(
-            f"The metric is {spec!r}.", hint="maximize is true or false; as is a text of your own."
+            f"The metric is {show(spec)}.",
+            hint="maximize is true or false; as is a text of your own.",
         )
     return Measure(key=key, target=ordinal, name=name, maximize=maximize, arguments=arguments)
 
@@ -129,7 +131,8 @@ def _check_arguments(name: str, given: Mapping[str, Any], arguments: Mapping[str
     for argument, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InvalidOption(
-                f"{argument} of metric {name!r} is {value!r}.", hint="It is a whole number from 1."
+                f"{argument} of metric {name!r} is {show(value)}.",
+                hint="It is a whole number from 1.",
             )
 
 

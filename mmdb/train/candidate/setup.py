@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mmdb.data.target import Target
 from mmdb.errors import FunctionFailed, InvalidHyperparameter, MmdbError
+from mmdb.graph.callables import stops_the_caller
 from mmdb.train.candidate.augment import Augmentation
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.candidate.functions import Functions
@@ -96,7 +97,9 @@ def check_setup(setup: Setup) -> None:
             loss(torch.zeros(2, *size, requires_grad=True), label).backward()
         except MmdbError:
             raise
-        except Exception as error:  # a registered loss is the owner's code
+        except BaseException as error:  # a registered loss is the owner's code
+            if stops_the_caller(error):
+                raise
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             own = choice.name in LOSSES[target.task]
             kind = InvalidHyperparameter if own else FunctionFailed

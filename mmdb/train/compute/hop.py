@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed
+from mmdb.graph.callables import stops_the_caller
 from mmdb.train.batch import (
     Inputs,
     Labels,
@@ -214,7 +215,9 @@ def blaming_the_model() -> Iterator[None]:
         yield
     except MmdbError:
         raise
-    except Exception as error:  # the module is the owner's code
+    except BaseException as error:  # the module is the owner's code, and may call sys.exit()
+        if stops_the_caller(error):
+            raise
         failed = TrainingFailed(f"{type(error).__name__}: {error}")
         failed.trace = trace_of(error)
         raise failed from error

@@ -11,6 +11,7 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, CandidateStopped, DatasetDropped, PartitionNotFound
+from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.train.spec import HopResult, HopStep
 
@@ -82,7 +83,7 @@ class Ledger:
         if candidate_id not in self._candidates:
             rows = self._connection.rows(_Q.find_candidate, candidate_id=candidate_id)
             if not rows:
-                raise CandidateNotFound(f"Candidate {candidate_id} does not exist.")
+                raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
             parts = self._connection.rows(_Q.find_partitions, dataset_id=rows[0]["dataset_id"])
             if len(self._candidates) >= self.KEPT:
                 self._candidates.clear()

@@ -7,6 +7,7 @@ from typing import Literal
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, CandidateStopped
+from mmdb.graph.values import show
 
 
 def ask(connection: Connection, candidate_id: int, request: Literal["stop", "resume"]) -> int:
@@ -20,7 +21,7 @@ def ask(connection: Connection, candidate_id: int, request: Literal["stop", "res
     """
     rows = connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
     if not rows:
-        raise CandidateNotFound(f"Candidate {candidate_id} does not exist.")
+        raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     key = {"candidate_id": candidate_id, "dataset_id": rows[0]["dataset_id"]}
     error = connection.rows(load("hops").find_end, **key)[0]["error"]
     if error is not None:

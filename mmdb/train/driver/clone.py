@@ -9,6 +9,7 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, DatasetDropped, InvalidHyperparameter, StateNotFound
+from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.train.seeds import candidate_seed
 
@@ -83,7 +84,7 @@ def clone_candidate(
 
     rows = connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
     if not rows:
-        raise CandidateNotFound(f"Candidate {candidate_id} does not exist.")
+        raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     parent = rows[0]
     config = json.loads(parent["config"])
     fixed = sorted(key for key in changes if key.startswith("architecture."))

@@ -19,6 +19,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.architecture import parse
 from mmdb.graph.sizes import Dtypes
+from mmdb.graph.values import show
 from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.objective import Objective, objective_of
@@ -97,9 +98,11 @@ def _check_choices(epochs: int, strategy: str, warm_start: str) -> None:
     if epochs < 1:
         raise InvalidOption(f"epochs is {epochs}.", hint="It is a whole number from 1.")
     if strategy not in STRATEGIES:
-        raise InvalidOption(f"strategy is {strategy!r}.", hint=f"Known: {', '.join(STRATEGIES)}.")
+        raise InvalidOption(
+            f"strategy is {show(strategy)}.", hint=f"Known: {', '.join(STRATEGIES)}."
+        )
     if warm_start != "off":
-        raise InvalidOption(f"warm_start is {warm_start!r}.", hint="Known: off.")
+        raise InvalidOption(f"warm_start is {show(warm_start)}.", hint="Known: off.")
 
 
 def _objective(

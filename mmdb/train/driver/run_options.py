@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 from mmdb.train.dispatch.retention import CHECKPOINTS
 
 #: Options with a few values, the default first.
@@ -49,7 +50,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint="Only data_parallel has groups of workers.",
         )
     if group is not None and not _is_whole(group, 2, 1024):
-        raise InvalidOption(f"options.group is {group!r}.", hint="It is a whole number from 2.")
+        raise InvalidOption(f"options.group is {show(group)}.", hint="It is a whole number from 2.")
     if strategy == "model_average" and raw.get("order") == "fixed":
         raise InvalidOption(
             "options.order is 'fixed' with the strategy 'model_average'.",
@@ -58,11 +59,12 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
     limit = raw.get("hop_limit_s")
     if limit is not None and not (_is_number(limit) and 0 < limit < 1e9):
         raise InvalidOption(
-            f"options.hop_limit_s is {limit!r}.", hint="It is a number of seconds above 0."
+            f"options.hop_limit_s is {show(limit)}.", hint="It is a number of seconds above 0."
         )
     if not _is_whole(raw.get("priority", 0), -5, 5):
         raise InvalidOption(
-            f"options.priority is {raw['priority']!r}.", hint="It is a whole number from -5 to 5."
+            f"options.priority is {show(raw['priority'])}.",
+            hint="It is a whole number from -5 to 5.",
         )
     return RunOptions(**chosen, group=group, hop_limit_s=None if limit is None else float(limit))
 
@@ -70,7 +72,9 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
 def _choice(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key, CHOICES[key][0])
     if value not in CHOICES[key]:
-        raise InvalidOption(f"options.{key} is {value!r}.", hint=f"Known: {_listed(CHOICES[key])}.")
+        raise InvalidOption(
+            f"options.{key} is {show(value)}.", hint=f"Known: {_listed(CHOICES[key])}."
+        )
     return str(value)
 
 

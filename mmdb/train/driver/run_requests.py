@@ -22,6 +22,7 @@ from mmdb.errors import (
     RunNotFound,
     from_sqlstate,
 )
+from mmdb.graph.values import show
 
 Request = Literal["submit", "cancel", "resume"]
 
@@ -106,7 +107,9 @@ def wait_for(
         True if the run has finished, False if the time was up.
     Raises:
         RunNotFound, Cancelled: by `cancel_run`; and the error that ended the run.
+        InvalidOption: `timeout_s` is no number.
     """
+    _check_timeout(timeout_s)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         found = _find(connection, run)
@@ -143,7 +146,7 @@ def add_outcome(
 def _find(connection: Connection, run: str) -> Row:
     rows = connection.rows(_Q.find_requested_run, run=run)
     if not rows:
-        raise RunNotFound(f"There is no run named {run!r}.")
+        raise RunNotFound(f"There is no run named {show(run)}.")
     return rows[0]
 
 
@@ -165,9 +168,21 @@ def _priority(found: Row, given: int | None) -> int:
         or not LOWEST <= priority <= HIGHEST
     ):
         raise InvalidOption(
-            f"priority is {priority!r}.", hint=f"It is a whole number from {LOWEST} to {HIGHEST}."
+            f"priority is {show(priority)}.",
+            hint=f"It is a whole number from {LOWEST} to {HIGHEST}.",
         )
     return priority
+
+
+def _check_timeout(timeout_s: object) -> None:
+    if timeout_s is None:
+        return
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not is_number or not timeout_s >= 0:  # type: ignore[operator]
+        raise InvalidOption(
+            f"timeout_s is {show(timeout_s)}.",
+            hint="It is a number of seconds from 0; leave it out to wait to the end.",
+        )
 
 
 def _last_priority(connection: Connection, found: Row) -> int:

@@ -14,6 +14,7 @@ from mmdb.errors import (
     DatasetDropped,
     RunNotFound,
 )
+from mmdb.graph.values import show
 from mmdb.train.dispatch.turn import ordinal_of, workload
 from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, Progress, Workload
@@ -65,7 +66,7 @@ def load_run(connection: Connection, name: str) -> RunState:
     """
     found = connection.rows(_Q.find_run, name=name)
     if not found:
-        raise RunNotFound(f"There is no run named {name!r}.")
+        raise RunNotFound(f"There is no run named {show(name)}.")
     run = found[0]
     if run["dropped"]:
         raise DatasetDropped(f"Dataset {run['dataset']!r} of run {name!r} has been dropped.")

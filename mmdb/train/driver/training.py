@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mmdb.db.install import Mode
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
+from mmdb.graph.values import show
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.runs import RunState, load_run
 from mmdb.train.driver.summary import Summary
@@ -42,7 +43,8 @@ def train(
     run = load_run(connection, name)
     if count < run.workload.group:
         raise InvalidOption(
-            f"Run {name!r} trains with groups of {run.workload.group} workers; there is {count}.",
+            f"Run {name!r} trains with groups of {run.workload.group} workers; "
+            f"there {'is' if count == 1 else 'are'} {count}.",
             hint=f"Train it with workers => {run.workload.group}, or more.",
         )
     driver = Driver(connection, watch=watch, on_wait=on_wait)
@@ -69,5 +71,5 @@ def useful_workers(run: RunState) -> int:
 def _worker_count(workers: int | None) -> int:
     count = os.cpu_count() or 1 if workers is None else workers
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InvalidOption(f"workers is {workers!r}.", hint="It is a whole number from 1.")
+        raise InvalidOption(f"workers is {show(workers)}.", hint="It is a whole number from 1.")
     return count

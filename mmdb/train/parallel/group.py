@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Literal
 
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 
 #: The library that carries tensors between the members: over TCP, or between GPUs.
 Backend = Literal["gloo", "nccl"]
@@ -49,7 +50,14 @@ def group_of(raw: Mapping[str, Any]) -> Group:
             and 0 < group.timeout_s <= MAX_TIMEOUT_S
         )
     except (TypeError, ValueError) as error:
-        raise InvalidOption(f"member is {dict(raw)!r}, which is no place in a group.") from error
+        raise _no_place(raw) from error
     if not fits:
-        raise InvalidOption(f"member is {dict(raw)!r}, which is no place in a group.")
+        raise _no_place(raw)
     return group
+
+
+def _no_place(raw: Mapping[str, Any]) -> InvalidOption:
+    return InvalidOption(
+        f"member is {show(dict(raw))}, which is no place in a group.",
+        hint="A driver calls train_group, with a name, rank, size, host of this machine and port.",
+    )

@@ -12,6 +12,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed
+from mmdb.graph.callables import stops_the_caller
+from mmdb.graph.values import show
 from mmdb.train.compute.exact import environment
 from mmdb.train.probe.compare import Comparison, compare
 from mmdb.train.probe.digests import Digests, tensors_in
@@ -227,7 +229,9 @@ def _blaming(where: Callable[[], str]) -> Iterator[None]:
         yield
     except MmdbError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if stops_the_caller(error):
+            raise
         raise TrainingFailed(
             f"The module raised{where()}: {type(error).__name__}: {error}",
             hint="Call the module by hand with the same inputs.",
@@ -241,9 +245,9 @@ def _check(
     module: nn.Module, *, mode: str, passes: int, keep: str, seed: int, threads: int | None
 ) -> None:
     if mode not in ("inference", "training"):
-        raise InvalidOption(f"mode is {mode!r}.", hint="Pass 'inference' or 'training'.")
+        raise InvalidOption(f"mode is {show(mode)}.", hint="Pass 'inference' or 'training'.")
     if keep not in ("digests", "tensors"):
-        raise InvalidOption(f"keep is {keep!r}.", hint="Pass 'digests' or 'tensors'.")
+        raise InvalidOption(f"keep is {show(keep)}.", hint="Pass 'digests' or 'tensors'.")
     if passes < 1:
         raise InvalidOption(f"passes is {passes}.", hint="Pass 1 or more.")
     if not 0 <= seed < 1 << 63:

@@ -27,6 +27,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.sizes import outputs_asked
 from mmdb.graph.traced import traced
+from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.store.approach import parse_options
 from mmdb.store.models import Definition, model_of
@@ -67,7 +68,7 @@ def save_candidate(
     check_name(name)
     found = connection.rows(_Q.find_candidate, candidate_id=candidate_id)
     if not found:
-        raise CandidateNotFound(f"Candidate {candidate_id} does not exist.")
+        raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     candidate = found[0]
     best, checkpoint = _best(connection, candidate)
     key = {"candidate_id": candidate_id, "epoch": checkpoint["epoch"]}

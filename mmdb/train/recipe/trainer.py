@@ -35,6 +35,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer
 from mmdb.graph.build import resolve
+from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.sizes import Shape
 from mmdb.store.recipe import Recipe
 from mmdb.train.batch import row_count, take_inputs, take_labels, tensors_of
@@ -156,7 +157,9 @@ def train_in_place(
             trainer(module, data, seed=recipe.seed, state=states, **recipe.arguments)
         except (MmdbError, TookTooLong):
             raise
-        except Exception as error:  # the trainer is the owner's code
+        except BaseException as error:  # the trainer is the owner's code
+            if stops_the_caller(error):
+                raise
             raise TrainerFailed(
                 f"Trainer {recipe.trainer!r} raised {type(error).__name__}: {error}"
             ) from error

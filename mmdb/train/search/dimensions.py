@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidHyperparameter
+from mmdb.graph.values import show
 
 #: Ends of a range; beyond them the width of a range is infinite.
 LARGEST = 1e300
@@ -94,17 +95,23 @@ def parse_dimension(name: str, given: Any) -> Dimension:
 
 def _range(name: str, given: Mapping[str, Any]) -> Range:
     low, high = given["low"], given.get("high", math.nan)
-    log, whole = bool(given.get("log")), bool(given.get("whole"))
-    numbers = all(isinstance(v, int | float) and abs(v) <= LARGEST for v in (low, high))
+    log, whole = given.get("log", False), given.get("whole", False)
     if (
         set(given) - {"low", "high", "log", "whole"}
-        or not numbers
+        or not all(map(_is_end, (low, high)))
+        or not isinstance(log, bool)
+        or not isinstance(whole, bool)
         or not low <= high
         or (log and low <= 0)
         or (whole and math.ceil(low) > math.floor(high))
     ):
         raise InvalidHyperparameter(
-            f"The range of {name} is {dict(given)!r}.",
+            f"The range of {name} is {show(dict(given))}.",
             hint='{"low": 1e-4, "high": 0.1, "log": true}; log needs low > 0; "whole" rounds.',
         )
     return Range(low=low, high=high, log=log, whole=whole)
+
+
+def _is_end(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) <= LARGEST

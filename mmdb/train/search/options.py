@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidOption
+from mmdb.graph.values import show
 from mmdb.train.search.space import MAX_CANDIDATES
 
 METHODS = ("grid", "random", "tpe", "asha", "hyperband", "pbt")
@@ -102,7 +103,7 @@ def patience(options: Mapping[str, Any]) -> tuple[int | None, float]:
         )
     if not _is_number(delta) or not 0 <= delta < math.inf:
         raise InvalidOption(
-            f"options.min_delta is {delta!r}.",
+            f"options.min_delta is {show(delta)}.",
             hint="It is a number from 0, in units of the run's metric.",
         )
     return epochs, float(delta)
@@ -170,7 +171,7 @@ def _trials(search: Mapping[str, Any], method: str, sampler: str) -> int | None:
         return None
     trials = search.get("trials", TRIALS[method])
     if not _is_whole(trials) or trials < 1:
-        raise EmptySearch(f"search.trials is {trials!r}.", hint="It is a whole number from 1.")
+        raise EmptySearch(f"search.trials is {show(trials)}.", hint="It is a whole number from 1.")
     if trials > MAX_CANDIDATES:
         raise InvalidOption(f"search.trials is {trials}.", hint=f"{MAX_CANDIDATES} are the most.")
     return int(trials)
@@ -183,7 +184,7 @@ def _pruner(given: Any) -> tuple[str, dict[str, float]] | None:
     name = named.get("name") if isinstance(named, Mapping) else None
     if not isinstance(name, str) or name not in PRUNERS:
         raise InvalidOption(
-            f"search.pruner is {given!r}.",
+            f"search.pruner is {show(given)}.",
             hint=f"Known: {', '.join(PRUNERS)}; for successive halving use the method 'asha'.",
         )
     arguments = {key: value for key, value in named.items() if key != "name"}
@@ -209,12 +210,12 @@ def _check_argument(pruner: str, key: str, value: Any) -> None:
         least = 1 if key == "interval" else 0
         fits, meaning = _is_whole(value) and value >= least, f"a whole number from {least}"
     if not fits:
-        raise InvalidOption(f"search.pruner.{key} is {value!r}.", hint=f"It is {meaning}.")
+        raise InvalidOption(f"search.pruner.{key} is {show(value)}.", hint=f"It is {meaning}.")
 
 
 def _one_of(key: str, value: Any, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise InvalidOption(f"{key} is {value!r}.", hint=f"Known: {', '.join(known)}.")
+        raise InvalidOption(f"{key} is {show(value)}.", hint=f"Known: {', '.join(known)}.")
     return value
 
 
@@ -228,7 +229,7 @@ def _whole(
     value = given.get(key, default)
     if key in given and (not _is_whole(value) or not least <= value < 2**31):
         raise InvalidOption(
-            f"{owner}.{key} is {value!r}.", hint=f"It is a whole number from {least}."
+            f"{owner}.{key} is {show(value)}.", hint=f"It is a whole number from {least}."
         )
     return int(value)
 
@@ -236,14 +237,14 @@ def _whole(
 def _between(search: Mapping[str, Any], key: str, default: float, most: float) -> float:
     value = search.get(key, default)
     if not _is_number(value) or not 0 <= value <= most:
-        raise InvalidOption(f"search.{key} is {value!r}.", hint=f"It is a number up to {most}.")
+        raise InvalidOption(f"search.{key} is {show(value)}.", hint=f"It is a number up to {most}.")
     return float(value)
 
 
 def _flag(search: Mapping[str, Any], key: str, default: bool) -> bool:
     value = search.get(key, default)
     if not isinstance(value, bool):
-        raise InvalidOption(f"search.{key} is {value!r}.", hint="It is true or false.")
+        raise InvalidOption(f"search.{key} is {show(value)}.", hint="It is true or false.")
     return value
 
 

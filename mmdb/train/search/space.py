@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidHyperparameter, InvalidOption
+from mmdb.graph.values import show
 from mmdb.train.search.dimensions import Dimension, Range, Values, parse_dimension
 from mmdb.train.seeds import candidate_seed
 
@@ -177,7 +178,7 @@ def _condition(
 ) -> dict[str, tuple[Any, ...]]:
     hint = '"when": {"optimizer": "sgd"}, or {"optimizer": ["sgd", "rmsprop"]}.'
     if not isinstance(when, Mapping) or not when:
-        raise InvalidHyperparameter(f"The condition of {name} is {when!r}.", hint=hint)
+        raise InvalidHyperparameter(f"The condition of {name} is {show(when)}.", hint=hint)
     found = {}
     for other, wanted in when.items():
         listed = dimensions.get(other)
@@ -187,7 +188,7 @@ def _condition(
         )
         if not known or not values:
             raise InvalidHyperparameter(
-                f"{name} counts when {other} is {wanted!r}, which the space does not list.",
+                f"{name} counts when {other} is {show(wanted)}, which the space does not list.",
                 hint=hint,
             )
         found[other] = values
@@ -209,7 +210,7 @@ def _constraints(
 
     if not isinstance(given, list | tuple) or not all(map(is_one, given)):
         raise InvalidOption(
-            f"search.constraints is {given!r}.",
+            f"search.constraints is {show(given)}.",
             hint='[["architecture.heads", "<=", "architecture.width"]]: a dimension, one of '
             f"{', '.join(COMPARISONS)}, and a dimension or a value.",
         )

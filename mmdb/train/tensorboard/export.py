@@ -6,12 +6,14 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import FileExists, RunNotFound
+from mmdb.errors import FileExists, InvalidOption, RunNotFound
+from mmdb.graph.values import show
 from mmdb.store.files.atomic import replacing, writing
 from mmdb.train.tensorboard.events import scalar_event, version_event
 from mmdb.train.tensorboard.hparams import (
@@ -38,10 +40,13 @@ def export_tensorboard(connection: Connection, run: str, folder: str | Path) -> 
 
     Raises:
         RunNotFound, FileExists: `folder` is a file. FileNotWritten
+        InvalidOption: `folder` is no path.
     """
+    if not isinstance(folder, str | PathLike) or not str(folder):
+        raise InvalidOption(f"folder is {show(folder)}.", hint="Pass the path of a folder.")
     found = connection.rows(_Q.find_objective, run=run)
     if not found:
-        raise RunNotFound(f"There is no run named {run!r}.")
+        raise RunNotFound(f"There is no run named {show(run)}.")
     objective, target = found[0], Path(folder)
     curves: dict[int, list[Row]] = defaultdict(list)
     for row in connection.rows(_Q.find_curves, run=run):

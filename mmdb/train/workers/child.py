@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from time import perf_counter
 from typing import IO, Any
 
 from mmdb import errors
+from mmdb.graph.callables import stops_the_caller
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
@@ -181,6 +183,7 @@ class Child:
 
 def main() -> None:
     """Serve calls until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a KeyboardInterrupt is then a user's module's
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's module prints must not end up among the messages
     serve = _Served()
@@ -193,7 +196,9 @@ def main() -> None:
             _write(out, *serve(header, payload))
         except errors.MmdbError as error:
             _write(out, _answer(error))
-        except Exception as error:  # else a user's module would end the process
+        except BaseException as error:  # else a user's module would end the process
+            if stops_the_caller(error):
+                raise
             failed = errors.TrainingFailed(f"{type(error).__name__}: {error}")
             failed.trace = trace_of(error)
             _write(out, _answer(failed))

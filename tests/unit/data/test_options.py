@@ -80,6 +80,8 @@ def test_an_array_or_byte_string_is_several_labels(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        ({"shape": [0]}, "shape"),
+        ({"max_classes": "many"}, "max_classes"),
         ({"labels": "price"}, "labels"),
         ({"labels": ["price", "price"]}, "'price' twice"),
         ({"labels": [3]}, "labels"),
@@ -109,8 +111,9 @@ def test_an_array_or_byte_string_is_several_labels(
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], named: str) -> None:
-    with pytest.raises(InvalidOption, match=re.escape(named)):
+    with pytest.raises(InvalidOption, match=re.escape(named)) as raised:
         Options.parse(options)
+    assert raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -141,5 +144,6 @@ def test_a_wrong_option_is_named(options: dict[str, object], named: str) -> None
 def test_an_option_that_does_not_fit_the_columns_is_named(
     options: dict[str, object], error: type[MmdbError], named: str
 ) -> None:
-    with pytest.raises(error, match=named):
+    with pytest.raises(error, match=named) as raised:
         plan_request(COLUMNS[:-2], "y", Options.parse(options), "postgres")
+    assert raised.value.hint

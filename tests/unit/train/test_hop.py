@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -444,6 +445,31 @@ def test_the_traceback_of_a_users_module_is_kept() -> None:
         trained(setup({}), x, y, Returns(deeper))
     assert "in deeper" in raised.value.trace and "no such layer" in raised.value.trace
     assert trace_of(raised.value) == raised.value.trace
+
+
+@pytest.mark.parametrize("error", [SystemExit("enough"), GeneratorExit("enough")])
+def test_a_module_that_exits_is_blamed(error: BaseException) -> None:
+    x, y = rows(CLASS)
+
+    def deeper(batch: Tensor) -> object:
+        raise error
+
+    with pytest.raises(TrainingFailed, match=f"{type(error).__name__}: enough") as raised:
+        trained(setup({}), x, y, Returns(deeper))
+    assert "in deeper" in raised.value.trace
+
+
+def test_a_ctrl_c_is_the_callers_and_no_other_keyboard_interrupt() -> None:
+    x, y = rows(CLASS)
+
+    def deeper(batch: Tensor) -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(setup({}), x, y, Returns(deeper))
+    with ThreadPoolExecutor(1) as threads:  # no signal reaches Python there
+        with pytest.raises(TrainingFailed, match="KeyboardInterrupt"):
+            threads.submit(trained, setup({}), x, y, Returns(deeper)).result()
 
 
 def test_a_long_traceback_keeps_its_end() -> None:

@@ -68,5 +68,6 @@ PLACE = {"name": "g", "rank": 0, "size": 2, "host": "127.0.0.1", "port": 4000}
 )
 def test_a_session_is_sent_nowhere_but_to_its_own_machine(wrong: dict[str, object]) -> None:
     assert group_of(PLACE).port == 4000
-    with pytest.raises(InvalidOption, match="no place in a group"):
+    with pytest.raises(InvalidOption, match="no place in a group") as raised:
         group_of(PLACE | wrong)
+    assert raised.value.hint

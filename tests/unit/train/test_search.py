@@ -132,6 +132,11 @@ BAD_RANGES: list[dict[str, Any]] = [
     {"low": 0, "high": 10**400},
     {"low": 1.2, "high": 1.7, "whole": True},
     {"low": 0, "high": 1, "step": 0.1},
+    {"low": 1, "high": 3, "whole": "no"},
+    {"low": 1, "high": 3, "log": "no"},
+    {"low": 1, "high": 3, "log": 0},
+    {"low": True, "high": 3},
+    {"low": False, "high": True},
 ]
 
 
