@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
     from mmdb.store.recipe import Recipe
     from mmdb.train.recipe.generators import rng_state
+    from mmdb.train.warm.rows import Transferred
     from mmdb.zoo.model import Model
 
 #: Public names, and the modules that have them.
@@ -21,6 +22,7 @@ _MODULES = {
     "Model": "zoo.model",
     "Recipe": "store.recipe",
     "Run": "api",
+    "Transferred": "train.warm.rows",
     "connect": "api",
     "rng_state": "train.recipe.generators",
 }
@@ -32,6 +34,7 @@ __all__ = [
     "Model",
     "Recipe",
     "Run",
+    "Transferred",
     "connect",
     "rng_state",
 ]

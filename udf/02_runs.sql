@@ -139,3 +139,15 @@ return clone_candidate(plpy, GD, candidate_id, config)
 $$;
 COMMENT ON FUNCTION mmdb.clone_candidate(bigint, jsonb)
 IS 'Add a candidate that goes on from another one''s last checkpoint, with other hyper-parameters.';
+
+CREATE OR REPLACE FUNCTION mmdb.begin_candidate(
+    candidate_id bigint
+) RETURNS SETOF mmdb.warm_start_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import begin_candidate
+return begin_candidate(plpy, GD, candidate_id)
+$$;
+COMMENT ON FUNCTION mmdb.begin_candidate(bigint)
+IS 'Settle what a candidate of a run with a warm start begins with, as its first hop does.';

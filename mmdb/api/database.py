@@ -202,8 +202,11 @@ class Database(Zoo):
         Args:
             architecture: a factory with arguments, such as "mlp(hidden=[64])", or a layer graph.
             search: {"method": "grid", "space": {"lr": [0.1, 0.01]}}; docs/search.md.
+            warm_start: "auto" to begin with the tensors of the best parents that the zoo has, or
+                a model to begin with; docs/warm.md.
         Raises:
             DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
+            ModelNotFound: of `warm_start`.
         """
         self._call(
             "create_run",

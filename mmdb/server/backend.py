@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # these import torch
     from torch import nn
 
     from mmdb.store.models import SavedModel
+    from mmdb.train.warm.spec import WarmResult, WarmSpec
+
+_T = TypeVar("_T")
 
 
 class Backend(Protocol):
@@ -90,6 +93,12 @@ class _InterruptibleSession:
 
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
         return interruptible(self._plpy, lambda stopped: self._session.average(states, rows))
+
+    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+        return self.follow(lambda stopped: self._session.warm_start(spec, tensors))
+
+    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        return interruptible(self._plpy, work)
 
     def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
         return interruptible(

@@ -1,4 +1,4 @@
-"""`train_hop`, `train_group`, `merge_epoch` and `warm_up`."""
+"""`train_hop`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def merge_epoch(backend: Backend, candidate_id: int, epoch: int) -> list[dict[st
     """Average an epoch's states; see `Dispatcher.merge`."""
     row = backend.dispatcher.merge(candidate_id, epoch)
     return [{**row, "state_out": bytes(row["state_out"]).hex()}]
+
+
+@exposed
+def begin_candidate(backend: Backend, candidate_id: int) -> list[dict[str, Any]]:
+    """Settle what a candidate begins with; see `Dispatcher.begin`."""
+    row = backend.dispatcher.begin(candidate_id)
+    state = row.pop("state_hash")
+    return [{**row, "state": None if state is None else bytes(state).hex()}]
 
 
 @exposed

@@ -10,6 +10,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import WriteConflict
 from mmdb.graph.structure import Structure
+from mmdb.store.parents.outlines import put_outline
 
 _Q = load("architectures")
 #: Architectures looked at for each one asked for: those with the longest single branch in common.
@@ -54,6 +55,7 @@ def put_architecture(connection: Connection, structure: Structure) -> int:
         _Q.add_edge,
         [(architecture_id, e.source, e.target, e.position) for e in structure.edges],
     )
+    put_outline(connection, architecture_id, structure)
     return architecture_id
 
 

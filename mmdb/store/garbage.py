@@ -76,7 +76,12 @@ ARCHITECTURES = Kind(
     "architecture",
     _NO_MODEL,
     _Q.find_garbage_architectures,
-    (_Q.delete_architecture_nodes, _Q.delete_architecture_edges, _Q.delete_architectures),
+    (
+        _Q.delete_architecture_nodes,
+        _Q.delete_architecture_edges,
+        _Q.delete_outlines,
+        _Q.delete_architectures,
+    ),
     _Q.lock_architectures,
     _Q.recheck_architectures,
 )

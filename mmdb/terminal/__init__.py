@@ -122,8 +122,8 @@ def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a leaderboard with a column for each hyper-parameter that was searched."""
     metric = next((row["metric"] for row in rows if row["metric"]), None)
     loss = "training_loss" if metric is None else "validation_loss"
-    names = ("objective", loss, "best_epoch", "total_s", "status", "error")
-    kept = [n for n in names if any(row[n] is not None for row in rows)]
+    names = ("objective", loss, "best_epoch", "total_s", "parent", "status", "error")
+    kept = [n for n in names if any(row.get(n) is not None for row in rows)]
     if {row["status"] for row in rows} == {"trained"}:
         kept.remove("status")
     titles = {"objective": metric, loss: "loss", "best_epoch": "epoch", "total_s": "seconds"}

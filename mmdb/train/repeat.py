@@ -42,7 +42,7 @@ def train_together(
     replay_group(
         replicas,
         parts,
-        setup=setup_of_candidate(candidate),
+        setup=setup_of_candidate(candidate, steps[0].epoch),
         seeds=[step.seed for step in steps],
         ends_epoch=steps[0].ends_epoch,
         stopped=stopped,

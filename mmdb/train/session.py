@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -36,12 +36,16 @@ from mmdb.train.parallel.group_pass import group_pass
 from mmdb.train.repeat import Differs, repeat, train_together
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
 
+if TYPE_CHECKING:
+    from mmdb.train.warm.spec import WarmResult, WarmSpec
+
 #: Bytes of live states that a session keeps; the least recently used one goes first.
 STATE_BYTES = int(os.environ.get("MMDB_STATE_BYTES", 1 << 30))
 #: Partitions that a session keeps mapped; their pages are shared by the node's sessions.
 MAPPED_PARTITIONS = int(os.environ.get("MMDB_MAPPED_PARTITIONS", "256"))
 
 Partition = tuple[Inputs, Labels]
+_T = TypeVar("_T")
 
 
 class Session:
@@ -162,7 +166,7 @@ class Session:
             y,
             communicator=self._membership.join(spec.group, self.device, stopped),
             state=state_in,
-            setup=setup_of_candidate(spec.candidate),
+            setup=setup_of_candidate(spec.candidate, spec.step.epoch),
             seed=spec.step.seed,
             ends_epoch=spec.step.ends_epoch,
             stopped=stopped,
@@ -211,7 +215,7 @@ class Session:
         self, live: Live, candidate: CandidateSpec, step: HopStep, stopped: Callable[[], bool]
     ) -> Outcome:
         x, y = self.partition(step.partition)
-        setup = setup_of_candidate(candidate)
+        setup = setup_of_candidate(candidate, step.epoch)
         if step.validates:
             return validate_pass(live, x, y, setup=setup, stopped=stopped)
         return train_pass(
@@ -239,6 +243,16 @@ class Session:
         """Return the mean of encoded states, weighted by rows, and before it its hash in hex."""
         mean = average(states, rows)
         return state_hash(mean).hex(), mean
+
+    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+        """Return what a candidate begins with; see `mmdb.train.warm.making.make`."""
+        from mmdb.train.warm.making import make  # loads numba
+
+        return make(spec, tensors)
+
+    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run the replay of a recipe here and now."""
+        return work(lambda: False)
 
     def _keep(self, candidate_id: int, state: str, live: Live) -> None:
         self._lives[candidate_id] = (state, byte_count(live), live)

@@ -28,6 +28,8 @@ class CandidateSpec:
     class_counts: dict[str, list[int]] | None = None  # of the train rows, by target
     train_rows: int | None = None  # all of them
     options: dict[str, Any] = field(default_factory=dict)  # the run's: metric and metrics
+    lr_scale: float = 1.0  # of the learning rate in the first epochs after a warm start
+    lr_epochs: int = 0  # how many epochs that are
 
     @property
     def outputs(self) -> Outputs:
@@ -61,7 +63,16 @@ class CandidateSpec:
             class_counts=json.loads(counts) if counts else None,
             train_rows=row.get("train_rows"),
             options={key: options[key] for key in ("metric", "metrics") if key in options},
+            lr_scale=row.get("lr_scale", 1.0),
+            lr_epochs=row.get("lr_epochs", 0),
         )
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> CandidateSpec:
+        """Return the candidate that `asdict` made, read back from JSON."""
+        shape = shape_of_json(raw["input_shape"])
+        targets = tuple(Target(**target) for target in raw["targets"])
+        return cls(**(dict(raw) | {"input_shape": shape, "targets": targets}))
 
 
 def targets_of(row: Row) -> tuple[Target, ...]:
@@ -83,7 +94,8 @@ def shape_of(row: Row) -> Shape:
     return shapes if all(shapes) else next(iter(shapes.values()))
 
 
-def _shape_of_json(raw: Any) -> Shape:
+def shape_of_json(raw: Any) -> Shape:
+    """Return a shape as it was before JSON made lists of tuples."""
     if isinstance(raw, dict):
         return {name: tuple(shape) for name, shape in raw.items()}
     return tuple(raw)
@@ -136,11 +148,8 @@ class HopSpec:
     def from_json(cls, text: str) -> HopSpec:
         """Return the spec that `to_json` wrote."""
         raw = json.loads(text)
-        candidate = raw["candidate"]
-        candidate["input_shape"] = _shape_of_json(candidate["input_shape"])
-        candidate["targets"] = tuple(Target(**target) for target in candidate["targets"])
         return cls(
-            candidate=CandidateSpec(**candidate),
+            candidate=CandidateSpec.from_json(raw["candidate"]),
             step=HopStep(**raw["step"]),
             state_in=raw["state_in"],
             environment=raw["environment"],

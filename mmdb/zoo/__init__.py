@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from mmdb.zoo.exchange import Exchange
 from mmdb.zoo.models import Models
+from mmdb.zoo.parents import Parents
 from mmdb.zoo.registry import Registry
 from mmdb.zoo.sync import Sync
+from mmdb.zoo.warm import WarmStarts
 
 
-class Zoo(Models, Registry, Exchange, Sync):
+class Zoo(Models, Registry, Exchange, Sync, Parents, WarmStarts):
     """The models of a database. `Database` is one."""

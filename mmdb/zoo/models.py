@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     from mmdb.store.recipe import Recipe
     from mmdb.store.recover import ModelReader, Verify
     from mmdb.store.save import Saved
+    from mmdb.train.warm.rows import Transferred
 
 
 class Models:
@@ -57,6 +58,7 @@ class Models:
         dataset: str | None = None,
         metrics: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
+        warm: Transferred | None = None,
     ) -> Saved:
         """Save a module, or a state dict, as the next version of a model.
 
@@ -73,12 +75,15 @@ class Models:
             dataset: what it was trained on, so that rows become its input in `predict`.
             options: {"weights": {"storage": per GB, "save": per s, "recover": per s}, ...},
                 docs/models.md.
+            warm: what `warm_start` returned of the module, for its lineage.
         Raises:
             ModelNotFound, NoParent, InvalidRecipe, ModuleMismatch, UnsupportedTensor,
             InvalidName, InvalidOption, ArchitectureError
         """
+        from mmdb.store.save import save_model
         from mmdb.train.recipe.about import about_module
         from mmdb.train.recipe.save import save_with_recipe
+        from mmdb.train.warm.rows import add_transfer
 
         check_name(name)
         about = about_module(
@@ -90,28 +95,20 @@ class Models:
             dataset=dataset,
             metrics=metrics or {},
         )
-        if provenance is not None:
-            return save_with_recipe(
-                self.connection,
-                name,
-                module,
-                provenance,
-                parent=parent,
-                approach=approach,
-                about=about,
-                options=options,
-            )
-        from mmdb.store.save import save_model
+        place = (self.connection, name, module)
+        how: dict[str, Any] = {"parent": parent, "approach": approach, "options": options}
 
-        return save_model(
-            self.connection,
-            name,
-            module,
-            parent=parent,
-            approach=approach,
-            about=about,
-            options=options,
-        )
+        def save() -> Saved:
+            if provenance is not None:
+                return save_with_recipe(*place, provenance, about=about, **how)
+            return save_model(*place, about=about, **how)
+
+        if warm is None or warm.parent is None:
+            return save()
+        with self.connection.transaction():
+            saved = save()
+            add_transfer(self.connection, warm, model_id=saved.model_id)
+            return saved
 
     def recover(
         self,

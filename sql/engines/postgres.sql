@@ -7,6 +7,7 @@ ALTER TABLE mmdb.checkpoint_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX dataset_name_key ON mmdb.dataset (name) WHERE dropped_at IS NULL;
 CREATE INDEX partition_dataset_idx ON mmdb.partition (dataset_id);
 CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
+CREATE INDEX candidate_architecture_idx ON mmdb.candidate (architecture_hash);
 CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
 CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
 CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
@@ -28,6 +29,11 @@ CREATE INDEX alias_event_alias_idx ON mmdb.alias_event (model, alias, event_id);
 CREATE INDEX model_tag_key_idx ON mmdb.model_tag (key, value);
 CREATE INDEX model_metric_value_idx ON mmdb.model_metric (metric, value);
 CREATE INDEX model_note_model_idx ON mmdb.model_note (model_id);
+CREATE INDEX model_dataset_idx ON mmdb.model (dataset_id);
+CREATE INDEX zoo_event_model_idx ON mmdb.zoo_event (model_id, event_id);
+CREATE INDEX transfer_parent_idx ON mmdb.transfer (parent_id);
+CREATE INDEX transfer_candidate_idx ON mmdb.transfer (candidate_id);
+CREATE INDEX transfer_model_idx ON mmdb.transfer (model_id);
 
 -- Who moved an alias or wrote a note: nobody may say otherwise, see postgres_rights.sql.
 ALTER TABLE mmdb.alias_event ALTER COLUMN author SET DEFAULT session_user;
@@ -120,6 +126,16 @@ CREATE TYPE mmdb.merge_row AS (
 );
 COMMENT ON TYPE mmdb.merge_row IS 'What merge_epoch returns; the state is named by its BLAKE3-256 in hex.';
 
+CREATE TYPE mmdb.warm_start_row AS (
+    candidate_id bigint,
+    parent text,
+    similarity double precision,
+    coverage double precision,
+    reason text,
+    state text
+);
+COMMENT ON TYPE mmdb.warm_start_row IS 'What begin_candidate returns; no parent and no state where it begins with its seed''s weights.';
+
 CREATE TYPE mmdb.prediction_row AS (
     key text,
     prediction text,
@@ -151,3 +167,21 @@ CREATE TYPE mmdb.request_row AS (
     hops_total bigint
 );
 COMMENT ON TYPE mmdb.request_row IS 'A request about a run, and how far the run is.';
+
+CREATE TYPE mmdb.match_row AS (
+    model text,
+    similarity double precision,
+    transferable_fraction double precision,
+    accuracy double precision,
+    dataset text,
+    reason text
+);
+COMMENT ON TYPE mmdb.match_row IS 'A model that match looked at as a parent; without a model, why there is none.';
+
+CREATE TYPE mmdb.zoo_row AS (
+    model text,
+    event text,
+    reason text,
+    bytes bigint
+);
+COMMENT ON TYPE mmdb.zoo_row IS 'What manage_zoo decides about a model, and the stored bytes that gc can then free.';

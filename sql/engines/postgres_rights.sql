@@ -40,7 +40,8 @@ mmdb.run_progress, mmdb.hop_timeline, mmdb.leaderboard,
 mmdb.candidate_overview, mmdb.candidate_progress, mmdb.candidate_failures, mmdb.worker_status,
 mmdb.dataset_overview, mmdb.partition_overview, mmdb.dataset_lineage,
 mmdb.model_overview, mmdb.model_lineage, mmdb.tensor_storage,
-mmdb.model_alias, mmdb.alias_history, mmdb.tag_overview, mmdb.metric_overview, mmdb.note_overview
+mmdb.model_alias, mmdb.alias_history, mmdb.tag_overview, mmdb.metric_overview, mmdb.note_overview,
+mmdb.zoo, mmdb.zoo_decisions, mmdb.transfer_map, mmdb.warm_start_overview
 TO mmdb_reader;
 
 GRANT SELECT ON
@@ -52,6 +53,7 @@ mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_re
 mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe
 TO mmdb_trainer;
 GRANT INSERT ON
@@ -62,6 +64,7 @@ mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_re
 mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.model_tag, mmdb.model_metric, mmdb.probe
 TO mmdb_trainer;
 -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.

@@ -32,6 +32,14 @@ FROM mmdb.train_group(
     %(part_ids)s::bigint[], %(candidate_id)s::bigint, %(epoch)s::integer, %(member)s::jsonb
 ) AS t;
 
+-- name: begin_candidate
+-- Settle what a candidate begins with.
+SELECT
+    b.candidate_id,
+    b.parent,
+    b.reason
+FROM mmdb.begin_candidate(%(candidate_id)s::bigint) AS b;
+
 -- name: merge_epoch
 -- Average an epoch's states.
 SELECT m.total_s
@@ -127,7 +135,14 @@ SELECT
     l.metric,
     l.objective,
     l.status,
-    l.parent_id
+    l.parent_id,
+    l.parent,
+    l.similarity,
+    l.coverage,
+    l.target,
+    l.steps_to_target,
+    l.cold_steps,
+    l.steps_saved
 FROM mmdb.leaderboard AS l
 WHERE l.run = %(run)s::text
 ORDER BY l.rank;
@@ -143,7 +158,11 @@ SELECT
     m.dataset,
     m.table_name,
     m.column_name,
-    m.output_name
+    m.output_name,
+    m.parent,
+    m.warm_parent,
+    m.similarity,
+    m.coverage
 FROM mmdb.model_lineage AS m
 WHERE m.model = %(model)s::text
 ORDER BY m.version DESC, m.table_name ASC, m.column_name ASC;

@@ -205,6 +205,11 @@ WHERE architecture_id = any(%(ids)s::bigint[]);
 DELETE FROM mmdb.architecture_edge
 WHERE architecture_id = any(%(ids)s::bigint[]);
 
+-- name: delete_outlines
+-- Delete the outlines of architectures.
+DELETE FROM mmdb.outline
+WHERE architecture_id = any(%(ids)s::bigint[]);
+
 -- name: delete_architectures
 -- Delete architectures.
 DELETE FROM mmdb.architecture

@@ -1,13 +1,18 @@
 -- name: find_candidate
--- What never changes of a candidate, its run and its dataset.
+-- What never changes of a candidate, its run and its dataset, once it has begun.
 SELECT
     c.candidate_id,
     c.ordinal,
     c.config::text AS config,
     c.seed,
     c.parent_id,
-    c.parent_state,
+    r.warm_start = 'off' OR c.parent_id IS NOT NULL OR b.candidate_id IS NOT NULL AS has_begun,
+    coalesce(c.parent_state, b.state_hash) AS first_state,
+    coalesce(b.lr_scale, 1)::double precision AS lr_scale,
+    coalesce(b.lr_epochs, 0) AS lr_epochs,
     r.run_id,
+    r.name AS run,
+    r.warm_start,
     r.seed AS run_seed,
     r.epochs,
     r.strategy,
@@ -34,6 +39,7 @@ SELECT
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+LEFT JOIN mmdb.warm_start AS b ON c.candidate_id = b.candidate_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: find_partitions

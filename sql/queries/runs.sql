@@ -7,6 +7,7 @@ SELECT
     r.epochs,
     r.search::text AS search,
     r.strategy,
+    r.warm_start,
     r.options::text AS options,
     r.metric,
     r.maximize,
@@ -31,21 +32,26 @@ RETURNING run_id;
 
 -- name: add_candidate
 -- Create a candidate of a run, from fresh weights or from a parent's state.
-INSERT INTO mmdb.candidate (run_id, ordinal, config, seed, parent_id, parent_state)
+INSERT INTO mmdb.candidate (run_id, ordinal, config, seed, parent_id, parent_state, architecture_hash)
 VALUES (
     %(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint,
-    %(parent_id)s::bigint, %(parent_state)s::bytea
+    %(parent_id)s::bigint, %(parent_state)s::bytea, %(architecture_hash)s::bytea
 )
 RETURNING candidate_id;
 
 -- name: add_first_candidate
 -- Create a candidate together with its run.
-INSERT INTO mmdb.candidate (run_id, ordinal, config, seed)
-VALUES (%(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint);
+INSERT INTO mmdb.candidate (run_id, ordinal, config, seed, architecture_hash)
+VALUES (
+    %(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint, %(architecture_hash)s::bytea
+);
 
--- name: find_run_seed
--- The seed of a run.
-SELECT r.seed
+-- name: find_new_candidate
+-- What a run gives its new candidates.
+SELECT
+    r.seed,
+    r.architecture::text AS architecture,
+    r.warm_start
 FROM mmdb.run AS r
 WHERE r.run_id = %(run_id)s::bigint;
 
@@ -88,6 +94,20 @@ SELECT
     c.data
 FROM mmdb.checkpoint_chunk AS c
 WHERE c.candidate_id = %(parent_id)s::bigint AND c.state_hash = %(state_hash)s::bytea;
+
+-- name: inherit_warm_start
+-- Let a clone have the parent model of the candidate that it was cloned from.
+INSERT INTO mmdb.warm_start (candidate_id, transfer_id, state_hash, lr_scale, lr_epochs, reason, match_s)
+SELECT
+    %(candidate_id)s::bigint AS candidate_id,
+    w.transfer_id,
+    NULL::bytea AS state_hash,
+    1::double precision AS lr_scale,
+    0 AS lr_epochs,
+    'cloned from candidate ' || w.candidate_id::text AS reason,
+    0::double precision AS match_s
+FROM mmdb.warm_start AS w
+WHERE w.candidate_id = %(parent_id)s::bigint AND w.transfer_id IS NOT NULL;
 
 -- name: add_decision
 -- Log what a search was told or has decided.

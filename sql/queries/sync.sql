@@ -431,6 +431,13 @@ SELECT
     c.seed,
     c.parent_id,
     c.parent_state,
+    c.architecture_hash,
+    w.candidate_id IS NOT NULL AS has_warm_start,
+    w.state_hash,
+    w.lr_scale,
+    w.lr_epochs,
+    w.reason,
+    w.match_s,
     r.run_id,
     r.name,
     r.dataset_id,
@@ -446,6 +453,7 @@ SELECT
     extract(EPOCH FROM r.created_at)::double precision AS created
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: find_named_run

@@ -225,3 +225,108 @@ FROM mmdb.candidate_event AS e
 INNER JOIN mmdb.candidate AS c ON e.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id;
 COMMENT ON VIEW mmdb.candidate_failures IS 'What ended candidates before their last epoch, with the traceback.';
+
+CREATE OR REPLACE VIEW mmdb.warm_start_overview AS
+WITH member AS ( -- a candidate with a warm start, and those with its architecture and dataset that had none
+    SELECT
+        r.name,
+        c.candidate_id,
+        k.candidate_id AS member_id,
+        k.candidate_id <> c.candidate_id AS is_cold,
+        r.maximize
+    FROM mmdb.warm_start AS w
+    INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.candidate AS k ON c.architecture_hash = k.architecture_hash
+    INNER JOIN mmdb.run AS q ON k.run_id = q.run_id AND r.dataset_id = q.dataset_id AND r.metric = q.metric
+    LEFT JOIN mmdb.warm_start AS o ON k.candidate_id = o.candidate_id
+    WHERE
+        w.state_hash IS NOT NULL
+        AND (k.candidate_id = c.candidate_id OR (k.parent_id IS NULL AND o.state_hash IS NULL))
+),
+
+validated AS (
+    SELECT
+        m.name,
+        m.candidate_id,
+        m.member_id,
+        m.is_cold,
+        m.maximize,
+        h.epoch,
+        h.objective,
+        max(CASE WHEN m.is_cold THEN h.objective END) OVER (PARTITION BY m.name, m.candidate_id) AS highest,
+        min(CASE WHEN m.is_cold THEN h.objective END) OVER (PARTITION BY m.name, m.candidate_id) AS lowest
+    FROM member AS m
+    INNER JOIN mmdb.hop AS h ON m.member_id = h.candidate_id
+    WHERE h.objective IS NOT NULL
+),
+
+reached AS (
+    SELECT
+        v.name,
+        v.candidate_id,
+        v.member_id,
+        v.is_cold,
+        CASE WHEN v.maximize THEN v.highest ELSE v.lowest END AS target,
+        min(CASE
+            WHEN v.maximize AND v.objective >= v.highest THEN v.epoch
+            WHEN NOT v.maximize AND v.objective <= v.lowest THEN v.epoch
+        END) AS epoch
+    FROM validated AS v
+    GROUP BY v.name, v.candidate_id, v.member_id, v.is_cold, v.maximize, v.highest, v.lowest
+),
+
+counted AS (
+    SELECT
+        e.name,
+        e.candidate_id,
+        e.is_cold,
+        e.target,
+        cast(
+            sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
+        ) AS steps
+    FROM reached AS e
+    LEFT JOIN mmdb.hop AS h ON e.member_id = h.candidate_id AND e.epoch >= h.epoch
+    GROUP BY e.name, e.candidate_id, e.member_id, e.is_cold, e.target
+),
+
+compared AS (
+    SELECT
+        s.name,
+        s.candidate_id,
+        max(s.target) AS target,
+        min(s.steps) FILTER (WHERE NOT s.is_cold) AS steps_to_target,
+        min(s.steps) FILTER (WHERE s.is_cold) AS cold_steps
+    FROM counted AS s
+    GROUP BY s.name, s.candidate_id
+)
+
+SELECT
+    r.name AS run,
+    w.candidate_id,
+    c.ordinal AS candidate,
+    CASE
+        WHEN p.model_id IS NOT NULL THEN p.name || '@' || cast(p.version AS text)
+        WHEN t.parent_candidate_id IS NOT NULL THEN 'candidate ' || cast(t.parent_candidate_id AS text)
+    END AS parent,
+    t.similarity,
+    t.coverage,
+    w.reason,
+    w.lr_scale,
+    w.lr_epochs,
+    d.target,
+    d.steps_to_target,
+    d.cold_steps,
+    d.cold_steps - d.steps_to_target AS steps_saved,
+    w.match_s,
+    t.transfer_s,
+    w.decided_at,
+    w.transfer_id
+FROM mmdb.warm_start AS w
+INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+LEFT JOIN mmdb.model AS p ON t.parent_id = p.model_id
+LEFT JOIN compared AS d ON r.name = d.name AND w.candidate_id = d.candidate_id;
+COMMENT ON VIEW mmdb.warm_start_overview
+IS 'What candidates with a warm start began with, and the optimizer steps that it took them to what the best cold candidate reached.';

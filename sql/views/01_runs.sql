@@ -36,9 +36,17 @@ SELECT
     o.best_value AS objective,
     o.status,
     o.candidate,
-    o.parent_id
+    o.parent_id,
+    w.parent,
+    w.similarity,
+    w.coverage,
+    w.target,
+    w.steps_to_target,
+    w.cold_steps,
+    w.steps_saved
 FROM mmdb.candidate_overview AS o
-LEFT JOIN epoch_loss AS l ON o.run = l.run AND o.candidate_id = l.candidate_id AND l.place = 1;
+LEFT JOIN epoch_loss AS l ON o.run = l.run AND o.candidate_id = l.candidate_id AND l.place = 1
+LEFT JOIN mmdb.warm_start_overview AS w ON o.run = w.run AND o.candidate_id = w.candidate_id;
 COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by best validated epoch, else by last training loss.';
 
 CREATE OR REPLACE VIEW mmdb.run_progress AS

@@ -46,14 +46,24 @@ SELECT
     s.column_name,
     s.output_name,
     m.approach,
-    p.name || '@' || cast(p.version AS text) AS parent
+    p.name || '@' || cast(p.version AS text) AS parent,
+    CASE
+        WHEN q.model_id IS NOT NULL THEN q.name || '@' || cast(q.version AS text)
+        WHEN t.parent_candidate_id IS NOT NULL THEN 'candidate ' || cast(t.parent_candidate_id AS text)
+    END AS warm_parent,
+    t.similarity,
+    t.coverage
 FROM mmdb.model AS m
 LEFT JOIN mmdb.model AS p ON m.parent_id = p.model_id
 LEFT JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
 LEFT JOIN mmdb.run AS r ON c.run_id = r.run_id
 LEFT JOIN mmdb.dataset AS d ON m.dataset_id = d.dataset_id
-LEFT JOIN mmdb.dataset_source AS s ON d.dataset_id = s.dataset_id;
-COMMENT ON VIEW mmdb.model_lineage IS 'From each model to its parent, run, dataset, tables and columns.';
+LEFT JOIN mmdb.dataset_source AS s ON d.dataset_id = s.dataset_id
+LEFT JOIN mmdb.warm_start AS w ON m.candidate_id = w.candidate_id
+LEFT JOIN mmdb.transfer AS o ON m.model_id = o.model_id
+LEFT JOIN mmdb.transfer AS t ON coalesce(o.transfer_id, w.transfer_id) = t.transfer_id
+LEFT JOIN mmdb.model AS q ON t.parent_id = q.model_id;
+COMMENT ON VIEW mmdb.model_lineage IS 'From each model to its parents, run, dataset, tables and columns.';
 
 CREATE OR REPLACE VIEW mmdb.tensor_storage AS
 SELECT

@@ -140,16 +140,32 @@ def _add_candidate(
     candidate_id: int,
     dataset_id: int,
 ) -> None:
-    """Add a candidate; a clone comes with the state that it began with, and its parent's name."""
-    given = {name: row[name] for name in ("ordinal", "config", "seed", "parent_state")}
+    """Add a candidate; a clone comes with the state that it began with, and its parent's name.
+
+    So does one that began with a parent's tensors: from which model they came is not sent.
+    """
+    columns = ("ordinal", "config", "seed", "parent_state", "architecture_hash")
+    given = {name: row[name] for name in columns}
     parent = row["parent_id"]
     given["parent_id"] = None if parent is None else put_candidate(source, target, parent, -1)
     query = load("runs").add_candidate
     (added,) = target.rows(query, run_id=run_id, **given)
-    if parent is None:
+    if row["has_warm_start"]:
+        warm_start = {
+            name: row[name] for name in ("state_hash", "lr_scale", "lr_epochs", "match_s")
+        }
+        target.run(
+            load("warm").add_warm_start,
+            candidate_id=added["candidate_id"],
+            transfer_id=None,
+            reason=f"in the database that it came from: {row['reason']}",
+            **warm_start,
+        )
+    first_state = row["parent_state"] or row["state_hash"]
+    if first_state is None:
         return
     parts = _parts(source, target, row["dataset_id"], dataset_id)
-    name = bytes(row["parent_state"]).hex()
+    name = bytes(first_state).hex()
     for checkpoint in states.checkpoints(source, candidate_id):
         if bytes(checkpoint["state_hash"]).hex() == name:
             part_id = checkpoint["part_id"]

@@ -85,6 +85,19 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
     return partial(wrapped, optimizer)
 
 
+@contextmanager
+def scaled(optimizer: torch.optim.Optimizer, lr_scale: float) -> Iterator[None]:
+    """Inside the block the learning rates are multiplied; afterwards they are what they were."""
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group, lr in zip(optimizer.param_groups, before, strict=True):
+        group["lr"] = lr * lr_scale
+    try:
+        yield
+    finally:
+        for group, lr in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = lr
+
+
 def took_step(optimizer: torch.optim.Optimizer) -> None:
     """Tell torch that a step was due: a schedule that steps after a skipped one would warn."""
     optimizer._opt_called = True  # type: ignore[attr-defined]

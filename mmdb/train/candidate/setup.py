@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ class Setup:
     augmentation: Augmentation
     measure: Meter
     objective: Objective
+    lr_scale: float = 1.0  # of the optimizer's learning rates, which its state does not show
 
 
 def setup_of(
@@ -70,16 +71,17 @@ def setup_of(
     )
 
 
-def setup_of_candidate(candidate: CandidateSpec) -> Setup:
-    """Return the setup of a candidate; see `setup_of`."""
+def setup_of_candidate(candidate: CandidateSpec, epoch: int) -> Setup:
+    """Return the setup of a candidate in an epoch; see `setup_of`."""
     counts, rows = candidate.class_counts, candidate.train_rows
-    return setup_of(
+    setup = setup_of(
         candidate.config,
         candidate.targets,
         functions=candidate.functions,
         train_rows=TrainRows(count=rows, by_class=counts) if counts and rows else None,
         options=candidate.options,
     )
+    return replace(setup, lr_scale=candidate.lr_scale if epoch < candidate.lr_epochs else 1.0)
 
 
 def check_setup(setup: Setup) -> None:

@@ -31,7 +31,7 @@ from mmdb.train.batch import (
     tensors_in,
 )
 from mmdb.train.candidate.augment import augmentation_generator
-from mmdb.train.candidate.optimizer import step_of, took_step
+from mmdb.train.candidate.optimizer import scaled, step_of, took_step
 from mmdb.train.candidate.setup import Setup
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.exact import environment, exact
@@ -166,14 +166,22 @@ class Learner:
             nn.utils.clip_grad_norm_(live.module.parameters(), config.clip_norm)
         if config.clip_value is not None:
             nn.utils.clip_grad_value_(live.module.parameters(), config.clip_value)
+        if self._setup.lr_scale == 1.0:
+            self._take_step()
+        else:
+            with scaled(live.optimizer, self._setup.lr_scale):
+                self._take_step()
+        took_step(live.optimizer)
+        if live.schedule is not None and config.schedule_per == "step":
+            live.schedule.step()
+
+    def _take_step(self) -> None:
+        live = self._live
         if live.scaler is None:
             self._step()
         else:
             live.scaler.step(live.optimizer)
             live.scaler.update()
-        took_step(live.optimizer)
-        if live.schedule is not None and config.schedule_per == "step":
-            live.schedule.step()
 
     def end_epoch(self) -> None:
         """Step a schedule `per` epoch."""

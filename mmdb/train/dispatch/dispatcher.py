@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
-from typing import Any, Protocol
+from typing import Any
 
 from blake3 import blake3
 
@@ -23,30 +23,13 @@ from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
 from mmdb.store.states import in_flight
 from mmdb.train.dispatch.history import repeated
 from mmdb.train.dispatch.ledger import Candidate, Ledger
+from mmdb.train.dispatch.performer import Performer
 from mmdb.train.dispatch.recovery import Located, locate
 from mmdb.train.dispatch.retention import Left, Retention, wants_checkpoint
 from mmdb.train.dispatch.turn import next_steps, progress
+from mmdb.train.dispatch.warm_starts import WarmStarts
 from mmdb.train.parallel.group import Group
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep
-
-
-class Performer(Protocol):
-    """Who computes hops: this process's `Session`, or a child process."""
-
-    def held(self, candidate_id: int) -> str | None:
-        """Return the hash in hex of the candidate's state that it holds live."""
-
-    def has_partition(self, key: str) -> bool:
-        """Return whether it has the partition mapped."""
-
-    def map_partition(self, key: str) -> None:
-        """Map a partition that is in the node's cache."""
-
-    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
-        """Compute the hop; see `Session.perform`."""
-
-    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
-        """Return the mean of states, weighted by rows, and before it its hash in hex."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +75,7 @@ class Dispatcher:
         self._ledger = Ledger(connection, worker)
         self._in_flight = in_flight(connection, everywhere=everywhere)
         self._retention = Retention(connection, self._in_flight)
+        self._warm_starts = WarmStarts(connection, performer, self._ledger)
 
     def run_hop(
         self, part_id: int, candidate_id: int, epoch: int | None, *, publish: bool = True
@@ -139,6 +123,19 @@ class Dispatcher:
                 self._record(turn, step, replace(done, result=replace(done.result, **member)))
                 for step, member in zip(turn.steps, done.result.members, strict=True)
             ]
+
+    def begin(self, candidate_id: int) -> dict[str, Any]:
+        """Settle what a candidate of a run with a warm start begins with, before its first hop.
+
+        Its first hop does that, too. Where sessions train a candidate side by side, they must
+        all find it settled.
+
+        Returns:
+            candidate_id, parent, similarity, coverage, reason and state_hash.
+        Raises:
+            CandidateNotFound, DatasetDropped, CandidateStopped
+        """
+        return self._warm_starts.settle(candidate_id)
 
     def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:
         """Average the states that an epoch's train hops left, once; return the merge's row.
@@ -209,6 +206,13 @@ class Dispatcher:
         steps = next_steps(
             candidate.row, candidate.parts, chosen, wanted, now, ordinal, publish or durable
         )
+        if not hops and not candidate.has_begun:
+            if len(part_ids) > 1:
+                raise OutOfTurn(
+                    f"It is not settled what candidate {candidate_id} begins with.",
+                    hint=f"SELECT * FROM mmdb.begin_candidate({candidate_id});",
+                )
+            candidate = self._warm_starts.settled(candidate, part_ids[0])
         return _Turn(
             candidate=candidate,
             steps=steps,

@@ -20,7 +20,7 @@ _Q = load("hops")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What never changes of a candidate."""
+    """What never changes of a candidate, once it is settled what it begins with."""
 
     row: Row  # of `find_candidate`
     parts: tuple[Row, ...]
@@ -29,6 +29,11 @@ class Candidate:
     def candidate_id(self) -> int:
         """Its id."""
         return int(self.row["candidate_id"])
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is settled what it begins with."""
+        return bool(self.row["has_begun"])
 
     @property
     def validates(self) -> bool:
@@ -75,20 +80,38 @@ class Ledger:
         self._candidates: dict[int, Candidate] = {}
 
     def candidate(self, candidate_id: int) -> Candidate:
-        """Return a candidate.
+        """Return a candidate, from memory if nothing of it can change any more.
+
+        What it begins with, where its run has a warm start, may be undone with a transaction.
 
         Raises:
             CandidateNotFound
         """
-        if candidate_id not in self._candidates:
-            rows = self._connection.rows(_Q.find_candidate, candidate_id=candidate_id)
-            if not rows:
-                raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
-            parts = self._connection.rows(_Q.find_partitions, dataset_id=rows[0]["dataset_id"])
+        if candidate_id in self._candidates:
+            return self._candidates[candidate_id]
+        found = self.read(candidate_id)
+        if found.row["warm_start"] == "off":
             if len(self._candidates) >= self.KEPT:
                 self._candidates.clear()
-            self._candidates[candidate_id] = Candidate(row=rows[0], parts=tuple(parts))
-        return self._candidates[candidate_id]
+            self._candidates[candidate_id] = found
+        return found
+
+    def read(self, candidate_id: int) -> Candidate:
+        """Return a candidate as its rows are now.
+
+        Raises:
+            CandidateNotFound
+        """
+        rows = self._connection.rows(_Q.find_candidate, candidate_id=candidate_id)
+        if not rows:
+            raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
+        parts = self._connection.rows(_Q.find_partitions, dataset_id=rows[0]["dataset_id"])
+        return Candidate(row=rows[0], parts=tuple(parts))
+
+    def warm_start(self, candidate_id: int) -> Row | None:
+        """Return what a candidate of a run with a warm start begins with, if that is decided."""
+        rows = self._connection.rows(load("warm").find_warm_start, candidate_id=candidate_id)
+        return rows[0] if rows else None
 
     def recent_hops(self, candidate_id: int, epoch: int | None) -> list[Row]:
         """Return the candidate's hops in order, from the epoch before `epoch` on."""

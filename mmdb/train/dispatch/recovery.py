@@ -23,7 +23,7 @@ class Located:
     base: str | None  # hash in hex; None for the initial state
     state: bytes | None
     replays: tuple[Stage, ...] = ()
-    adopts: bool = False  # the stored state is the parent's, which the candidate was cloned from
+    adopts: bool = False  # the stored state is that of the candidate that this one is a clone of
 
 
 def locate(
@@ -82,17 +82,18 @@ def _durable(connection: Connection, candidate_id: int) -> Mapping[str, int]:
 
 
 def _beginning(connection: Connection, candidate: Row, replays: tuple[Stage, ...]) -> Located:
-    """Return the state that a candidate begins with: from its seed, or its parent's."""
-    if candidate["parent_id"] is None:
+    """Return the state that a candidate begins with: its seed's, a warm start's or its parent's."""
+    if candidate["first_state"] is None:
         return Located(base=None, state=None, replays=replays)
-    candidate_id, base = candidate["candidate_id"], bytes(candidate["parent_state"]).hex()
+    candidate_id, base = candidate["candidate_id"], bytes(candidate["first_state"]).hex()
     part_id = _durable(connection, candidate_id).get(base)
     state = None
     if part_id is not None:
         state = states.read_checkpoint(connection, part_id, candidate_id, base)
+    is_clone = candidate["parent_id"] is not None
     if state is None:
+        origin = "that it was cloned from" if is_clone else "of its warm start"
         raise StateCorrupt(
-            f"The state of candidate {candidate['parent_id']} that candidate {candidate_id} was "
-            "cloned from is gone."
+            f"The state {base[:12]} that candidate {candidate_id} begins with, {origin}, is gone."
         )
-    return Located(base=base, state=state, replays=replays, adopts=True)
+    return Located(base=base, state=state, replays=replays, adopts=is_clone)

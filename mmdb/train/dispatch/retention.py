@@ -77,7 +77,7 @@ class Retention:
         self.prune(candidate, {left.state_out})
 
     def prune(self, candidate: Row, kept: set[str], validations: Sequence[Row] = ()) -> None:
-        """Keep the checkpoints in `kept`, that of the best epoch, and that of a clone's parent.
+        """Keep the checkpoints in `kept`, that of the best epoch, and one that it began with.
 
         Args:
             validations: those not yet in the database: objective and state_out.
@@ -87,8 +87,8 @@ class Retention:
         best = best_epoch([*rows, *validations], maximize=candidate["maximize"])
         if best is not None:
             kept = kept | {bytes(best["state_out"]).hex()}
-        if candidate["parent_state"] is not None:
-            kept = kept | {bytes(candidate["parent_state"]).hex()}
+        if candidate["first_state"] is not None:
+            kept = kept | {bytes(candidate["first_state"]).hex()}
         states.prune_checkpoints(self._connection, candidate_id, kept)
 
 

@@ -11,7 +11,9 @@ from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, DatasetDropped, InvalidHyperparameter, StateNotFound
 from mmdb.graph.values import show
 from mmdb.store import states
+from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.seeds import candidate_seed
+from mmdb.train.warm.options import OFF
 
 _Q = load("runs")
 
@@ -33,7 +35,7 @@ def add_candidate(
         WriteConflict: another session takes the same ordinal.
         StateNotFound: the parent has no checkpoint.
     """
-    (run,) = connection.rows(_Q.find_run_seed, run_id=run_id)
+    (run,) = connection.rows(_Q.find_new_candidate, run_id=run_id)
     (row,) = connection.rows(_Q.next_ordinal, run_id=run_id)
     ordinal = int(row["ordinal"])
     origin: dict[str, Any] = {"parent_id": None, "parent_state": None}
@@ -47,12 +49,15 @@ def add_candidate(
         ordinal=ordinal,
         config=json.dumps(config),
         seed=candidate_seed(run["seed"], ordinal),
+        architecture_hash=architecture_hash(json.loads(run["architecture"]), config),
         **origin,
     )
     if parent is not None:
         key = {"candidate_id": made["candidate_id"], "parent_id": origin["parent_id"]}
         for query in (_Q.copy_checkpoint, _Q.copy_checkpoint_chunks):
             connection.run(query, **key, state_hash=origin["parent_state"])
+        if run["warm_start"] != OFF:
+            connection.run(_Q.inherit_warm_start, **key)
     return ordinal, int(made["candidate_id"])
 
 

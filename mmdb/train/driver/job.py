@@ -15,6 +15,7 @@ from mmdb.train.driver.runs import Member, RunState, load_run, new_members, sear
 from mmdb.train.schedule import Assignment, Event, Progress, Schedule
 from mmdb.train.search import Goal, Stop, stops_early
 from mmdb.train.seeds import VALIDATION
+from mmdb.train.warm.options import OFF
 from mmdb.train.watch import Watch
 
 _Q = load("runs")
@@ -65,6 +66,12 @@ class Job:
     def hop_limit_s(self) -> float | None:
         """Seconds that one hop may take."""
         return self.run.options.hop_limit_s
+
+    @property
+    def begins_apart(self) -> bool:
+        """Whether several sessions may do a candidate's first hops at once after a warm start."""
+        strategy = self.run.workload.strategy
+        return self.run.warm_start != OFF and strategy in ("model_average", "data_parallel")
 
     @property
     def candidate_ids(self) -> tuple[int, ...]:

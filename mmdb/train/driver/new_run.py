@@ -16,16 +16,20 @@ from mmdb.errors import (
     ArchitectureError,
     DatasetDropped,
     InvalidOption,
+    ModelNotFound,
 )
 from mmdb.graph.architecture import parse
 from mmdb.graph.sizes import Dtypes
 from mmdb.graph.values import show
+from mmdb.store.models import find_model
+from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.objective import Objective, objective_of
 from mmdb.train.driver.run_options import parse_run_options
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.seeds import candidate_seed
+from mmdb.train.warm.options import AUTO, OFF, parse_warm_options
 
 _Q = load("runs")
 
@@ -50,8 +54,11 @@ def create_run(
     Every distinct model that the search may come to is built once here, as far as that is known,
     so that what cannot train is refused now.
 
+    Args:
+        warm_start: "off", "auto", or a model to begin with: the version that it names now.
     Raises:
         InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
+        ModelNotFound: of `warm_start`.
     """
     check_name(name)
     if connection.rows(_Q.find_run, name=name):
@@ -59,8 +66,9 @@ def create_run(
     found = find_dataset(connection, dataset)
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
-    _check_choices(epochs, strategy, warm_start)
+    _check_choices(epochs, strategy)
     parse_run_options(options, strategy)
+    warm_start = _parent_of(connection, warm_start, options)
     objective = _objective(connection, found, search, options)
     parsed = parse(architecture)
     check = _check_of(connection, parsed, found, options)
@@ -90,19 +98,39 @@ def create_run(
             metric=objective.metric if objective else None,
             maximize=objective.maximize if objective else None,
         )
-        _add_candidates(connection, row["run_id"], seed, starts)
+        _add_candidates(connection, row["run_id"], parsed, seed, starts)
     return row["run_id"], len(starts)
 
 
-def _check_choices(epochs: int, strategy: str, warm_start: str) -> None:
+def _check_choices(epochs: int, strategy: str) -> None:
     if epochs < 1:
         raise InvalidOption(f"epochs is {epochs}.", hint="It is a whole number from 1.")
     if strategy not in STRATEGIES:
         raise InvalidOption(
             f"strategy is {show(strategy)}.", hint=f"Known: {', '.join(STRATEGIES)}."
         )
-    if warm_start != "off":
-        raise InvalidOption(f"warm_start is {show(warm_start)}.", hint="Known: off.")
+
+
+def _parent_of(connection: Connection, warm_start: str, options: Mapping[str, Any]) -> str:
+    """Return "off", "auto", or the model that candidates are to begin with as `name@version`.
+
+    Raises:
+        ModelNotFound, InvalidOption
+    """
+    if not isinstance(warm_start, str):
+        raise InvalidOption(
+            f"warm_start is {show(warm_start)}.", hint="It is 'off', 'auto' or a model's name."
+        )
+    parse_warm_options(options.get("warm_start"), warm_start)
+    if warm_start in (OFF, AUTO):
+        return warm_start
+    try:
+        return find_model(connection, warm_start).reference
+    except ModelNotFound as error:
+        raise ModelNotFound(
+            f"warm_start is {show(warm_start)}, and there is no such model.",
+            hint="Pass 'off', 'auto', or a model as name, name@version or name@alias.",
+        ) from error
 
 
 def _objective(
@@ -171,7 +199,11 @@ def check_config(connection: Connection, candidate: Row, config: Mapping[str, An
 
 
 def _add_candidates(
-    connection: Connection, run_id: int, seed: int, starts: Sequence[Start]
+    connection: Connection,
+    run_id: int,
+    architecture: Mapping[str, Any],
+    seed: int,
+    starts: Sequence[Start],
 ) -> None:
     connection.run_many(
         _Q.add_first_candidate,
@@ -181,6 +213,7 @@ def _add_candidates(
                 "ordinal": ordinal,
                 "config": json.dumps(start.config),
                 "seed": candidate_seed(seed, ordinal),
+                "architecture_hash": architecture_hash(architecture, start.config),
             }
             for ordinal, start in enumerate(starts)
         ],

@@ -35,6 +35,7 @@ def orders_of(
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
     candidate_id = job.candidate_id(hop.candidate)
+    begins = job.begins_apart and hop.epoch == 0
     if hop.part == MERGE:
         return [MergeOrder(candidate_id=candidate_id, epoch=hop.epoch, limit_s=limit_s)]
     if len(assignment.group) > 1:  # a group of one is an ordinary hop, validation among them
@@ -46,6 +47,7 @@ def orders_of(
                 epoch=hop.epoch,
                 group=group,
                 limit_s=limit_s,
+                begins=begins,
             )
             for group in meet([worker for worker, _ in assignment.group])
         ]
@@ -56,6 +58,7 @@ def orders_of(
             epoch=hop.epoch,
             publish=assignment.publish,
             limit_s=limit_s,
+            begins=begins,
         )
     ]
 

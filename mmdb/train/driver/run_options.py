@@ -16,8 +16,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "environment": ("exact", "any"),  # that may go on with the run: one that gives equal bits
     "checkpoint": CHECKPOINTS,  # when states become durable
 }
-#: Options that other parts check: metrics by `measures_of`, patience by the search.
-_ELSEWHERE = ("metric", "metrics", "patience", "min_delta")
+#: Options that other parts check: metrics by `measures_of`, patience by the search, warm starts by
+#: `parse_warm_options`.
+_ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start")
 #: Every option.
 KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority")
 

@@ -47,6 +47,7 @@ class RunState:
     search: dict[str, Any]
     raw_options: dict[str, Any]
     options: RunOptions
+    warm_start: str
     workload: Workload
     members: tuple[Member, ...]  # by ordinal
     part_ids: dict[int, int]  # part ordinal (VALIDATION for the held-out slice) -> part_id
@@ -89,6 +90,7 @@ def load_run(connection: Connection, name: str) -> RunState:
         search=json.loads(run["search"]),
         raw_options=options,
         options=parse_run_options(options, run["strategy"]),
+        warm_start=run["warm_start"],
         workload=workload(run, parts),
         members=tuple(
             Member(

@@ -20,6 +20,7 @@ from mmdb.graph.traced import traced
 from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
+from mmdb.store.parents.outlines import read_structure
 from mmdb.store.save import About
 
 
@@ -98,6 +99,30 @@ def beginnings_of(
         return stored_beginnings(connection, model.architecture_id)
     definition = _definition(connection, architecture, input_shape, outputs, dataset)
     return beginnings(_structure_of(connection, definition))
+
+
+def structure_asked(
+    connection: Connection,
+    architecture: nn.Module | str | Mapping[str, Any],
+    *,
+    input_shape: Sequence[int] | None = None,
+    outputs: int | None = None,
+    dataset: str | None = None,
+) -> Structure:
+    """Return the structure of a module, a model (`name@version`), a factory or a layer graph.
+
+    Raises:
+        ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
+    """
+    if isinstance(architecture, nn.Module):
+        return traced(architecture)
+    if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
+        model = find_model(connection, architecture)
+        if model.architecture_id is None:
+            raise DefinitionMissing(f"The architecture of model {model.reference} is not known.")
+        return read_structure(connection, model.architecture_id)
+    definition = _definition(connection, architecture, input_shape, outputs, dataset)
+    return _structure_of(connection, definition)
 
 
 def _definition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TypeVar
 
 from torch import nn
@@ -60,10 +61,10 @@ class HopReplay:
             ReplayMismatch: with the first hop that gives another state.
             StateCorrupt: the checkpoint is damaged. Cancelled
         """
-        setup = setup_of_candidate(self.candidate)
+        setup_of_epoch = cache(partial(setup_of_candidate, self.candidate))
 
         def train(live: Live, step: HopStep) -> None:
-            self._train(live, step, setup, stopped)
+            self._train(live, step, setup_of_epoch(step.epoch), stopped)
 
         def train_group(live: Live, steps: tuple[HopStep, ...]) -> None:
             parts = [self.partitions[step.partition] for step in steps]

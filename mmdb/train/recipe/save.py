@@ -70,7 +70,7 @@ def save_candidate(
     if not found:
         raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     candidate = found[0]
-    best, checkpoint = _best(connection, candidate)
+    best, checkpoint = best_checkpoint(connection, candidate)
     key = {"candidate_id": candidate_id, "epoch": checkpoint["epoch"]}
     with connection.transaction():
         there = connection.rows(load("recipes").find_candidate_model, name=name, **key)
@@ -85,7 +85,7 @@ def save_candidate(
             recipe=Recipe(train_s=_train_s(connection, **key)),
             options=options or {},
             about=About(
-                definition=_definition(candidate),
+                definition=candidate_definition(candidate),
                 trace=lambda: traced(module),
                 dataset_id=candidate["dataset_id"],
                 candidate_id=candidate_id,
@@ -96,13 +96,17 @@ def save_candidate(
     return {"model_id": saved.model_id, "name": saved.name, "version": saved.version}
 
 
-def _best(connection: Connection, candidate: Row) -> tuple[Row | None, Row]:
-    """Return the validation of the best epoch, if any, and the checkpoint to save."""
+def best_checkpoint(connection: Connection, candidate: Row) -> tuple[Row | None, Row]:
+    """Return the validation of a candidate's best epoch, if any, and its checkpoint.
+
+    Raises:
+        StateNotFound: it has none.
+    """
     candidate_id = candidate["candidate_id"]
     validations = connection.rows(_Q.find_validations, candidate_id=candidate_id)
     best = best_epoch(validations, maximize=candidate["maximize"])
     wanted = best["state_out"] if best else None
-    # A clone's first state is its parent's, and of no epoch.
+    # A clone's first state is its parent's, and of no epoch; so is that of a warm start.
     checkpoints = [c for c in states.checkpoints(connection, candidate_id) if c["epoch"] >= 0]
     chosen = [c for c in checkpoints if wanted in (None, c["state_hash"])]
     if not chosen:
@@ -131,7 +135,8 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
     return live.module
 
 
-def _definition(candidate: Row) -> Definition:
+def candidate_definition(candidate: Row) -> Definition:
+    """Return what builds a candidate's module: a row of `find_candidate`."""
     config, prefix = json.loads(candidate["config"]), ARCHITECTURE_PREFIX
     return Definition(
         architecture=json.loads(candidate["architecture"]),

@@ -11,17 +11,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from time import perf_counter
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from mmdb import errors
 from mmdb.graph.callables import stops_the_caller
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
+
+if TYPE_CHECKING:
+    from mmdb.train.warm.spec import WarmResult, WarmSpec
+
+_T = TypeVar("_T")
 
 
 def _write(stream: IO[bytes], header: dict[str, Any], payload: bytes = b"") -> None:
@@ -150,6 +155,17 @@ class Child:
         header, mean = self._call(call, b"".join(states))
         return str(header["hash"]), mean
 
+    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+        """Let the child make what a candidate begins with; see `Session.warm_start`."""
+        from mmdb.train.warm.spec import WarmResult  # imports torch
+
+        header, state = self._call({"call": "warm_start", "spec": spec.to_json()}, tensors)
+        return WarmResult.from_json(header["result"]), state
+
+    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run the replay of a recipe in this process, which has the database."""
+        return work(lambda: False)
+
     def _call(self, header: dict[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin and self._process.stdout
         try:
@@ -226,10 +242,18 @@ class _Served:
             states = [payload[end - size : end] for end, size in zip(ends, sizes, strict=True)]
             name, mean = self._session.average(states, header["rows"])
             return {"hash": name}, mean
+        if header["call"] == "warm_start":
+            return self._warm_start(header["spec"], payload)
         spec = HopSpec.from_json(header["spec"])
         result, state = self._session.perform(spec, payload if header["state"] else None)
         held = self._session.all_held()
         return {"result": asdict(result), "state": state is not None, "held": held}, state or b""
+
+    def _warm_start(self, spec: str, tensors: bytes) -> tuple[dict[str, Any], bytes]:
+        from mmdb.train.warm.spec import WarmSpec
+
+        result, state = self._session.warm_start(WarmSpec.from_json(spec), tensors)
+        return {"result": result.to_json()}, state
 
     def _warm_up(self, device: str) -> str:
         with uncollected():

@@ -27,9 +27,12 @@ class HopOrder:
     epoch: int
     publish: bool = True
     limit_s: float | None = None  # seconds that it may take; None: as long as it needs
+    begins: bool = False  # settle first, in another transaction, what the candidate begins with
 
     def run(self, dispatcher: Dispatcher) -> list[Row]:
         """Do it over a dispatcher's connection."""
+        if self.begins:
+            dispatcher.begin(self.candidate_id)
         place = (self.part_id, self.candidate_id, self.epoch)
         return [answer(dispatcher.run_hop(*place, publish=self.publish))]
 
@@ -52,9 +55,12 @@ class GroupOrder:
     epoch: int
     group: Group
     limit_s: float | None = None
+    begins: bool = False  # as in `HopOrder`
 
     def run(self, dispatcher: Dispatcher) -> list[Row]:
         """Do it over a dispatcher's connection; the first rank alone returns rows."""
+        if self.begins:
+            dispatcher.begin(self.candidate_id)
         rows = dispatcher.run_group(self.part_ids, self.candidate_id, self.epoch, self.group)
         return [answer(row) for row in rows]
 
@@ -75,6 +81,7 @@ class MergeOrder:
     candidate_id: int
     epoch: int
     limit_s: float | None = None
+    begins = False
 
     def run(self, dispatcher: Dispatcher) -> list[Row]:
         """Do it over a dispatcher's connection."""

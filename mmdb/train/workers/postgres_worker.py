@@ -71,6 +71,8 @@ class PostgresWorker:
     def _do(self, connection: PostgresConnection, order: Order) -> list[Row]:
         query, parameters = order.call()
         try:
+            if order.begins:
+                connection.rows(load("api").begin_candidate, candidate_id=order.candidate_id)
             rows = connection.rows(query, **parameters)
             return [] if isinstance(order, MergeOrder) else rows
         except ServerCrashed as error:

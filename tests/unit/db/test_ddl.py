@@ -61,6 +61,8 @@ POSTGRES_ONLY = {
     "service.lock_worker_name": "a file has no worker processes",
     "service.stop_workers": "a file has no worker processes",
     "service.take_assignment": "a file has no worker processes",
+    "zoo.is_read_only": "a file that is open can be written",
+    "zoo.share_live": "nobody else writes to the file",
 }
 
 QUERIES = {

@@ -18,6 +18,7 @@ from mmdb.train.workers.orders import GroupOrder, HopOrder
 PART_IDS = {0: 10, 1: 11, VALIDATION: 19}
 JOB: Any = SimpleNamespace(
     hop_limit_s=None,
+    begins_apart=False,
     candidate_id=lambda ordinal: 100 + ordinal,
     run=SimpleNamespace(part_ids=PART_IDS),
 )
@@ -28,9 +29,9 @@ def meet(members: Sequence[str]) -> Sequence[Group]:
     return [Group(name="g", rank=k, size=size, host="h", port=1) for k in range(size)]
 
 
-def orders(*group: tuple[str, int]) -> list[Any]:
-    hop = Hop(2, 3, group[0][1])
-    return list(orders_of(cast(Any, JOB), Assignment(group[0][0], hop, True, group), meet))
+def orders(*group: tuple[str, int], job: Any = JOB, epoch: int = 3) -> list[Any]:
+    hop = Hop(2, epoch, group[0][1])
+    return list(orders_of(cast(Any, job), Assignment(group[0][0], hop, True, group), meet))
 
 
 def test_each_member_of_a_round_is_told_all_its_partitions_and_its_own_rank() -> None:
@@ -46,6 +47,14 @@ def test_a_group_of_one_does_an_ordinary_hop(part: int) -> None:
     [order] = orders(("a", part))
     assert isinstance(order, HopOrder)
     assert order.part_id == PART_IDS[part]
+
+
+def test_what_a_candidate_begins_with_is_settled_before_its_first_epoch() -> None:
+    warm = SimpleNamespace(**(vars(JOB) | {"begins_apart": True}))
+    groups = ((("a", 0),), (("b", 1), ("a", 0)))
+    assert all(order.begins for one in groups for order in orders(*one, job=warm, epoch=0))
+    assert not any(order.begins for one in groups for order in orders(*one, job=warm, epoch=1))
+    assert not any(order.begins for one in groups for order in orders(*one, epoch=0))
 
 
 PLACE = {"name": "g", "rank": 0, "size": 2, "host": "127.0.0.1", "port": 4000}

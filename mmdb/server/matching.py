@@ -1,0 +1,143 @@
+"""Parents for an architecture as it is asked for: by name or as a module, for a dataset or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.decoded import Decoded
+from mmdb.data.reader import read_partition
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import DatasetDropped, InvalidOption
+from mmdb.store.models import SavedModel, model_of
+from mmdb.store.parents import Choice, Goal, choose_parent
+from mmdb.store.parents.rerank import Sample
+from mmdb.train.recipe.about import structure_asked
+
+Recover = Callable[[SavedModel], nn.Module]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What `match` is called with.
+
+    Attributes:
+        architecture: a module, a model as `name@version`, a factory or a layer graph.
+        dataset: what it is to be trained on; of the last two it also says the input and outputs,
+            and where neither it nor they are given, the newest dataset says them.
+        sample: rows of the dataset by which LogME ranks the five best anew; 0 for none.
+    """
+
+    architecture: nn.Module | str | Mapping[str, Any]
+    dataset: str | None = None
+    metric: str | None = None
+    input_shape: Sequence[int] | None = None
+    outputs: int | None = None
+    k: int = 10
+    sample: int = 0
+
+
+def find_parents(connection: Connection, asked: Asked, recover: Recover) -> Choice:
+    """Return the models that an architecture could be begun with.
+
+    Raises:
+        ArchitectureError: it cannot be built, is not known enough, or has too many nodes.
+        DatasetNotFound, ModelNotFound, InvalidOption
+    """
+    dataset = None if asked.dataset is None else find_dataset(connection, asked.dataset)
+    structure = structure_asked(
+        connection,
+        asked.architecture,
+        input_shape=asked.input_shape,
+        outputs=asked.outputs,
+        dataset=asked.dataset or _newest_dataset(connection),
+    )
+    goal = Goal(metric=asked.metric)
+    if dataset is not None:
+        goal = Goal(task=dataset.task, dataset_id=dataset.dataset_id, metric=asked.metric)
+    sample = sample_of(connection, dataset, asked.sample, recover) if asked.sample else None
+    return choose_parent(connection, structure, goal, k=asked.k, sample=sample)
+
+
+def _newest_dataset(connection: Connection) -> str | None:
+    found = connection.rows(load("zoo").newest_dataset)
+    return str(found[0]["name"]) if found else None
+
+
+def sample_of(
+    connection: Connection, dataset: Dataset | None, rows: int, recover: Recover
+) -> Sample:
+    """Return rows of a dataset, which lie shuffled, and what models make of them.
+
+    Raises:
+        InvalidOption: there is no dataset to take rows of.
+        DatasetDropped
+    """
+    if dataset is None:
+        raise InvalidOption("A sample is of a dataset.", hint="Pass dataset, or no sample.")
+    if dataset.dropped:
+        raise DatasetDropped(f"Dataset {dataset.name!r} has been dropped.")
+    part = next(one for one in dataset.partitions if one.role == "train")
+    decoded = read_partition(connection, part.part_id, part.content_hash)
+    x = _inputs(decoded, rows)
+
+    def features(model_id: int) -> NDArray[np.float64] | None:
+        return features_of(recover(model_of(connection, model_id)), x)
+
+    labels = np.asarray(decoded.label_arrays[0][:rows])
+    target = dataset.targets[0]
+    if target.task == "classification":
+        labels = np.eye(target.size)[labels]
+    return Sample(targets=labels.astype(np.float64), features=features)
+
+
+def _inputs(decoded: Decoded, rows: int) -> Tensor | dict[str, Tensor]:
+    if isinstance(decoded.inputs, dict):
+        return {name: torch.tensor(array[:rows]) for name, array in decoded.inputs.items()}
+    return torch.tensor(decoded.inputs[:rows])
+
+
+def features_of(module: nn.Module, x: Tensor | dict[str, Tensor]) -> NDArray[np.float64] | None:
+    """Return what the last layer of a module with a matrix reads, (n, d), or None if it fails.
+
+    Positions and pixels are averaged.
+    """
+    read: list[tuple[nn.Module, Tensor]] = []
+
+    def keep(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            read[:] = [(layer, args[0])]
+
+    hooks = [one.register_forward_pre_hook(keep) for one in module.modules() if _is_matrix(one)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            module.eval()(x)
+    except Exception:  # the forward is the user's code, and may take other rows
+        return None
+    finally:
+        torch.set_num_threads(before)
+        for hook in hooks:
+            hook.remove()
+    if not read or read[0][1].dim() < 2:
+        return None
+    layer, given = read[0]
+    channels = 1 if layer.get_parameter("weight").dim() > 2 else -1
+    moved = given.movedim(channels, -1)  # (n, ..., d)
+    flat = moved.reshape(len(moved), -1, moved.shape[-1]).mean(1)
+    found: NDArray[np.float64] = flat.double().numpy()
+    return found
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    weight = module._parameters.get("weight")
+    return weight is not None and weight.dim() >= 2 and not module._modules

@@ -1,0 +1,55 @@
+"""What becomes of models in the zoo: one row for each decision, and for each time one is taken."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import ModelNotFound
+from mmdb.store.models import find_model
+from mmdb.store.parents.choice import Candidate
+
+_Q = load("zoo")
+Event = Literal["admitted", "refused", "evicted", "hit"]
+
+
+def take(connection: Connection, chosen: Candidate) -> None:
+    """See `mmdb.store.parents.take_parent`."""
+    hold(connection, chosen.model_id, chosen.model)
+    add_event(connection, chosen.model_id, "hit", chosen.reason, by_rule=True)
+
+
+def hold(connection: Connection, model_id: int, reference: str) -> None:
+    """Keep a model from being dropped until the end of the transaction; others may do so too.
+
+    On DuckDB, nothing that others do is seen before the transaction ends.
+
+    Raises:
+        ModelNotFound: it is dropped already.
+    """
+    query = _Q.share_live if connection.engine == "postgres" else _Q.find_live
+    if not connection.rows(query, model_id=model_id):
+        raise ModelNotFound(
+            f"Model {reference!r} has been dropped since it was found.", hint="Search again."
+        )
+
+
+def add_event(
+    connection: Connection, model_id: int, event: Event, reason: str, *, by_rule: bool
+) -> None:
+    """Write down a decision."""
+    connection.run(_Q.add_event, model_id=model_id, event=event, reason=reason, by_rule=by_rule)
+
+
+def say(connection: Connection, model: str, event: Event, reason: str) -> str:
+    """Admit a model to the zoo, or refuse it, whatever the rules say; return `name@version`.
+
+    Raises:
+        ModelNotFound
+    """
+    with connection.transaction():
+        found = find_model(connection, model)
+        hold(connection, found.model_id, found.reference)
+        add_event(connection, found.model_id, event, reason, by_rule=False)
+    return found.reference

@@ -1,0 +1,240 @@
+"""Whether models could be parents, and why not: limits, weights, and what their metrics say."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.store.parents.admission import (
+    chance_limit,
+    counts_of,
+    is_maximized,
+    is_worse,
+    outlier_limit,
+)
+from mmdb.store.parents.choice import Goal, Limits
+
+_Q = load("zoo")
+
+#: Where a model stands in the order of search.
+SAME_DATASET, SAME_TASK, OTHER, OUTSIDE = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """A goal with what the database knows of its dataset."""
+
+    goal: Goal
+    dataset: str | None = None
+    content_hash: bytes | None = None
+
+    def place_of(self, model: Row) -> int:
+        """Return where a model stands; see the query `find_zoo`."""
+        if model["event"] not in (None, "admitted"):
+            return OUTSIDE
+        content = model["content_hash"]
+        is_same = content is not None and bytes(content) == self.content_hash
+        if self.dataset is not None and (model["dataset"] == self.dataset or is_same):
+            return SAME_DATASET
+        return SAME_TASK if self.goal.task and model["task"] == self.goal.task else OTHER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A model with how alike it is, before it is judged."""
+
+    row: Row  # of find_models
+    similarity: float
+    coverage: float
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def model_id(self) -> int:
+        return int(self.row["model_id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A model with what speaks for it, or against it."""
+
+    looked: Looked
+    place: int
+    metric: str | None
+    value: float | None
+    maximize: bool
+    fault: str | None  # None: it could be the parent
+
+    @property
+    def bucket(self) -> int:
+        """Of similarity, 0.05 wide; the last one holds 1."""
+        return min(19, int(self.looked.similarity * 20 + 1e-9))
+
+    @property
+    def quality(self) -> float:
+        """The metric's value, more is better; what is not known is the worst."""
+        if self.value is None:
+            return -float("inf")
+        return self.value if self.maximize else -self.value
+
+
+def aim_of(connection: Connection, goal: Goal) -> Aim:
+    """Return a goal with its dataset's name, content and, where none is given, task."""
+    if goal.dataset_id is None:
+        return Aim(goal=goal)
+    rows = connection.rows(_Q.find_goal, dataset_ids=[goal.dataset_id])
+    if not rows:
+        return Aim(goal=goal)
+    row = rows[0]
+    whole = Goal(
+        task=goal.task or row["task"],
+        dataset_id=goal.dataset_id,
+        metric=goal.metric,
+        maximize=goal.maximize,
+    )
+    return Aim(goal=whole, dataset=row["name"], content_hash=bytes(row["content_hash"]))
+
+
+def judge(
+    connection: Connection,
+    aim: Aim,
+    looked: Sequence[Looked],
+    limits: Limits | None,
+    excluded: Collection[int] = (),
+) -> list[Judged]:
+    """Return what speaks for or against each model.
+
+    Args:
+        limits: None for a model that was asked for by name: its metrics do not count either.
+    """
+    ids = [one.model_id for one in looked]
+    values = _values(connection, aim, ids)
+    unsound = {row["model_id"] for row in connection.rows(_Q.find_unsound, model_ids=ids)}
+    metrics = _Metrics(connection, looked, values) if limits else None
+    return [
+        Judged(
+            looked=one,
+            place=aim.place_of(one.row),
+            metric=values[one.model_id][0],
+            value=values[one.model_id][1],
+            maximize=_maximize(aim.goal, values[one.model_id][0]),
+            fault=(
+                "its parameters are not all finite numbers"
+                if one.model_id in unsound
+                else _named_fault(one)
+                if limits is None or metrics is None
+                else _fault(aim, one, limits, excluded) or metrics.fault(one, aim.goal)
+            ),
+        )
+        for one in looked
+    ]
+
+
+def _fault(aim: Aim, one: Looked, limits: Limits, excluded: Collection[int]) -> str | None:
+    if one.model_id in excluded:
+        return "it was left out by the caller"
+    if aim.place_of(one.row) == OUTSIDE:
+        return f"it is not in the zoo: {one.row['reason']}"
+    if one.similarity < limits.similarity:
+        return f"its similarity is below {limits.similarity:g}"
+    if one.coverage < limits.coverage:
+        return (
+            f"it has values for {one.coverage:.2f} of the parameters, less than {limits.coverage:g}"
+        )
+    return None
+
+
+def _named_fault(one: Looked) -> str | None:
+    return None if one.coverage > 0 else "it has nothing in common with the architecture"
+
+
+def _maximize(goal: Goal, metric: str | None) -> bool:
+    if goal.maximize is not None and metric == goal.metric:
+        return goal.maximize
+    return metric is None or is_maximized(metric)
+
+
+def _values(
+    connection: Connection, aim: Aim, model_ids: Sequence[int]
+) -> dict[int, tuple[str | None, float | None]]:
+    """Return metric and value of each model: the goal's metric, or the one that most of them have.
+
+    A value that was measured on the goal's dataset comes before one of the model's own.
+    """
+    found: dict[int, dict[str, float]] = {model_id: {} for model_id in model_ids}
+    for row in connection.rows(_Q.find_metrics, model_ids=list(model_ids)):
+        known = found[row["model_id"]]
+        if row["dataset"] == aim.dataset or (row["dataset"] == "" and row["metric"] not in known):
+            known[row["metric"]] = row["value"]
+    metric = aim.goal.metric or _common(found.values())
+    return {
+        model_id: (metric, known[metric]) if metric in known else (None, None)
+        for model_id, known in found.items()
+    }
+
+
+def _common(found: Collection[Mapping[str, float]]) -> str | None:
+    """Return the metric that most models have; of several accuracy, then the first by name."""
+    counts = Counter(metric for known in found for metric in known)
+    if not counts:
+        return None
+    return min(counts, key=lambda name: (-counts[name], name == "loss", name != "accuracy", name))
+
+
+class _Metrics:
+    """What other models of the same datasets say of a model's metric."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        looked: Sequence[Looked],
+        values: Mapping[int, tuple[str | None, float | None]],
+    ) -> None:
+        self._own = values
+        ids = sorted({one.row["dataset_id"] for one in looked} - {None})
+        metrics = {metric for metric, _ in values.values() if metric is not None}
+        self._others: dict[int, list[float]] = {}
+        self._datasets: dict[int, Row] = {}
+        if ids and metrics:
+            (metric,) = metrics
+            for row in connection.rows(_Q.find_values, dataset_ids=ids, metric=metric):
+                self._others.setdefault(row["dataset_id"], []).append(row["value"])
+            rows = connection.rows(_Q.find_goal, dataset_ids=ids)
+            self._datasets = {row["dataset_id"]: row for row in rows}
+
+    def fault(self, one: Looked, goal: Goal) -> str | None:
+        """Return why the metric of a model speaks against it; not where somebody admitted it."""
+        metric, value = self._own[one.model_id]
+        dataset = self._datasets.get(one.row["dataset_id"])
+        is_trusted = one.row["event"] == "admitted" and not one.row["by_rule"]
+        if metric is None or value is None or dataset is None or is_trusted:
+            return None
+        maximize = _maximize(goal, metric)
+        others = self._others.get(one.row["dataset_id"], [])
+        return metric_fault(metric, value, others, dataset, maximize=maximize)
+
+
+def metric_fault(
+    metric: str, value: float, others: Sequence[float], dataset: Row, *, maximize: bool
+) -> str | None:
+    """Return why a model's metric makes it no parent.
+
+    Args:
+        others: the values of all models of its dataset.
+        dataset: a row of `find_goal`.
+    """
+    counts = None if dataset["class_counts"] is None else json.loads(dataset["class_counts"])
+    own = counts_of(metric, dataset["label"], counts)
+    chance = chance_limit(metric, own, dataset["validation_rows"])
+    if maximize and chance is not None and not value > chance:
+        return f"its {metric} of {value:.4g} is not above chance, {chance:.4g}"
+    limit = outlier_limit(others, maximize=maximize)
+    if limit is not None and is_worse(value, limit, maximize=maximize):
+        return (
+            f"its {metric} of {value:.4g} is an outlier among {len(others)} models of "
+            f"{dataset['name']}: the limit is {limit:.4g}"
+        )
+    return None

@@ -1,0 +1,38 @@
+"""What computes hops for a dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from mmdb.train.spec import HopResult, HopSpec
+
+if TYPE_CHECKING:  # these import torch
+    from mmdb.train.warm.spec import WarmResult, WarmSpec
+
+_T = TypeVar("_T")
+
+
+class Performer(Protocol):
+    """Who computes hops: this process's `Session`, or a child process."""
+
+    def held(self, candidate_id: int) -> str | None:
+        """Return the hash in hex of the candidate's state that it holds live."""
+
+    def has_partition(self, key: str) -> bool:
+        """Return whether it has the partition mapped."""
+
+    def map_partition(self, key: str) -> None:
+        """Map a partition that is in the node's cache."""
+
+    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
+        """Compute the hop; see `Session.perform`."""
+
+    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
+        """Return the mean of states, weighted by rows, and before it its hash in hex."""
+
+    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+        """Make the state that a candidate begins with; see `mmdb.train.warm.making.make`."""
+
+    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run `work(stopped)`, the replay of a recipe, in this process; it can be interrupted."""

@@ -1,0 +1,66 @@
+"""When candidates of runs with a warm start begin: once, and before any hop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import sleep
+from typing import Any
+
+from mmdb.db.connection import Connection
+from mmdb.train.dispatch.ledger import Candidate, Ledger
+from mmdb.train.dispatch.performer import Performer
+
+#: Seconds between two tries to get the lock of a candidate that another session begins.
+_WAIT_S = 0.05
+#: DuckDB has no such locks: one thread at a time decides.
+_deciding = threading.Lock()
+
+
+class WarmStarts:
+    """Settles what the candidates of one session begin with."""
+
+    def __init__(self, connection: Connection, performer: Performer, ledger: Ledger) -> None:
+        self._connection, self._performer, self._ledger = connection, performer, ledger
+
+    def settle(self, candidate_id: int) -> dict[str, Any]:
+        """Settle it in a transaction of its own, unless it is; see `Dispatcher.begin`."""
+        with self._one_at_a_time(), self._connection.transaction():
+            candidate = self._ledger.candidate(candidate_id)
+            if not candidate.has_begun and not self._ledger.recent_hops(candidate_id, None):
+                self._ledger.check_alive(candidate)
+                first = min(candidate.parts, key=lambda p: (p["role"] != "train", p["ordinal"]))
+                self.settled(candidate, first["part_id"])
+            row = self._ledger.warm_start(candidate_id)
+        if row is not None:
+            return dict(row)
+        is_clone = candidate.row["parent_id"] is not None
+        nothing = dict.fromkeys(("parent", "similarity", "coverage", "state_hash"))
+        reason = "it is a clone" if is_clone else "its run has no warm start"
+        return nothing | {"candidate_id": candidate_id, "reason": reason}
+
+    def settled(self, candidate: Candidate, part_id: int) -> Candidate:
+        """Settle it in this transaction, and return the candidate as it is then.
+
+        Args:
+            part_id: the partition whose node is to keep the state.
+        """
+        from mmdb.train.warm.begin import Beginner  # imports torch
+
+        candidate_id = candidate.candidate_id
+        while not self._connection.try_lock("hop", candidate_id):
+            sleep(_WAIT_S)
+        candidate = self._ledger.read(candidate_id)
+        if candidate.has_begun:
+            return candidate
+        Beginner(self._connection, self._performer).begin(candidate.row, part_id)
+        return self._ledger.read(candidate_id)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if self._connection.engine != "duckdb":
+            yield
+            return
+        with _deciding:
+            yield

@@ -1,0 +1,1 @@
+"""Candidates that begin with a parent's tensors, and modules outside of runs that do."""

@@ -1,0 +1,212 @@
+"""What a candidate begins with: the best parent that gives something, or its seed's weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from mmdb.data.dataset import dataset_of
+from mmdb.data.functions import find_functions
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.graph.structure import Structure
+from mmdb.graph.trace import structure_of
+from mmdb.store import states
+from mmdb.store.parents import Goal, take_parent
+from mmdb.train.compute.live import state_hash
+from mmdb.train.dispatch.performer import Performer
+from mmdb.train.recipe.save import candidate_definition
+from mmdb.train.spec import CandidateSpec
+from mmdb.train.warm.offers import (
+    MOST_TRIES,
+    OF_THE_PARENT,
+    CandidateOffer,
+    ModelOffer,
+    Offer,
+    Offers,
+)
+from mmdb.train.warm.options import WarmOptions, lr_scale, parse_warm_options
+from mmdb.train.warm.read import read_candidate, read_model
+from mmdb.train.warm.rows import Transferred, add_transfer, said
+from mmdb.train.warm.spec import Example, WarmResult, WarmSpec
+
+_Q = load("warm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Child:
+    """A candidate that is to begin, and what could be its parents."""
+
+    row: Row  # of `find_candidate`
+    part_id: int
+    spec: CandidateSpec
+    example: Example
+    options: WarmOptions
+    offers: Offers
+
+    @property
+    def candidate_id(self) -> int:
+        return self.spec.candidate_id
+
+
+class Beginner:
+    """Decides what candidates begin with, over one connection, in the caller's transaction."""
+
+    def __init__(self, connection: Connection, performer: Performer) -> None:
+        self._connection, self._performer = connection, performer
+
+    def begin(self, row: Row, part_id: int) -> None:
+        """Settle what a candidate begins with, and write it down.
+
+        Args:
+            row: of `find_candidate`.
+            part_id: the partition whose node is to keep the state.
+        """
+        child = self._child(row, part_id)
+        for _ in range(MOST_TRIES):
+            offer = child.offers.best()
+            if offer is None:
+                break
+            if self._try(child, offer):
+                return
+        self._add_warm_start(child, child.offers.reason)
+
+    def _child(self, row: Row, part_id: int) -> _Child:
+        connection = self._connection
+        given = json.loads(row["options"]).get("warm_start")
+        options = parse_warm_options(given, row["warm_start"])
+        rows = connection.rows(load("catalog").find_factories)
+        factories = {f["name"]: f["target"] for f in rows}
+        spec = CandidateSpec.from_row(row, factories, find_functions(connection))
+        dtypes = dataset_of(connection, row["dataset_id"]).input_dtype
+        structure = _structure(row, factories)
+        goal = Goal(
+            task=row["task"],
+            dataset_id=row["dataset_id"],
+            metric=row["metric"],
+            maximize=row["maximize"],
+        )
+        return _Child(
+            row=row,
+            part_id=part_id,
+            spec=spec,
+            example=Example(
+                shape=spec.input_shape,
+                dtypes=dict(dtypes) if isinstance(dtypes, dict) else dtypes,
+            ),
+            options=options,
+            offers=Offers(
+                connection,
+                structure,
+                goal,
+                options,
+                parent=row["warm_start"],
+                dataset=row["dataset"],
+                within=partial(self._within, row, structure, options, factories),
+            ),
+        )
+
+    def _within(
+        self, row: Row, child: Structure, options: WarmOptions, factories: dict[str, str]
+    ) -> list[CandidateOffer]:
+        if not options.within_run:
+            return []
+        from mmdb.train.warm.within import offers_within  # loads numba
+
+        limits = options.limits
+        return offers_within(self._connection, row, child, limits=limits, factories=factories)
+
+    # -- trying one parent ---------------------------------------------------------
+
+    def _try(self, child: _Child, offer: Offer) -> bool:
+        """Begin the candidate with a parent, if that can be."""
+        started = perf_counter()
+        try:
+            result, state = self._make(child, offer)
+            refused = result.refused or child.offers.too_little(
+                offer, result.coverage, result.reasons
+            )
+            if refused is None and isinstance(offer, ModelOffer):
+                take_parent(self._connection, offer.chosen)
+        except OF_THE_PARENT as error:
+            result, state, refused = WarmResult(), b"", error.message
+        if refused is not None:
+            child.offers.pass_over(offer, refused, is_final=result.is_final)
+            return False
+        self._write(child, offer, result, state, perf_counter() - started)
+        return True
+
+    def _make(self, child: _Child, offer: Offer) -> tuple[WarmResult, bytes]:
+        place = (self._connection, child.spec.factories, child.example)
+        if isinstance(offer, ModelOffer):
+            model_id = offer.chosen.model_id
+            form, tensors = read_model(*place, model_id, follow=self._performer.follow)
+        else:
+            form, tensors = read_candidate(*place, offer)
+        spec = WarmSpec(
+            candidate=child.spec, example=child.example, parent=form, shrink=child.options.shrink
+        )
+        return self._performer.warm_start(spec, tensors)
+
+    # -- writing it down -----------------------------------------------------------
+
+    def _write(
+        self, child: _Child, offer: Offer, result: WarmResult, state: bytes, seconds: float
+    ) -> None:
+        """Write what was carried over, and the state as a checkpoint that is kept."""
+        of_run = offer if isinstance(offer, CandidateOffer) else None
+        transferred = Transferred(
+            parent=offer.name,
+            model_id=offer.chosen.model_id if isinstance(offer, ModelOffer) else None,
+            similarity=offer.similarity or result.similarity,
+            coverage=result.coverage,
+            exact=result.exact,
+            reason=said(offer.reason, result.exact, result.reasons, child.offers.reason),
+            tensors=result.origins,
+            seed=child.spec.seed,
+            shrink=child.options.shrink,
+            match_s=child.offers.match_s,
+            transfer_s=seconds,
+        )
+        transfer_id = add_transfer(
+            self._connection,
+            transferred,
+            candidate_id=child.candidate_id,
+            parent_candidate_id=of_run.candidate_id if of_run else None,
+            parent_state=of_run.state if of_run else None,
+        )
+        name = state_hash(state)
+        place = (self._connection, child.part_id, child.candidate_id)
+        states.write_checkpoint(*place, -1, name.hex(), state)
+        self._add_warm_start(
+            child,
+            transferred.reason,
+            transfer_id=transfer_id,
+            state_hash=name,
+            lr_scale=lr_scale(result.coverage) if child.options.lr_epochs else 1.0,
+            lr_epochs=child.options.lr_epochs,
+        )
+
+    def _add_warm_start(self, child: _Child, reason: str, **columns: Any) -> None:
+        fresh = {"transfer_id": None, "state_hash": None, "lr_scale": 1.0, "lr_epochs": 0}
+        self._connection.run(
+            _Q.add_warm_start,
+            candidate_id=child.candidate_id,
+            reason=reason,
+            match_s=child.offers.match_s,
+            **(fresh | columns),
+        )
+
+
+def _structure(row: Row, factories: dict[str, str]) -> Structure:
+    definition = candidate_definition(row)
+    return structure_of(
+        definition.architecture,
+        definition.arguments,
+        definition.input_shape,
+        definition.outputs,
+        factories,
+    )

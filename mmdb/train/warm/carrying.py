@@ -1,0 +1,196 @@
+"""A child's tensors made from a parent's: both forwards are recorded, layers are paired, tensors
+are carried over. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import ArchitectureError
+from mmdb.graph.flow.contract import outline_of
+from mmdb.graph.flow.flow import Flow
+from mmdb.graph.flow.inputs import Inputs
+from mmdb.graph.flow.record import record
+from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
+from mmdb.graph.match.align import align
+from mmdb.graph.match.pack import pack
+from mmdb.graph.transfer import Transfer, transfer
+from mmdb.store.models import Definition
+from mmdb.store.module import build_empty, build_filled
+from mmdb.train.warm.spec import ParentForm, TensorOrigin
+
+_LONGEST_REASON = 200
+#: What an odd module could bring to light: it begins fresh then, and training goes on.
+_FAILURES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+class Unfit(Exception):
+    """Nothing can be carried over; where it is final, from no other parent either."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A child's tensors; see `WarmResult`."""
+
+    tensors: Mapping[str, Tensor]
+    origins: tuple[TensorOrigin, ...]
+    similarity: float
+    coverage: float
+    exact: bool
+    reasons: tuple[str, ...]
+
+
+def carry(
+    child: nn.Module,
+    inputs: Iterable[Inputs | None],
+    parent: ParentForm,
+    tensors: Mapping[str, Tensor],
+    *,
+    seed: int,
+    shrink: float | None,
+) -> Carried:
+    """Return what a child would begin with; neither it nor torch's generators change.
+
+    Args:
+        inputs: of the child's forward, to be tried in turn; None for what the module tells.
+        tensors: the parent's, by path.
+        seed: of the shares that copies of a unit have.
+        shrink: see `WarmOptions`.
+    Raises:
+        Unfit
+    """
+    flow = _record(child, inputs, "the model", is_final=True)
+    fresh = {path: t for path, t in child.state_dict().items() if isinstance(t, Tensor)}
+    its_flow = _flow_of_parent(parent, tensors, flow, child, fresh)
+    try:
+        outline = outline_of(flow)
+        its_outline = outline if its_flow is flow else outline_of(its_flow)
+        alignment = align(pack(outline), pack(its_outline))
+        made = transfer(
+            flow,
+            its_flow,
+            alignment.pairs,
+            outline,
+            its_outline,
+            tensors,
+            fresh,
+            seed=seed,
+            shrink=shrink,
+        )
+    except ArchitectureError as error:
+        raise Unfit(error.message) from error
+    except _FAILURES as error:
+        raise Unfit(f"{parent.reference}: {type(error).__name__}: {_short(error)}") from error
+    coverage = _coverage(child, made)
+    if not coverage:
+        because = made.reasons[0] if made.reasons else "no layer of it fits"
+        raise Unfit(f"nothing of {parent.reference} could be carried over: {because}")
+    return Carried(
+        tensors=made.tensors,
+        origins=_origins(made),
+        similarity=1.0 if its_flow is flow else alignment.score,
+        coverage=coverage,
+        exact=made.exact,
+        reasons=made.reasons,
+    )
+
+
+def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors into a module's own, in place."""
+    own = module.state_dict()
+    with torch.no_grad():
+        for path, tensor in tensors.items():
+            own[path].copy_(tensor)
+
+
+def _record(
+    module: nn.Module, inputs: Iterable[Inputs | None], what: str, *, is_final: bool
+) -> Flow:
+    first: CannotTrace | None = None
+    for given in inputs:
+        try:
+            return record(module, given)
+        except TooManyOperations as error:
+            raise Unfit(f"{what}: {error}", is_final=is_final) from error
+        except CannotTrace as error:
+            first = first or error
+    raise Unfit(f"{what}: {_short(first)}", is_final=is_final) from first
+
+
+def _flow_of_parent(
+    parent: ParentForm,
+    tensors: Mapping[str, Tensor],
+    flow: Flow,
+    child: nn.Module,
+    fresh: Mapping[str, Tensor],
+) -> Flow:
+    """Return the parent's flow: the child's, where it cannot be had and the tensors are alike."""
+    try:
+        module = _built(parent.definition, parent.factories)
+        inputs: list[Inputs | None] = [one.inputs() for one in parent.examples]
+        return _record(module, [*inputs, None], parent.reference, is_final=False)
+    except (ArchitectureError, Unfit) as error:
+        if _are_alike(tensors, child, fresh):
+            return flow
+        because = error.message if isinstance(error, ArchitectureError) else str(error)
+        raise Unfit(f"{parent.reference} cannot be followed: {because}") from error
+
+
+def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Module:
+    if definition is None:
+        raise ArchitectureError("how to build its module is not known")
+    try:
+        return build_empty(definition, factories)
+    except ArchitectureError:  # a factory that cannot work without memory, or that is gone
+        return build_filled(definition, factories, seed=0)
+
+
+def _are_alike(
+    tensors: Mapping[str, Tensor], child: nn.Module, fresh: Mapping[str, Tensor]
+) -> bool:
+    """Return whether a parent's tensors are the child's by path and shape."""
+    transient = {path for path, _ in child.named_buffers() if path not in fresh}
+    shapes = {path: t.shape for path, t in tensors.items() if path not in transient}
+    return shapes == {path: t.shape for path, t in fresh.items()}
+
+
+def _coverage(child: nn.Module, made: Transfer) -> float:
+    """Return the share of the child's parameters that come from the parent."""
+    fractions = {origin.path: origin.fraction for origin in made.origins}
+    sizes = {path: p.numel() for path, p in child.named_parameters()}
+    total = sum(sizes.values())
+    return sum(fractions.get(path, 0.0) * n for path, n in sizes.items()) / total if total else 0.0
+
+
+def _origins(made: Transfer) -> tuple[TensorOrigin, ...]:
+    return tuple(
+        TensorOrigin(
+            path=one.path,
+            parent=one.parent,
+            operator=one.operator,
+            fraction=one.fraction,
+            reason=_reason_of(one.path, made.reasons),
+        )
+        for one in made.origins
+    )
+
+
+def _reason_of(path: str, reasons: Sequence[str]) -> str | None:
+    start = f"{path}: "
+    return next((r.removeprefix(start) for r in reasons if r.startswith(start)), None)
+
+
+def _short(error: Exception | None) -> str:
+    text = str(error) if error is not None else "no inputs are known for it"
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

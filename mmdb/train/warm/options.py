@@ -1,0 +1,120 @@
+"""What a run says of its warm start. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmdb.errors import InvalidOption
+from mmdb.store.parents import Limits
+from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
+
+#: Values of `warm_start` that name no model.
+OFF, AUTO = "off", "auto"
+#: The learning rate is never scaled below this (ModelKeeper's rule).
+LEAST_LR_SCALE = 0.3
+
+_SHARES = {"threshold": MIN_SIMILARITY, "coverage": MIN_COVERAGE}
+_KNOWN = (*_SHARES, "shrink", "lr_epochs", "within_run")
+_MOST_EPOCHS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmOptions:
+    """A run's `options.warm_start`, or what `Database.warm_start` was told.
+
+    Attributes:
+        limits: below which a parent is refused.
+        shrink: what the parent's parameters are multiplied by before 1 - shrink times the child's
+            own are added (shrink and perturb, arXiv 1910.08475); None leaves them as they are.
+        lr_epochs: epochs in which the learning rate is scaled by `lr_scale`.
+        within_run: whether candidates of the same run that have ended may be parents too.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    shrink: float | None = None
+    lr_epochs: int = 0
+    within_run: bool = False
+
+
+def parse_warm_options(raw: object, warm_start: str = AUTO) -> WarmOptions:
+    """Return the options of a warm start.
+
+    Args:
+        raw: a mapping, or None.
+    Raises:
+        InvalidOption: an unknown option or value, or one that does nothing here.
+    """
+    if raw is None:
+        return WarmOptions()
+    if not isinstance(raw, Mapping):
+        raise InvalidOption(
+            f"options.warm_start is {raw!r}.", hint='Such as {"threshold": 0.5, "lr_epochs": 2}.'
+        )
+    if warm_start == OFF:
+        raise InvalidOption(
+            "options.warm_start is given, and warm_start is 'off'.",
+            hint="Pass warm_start => 'auto', or a model.",
+        )
+    for key in raw:
+        if key not in _KNOWN:
+            raise InvalidOption(
+                f"A warm start has no option {key!r}.", hint=f"Known: {', '.join(_KNOWN)}."
+            )
+    within_run = raw.get("within_run", False)
+    if not isinstance(within_run, bool):
+        raise InvalidOption(
+            f"options.warm_start.within_run is {within_run!r}.", hint="It is true or false."
+        )
+    if within_run and warm_start != AUTO:
+        raise InvalidOption(
+            f"options.warm_start.within_run is given with the parent {warm_start!r}.",
+            hint="With warm_start => 'auto' candidates of the run compete with the zoo.",
+        )
+    return WarmOptions(
+        limits=Limits(similarity=_share(raw, "threshold"), coverage=_share(raw, "coverage")),
+        shrink=_shrink(raw.get("shrink")),
+        lr_epochs=_epochs(raw.get("lr_epochs", 0)),
+        within_run=within_run,
+    )
+
+
+def lr_scale(coverage: float) -> float:
+    """Return what the learning rate of the first epochs is multiplied by.
+
+    >>> lr_scale(0.5), lr_scale(0.98), lr_scale(0.0)
+    (0.5, 0.3, 1.0)
+    """
+    return min(1.0, max(LEAST_LR_SCALE, 1.0 - coverage))
+
+
+def _share(raw: Mapping[str, Any], key: str) -> float:
+    value = raw.get(key, _SHARES[key])
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise InvalidOption(
+            f"options.warm_start.{key} is {value!r}.", hint="It is a number from 0 to 1."
+        )
+    return float(value)
+
+
+def _shrink(value: Any) -> float | None:
+    if value is None or (_is_number(value) and value == 1):
+        return None
+    if not _is_number(value) or not 0 < value <= 1:
+        raise InvalidOption(
+            f"options.warm_start.shrink is {value!r}.", hint="It is a number above 0, up to 1."
+        )
+    return float(value)
+
+
+def _epochs(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_EPOCHS:
+        raise InvalidOption(
+            f"options.warm_start.lr_epochs is {value!r}.", hint="It is a whole number from 0."
+        )
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,128 @@
+"""Modules that people train themselves, begun with a parent's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor, nn
+
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import ArchitectureError
+from mmdb.graph.flow.inputs import Inputs
+from mmdb.graph.traced import traced
+from mmdb.store.models import find_model
+from mmdb.store.parents import Goal, take_parent
+from mmdb.train.recipe.generators import neutral
+from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
+from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers
+from mmdb.train.warm.options import AUTO, WarmOptions
+from mmdb.train.warm.read import model_and_weights
+from mmdb.train.warm.rows import Transferred, said
+from mmdb.train.warm.spec import Example
+
+#: What a forward is called with: by position, or by name.
+Given = Sequence[Any] | Mapping[str, Any] | Tensor
+
+
+def warm_start(
+    connection: Connection,
+    module: nn.Module,
+    parent: str,
+    *,
+    inputs: Given | None,
+    dataset: str | None,
+    metric: str | None,
+    options: WarmOptions,
+    seed: int,
+) -> Transferred:
+    """Copy a parent's tensors into a module, in place; see `mmdb.zoo.Zoo.warm_start`."""
+    found = None if dataset is None else find_dataset(connection, dataset)
+    if parent != AUTO:
+        parent = find_model(connection, parent).reference
+    offers = Offers(
+        connection,
+        traced(module),
+        Goal(
+            task=found.task if found else None,
+            dataset_id=found.dataset_id if found else None,
+            metric=metric,
+        ),
+        options,
+        parent=parent,
+        dataset=dataset,
+    )
+    module_inputs = _inputs(inputs, found)
+    for _ in range(MOST_TRIES):
+        offer = offers.best()
+        if not isinstance(offer, ModelOffer):
+            break
+        started = perf_counter()
+        try:
+            carried = _carried(connection, module, module_inputs, offer, options, seed)
+            refused = offers.too_little(offer, carried.coverage, carried.reasons)
+            if refused is None:
+                with connection.transaction():
+                    take_parent(connection, offer.chosen)
+        except Unfit as error:
+            if error.is_final:
+                raise ArchitectureError(
+                    f"The module's forward cannot be followed: {error}",
+                    hint="Pass inputs=(tensor, ...) that it takes; their values do not matter.",
+                ) from error
+            refused = str(error)
+        except OF_THE_PARENT as error:
+            refused = error.message
+        if refused is not None:
+            offers.pass_over(offer, refused)
+            continue
+        fill(module, carried.tensors)
+        return Transferred(
+            parent=offer.name,
+            model_id=offer.chosen.model_id,
+            similarity=offer.similarity or carried.similarity,
+            coverage=carried.coverage,
+            exact=carried.exact,
+            reason=said(offer.reason, carried.exact, carried.reasons, offers.reason),
+            tensors=carried.origins,
+            seed=seed,
+            shrink=options.shrink,
+            match_s=offers.match_s,
+            transfer_s=perf_counter() - started,
+        )
+    return Transferred(reason=offers.reason, match_s=offers.match_s)
+
+
+def _carried(
+    connection: Connection,
+    module: nn.Module,
+    inputs: Sequence[Inputs | None],
+    offer: ModelOffer,
+    options: WarmOptions,
+    seed: int,
+) -> Carried:
+    rows = connection.rows(load("catalog").find_factories)
+    factories = {row["name"]: row["target"] for row in rows}
+    form, weights = model_and_weights(connection, factories, None, offer.chosen.model_id)
+    with neutral(seed):
+        return carry(module, inputs, form, weights, seed=seed, shrink=options.shrink)
+
+
+def _inputs(given: Given | None, dataset: Dataset | None) -> list[Inputs | None]:
+    """Return what the module's forward may take: what was given, or the dataset's, or its own."""
+    if isinstance(given, Tensor):
+        return [Inputs((given,))]
+    if isinstance(given, Mapping):
+        return [Inputs(kwargs=given)]
+    if given is not None:
+        return [Inputs(tuple(given))]
+    if dataset is None:
+        return [None]
+    dtypes = dataset.input_dtype
+    known = Example(
+        shape=dataset.input_shape, dtypes=dict(dtypes) if isinstance(dtypes, dict) else dtypes
+    )
+    return [known.inputs(), None]

@@ -1,0 +1,96 @@
+"""The zoo of parents: finding one for an architecture, and saying who is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.url import AnyConnection
+
+if TYPE_CHECKING:  # these load torch
+    from torch import nn
+
+    from mmdb.store.parents import Choice
+    from mmdb.store.parents.managing import Decision
+
+
+class Parents:
+    """Part of `Zoo`."""
+
+    connection: AnyConnection
+
+    def match(
+        self,
+        architecture: nn.Module | str | Mapping[str, Any],
+        *,
+        k: int = 10,
+        dataset: str | None = None,
+        metric: str | None = None,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+        sample: int = 0,
+    ) -> Choice:
+        """Return the best parent for an architecture, if one fits, and the k models looked at.
+
+        Args:
+            architecture: a module, a model as `name@version`, a factory or a layer graph; the
+                last two need `input_shape` and `outputs`, or a dataset that has them: that of
+                `dataset`, else the newest one.
+            dataset: what is to be trained on; models of it come first, then those of its task.
+            metric: what models are compared by, such as "accuracy".
+            sample: rows of the dataset by which LogME ranks the five best anew.
+        Raises:
+            ArchitectureError: it cannot be built, or has more than 50,000 nodes.
+            DatasetNotFound, ModelNotFound, InvalidOption
+        """
+        from mmdb.server.arguments import whole_number
+        from mmdb.server.matching import Asked, find_parents
+        from mmdb.train.recipe.recover import recover_module
+
+        asked = Asked(
+            architecture=architecture,
+            dataset=dataset,
+            metric=metric,
+            input_shape=input_shape,
+            outputs=outputs,
+            k=whole_number(k, "k", 1, 10_000),
+            sample=whole_number(sample, "sample", 0, 10_000),
+        )
+        return find_parents(
+            self.connection, asked, lambda saved: recover_module(self.connection, saved)
+        )
+
+    def zoo_admit(self, model: str, reason: str = "on request") -> str:
+        """Offer a model as a parent, whatever the rules say of its metrics; return `name@version`.
+
+        Raises:
+            ModelNotFound
+        """
+        from mmdb.store.parents.events import say
+
+        return say(self.connection, model, "admitted", reason)
+
+    def zoo_refuse(self, model: str, reason: str = "on request") -> str:
+        """Offer a model as a parent no longer; the model itself stays.
+
+        Raises:
+            ModelNotFound
+        """
+        from mmdb.store.parents.events import say
+
+        return say(self.connection, model, "refused", reason)
+
+    def manage_zoo(
+        self, budget_bytes: int | None = None, *, dry_run: bool = True
+    ) -> list[Decision]:
+        """Refuse outliers and near-duplicates; drop the models worth least until the rest fits.
+
+        Args:
+            budget_bytes: for the stored tensors of all models; None drops nobody.
+            dry_run: say what would be decided, and write nothing.
+        Raises:
+            InvalidOption
+        """
+        from mmdb.store.parents.managing import manage_zoo
+
+        return manage_zoo(self.connection, budget_bytes=budget_bytes, dry_run=dry_run)

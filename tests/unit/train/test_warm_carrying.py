@@ -1,0 +1,298 @@
+"""A child's tensors out of a parent's: what is carried over, and what keeps it from being so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mmdb.graph.factories import cnn, mlp
+from mmdb.graph.flow.inputs import Inputs
+from mmdb.store.models import Definition
+from mmdb.train.compute.live import state_hash, weights
+from mmdb.train.spec import CandidateSpec
+from mmdb.train.warm import carrying
+from mmdb.train.warm.carrying import Unfit, carry, fill
+from mmdb.train.warm.making import make, packed
+from mmdb.train.warm.spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
+from tests.unit.train.test_warm_rate import TARGET, rows
+
+FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}
+ROW = [Inputs((torch.zeros(2, 6),))]
+
+
+def form(
+    factory: str = "mlp",
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    input_shape: tuple[int, ...] = (6,),
+    factories: Mapping[str, str] = FACTORIES,
+) -> ParentForm:
+    """Return how a parent that a factory builds can be had."""
+    given = dict(arguments or {})
+    definition = Definition(
+        architecture={"factory": factory, "arguments": given},
+        arguments={},
+        input_shape=input_shape,
+        outputs=3,
+    )
+    shapes = (Example(shape=input_shape),)
+    return ParentForm(reference="p@1", definition=definition, factories=factories, examples=shapes)
+
+
+def built(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """Return a module whose every tensor is drawn, running statistics too."""
+    torch.manual_seed(seed)
+    module = make().eval()
+    with torch.no_grad():
+        for path, tensor in module.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(tensor.shape) + (0.5 if "var" in path else -0.5))
+    return module
+
+
+def small(**arguments: Any) -> nn.Module:
+    return mlp((6,), 3, **({"hidden": [8]} | arguments))
+
+
+def started(child: nn.Module, parent: ParentForm, tensors: Mapping[str, Tensor], **how: Any) -> Any:
+    """Return what was carried over, in the child already."""
+    carried = carry(child, ROW, parent, tensors, **({"seed": 0, "shrink": None} | how))
+    fill(child, carried.tensors)
+    return carried
+
+
+def test_a_wider_child_computes_what_its_parent_does() -> None:
+    own = {"hidden": [8], "batch_norm": True}
+    parent = built(0, lambda: small(**own)).double()
+    child = built(1, lambda: small(hidden=[13], batch_norm=True)).double()
+    carried = started(child, form(arguments=own), parent.state_dict())
+    x, _ = rows()
+    expected = parent(x.double())
+    assert torch.allclose(child(x.double()), expected, rtol=1e-9, atol=1e-9)
+    assert carried.exact and carried.coverage == 1
+    assert 0.5 < carried.similarity < 1
+    assert {one.operator for one in carried.origins} <= {"widen", "copy"}
+    assert [one.path for one in carried.origins] == list(child.state_dict())
+
+
+def test_the_same_module_gets_the_same_tensors() -> None:
+    parent, child = built(0, small), built(1, small)
+    carried = started(child, form(arguments={"hidden": [8]}), parent.state_dict())
+    assert carried.similarity == 1
+    assert all(torch.equal(t, parent.state_dict()[p]) for p, t in child.state_dict().items())
+
+
+def test_the_child_stays_as_it_is_until_it_is_filled() -> None:
+    parent, child = built(0, small), built(1, small)
+    before = {path: tensor.clone() for path, tensor in child.state_dict().items()}
+    generator = torch.get_rng_state()
+    carried = carry(
+        child, ROW, form(arguments={"hidden": [8]}), parent.state_dict(), seed=0, shrink=None
+    )
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(t, before[p]) for p, t in child.state_dict().items())
+    places = {p: t.data_ptr() for p, t in child.state_dict().items()}
+    fill(child, carried.tensors)
+    assert {p: t.data_ptr() for p, t in child.state_dict().items()} == places
+
+
+def test_a_parent_that_shrinks_keeps_a_part_of_the_child_s_own() -> None:
+    parent, child = built(0, small), built(1, small)
+    own, its = child.state_dict()["1.weight"].clone(), parent.state_dict()["1.weight"]
+    started(child, form(arguments={"hidden": [8]}), parent.state_dict(), shrink=0.75)
+    assert torch.allclose(child.state_dict()["1.weight"], 0.75 * its + 0.25 * own)
+
+
+def test_one_seed_gives_one_result_and_another_seed_another() -> None:
+    parent = built(0, small)
+    found = []
+    for seed in (3, 3, 4):
+        child = built(1, lambda: small(hidden=[20]))
+        started(child, form(arguments={"hidden": [8]}), parent.state_dict(), seed=seed)
+        found.append(child.state_dict())
+    assert all(torch.equal(found[0][path], found[1][path]) for path in found[0])
+    assert not all(torch.equal(found[0][path], found[2][path]) for path in found[0])
+
+
+class Stubborn(nn.Module):
+    """A module whose forward goes by values that a recording does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("this forward is for nobody")
+
+
+def test_a_child_that_cannot_be_followed_has_no_parent_at_all() -> None:
+    parent = built(0, small)
+    with pytest.raises(Unfit, match="this forward is for nobody") as caught:
+        started(Stubborn(), form(arguments={"hidden": [8]}), parent.state_dict())
+    assert caught.value.is_final
+
+
+def test_a_parent_whose_factory_is_gone_gives_its_tensors_where_they_are_the_child_s() -> None:
+    parent, child = built(0, small), built(1, small)
+    gone = form("gone", {"hidden": [8]}, factories={})
+    carried = started(child, gone, parent.state_dict())
+    assert carried.similarity == carried.coverage == 1
+    assert all(torch.equal(t, parent.state_dict()[p]) for p, t in child.state_dict().items())
+    other = built(1, lambda: small(hidden=[9]))
+    with pytest.raises(Unfit, match="'gone'") as caught:
+        started(other, gone, parent.state_dict())
+    assert not caught.value.is_final
+
+
+def test_a_parent_of_which_nothing_but_tensors_is_known_is_taken_by_path_and_shape() -> None:
+    parent, child = built(0, small), built(1, small)
+    unknown = ParentForm(reference="p@1", definition=None, factories={})
+    assert started(child, unknown, parent.state_dict()).coverage == 1
+    extra = {**parent.state_dict(), "more": torch.zeros(1)}
+    with pytest.raises(Unfit, match="not known"):
+        started(child, unknown, extra)
+
+
+def test_what_has_nothing_in_common_gives_nothing() -> None:
+    parent = built(0, lambda: cnn((1, 6, 6), 5, width=4))
+    given = {"width": 4}
+    with pytest.raises(Unfit) as caught:
+        started(
+            built(1, lambda: nn.Sequential(nn.Bilinear(6, 6, 3))),
+            form("cnn", given, input_shape=(1, 6, 6)),
+            parent.state_dict(),
+        )
+    assert caught.value.is_final or "p@1" in str(caught.value)
+
+
+def test_a_tensor_that_is_not_finite_is_not_carried_over() -> None:
+    parent, child = built(0, small), built(1, small)
+    tensors = {p: t.clone() for p, t in parent.state_dict().items()}
+    tensors["1.weight"][0, 0] = float("nan")
+    own = child.state_dict()["1.weight"].clone()
+    carried = started(child, form(arguments={"hidden": [8]}), tensors)
+    assert torch.equal(child.state_dict()["1.weight"], own)
+    assert carried.coverage < 1 and not carried.exact
+    (origin,) = [one for one in carried.origins if one.path == "1.weight"]
+    assert origin.parent is None and "finite" in (origin.reason or "")
+
+
+def test_what_goes_wrong_with_one_parent_is_a_reason_against_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*given: Any, **how: Any) -> Any:
+        raise IndexError("no such axis")
+
+    monkeypatch.setattr(carrying, "transfer", fails)
+    with pytest.raises(Unfit, match="p@1: IndexError: no such axis") as caught:
+        started(built(1, small), form(arguments={"hidden": [8]}), built(0, small).state_dict())
+    assert not caught.value.is_final
+
+
+class Tied(nn.Module):
+    """A module with one tensor under two paths."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, width), nn.Linear(6, width)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both: Tensor = self.head(self.first(x) + self.second(x))
+        return both
+
+
+def tied(input_shape: tuple[int, ...], outputs: int, *, width: int = 4) -> nn.Module:
+    """Return a module with tied weights; a factory."""
+    return Tied(width)
+
+
+def test_what_is_tied_in_the_child_stays_tied() -> None:
+    parent, child = built(0, lambda: Tied(4)), built(1, lambda: Tied(6))
+    here = {"tied": f"{__name__}:tied"}
+    started(child, form("tied", {"width": 4}, factories=here), parent.state_dict())
+    assert child.get_parameter("first.weight") is child.get_parameter("second.weight")
+    x, _ = rows()
+    assert torch.allclose(child(x), parent(x), atol=1e-5)
+
+
+# -- the state of a candidate ----------------------------------------------------------
+
+
+def warm_spec(hidden: int = 12, **how: Any) -> WarmSpec:
+    candidate = CandidateSpec(
+        candidate_id=5,
+        architecture={"factory": "mlp", "arguments": {"hidden": [hidden]}},
+        config={"lr": 0.1},
+        factories=FACTORIES,
+        input_shape=(6,),
+        targets=(TARGET,),
+        seed=11,
+    )
+    parent = form(arguments={"hidden": [8]})
+    return WarmSpec(candidate=candidate, example=Example(shape=(6,)), parent=parent, **how)
+
+
+def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
+    tensors = packed(built(0, small).state_dict())
+    torch.manual_seed(1)
+    result, state = make(warm_spec(), tensors)
+    torch.manual_seed(2)
+    again, other = make(WarmSpec.from_json(warm_spec().to_json()), tensors)
+    assert state_hash(state) == state_hash(other)
+    assert result == again == WarmResult.from_json(json.loads(json.dumps(result.to_json())))
+    assert result.refused is None and result.coverage == 1
+
+
+def test_the_state_is_that_of_the_candidate_with_the_parent_s_function() -> None:
+    parent = built(0, small)
+    _, state = make(warm_spec(), packed(parent.state_dict()))
+    child = small(hidden=[12]).eval()
+    child.load_state_dict(weights(state))
+    x, _ = rows()
+    assert torch.allclose(child(x), parent(x), atol=1e-5)
+
+
+def test_a_candidate_s_state_does_for_a_parent() -> None:
+    parent = built(0, small)
+    _, first = make(warm_spec(12), packed(parent.state_dict()))
+    spec = warm_spec(12)
+    its = WarmSpec(
+        candidate=spec.candidate,
+        example=spec.example,
+        parent=form(arguments={"hidden": [12]}),
+    )
+    result, second = make(its, first)
+    assert weights(first).keys() == weights(second).keys()
+    assert all(torch.equal(t, weights(second)[p]) for p, t in weights(first).items())
+    assert result.similarity == 1
+
+
+def test_what_cannot_be_is_said_and_nothing_is_made() -> None:
+    result, state = make(warm_spec(), packed({"a": torch.zeros(3)}))
+    assert result.refused is not None and state == b""
+    assert not result.is_final
+
+
+def test_packed_tensors_come_back_with_their_ties() -> None:
+    first = torch.randn(3, 4)
+    tensors = {"a": first, "b": first, "c": first.t(), "n": torch.tensor(3), "e": torch.zeros(0)}
+    found = weights(packed(tensors))
+    assert list(found.keys() - tensors.keys()) == []
+    assert all(torch.equal(found[path], tensor) for path, tensor in tensors.items())
+    assert found["a"] is found["b"]
+
+
+def test_several_inputs_are_passed_by_name() -> None:
+    example = Example(shape={"a": (3,), "ids": (4,)}, dtypes={"a": "float32", "ids": "int64"})
+    inputs = example.inputs()
+    assert inputs.args == ()
+    shapes = {name: (tuple(one.shape), one.dtype) for name, one in inputs.kwargs.items()}
+    assert shapes == {"a": ((2, 3), torch.float32), "ids": ((2, 4), torch.int64)}
+    assert TensorOrigin(path="a", parent=None, operator="fresh", fraction=0.0).reason is None

@@ -1,0 +1,58 @@
+-- The zoo of parents: finding one, and saying who is in it.
+
+CREATE OR REPLACE FUNCTION mmdb.match(
+    architecture text,
+    k integer DEFAULT 10,
+    dataset text DEFAULT NULL,
+    metric text DEFAULT NULL,
+    input_shape integer[] DEFAULT NULL,
+    outputs integer DEFAULT NULL,
+    sample integer DEFAULT 0
+) RETURNS SETOF mmdb.match_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo import match
+return match(plpy, GD, architecture, k, dataset, metric, input_shape, outputs, sample)
+$$;
+COMMENT ON FUNCTION mmdb.match(text, integer, text, text, integer[], integer, integer)
+IS 'Models that an architecture could be begun with, the best parent first, each with its reason.';
+
+CREATE OR REPLACE FUNCTION mmdb.zoo_admit(
+    model text,
+    reason text DEFAULT 'on request'
+) RETURNS text
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo import zoo_admit
+return zoo_admit(plpy, GD, model, reason)
+$$;
+COMMENT ON FUNCTION mmdb.zoo_admit(text, text)
+IS 'Offer a model as a parent, whatever the rules say of its metrics.';
+
+CREATE OR REPLACE FUNCTION mmdb.zoo_refuse(
+    model text,
+    reason text DEFAULT 'on request'
+) RETURNS text
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo import zoo_refuse
+return zoo_refuse(plpy, GD, model, reason)
+$$;
+COMMENT ON FUNCTION mmdb.zoo_refuse(text, text)
+IS 'Offer a model as a parent no longer; the model itself stays.';
+
+CREATE OR REPLACE FUNCTION mmdb.manage_zoo(
+    budget_bytes bigint DEFAULT NULL,
+    dry_run boolean DEFAULT TRUE
+) RETURNS SETOF mmdb.zoo_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo import manage_zoo
+return manage_zoo(plpy, GD, budget_bytes, dry_run)
+$$;
+COMMENT ON FUNCTION mmdb.manage_zoo(bigint, boolean)
+IS 'Refuse outliers and near-duplicates as parents, and drop the models worth least until the rest fits a budget.';
