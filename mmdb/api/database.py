@@ -12,7 +12,7 @@ from mmdb.data.names import check_name
 from mmdb.data.registration import DatasetSummary
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
-from mmdb.db.install import ensure_duckdb, installed_mode, is_current, pending
+from mmdb.db.install import ensure_duckdb, installed_mode, is_up_to_date
 from mmdb.db.queries import load
 from mmdb.db.replicas import source_of
 from mmdb.db.source import OneSession, Source
@@ -51,7 +51,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
         if isinstance(connection, DuckConnection):
             ensure_duckdb(connection)
             backend = register(connection)
-        elif pending(connection) or not is_current(connection):
+        elif not is_up_to_date(connection):
             raise NotInstalled("mmdb in this database is of another version than this package.")
         elif installed_mode(connection) == "client":
             backend = ChildBackend(connection)

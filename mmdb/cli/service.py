@@ -91,7 +91,7 @@ def _check_database(url: str) -> None:
     Raises:
         WrongUrl, NotInstalled, MigrationMismatch
     """
-    from mmdb.db.install import is_current, pending
+    from mmdb.db.install import is_up_to_date
     from mmdb.db.postgres import PostgresConnection
 
     if not url.startswith(("postgresql://", "postgres://")):
@@ -101,7 +101,7 @@ def _check_database(url: str) -> None:
         )
     connection = PostgresConnection(url)
     try:
-        if pending(connection) or not is_current(connection):
+        if not is_up_to_date(connection):
             raise NotInstalled("mmdb in this database is of another version than this package.")
     finally:
         connection.close()

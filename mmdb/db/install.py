@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from mmdb.db.connection import Connection
+from mmdb.db.connection import Connection, Row
 from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
@@ -139,8 +139,39 @@ def pending(connection: AnyConnection, directory: Path | None = None) -> list[Mi
     """
     if not is_installed(connection):
         raise NotInstalled("mmdb is not installed in this database.")
+    return _pending(connection, _applied(connection), directory)
+
+
+def is_current(connection: AnyConnection) -> bool:
+    """Return whether the functions and views of the database are those of this version."""
+    return _is_current(connection, _applied(connection))
+
+
+def is_up_to_date(connection: AnyConnection) -> bool:
+    """Return whether the database lacks no migration and `is_current`, by one question.
+
+    Raises:
+        NotInstalled, MigrationMismatch: as `pending`.
+    """
+    if not is_installed(connection):
+        raise NotInstalled("mmdb is not installed in this database.")
+    applied = _applied(connection)
+    return not _pending(connection, applied) and _is_current(connection, applied)
+
+
+def installed_mode(connection: Connection) -> Mode:
+    """Return where the functions of the database's mmdb run; DuckDB's are always there."""
+    return _mode(_applied(connection))
+
+
+def _applied(connection: Connection) -> dict[int, Row]:
+    return {row["number"]: row for row in connection.rows(_Q.applied_migrations)}
+
+
+def _pending(
+    connection: AnyConnection, applied: dict[int, Row], directory: Path | None = None
+) -> list[Migration]:
     known = {m.number: m for m in migrations(connection.engine, directory)}
-    applied = {r["number"]: r for r in connection.rows(_Q.applied_migrations)}
     for number, row in applied.items():
         if number > _SCHEMA and (number not in known or known[number].digest != row["digest"]):
             raise MigrationMismatch(
@@ -149,22 +180,19 @@ def pending(connection: AnyConnection, directory: Path | None = None) -> list[Mi
     return [m for number, m in known.items() if number not in applied]
 
 
-def is_current(connection: AnyConnection) -> bool:
-    """Return whether the functions and views of the database are those of this version."""
-    applied = {r["number"]: r["digest"] for r in connection.rows(_Q.applied_migrations)}
-    files = current_files(connection.engine, installed_mode(connection))
-    return applied.get(_CURRENT) == _digest_files(files)
+def _is_current(connection: AnyConnection, applied: dict[int, Row]) -> bool:
+    files = current_files(connection.engine, _mode(applied))
+    return _CURRENT in applied and applied[_CURRENT]["digest"] == _digest_files(files)
 
 
-def installed_mode(connection: Connection) -> Mode:
-    """Return where the functions of the database's mmdb run; DuckDB's are always there."""
-    applied = {r["number"]: r["name"] for r in connection.rows(_Q.applied_migrations)}
-    return "client" if applied.get(_CURRENT) == _RECORDED_AS["client"] else "server"
+def _mode(applied: dict[int, Row]) -> Mode:
+    is_client = _CURRENT in applied and applied[_CURRENT]["name"] == _RECORDED_AS["client"]
+    return "client" if is_client else "server"
 
 
 def ensure_duckdb(connection: DuckConnection) -> None:
     """Install mmdb in a DuckDB file that lacks it or is behind; the file has no other owner."""
-    if not is_installed(connection) or pending(connection) or not is_current(connection):
+    if not is_installed(connection) or not is_up_to_date(connection):
         install_in(connection)
 
 

@@ -20,10 +20,17 @@ class Arm(Protocol):
     """Sets a freshly built child's weights from a trained parent's, in place.
 
     `example` are inputs of the child, for arms that trace the modules. Raises Refused.
+
+    Attributes:
+        refuses_unlearned: whether it is not given parents whose own score is no better than chance,
+            which the zoo refuses by the metric that it keeps beside each model.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def refuses_unlearned(self) -> bool: ...
 
     def initialise(
         self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor
@@ -35,6 +42,7 @@ class Cold:
     """The child's own initial weights."""
 
     name: str = COLD
+    refuses_unlearned: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         pass
@@ -45,6 +53,7 @@ class CopyByName:
     """Every tensor that has the same path and shape in both."""
 
     name: str = "copy by name"
+    refuses_unlearned: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         theirs = parent.state_dict()
@@ -60,6 +69,7 @@ class Transferred:
 
     function: Callable[[nn.Module, nn.Module, int, Tensor], None]
     name: str = "mmdb"
+    refuses_unlearned: bool = True
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         self.function(child, parent, seed, example)

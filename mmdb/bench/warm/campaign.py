@@ -8,12 +8,15 @@ from dataclasses import replace
 from statistics import mean
 from time import perf_counter
 
+import torch
 from torch import nn
 
 from mmdb.bench.warm.arms import Arm, Cold, Refused
 from mmdb.bench.warm.journal import COLD, Journal, Trial
 from mmdb.bench.warm.pairs import Network, Pair
+from mmdb.bench.warm.tasks import Pictures
 from mmdb.bench.warm.training import Curve, built, drawn_from, score, train
+from mmdb.store.parents.admission import chance_limit
 
 #: Of the parents' weights and data order; the children have seeds of their own, from 0 on.
 PARENT_SEED = 1000
@@ -37,12 +40,13 @@ def run(
     for pair in pairs:
         parent = trained(pair.parent, journal)
         _note_parent(pair, parent, journal)
-        cold = [_trial(pair, Cold(), parent, seed, journal) for seed in seeds]
+        fault = _fault(pair.parent, parent)
+        cold = [_trial(pair, Cold(), parent, fault, seed, journal) for seed in seeds]
         target = mean(trial.curve.final for trial in cold)
         for arm in arms:
             for seed in seeds:
                 until = None if arm.name in whole else target
-                _trial(pair, arm, parent, seed, journal, until)
+                _trial(pair, arm, parent, fault, seed, journal, until)
 
 
 def trained(network: Network, journal: Journal) -> nn.Module:
@@ -64,8 +68,26 @@ def _note_parent(pair: Pair, parent: nn.Module, journal: Journal) -> None:
         journal.add(trial)
 
 
+def _fault(network: Network, parent: nn.Module) -> str:
+    """Return why a zoo that knows the parent's accuracy on its own data refuses it, or ""."""
+    task = network.task
+    if not isinstance(task, Pictures):
+        return ""
+    accuracy = score(parent, task)
+    chance = chance_limit("accuracy", torch.bincount(task.y).tolist(), len(task.held_out_y))
+    if chance is None or accuracy > chance:
+        return ""
+    return f"its accuracy of {accuracy:.2f} is not above chance"
+
+
 def _trial(
-    pair: Pair, arm: Arm, parent: nn.Module, seed: int, journal: Journal, until: float | None = None
+    pair: Pair,
+    arm: Arm,
+    parent: nn.Module,
+    fault: str,
+    seed: int,
+    journal: Journal,
+    until: float | None = None,
 ) -> Trial:
     done = journal.find(pair.name, arm.name, seed)
     if done is not None:
@@ -78,6 +100,8 @@ def _trial(
     started, refused = perf_counter(), ""
     with drawn_from(seed):
         try:
+            if fault and arm.refuses_unlearned:
+                raise Refused(fault)
             arm.initialise(child, source, seed, pair.child.task.example())
         except Refused as reason:
             child, refused = built(pair.child.build, seed), str(reason)

@@ -59,7 +59,7 @@ def _spoilt(parent: Network) -> Iterator[tuple[str, Network]]:
     """Yield a good parent's variants: labels shuffled, not a number, diverged, hardly trained."""
     task = parent.task
     assert isinstance(task, Pictures)
-    chance = replace(task, y=shuffled(task.y, seed=4))
+    chance = replace(task, y=shuffled(task.y, seed=4), held_out_y=shuffled(task.held_out_y, seed=5))
     diverging = replace(parent.recipe, lr=3.0)
     short = replace(parent.recipe, steps=8, every=8)
     variants = {

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection
 from mmdb.db.duck import DuckConnection
-from mmdb.db.install import ensure_duckdb, is_current, pending
+from mmdb.db.install import ensure_duckdb, is_up_to_date
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import (
@@ -203,7 +203,7 @@ def _other(connection: AnyConnection, url: str, *, is_target: bool) -> Iterator[
     try:
         if isinstance(other, DuckConnection) and is_target:
             ensure_duckdb(other)
-        elif pending(other) or not is_current(other):
+        elif not is_up_to_date(other):
             raise NotInstalled("mmdb in the other database is of another version than this one.")
         _check_other(connection, other)
         yield other

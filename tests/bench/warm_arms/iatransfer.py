@@ -42,6 +42,7 @@ class IaTransfer:
 
     folder: Path
     name: str = "iatransfer"
+    refuses_unlearned: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         _package(self.folder).IAT()(parent, child)

@@ -28,6 +28,7 @@ class ModelKeeper:
 
     integers: bool = True
     name: str = "modelkeeper"
+    refuses_unlearned: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         theirs, ours = graph_of(parent), graph_of(child)

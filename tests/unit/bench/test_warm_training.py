@@ -123,6 +123,7 @@ def pair() -> Pair:
 
 class Broken:
     name = "broken"
+    refuses_unlearned = False
 
     def initialise(
         self, child: nn.Module, parent: nn.Module, seed: int, example: torch.Tensor
