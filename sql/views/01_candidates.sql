@@ -227,78 +227,96 @@ INNER JOIN mmdb.run AS r ON c.run_id = r.run_id;
 COMMENT ON VIEW mmdb.candidate_failures IS 'What ended candidates before their last epoch, with the traceback.';
 
 CREATE OR REPLACE VIEW mmdb.warm_start_overview AS
-WITH member AS ( -- a candidate with a warm start, and those with its architecture and dataset that had none
-    SELECT
+WITH asked AS ( -- each architecture of a run that a candidate of it began with a parent for
+    SELECT DISTINCT
         r.name,
-        c.candidate_id,
-        k.candidate_id AS member_id,
-        k.candidate_id <> c.candidate_id AS is_cold,
+        c.architecture_hash,
+        r.dataset_id,
+        r.metric,
         r.maximize
     FROM mmdb.warm_start AS w
     INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
     INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-    INNER JOIN mmdb.candidate AS k ON c.architecture_hash = k.architecture_hash
-    INNER JOIN mmdb.run AS q ON k.run_id = q.run_id AND r.dataset_id = q.dataset_id AND r.metric = q.metric
-    LEFT JOIN mmdb.warm_start AS o ON k.candidate_id = o.candidate_id
-    WHERE
-        w.state_hash IS NOT NULL
-        AND (k.candidate_id = c.candidate_id OR (k.parent_id IS NULL AND o.state_hash IS NULL))
+    WHERE w.state_hash IS NOT NULL
 ),
 
-validated AS (
+cold AS ( -- the validations of the candidates of any run that had no parent for it
     SELECT
-        m.name,
-        m.candidate_id,
-        m.member_id,
-        m.is_cold,
-        m.maximize,
+        a.name,
+        a.architecture_hash,
+        h.candidate_id,
         h.epoch,
         h.objective,
-        max(CASE WHEN m.is_cold THEN h.objective END) OVER (PARTITION BY m.name, m.candidate_id) AS highest,
-        min(CASE WHEN m.is_cold THEN h.objective END) OVER (PARTITION BY m.name, m.candidate_id) AS lowest
-    FROM member AS m
-    INNER JOIN mmdb.hop AS h ON m.member_id = h.candidate_id
-    WHERE h.objective IS NOT NULL
+        CASE
+            WHEN a.maximize THEN max(h.objective) OVER (PARTITION BY a.name, a.architecture_hash)
+            ELSE min(h.objective) OVER (PARTITION BY a.name, a.architecture_hash)
+        END AS target
+    FROM asked AS a
+    INNER JOIN mmdb.candidate AS c ON a.architecture_hash = c.architecture_hash
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id AND a.dataset_id = r.dataset_id AND a.metric = r.metric
+    INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+    LEFT JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
+    WHERE c.parent_id IS NULL AND w.state_hash IS NULL AND h.objective IS NOT NULL
+),
+
+best AS (
+    SELECT
+        k.name,
+        k.architecture_hash,
+        k.candidate_id,
+        k.target,
+        min(k.epoch) AS epoch
+    FROM cold AS k
+    WHERE k.objective = k.target
+    GROUP BY k.name, k.architecture_hash, k.candidate_id, k.target
+),
+
+best_steps AS (
+    SELECT
+        b.name,
+        b.architecture_hash,
+        b.target,
+        cast(
+            sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
+        ) AS steps
+    FROM best AS b
+    INNER JOIN mmdb.hop AS h ON b.candidate_id = h.candidate_id AND b.epoch >= h.epoch
+    GROUP BY b.name, b.architecture_hash, b.candidate_id, b.target
+),
+
+aim AS (
+    SELECT
+        s.name,
+        s.architecture_hash,
+        s.target,
+        min(s.steps) AS steps
+    FROM best_steps AS s
+    GROUP BY s.name, s.architecture_hash, s.target
 ),
 
 reached AS (
     SELECT
-        v.name,
-        v.candidate_id,
-        v.member_id,
-        v.is_cold,
-        CASE WHEN v.maximize THEN v.highest ELSE v.lowest END AS target,
-        min(CASE
-            WHEN v.maximize AND v.objective >= v.highest THEN v.epoch
-            WHEN NOT v.maximize AND v.objective <= v.lowest THEN v.epoch
-        END) AS epoch
-    FROM validated AS v
-    GROUP BY v.name, v.candidate_id, v.member_id, v.is_cold, v.maximize, v.highest, v.lowest
+        r.name,
+        c.candidate_id,
+        min(h.epoch) AS epoch
+    FROM aim AS m
+    INNER JOIN mmdb.run AS r ON m.name = r.name
+    INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id AND m.architecture_hash = c.architecture_hash
+    INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+    WHERE CASE WHEN r.maximize THEN h.objective >= m.target ELSE h.objective <= m.target END
+    GROUP BY r.name, c.candidate_id
 ),
 
-counted AS (
+taken AS (
     SELECT
         e.name,
         e.candidate_id,
-        e.is_cold,
-        e.target,
         cast(
             sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
         ) AS steps
     FROM reached AS e
-    LEFT JOIN mmdb.hop AS h ON e.member_id = h.candidate_id AND e.epoch >= h.epoch
-    GROUP BY e.name, e.candidate_id, e.member_id, e.is_cold, e.target
-),
-
-compared AS (
-    SELECT
-        s.name,
-        s.candidate_id,
-        max(s.target) AS target,
-        min(s.steps) FILTER (WHERE NOT s.is_cold) AS steps_to_target,
-        min(s.steps) FILTER (WHERE s.is_cold) AS cold_steps
-    FROM counted AS s
-    GROUP BY s.name, s.candidate_id
+    INNER JOIN mmdb.hop AS h ON e.candidate_id = h.candidate_id AND e.epoch >= h.epoch
+    GROUP BY e.name, e.candidate_id
 )
 
 SELECT
@@ -314,10 +332,10 @@ SELECT
     w.reason,
     w.lr_scale,
     w.lr_epochs,
-    d.target,
-    d.steps_to_target,
-    d.cold_steps,
-    d.cold_steps - d.steps_to_target AS steps_saved,
+    m.target,
+    e.steps AS steps_to_target,
+    m.steps AS cold_steps,
+    m.steps - e.steps AS steps_saved,
     w.match_s,
     t.transfer_s,
     w.decided_at,
@@ -327,6 +345,7 @@ INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 LEFT JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
 LEFT JOIN mmdb.model AS p ON t.parent_id = p.model_id
-LEFT JOIN compared AS d ON r.name = d.name AND w.candidate_id = d.candidate_id;
+LEFT JOIN aim AS m ON r.name = m.name AND c.architecture_hash = m.architecture_hash AND w.state_hash IS NOT NULL
+LEFT JOIN taken AS e ON r.name = e.name AND w.candidate_id = e.candidate_id AND w.state_hash IS NOT NULL;
 COMMENT ON VIEW mmdb.warm_start_overview
 IS 'What candidates with a warm start began with, and the optimizer steps that it took them to what the best cold candidate reached.';
