@@ -308,6 +308,7 @@ def test_worker_processes_give_the_same_bits(
         with WorkerCommand(postgres_copy, "--slots", "2", "--once", "--mode", mode) as process:
             assert all(db.run(name).wait(timeout_s=300) for name in names), process.said
             assert process.ends() == 0, process.said
+        assert db.sql("SELECT message FROM mmdb.assignment WHERE sqlstate IS NOT NULL") == []
         for name in names:
             assert chain(db, name) == chain(trained["postgres"], name)
             assert [row["parent"] for row in warm(db, name)] == ["parent@1"] * (

@@ -50,6 +50,9 @@ class WarmStarts:
 
         candidate_id = candidate.candidate_id
         while not self._connection.try_lock("hop", candidate_id):
+            # Whoever settled it may be in its first hop by now, and wait there for this session.
+            if (candidate := self._ledger.read(candidate_id)).has_begun:
+                return candidate
             sleep(_WAIT_S)
         candidate = self._ledger.read(candidate_id)
         if candidate.has_begun:
