@@ -11,9 +11,7 @@ from mmdb.graph.flow.record import record
 from mmdb.graph.match.align import align
 from mmdb.graph.match.pack import pack
 from mmdb.graph.transfer.transfer import transfer
-
-#: Below these a warm start refuses a parent.
-LEAST_SCORE, LEAST_COVERAGE = 0.35, 0.2
+from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
 
 
 def graph_transfer(child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
@@ -29,9 +27,9 @@ def graph_transfer(child: nn.Module, parent: nn.Module, seed: int, example: Tens
     flows = record(child, [example]), record(parent)
     outlines = outline_of(flows[0]), outline_of(flows[1])
     alignment = align(pack(outlines[0]), pack(outlines[1]))
-    if alignment.score < LEAST_SCORE:
+    if alignment.score < MIN_SIMILARITY:
         raise Refused(f"its score is {alignment.score:.2f}")
-    if alignment.coverage < LEAST_COVERAGE:
+    if alignment.coverage < MIN_COVERAGE:
         raise Refused(f"it covers {alignment.coverage:.2f} of the parameters")
     made = transfer(*flows, alignment.pairs, *outlines, state, child.state_dict(), seed=seed)
     child.load_state_dict(dict(made.tensors))

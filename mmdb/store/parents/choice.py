@@ -6,6 +6,17 @@ from dataclasses import dataclass
 
 #: Below these a parent is refused: carrying weights over would not be worth it.
 MIN_SIMILARITY, MIN_COVERAGE = 0.35, 0.2
+#: Similarities are told apart by so many buckets; within one the metric decides.
+BUCKETS = 20
+
+
+def bucket_of(similarity: float) -> int:
+    """Return the bucket of a similarity, the last one for 1.
+
+    >>> bucket_of(0.0), bucket_of(0.7), bucket_of(1.0)
+    (0, 14, 19)
+    """
+    return min(BUCKETS - 1, int(similarity * BUCKETS + 1e-9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from mmdb.store.parents.admission import (
     is_worse,
     outlier_limit,
 )
-from mmdb.store.parents.choice import Goal, Limits
+from mmdb.store.parents.choice import Goal, Limits, bucket_of
 
 _Q = load("zoo")
 
@@ -70,8 +70,8 @@ class Judged:
 
     @property
     def bucket(self) -> int:
-        """Of similarity, 0.05 wide; the last one holds 1."""
-        return min(19, int(self.looked.similarity * 20 + 1e-9))
+        """Of similarity."""
+        return bucket_of(self.looked.similarity)
 
     @property
     def quality(self) -> float:

@@ -20,10 +20,9 @@ from mmdb.errors import (
 from mmdb.graph.structure import Structure
 from mmdb.store.models import find_model
 from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
+from mmdb.store.parents.choice import bucket_of
 from mmdb.train.warm.options import AUTO, WarmOptions
 
-#: Width of the buckets of similarity, as in the zoo.
-BUCKET = 0.05
 #: Parents that are tried; where so many could not be used, the next ones could not either.
 MOST_TRIES = 5
 #: What keeps one parent from being used, and not the next one.
@@ -218,7 +217,7 @@ class Offers:
         worth = -float("inf")
         if value is not None:
             worth = value if self._goal.maximize else -value
-        return min(int(1 / BUCKET) - 1, int(similarity / BUCKET + 1e-9)), worth
+        return bucket_of(similarity), worth
 
 
 def _unknown(connection: Connection, reference: str) -> ModelOffer:
