@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -459,6 +460,15 @@ def test_a_module_that_exits_is_blamed(error: BaseException) -> None:
     assert "in deeper" in raised.value.trace
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt: a shell ignores it in what it starts behind itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_ctrl_c_is_the_callers_and_no_other_keyboard_interrupt() -> None:
     x, y = rows(CLASS)
 
@@ -470,6 +480,9 @@ def test_a_ctrl_c_is_the_callers_and_no_other_keyboard_interrupt() -> None:
     with ThreadPoolExecutor(1) as threads:  # no signal reaches Python there
         with pytest.raises(TrainingFailed, match="KeyboardInterrupt"):
             threads.submit(trained, setup({}), x, y, Returns(deeper)).result()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # no Ctrl-C reaches this process any more
+    with pytest.raises(TrainingFailed, match="KeyboardInterrupt"):
+        trained(setup({}), x, y, Returns(deeper))
 
 
 def test_a_long_traceback_keeps_its_end() -> None:
