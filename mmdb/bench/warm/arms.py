@@ -24,6 +24,7 @@ class Arm(Protocol):
     Attributes:
         refuses_unlearned: whether it is not given parents whose own score is no better than chance,
             which the zoo refuses by the metric that it keeps beside each model.
+        gentle: whether its children learn more slowly at first, as their recipe says.
     """
 
     @property
@@ -31,6 +32,9 @@ class Arm(Protocol):
 
     @property
     def refuses_unlearned(self) -> bool: ...
+
+    @property
+    def gentle(self) -> bool: ...
 
     def initialise(
         self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor
@@ -43,6 +47,7 @@ class Cold:
 
     name: str = COLD
     refuses_unlearned: bool = False
+    gentle: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         pass
@@ -54,6 +59,7 @@ class CopyByName:
 
     name: str = "copy by name"
     refuses_unlearned: bool = False
+    gentle: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         theirs = parent.state_dict()
@@ -70,6 +76,7 @@ class Transferred:
     function: Callable[[nn.Module, nn.Module, int, Tensor], None]
     name: str = "mmdb"
     refuses_unlearned: bool = True
+    gentle: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         self.function(child, parent, seed, example)

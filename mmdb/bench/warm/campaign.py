@@ -107,12 +107,13 @@ def _trial(
             child, refused = built(pair.child.build, seed), str(reason)
     setup_s = perf_counter() - started
     taken = _taken(child, built(pair.child.build, seed))
+    slower = taken if arm.gentle else 0.0
     trial = Trial(
         pair=pair.name,
         child=pair.child.key,
         arm=arm.name,
         seed=seed,
-        curve=train(child, pair.child.task, pair.child.recipe, seed, until, taken),
+        curve=train(child, pair.child.task, pair.child.recipe, seed, until, slower),
         setup_s=setup_s,
         taken=taken,
         refused=refused,

@@ -27,9 +27,9 @@ class Recipe:
         steps: batches in all.
         every: steps between two evaluations; one comes before the first step too.
         warm_up: steps over which the learning rate rises from zero.
-        gentle: steps over which a child that took weights from a parent learns more slowly:
-            the rate is multiplied by 1 - taken, but not by less than 0.3 (ModelKeeper,
-            ray_tuner.py, where it is two epochs).
+        gentle: steps over which a child of a gentle arm learns more slowly: the rate is
+            multiplied by 1 - slower, but not by less than 0.3 (ModelKeeper, ray_tuner.py, where
+            it is two epochs).
         averaging: decay, by step, of the exponential mean of the weights that is scored. At a
             constant rate the last weights scatter, and their luck would decide when a target is
             first reached (Polyak and Juditsky 1992).
@@ -77,14 +77,14 @@ def train(
     recipe: Recipe,
     seed: int,
     until: float | None = None,
-    taken: float = 0.0,
+    slower: float = 0.0,
 ) -> Curve:
     """Train a module in place, on one thread, and return its curve; it ends with the mean weights.
 
     Args:
         seed: of the order of the data.
         until: a score that ends the training at the evaluation that reaches it.
-        taken: the fraction of the weights that a parent gave.
+        slower: the fraction of the weights that a parent gave, in gentle arms.
     """
     started = perf_counter()
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -96,7 +96,7 @@ def train(
         batches = task.batches(recipe.batch_size, torch.Generator().manual_seed(seed))
         for step in range(1, recipe.steps + 1):
             for group in optimizer.param_groups:
-                group["lr"] = _rate(recipe, step, taken)
+                group["lr"] = _rate(recipe, step, slower)
             _step(module.train(), task, optimizer, *next(batches))
             mean_of.update_parameters(module)
             if step % recipe.every == 0:
@@ -142,9 +142,9 @@ def _step(
     optimizer.step()
 
 
-def _rate(recipe: Recipe, step: int, taken: float) -> float:
+def _rate(recipe: Recipe, step: int, slower: float) -> float:
     rate = recipe.lr * min(1.0, step / max(recipe.warm_up, 1))
-    return rate * max(1 - taken, 0.3) if step <= recipe.gentle else rate
+    return rate * max(1 - slower, 0.3) if step <= recipe.gentle else rate
 
 
 def _optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

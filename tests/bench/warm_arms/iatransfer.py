@@ -43,6 +43,7 @@ class IaTransfer:
     folder: Path
     name: str = "iatransfer"
     refuses_unlearned: bool = False
+    gentle: bool = False
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         _package(self.folder).IAT()(parent, child)

@@ -29,6 +29,7 @@ class ModelKeeper:
     integers: bool = True
     name: str = "modelkeeper"
     refuses_unlearned: bool = False
+    gentle: bool = True
 
     def initialise(self, child: nn.Module, parent: nn.Module, seed: int, example: Tensor) -> None:
         theirs, ours = graph_of(parent), graph_of(child)

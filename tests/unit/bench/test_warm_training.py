@@ -71,12 +71,12 @@ def test_a_target_ends_the_training() -> None:
     assert short.scores == whole.scores[: len(short.scores)]
 
 
-def test_a_child_that_took_weights_moves_less_at_first() -> None:
+def test_a_child_of_a_gentle_arm_moves_less_at_first() -> None:
     gentle = replace(RECIPE, steps=5, gentle=5, averaging=0.0)
     moved = []
-    for taken in (0.0, 0.5, 1.0):
+    for slower in (0.0, 0.5, 1.0):
         module = built(small, 0)
-        train(module, pictures(0), gentle, seed=0, taken=taken)
+        train(module, pictures(0), gentle, seed=0, slower=slower)
         start = built(small, 0).get_parameter("1.weight")
         moved.append(float((module.get_parameter("1.weight") - start).detach().norm()))
     assert moved[0] > moved[1] > moved[2] > 0
@@ -124,6 +124,7 @@ def pair() -> Pair:
 class Broken:
     name = "broken"
     refuses_unlearned = False
+    gentle = False
 
     def initialise(
         self, child: nn.Module, parent: nn.Module, seed: int, example: torch.Tensor
