@@ -59,6 +59,11 @@ _RESIZES = """
 """
 PER_CHANNEL: Final = _names(_POOLS + _RESIZES)
 
+#: Same shape, near to what they read: activations that let large values pass, and pools.
+NEARLY_IDLE: Final = _names("relu leaky_relu gelu silu elu selu celu mish hardswish hardtanh") | (
+    _names(_POOLS)
+)
+
 #: Results do not depend on how often a value occurs among what is reduced.
 EXTREMES: Final = _names("amax amin max min any all")
 REDUCTIONS: Final = EXTREMES | _names(

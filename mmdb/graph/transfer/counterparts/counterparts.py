@@ -14,7 +14,8 @@ from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Operation, 
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import leaves
-from mmdb.graph.transfer.counterparts.growth import Branches, can_hand_on, new_branches
+from mmdb.graph.transfer.counterparts.branches import Branches, new_branches
+from mmdb.graph.transfer.counterparts.growth import can_hand_on, nearly_hands_on
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.counterparts.operations import (
     COMMUTING,
@@ -44,7 +45,8 @@ class Counterparts:
         operands: arguments of a child's operation with those of its counterpart.
         identities: ordinals of new operations that hand on what they get.
         branches: the new branches.
-        mended: (ordinal, reason) of operations whose counterpart reads something else.
+        mended: (ordinal, reason) of operations whose counterpart reads something else, or that are
+            taken to hand on what they nearly do.
         parameters: as given, and biases that follow from the operations.
         buffers: the parent's, by the child's, of those that count and are taken for equal.
     """
@@ -60,6 +62,8 @@ class Counterparts:
         self.operands: dict[int, list[tuple[Value, Value]]] = {}
         self.identities: set[int] = set()
         self.mended: list[tuple[int, str]] = []
+        self._handed: set[int] = set()  # operations that give what new layers handed on
+        self._nearly: dict[int, str] = {}
         self.parameters, self.buffers = dict(parameters), dict[Value, Value]()
         self._child, self._indices, self._spaces = child, indices, indices.spaces
         self._parent = Operations(parent)
@@ -127,12 +131,11 @@ class Counterparts:
         reads = op.reads
         if not any(self._of.get(value) == ZERO for value in reads):
             return False
-        here = Value(op.ordinal)
         others = [value for value in reads if self._of.get(value) != ZERO]
         is_kept = op.op == "add" or (op.op == "sub" and self._of.get(reads[-1]) == ZERO)
         if is_kept and len(reads) == 2 and len(others) == 1:
             if others[0] in self._of and self._child.flow.shape_of(others[0]) == op.shape:
-                self._of[here] = self._of[others[0]]
+                self._hand_on(op, others[0])
             return True
         if gives_zero(op, [self._of.get(value) == ZERO for value in reads]):
             self._of.update({Value(op.ordinal, n): ZERO for n in range(len(op.shapes))})
@@ -142,7 +145,7 @@ class Counterparts:
         if op.op not in kinds.REARRANGING or not keeps_track(self._child, op):
             return False
         if op.reads[0] in self._of:
-            self._of[Value(op.ordinal)] = self._of[op.reads[0]]
+            self._hand_on(op, op.reads[0])
         return True
 
     def _matched(self, op: Operation) -> bool:
@@ -188,13 +191,26 @@ class Counterparts:
             is_biased = isinstance(bias, Value) and not self._is_new(bias)
             if op.ordinal in self.branches.within or source == weight or is_biased:
                 return False
-            if not can_hand_on(op, source, self._child, self._spaces, self._is_new):
+            ways = self.branches.ways
+            if not can_hand_on(op, source, self._child, self._spaces, self._is_new, ways):
                 return False
             self.identities.add(op.ordinal)
+            self._handed.add(op.ordinal)
         elif not self._parent.is_idle(op, self._of[source]):
-            return False
-        self._of[Value(op.ordinal)] = self._of[source]
+            is_among_new = op.ordinal in self.branches.ways or source.operation in self._handed
+            if op.ordinal in self.branches.within or not is_among_new:
+                return False
+            if not nearly_hands_on(op, source, self._child, self._spaces):
+                return False
+            self._nearly[op.ordinal] = f"{op.op} in {op.path!r} is not in the parent"
+            self._handed.add(op.ordinal)
+        self._hand_on(op, source)
         return True
+
+    def _hand_on(self, op: Operation, source: Value) -> None:
+        self._of[Value(op.ordinal)] = self._of[source]
+        if source.operation in self._handed:
+            self._handed.add(op.ordinal)
 
     def _forget_idle_identities(self) -> None:
         """Let layers that hand on to nothing but new layers be new themselves."""
@@ -207,6 +223,7 @@ class Counterparts:
             ):
                 live.add(op.ordinal)
         self.identities &= live
+        self.mended += [(number, why) for number, why in self._nearly.items() if number in live]
 
     def _mended(self, op: Operation) -> None:
         """Take the operation of the parent with the same weight, or the same last operand."""

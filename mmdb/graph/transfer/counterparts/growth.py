@@ -1,114 +1,18 @@
-"""Layers that the child has and its parent has not: which give zero, which what they get.
-
-A new branch beside an old path gives zero at first, by its last weights (zero gamma, zero
-projection); layers before them keep their own initialisation, so that gradients flow. A new
-layer in a path hands on what it gets.
-"""
+"""New layers in a path of the child that hand on what they get, exactly or nearly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Final
 
-from mmdb.graph.flow.flow import PARAMETER, Operation, Value
+from mmdb.graph.flow.flow import Operation, Value
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import Space, leaves
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
-from mmdb.graph.transfer.counterparts.operations import centre_of, keeps_zero
+from mmdb.graph.transfer.counterparts.operations import centre_of
 
 _FURTHEST: Final = 64  # operations that are looked at ahead
-
-
-@dataclass(slots=True)
-class Branches:
-    """New branches of the child.
-
-    Attributes:
-        ends: ordinals of operations whose weights are to be zero, or of the weight itself.
-        zeros: paths of these weights.
-        within: ordinals of operations of which nothing but such branches is computed.
-    """
-
-    ends: set[int] = field(default_factory=set)
-    zeros: set[str] = field(default_factory=set)
-    within: set[int] = field(default_factory=set)
-
-
-def new_branches(axes: Axes, paired: Collection[Value]) -> Branches:
-    """Return the branches that are added to something else, and have new weights at their end.
-
-    Args:
-        paired: parameters that have a counterpart.
-    """
-    found = Branches()
-    for op in axes.flow.operations:
-        operands = op.reads
-        if op.op != "add" or len(operands) != 2:
-            continue
-        one, other = (_ends(axes, value, paired) for value in operands)
-        if (one is None) == (other is None):
-            continue
-        for end in one or other or ():
-            found.ends.add(end.ordinal)
-            for value in _weights(end):
-                found.zeros.add(axes.flow.operations[value.operation].path)
-    found.within = _within(axes, found.ends)
-    return found
-
-
-def _ends(axes: Axes, value: Value, paired: Collection[Value]) -> list[Operation] | None:
-    """Return the operations that make a value zero once their weights are, if all are new."""
-    op = axes.flow.operations[value.operation]
-    if op.op == PARAMETER:
-        is_free = len(axes.readers[value]) == 1 and value not in paired
-        return [op] if is_free else None
-    if op.op in kinds.WEIGHTED:
-        weights = _weights(op)
-        own = [v for v in weights if v not in paired and len(axes.readers[v]) == 1]
-        is_own = weights and all(
-            axes.flow.operations[v.operation].op == PARAMETER and v in own for v in weights
-        )
-        return [op] if is_own else None
-    if op.op == "mul":
-        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
-        ends = [one for one in several if one is not None]
-        bare = [one for one in ends if one[0].op == PARAMETER]
-        first = bare or ends
-        return first[0] if first else None
-    if op.op == "cat" or (op.op == "add" and len(op.reads) == 2):
-        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
-        if any(one is None for one in several) or not several:
-            return None
-        return [end for one in several for end in one or ()]
-    if (keeps_zero(op) or op.op == "div") and op.reads:
-        return _ends(axes, op.reads[0], paired)
-    return None
-
-
-def _weights(op: Operation) -> list[Value]:
-    """Return the parameters without which an operation gives zero: weight and bias."""
-    if op.op == PARAMETER:
-        return [Value(op.ordinal)]
-    names = ("mat2", "self") if op.op == "addmm" else ("weight", "bias")
-    given = [op.arguments.get(name) for name in names]
-    if not isinstance(given[0], Value):
-        return []
-    return [value for value in given if isinstance(value, Value)]
-
-
-def _within(axes: Axes, ends: Collection[int]) -> set[int]:
-    within: set[int] = set()
-    for op in reversed(axes.flow.operations):
-        values = [Value(op.ordinal, number) for number in range(len(op.shapes))]
-        readers = [reader.ordinal for value in values for reader in axes.readers[value]]
-        is_returned = any(value in axes.outputs for value in values)
-        if op.ordinal in ends or (
-            readers and not is_returned and all(reader in within for reader in readers)
-        ):
-            within.add(op.ordinal)
-    return within
 
 
 def can_hand_on(
@@ -117,10 +21,14 @@ def can_hand_on(
     axes: Axes,
     spaces: Correspondence,
     is_new: Callable[[Value], bool],
+    ways: Collection[int],
 ) -> bool:
     """Whether a new layer can give what it reads, and what follows expects that.
 
     The space of what it gives learns which of the parent's it stands for.
+
+    Args:
+        ways: ordinals of sums that give what one of their operands is, and others.
     """
     one, other = axes[source], axes[Value(op.ordinal)]
     if op.op == "batch_norm":
@@ -138,13 +46,30 @@ def can_hand_on(
         return False
     if not any(spaces.of(leaf) for leaf in leaves(other[axis])):
         image = spaces.image_of(one[axis])
-        if image is None or _expected(op, axis, axes, spaces, is_new) is not image:
+        if image is None or _expected(op, axis, axes, spaces, is_new, ways) is not image:
             return False
     return spaces.same(one[axis], other[axis])
 
 
+def nearly_hands_on(op: Operation, source: Value, axes: Axes, spaces: Correspondence) -> bool:
+    """Whether what an operation without weights gives is near what it reads.
+
+    An activation or a pool keeps the sign of what is large. Taken for nothing among new layers, it
+    lets them hand on what they get; a child learns sooner so than behind layers that give noise.
+    """
+    here = Value(op.ordinal)
+    if op.op not in kinds.NEARLY_IDLE or axes.flow.shape_of(source) != op.shape:
+        return False
+    return all(map(spaces.same, axes[source], axes[here]))
+
+
 def _expected(
-    op: Operation, axis: int, axes: Axes, spaces: Correspondence, is_new: Callable[[Value], bool]
+    op: Operation,
+    axis: int,
+    axes: Axes,
+    spaces: Correspondence,
+    is_new: Callable[[Value], bool],
+    ways: Collection[int],
 ) -> Space | None:
     """Return the parent's space of what further new layers after this one give."""
     waiting, seen = [Value(op.ordinal)], {Value(op.ordinal)}
@@ -158,7 +83,7 @@ def _expected(
                 image = spaces.image_of(axes[out][axis])
                 if image is not None:
                     return image
-            elif reader.op in ("add", "cat", "mul"):
+            elif reader.op in ("add", "cat", "mul") and reader.ordinal not in ways:
                 continue
             if out not in seen:
                 seen.add(out)

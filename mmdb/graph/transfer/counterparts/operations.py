@@ -37,7 +37,7 @@ class Operations:
             self._add(op)
 
     def base(self, value: Value) -> Value:
-        """Return what a value was before it was rearranged, or went through an idle activation."""
+        """Return what a value was before it was rearranged, computed again, or left as it is."""
         return self._bases.get(value, value)
 
     def reference(self, value: Value) -> object:
@@ -99,9 +99,20 @@ class Operations:
             self._positive.update(Value(op.ordinal, n) for n in range(len(op.shapes)))
         key = key_of(op, self.reference)
         if key is not None:
+            self._note_twin(op, key)
             self._doing[key].append(op)
         for value in dict.fromkeys(map(self.base, main_operands(op))):
             self._reading[op.op, value].append(op)
+
+    def _note_twin(self, op: Operation, key: Key) -> None:
+        """Let what is computed twice be the first of both."""
+        if op.op not in kinds.ELEMENTWISE and op.op not in kinds.PER_CHANNEL:
+            return
+        for other in self._doing.get(key, ()):
+            if settings(op) == settings(other) and len(op.shapes) == len(other.shapes):
+                for n in range(len(op.shapes)):
+                    self._bases[Value(op.ordinal, n)] = self.base(Value(other.ordinal, n))
+                return
 
     def _is_positive(self, op: Operation) -> bool:
         if op.op in kinds.NOT_NEGATIVE:

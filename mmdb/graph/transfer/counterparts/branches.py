@@ -1,0 +1,171 @@
+"""Branches that the child has and its parent has not: they give zero at first.
+
+A new branch beside an old path gives zero by its last weights (zero gamma, zero projection); layers
+before them keep their own initialisation, so that gradients flow. Where all paths between two old
+layers are new, one of them hands on what it gets and the branches beside it give zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from math import inf
+
+from mmdb.graph.flow.flow import INPUT, PARAMETER, Operation, Value
+from mmdb.graph.transfer.axes import kinds
+from mmdb.graph.transfer.axes.axes import Axes
+from mmdb.graph.transfer.counterparts.operations import keeps_zero
+
+
+@dataclass(slots=True)
+class Branches:
+    """New branches of the child.
+
+    Attributes:
+        ends: ordinals of operations whose weights are to be zero, or of the weight itself.
+        zeros: paths of these weights.
+        within: ordinals of operations of which nothing but such branches is computed.
+        ways: ordinals of operations between old layers, all of them new, that hand on what they
+            get, with the sums in which the branches beside them give zero.
+    """
+
+    ends: set[int] = field(default_factory=set)
+    zeros: set[str] = field(default_factory=set)
+    within: set[int] = field(default_factory=set)
+    ways: set[int] = field(default_factory=set)
+
+
+def new_branches(axes: Axes, paired: Collection[Value]) -> Branches:
+    """Return the branches that are added to something else, and have new weights at their end.
+
+    Args:
+        paired: parameters that have a counterpart.
+    """
+    found = Branches()
+    ways = _Ways(axes, paired, found.ways)
+    for op in reversed(axes.flow.operations):  # an outer branch before those within it
+        if op.ordinal in found.ends or _is_within(axes, op, found):
+            found.within.add(op.ordinal)
+        elif op.op == "add" and len(op.reads) == 2:
+            for end in _idle_ends(axes, op, paired, ways):
+                found.ends.add(end.ordinal)
+                for value in _weights(end):
+                    found.zeros.add(axes.flow.operations[value.operation].path)
+    return found
+
+
+def _is_within(axes: Axes, op: Operation, found: Branches) -> bool:
+    values = [Value(op.ordinal, number) for number in range(len(op.shapes))]
+    readers = [reader.ordinal for value in values for reader in axes.readers[value]]
+    is_returned = any(value in axes.outputs for value in values)
+    return bool(readers) and not is_returned and all(one in found.within for one in readers)
+
+
+def _idle_ends(
+    axes: Axes, op: Operation, paired: Collection[Value], ways: _Ways
+) -> list[Operation]:
+    """Return the operations that end the branch of a sum which is to give zero."""
+    one, other = (_ends(axes, value, paired) for value in op.reads)
+    if one is not None and other is not None:
+        way = ways.nearest(op.reads)
+        if way is None:
+            return []
+        ways.keep(op, way)
+        one, other = (
+            ends if read != way else None
+            for ends, read in ((one, op.reads[0]), (other, op.reads[1]))
+        )
+    if (one is None) == (other is None):
+        return []
+    return [end for end in one or other or () if end.ordinal not in ways.kept]
+
+
+class _Ways:
+    """How near what values are computed from is to the parent's, by ways that can hand it on.
+
+    Args:
+        kept: is given the ordinals of operations on the ways that are chosen.
+    """
+
+    def __init__(self, axes: Axes, paired: Collection[Value], kept: set[int]) -> None:
+        self.kept = kept
+        self._axes, self._paired = axes, paired
+        self._steps: dict[Value, float] = {}
+        self._back: dict[int, Value] = {}
+        for op in axes.flow.operations:
+            if op.op == INPUT or op.ordinal in axes.from_inputs:
+                self._add(op)
+
+    def nearest(self, values: Collection[Value]) -> Value | None:
+        """Return the value with the shortest way, None if none has one."""
+        found = min(values, key=self._of)
+        return found if self._of(found) < inf else None
+
+    def keep(self, total: Operation, value: Value) -> None:
+        """Choose the way to a value of a sum."""
+        self.kept.add(total.ordinal)
+        while value.operation in self._back and value.operation not in self.kept:
+            self.kept.add(value.operation)
+            value = self._back[value.operation]
+
+    def _of(self, value: Value) -> float:
+        return self._steps.get(value, inf)
+
+    def _add(self, op: Operation) -> None:
+        here, steps = Value(op.ordinal), 0.0
+        is_new = op.op in kinds.WEIGHTED and not any(v in self._paired for v in op.reads)
+        if op.op != INPUT and (is_new or op.op not in kinds.WEIGHTED):
+            reads = [value for value in op.reads if value.operation in self._axes.from_inputs]
+            source = min(reads, key=self._of)
+            self._back[op.ordinal] = source
+            steps = self._of(source) + self._step(op, source, is_new=is_new)
+        self._steps.update({Value(here.operation, n): steps for n in range(len(op.shapes))})
+
+    def _step(self, op: Operation, source: Value, *, is_new: bool) -> float:
+        """Return what an operation adds to a way: the most where it bends what it hands on."""
+        is_still = self._axes.flow.shape_of(source) == op.shape
+        if is_new and not is_still:
+            return inf
+        if is_new:
+            return 0.0 if op.op in kinds.STANDARDISING else 1.0
+        return 2.0 if op.op in kinds.NEARLY_IDLE and is_still else 0.0
+
+
+def _ends(axes: Axes, value: Value, paired: Collection[Value]) -> list[Operation] | None:
+    """Return the operations that make a value zero once their weights are, if all are new."""
+    op = axes.flow.operations[value.operation]
+    if op.op == PARAMETER:
+        is_free = len(axes.readers[value]) == 1 and value not in paired
+        return [op] if is_free else None
+    if op.op in kinds.WEIGHTED:
+        weights = _weights(op)
+        own = [v for v in weights if v not in paired and len(axes.readers[v]) == 1]
+        is_own = weights and all(
+            axes.flow.operations[v.operation].op == PARAMETER and v in own for v in weights
+        )
+        return [op] if is_own else None
+    if op.op == "mul":
+        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
+        ends = [one for one in several if one is not None]
+        bare = [one for one in ends if one[0].op == PARAMETER]
+        first = bare or ends
+        return first[0] if first else None
+    if op.op == "cat" or (op.op == "add" and len(op.reads) == 2):
+        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
+        if any(one is None for one in several) or not several:
+            return None
+        return [end for one in several for end in one or ()]
+    if (keeps_zero(op) or op.op == "div") and op.reads:
+        return _ends(axes, op.reads[0], paired)
+    return None
+
+
+def _weights(op: Operation) -> list[Value]:
+    """Return the parameters without which an operation gives zero: weight and bias."""
+    if op.op == PARAMETER:
+        return [Value(op.ordinal)]
+    names = ("mat2", "self") if op.op == "addmm" else ("weight", "bias")
+    given = [op.arguments.get(name) for name in names]
+    if not isinstance(given[0], Value):
+        return []
+    return [value for value in given if isinstance(value, Value)]
