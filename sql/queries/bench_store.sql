@@ -88,6 +88,14 @@ WHERE NOT EXISTS (
     WHERE m.architecture_id = architecture_node.architecture_id
 );
 
+-- name: delete_outlines
+-- The outlines of architectures that no model has any more.
+DELETE FROM mmdb.outline
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.model AS m
+    WHERE m.architecture_id = outline.architecture_id
+);
+
 -- name: delete_architectures
 -- Architectures that no model has any more.
 DELETE FROM mmdb.architecture

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mmdb.graph.flow.outline import ADD, CONCAT, MULTIPLY, UNREAD
 
 #: A kind's number is its place here. Stored: names are only ever added, at the end.
@@ -63,9 +66,9 @@ def slot_of(number: int) -> int:
     return number if number < _OTHER else SLOTS - OTHER_SLOTS + number % OTHER_SLOTS
 
 
-def weight_of(number: int) -> int:
-    """Return how much a layer of a kind counts, in quarters."""
-    return MEETING if number <= 2 else FULL
+def weights_of(numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how much a layer of each kind counts, in quarters."""
+    return np.where(numbers <= 2, MEETING, FULL).astype(np.int64)
 
 
 def commutes(number: int) -> bool:
@@ -73,6 +76,7 @@ def commutes(number: int) -> bool:
     return number in (_NUMBERS[ADD], _NUMBERS[MULTIPLY])
 
 
-def is_number(number: int) -> bool:
-    """Return whether a number can be a kind's."""
-    return 0 <= number < len(KINDS) or _OTHER <= number < 2 * _OTHER
+def are_numbers(numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether each number can be a kind's."""
+    found: NDArray[np.bool_] = (numbers >= 0) & (numbers < len(KINDS)) | (numbers >= _OTHER)
+    return found

@@ -1,10 +1,10 @@
-"""An outline as a few small arrays, and as the bytes of one row."""
+"""An outline as a few small arrays, and as the bytes of one row; `stack.py` reads those."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from zlib import crc32
@@ -15,18 +15,14 @@ from numpy.typing import NDArray
 from mmdb.errors import ArchitectureError
 from mmdb.graph.flow.outline import MODEL_INPUT, UNREAD, Layer, Outline
 from mmdb.graph.match.branches import Nodes, Part, decompose
-from mmdb.graph.match.histogram import FEATURES, histogram
-from mmdb.graph.match.kinds import commutes, is_number, number_of, weight_of
-from mmdb.graph.match.score import SIZES, Labels, form_of, logs_of
+from mmdb.graph.match.histogram import histogram
+from mmdb.graph.match.kinds import commutes, number_of
+from mmdb.graph.match.score import Labels, labels_of
 
 #: Layers of an outline; their numbers have 16 bits.
 MOST_LAYERS = 50_000
 
 _UNREAD = number_of(UNREAD)
-_MAGIC, _VERSION = b"MMOL", 1
-_HEADER = struct.Struct("<4sHH")
-_LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-
 _Label = tuple[int, int, tuple[int, ...], int]  # kind, groups, shape, parameters
 
 
@@ -69,7 +65,7 @@ class Packed:
     @cached_property
     def labels(self) -> Labels:
         """The L in the form that is compared."""
-        return _compared(list(self.distinct))
+        return labels_of(self.kind, self.groups, self.rank, self.shape, self.parameters)
 
     @property
     def distinct(self) -> list[_Label]:
@@ -103,18 +99,16 @@ class Packed:
 
         Before them a magic, the version and the number of arrays; after them their CRC-32.
         """
-        arrays = [getattr(self, field.name) for field in fields(self)]
-        parts = [_HEADER.pack(_MAGIC, _VERSION, len(arrays))]
-        for array in arrays:
-            parts += [
-                _LENGTH.pack(len(array)),
-                array.astype(array.dtype.newbyteorder("<")).tobytes(),
-            ]
+        parts = [HEADER]
+        for name, dtype in DTYPES.items():
+            array = getattr(self, name)
+            parts += [_COUNT.pack(len(array)), array.astype(dtype).tobytes()]
         body = b"".join(parts)
-        return body + _SUM.pack(crc32(body))
+        return body + _COUNT.pack(crc32(body))
 
 
-_DTYPES = {
+#: The arrays in the order of the bytes, and their items there.
+DTYPES = {
     "label": "<u2",
     "fan_in": "<u2",
     "sources": "<u2",
@@ -128,6 +122,9 @@ _DTYPES = {
     "feature": "<u2",
     "mass": "<f4",
 }
+_COUNT = struct.Struct("<I")
+#: What the bytes begin with: a magic, the version and the number of arrays.
+HEADER = struct.pack("<4sHH", b"MMOL", 1, len(DTYPES))
 
 
 def pack(outline: Outline) -> Packed:
@@ -145,9 +142,7 @@ def pack(outline: Outline) -> Packed:
     label = [numbers.setdefault(key, len(numbers)) for key in keys]
     order = list(_decompose(keys, inputs))
     distinct = list(numbers)
-    counts = np.bincount(np.array(label, np.int64), minlength=len(distinct))
-    feature, mass = histogram(_compared(distinct), counts, [key[0] for key in distinct])
-    arrays = {
+    found = {
         "label": label,
         "fan_in": [len(sources) for sources in inputs],
         "sources": [source for sources in inputs for source in sources],
@@ -158,40 +153,17 @@ def pack(outline: Outline) -> Packed:
         "rank": [len(shape) for _, _, shape, _ in distinct],
         "parameters": [parameters for *_, parameters in distinct],
         "shape": [size for _, _, shape, _ in distinct for size in shape],
-        "feature": feature,
-        "mass": mass,
+        "feature": (),
+        "mass": (),
     }
-    return Packed(**{name: np.array(arrays[name], dtype) for name, dtype in _DTYPES.items()})
-
-
-def from_bytes(data: bytes) -> Packed:
-    """Return what `Packed.to_bytes` wrote.
-
-    Raises:
-        ValueError: the bytes are cut short, damaged, or of another version.
-    """
-    if len(data) < _HEADER.size + _SUM.size:
-        raise ValueError("a packed outline is cut short")
-    body = data[: -_SUM.size]
-    if crc32(body) != _SUM.unpack_from(data, len(body))[0]:
-        raise ValueError("a packed outline is damaged")
-    magic, version, count = _HEADER.unpack_from(body)
-    if (magic, version, count) != (_MAGIC, _VERSION, len(_DTYPES)):
-        raise ValueError(f"a packed outline is of version {version}, not {_VERSION}")
-    arrays = {}
-    place = _HEADER.size
-    try:
-        for name, dtype in _DTYPES.items():
-            (length,) = _LENGTH.unpack_from(body, place)
-            found = np.frombuffer(body, dtype, length, place + _LENGTH.size)
-            arrays[name] = found.astype(np.dtype(dtype).newbyteorder("="))
-            place += _LENGTH.size + found.nbytes
-    except struct.error as exc:
-        raise ValueError("a packed outline is cut short") from exc
-    packed = Packed(**arrays)
-    if place != len(body) or not _is_sound(packed):
-        raise ValueError("a packed outline is damaged")
-    return packed
+    packed = Packed(
+        **{
+            name: np.array(found[name], np.dtype(dtype).newbyteorder("="))
+            for name, dtype in DTYPES.items()
+        }
+    )
+    feature, mass = histogram(packed.labels, packed.counts, packed.kind.tolist())
+    return replace(packed, feature=feature.astype(np.uint16), mass=mass)
 
 
 def _checked(outline: Outline) -> list[list[int]]:
@@ -215,27 +187,6 @@ def _checked(outline: Outline) -> list[list[int]]:
 def _has_sizes(layer: Layer) -> bool:
     sizes = (*layer.shape, layer.groups, layer.parameters)
     return len(layer.shape) < 256 and all(0 <= size < 1 << 62 for size in sizes)
-
-
-def _is_sound(packed: Packed) -> bool:
-    n, distinct = len(packed.label), len(packed.kind)
-    owner = np.repeat(np.arange(len(packed.fan_in)), packed.fan_in)
-    sizes = [packed.groups, packed.parameters, packed.shape]
-    return (
-        n <= MOST_LAYERS
-        and len(packed.fan_in) == len(packed.order) == len(packed.crossing) == n
-        and len(packed.groups) == len(packed.rank) == len(packed.parameters) == distinct
-        and len(packed.feature) == len(packed.mass)
-        and len(owner) == len(packed.sources)
-        and int(packed.rank.sum(dtype=np.int64)) == len(packed.shape)
-        and bool(np.all(packed.label < distinct))
-        and bool(np.all(packed.sources < owner))
-        and np.array_equal(np.sort(packed.order), np.arange(n))
-        and all(bool(np.all((array >= 0) & (array < 1 << 62))) for array in sizes)
-        and all(is_number(kind) for kind in packed.kind.tolist())
-        and bool(np.all(packed.feature < FEATURES))
-        and bool(np.all(np.isfinite(packed.mass) & (packed.mass >= 0)))
-    )
 
 
 def _decompose(keys: Sequence[_Label], inputs: Sequence[Sequence[int]]) -> Part:
@@ -272,13 +223,3 @@ def _crossing(order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[int
         alive += unread[node] > 0
         crossing.append(min(255, max(0, alive - 1)))
     return crossing
-
-
-def _compared(distinct: Sequence[_Label]) -> Labels:
-    logs = [logs_of(groups, shape) for _, groups, shape, _ in distinct]
-    return Labels(
-        form=np.array([form_of(kind, len(shape)) for kind, _, shape, _ in distinct], np.int64),
-        weight=np.array([weight_of(kind) for kind, *_ in distinct], np.int64),
-        logs=np.array(logs, np.float64).reshape(len(distinct), SIZES),
-        parameters=np.array([parameters for *_, parameters in distinct], np.float64),
-    )

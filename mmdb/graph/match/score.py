@@ -48,6 +48,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mmdb.graph.match.kinds import weights_of
+
 #: Halvings of the product of ratios after which two layers have nothing in common.
 APART = 8.0
 #: A value of 1.
@@ -74,16 +76,33 @@ class Labels(NamedTuple):
     parameters: NDArray[np.float64]
 
 
-def logs_of(groups: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return (SIZES,) float64: log2 of the groups and of each size; a size of 0 counts as 1."""
-    logs = np.zeros(SIZES)
-    found = np.log2(np.maximum(1, np.array([groups, *shape], dtype=np.float64)))
-    kept = min(len(found), SIZES)
-    logs[:kept] = found[:kept]
-    logs[SIZES - 1] += found[SIZES:].sum()
-    return logs
+def labels_of(
+    kind: NDArray[np.int32],
+    groups: NDArray[np.int64],
+    rank: NDArray[np.uint8],
+    shape: NDArray[np.int64],
+    parameters: NDArray[np.int64],
+) -> Labels:
+    """Return labels in the form that is compared.
 
-
-def form_of(kind: int, rank: int) -> int:
-    """Return kind and rank as one number."""
-    return kind << 8 | min(rank, 255)
+    Args:
+        rank: how many sizes each has.
+        shape: their sizes, one label after the other; a size of 0 counts as 1.
+    """
+    ends = np.cumsum(rank, dtype=np.int64)
+    owner = np.repeat(np.arange(len(rank)), rank)
+    place = np.arange(len(shape)) - (ends - rank)[owner] + 1
+    logs: NDArray[np.float64] = np.zeros(len(rank) * SIZES)
+    logs += np.bincount(
+        owner * SIZES + np.minimum(place, SIZES - 1),
+        np.log2(np.maximum(1, shape.astype(np.float64))),
+        len(logs),
+    )
+    logs = logs.reshape(-1, SIZES)
+    logs[:, 0] = np.log2(np.maximum(1, groups.astype(np.float64)))
+    return Labels(
+        form=kind.astype(np.int64) << 8 | rank,
+        weight=weights_of(kind),
+        logs=logs,
+        parameters=parameters.astype(np.float64),
+    )

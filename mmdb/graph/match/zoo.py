@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.match.kinds import weight_of
 from mmdb.graph.match.pack import Packed
-from mmdb.graph.match.score import SIZES, Labels, form_of, logs_of
+from mmdb.graph.match.score import SIZES, Labels, labels_of
+from mmdb.graph.match.stack import Stack, stack
 
 _FIRST_ROOM = 64
 
@@ -47,7 +47,7 @@ class PackedZoo:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
-        self._labels: dict[tuple[int, int, tuple[int, ...], int], int] = {}
+        self._labels: dict[bytes, int] = {}
         self._start, self._label_start = _Grown(np.int64), _Grown(np.int64)
         self._start.extend([0])
         self._label_start.extend([0])
@@ -72,22 +72,37 @@ class PackedZoo:
 
     def add(self, key: bytes, packed: Packed) -> int:
         """Add an outline and return its number; a key that is there already keeps its outline."""
-        if key in self._numbers:
-            return self._numbers[key]
-        number = len(self.keys)
-        self._place.extend(packed.label[packed.order])
-        self._order.extend(packed.order)
-        self._crossing.extend(packed.crossing)
-        self._start.extend([self._place.used])
-        self._label.extend([self._label_number(label) for label in packed.distinct])
-        self._counts.extend(packed.counts)
-        self._label_start.extend([self._label.used])
-        self._weight.extend([packed.labels.weight @ packed.counts])
-        self._parameters.extend([packed.labels.parameters @ packed.counts])
-        self._add_histogram(number, packed)
-        self._numbers[key] = number
-        self.keys.append(key)
-        return number
+        if key not in self._numbers:
+            self.extend([key], stack([packed]))
+        return self._numbers[key]
+
+    def extend(self, keys: Sequence[bytes], found: Stack) -> None:
+        """Add outlines.
+
+        Args:
+            keys: different ones that are not there yet.
+        """
+        arrays = found.arrays
+        layers, labels = found.starts["label"], found.starts["kind"]
+        first = np.repeat(layers[:-1], found.lengths("label"))
+        self._start.extend(self._place.used + layers[1:])
+        self._place.extend(arrays.label[first + arrays.order])
+        self._order.extend(arrays.order)
+        self._crossing.extend(arrays.crossing)
+        own = np.repeat(labels[:-1], found.lengths("label")) + arrays.label
+        counts = np.bincount(own, minlength=len(arrays.kind))
+        owner = np.repeat(np.arange(len(found)), found.lengths("kind"))
+        compared = labels_of(
+            arrays.kind, arrays.groups, arrays.rank, arrays.shape, arrays.parameters
+        )
+        self._label_start.extend(self._label.used + labels[1:])
+        self._label.extend(self._label_numbers(compared))
+        self._counts.extend(counts)
+        self._weight.extend(np.bincount(owner, compared.weight * counts, len(found)))
+        self._parameters.extend(np.bincount(owner, compared.parameters * counts, len(found)))
+        self._add_histograms(found)
+        self._numbers |= zip(keys, range(len(self), len(self) + len(keys)), strict=True)
+        self.keys += keys
 
     @property
     def sequences(self) -> Sequences:
@@ -133,26 +148,36 @@ class PackedZoo:
     def _span(self, number: int) -> slice:
         return slice(*self._start.filled[number : number + 2].tolist())
 
-    def _label_number(self, label: tuple[int, int, tuple[int, ...], int]) -> int:
-        if label not in self._labels:
-            kind, groups, shape, parameters = label
-            self._labels[label] = len(self._labels)
-            self._form.extend([form_of(kind, len(shape))])
-            self._label_weight.extend([weight_of(kind)])
-            self._logs.extend(logs_of(groups, shape)[None])
-            self._label_parameters.extend([parameters])
-        return self._labels[label]
+    def _label_numbers(self, found: Labels) -> NDArray[np.int32]:
+        """Return the places of labels among the zoo's; new ones are added."""
+        rows = np.column_stack([found.form, found.parameters, found.logs])
+        before = len(self._labels)
+        names = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+        numbers = np.array(
+            [self._labels.setdefault(name, len(self._labels)) for name in names], np.int32
+        )
+        late = np.flatnonzero(numbers >= before)
+        new = late[np.unique(numbers[late], return_index=True)[1]]
+        self._form.extend(found.form[new])
+        self._label_weight.extend(found.weight[new])
+        self._logs.extend(found.logs[new])
+        self._label_parameters.extend(found.parameters[new])
+        return numbers
 
-    def _add_histogram(self, number: int, packed: Packed) -> None:
-        if number == self._room:
-            self._room *= 2
+    def _add_histograms(self, found: Stack) -> None:
+        count = len(self)
+        if count + len(found) > self._room:
+            self._room = max(count + len(found), 2 * self._room)
             for feature, column in self._columns.items():
                 self._columns[feature] = np.zeros(self._room, np.float32)
-                self._columns[feature][:number] = column
-        for feature, mass in zip(packed.feature.tolist(), packed.mass.tolist(), strict=True):
+                self._columns[feature][:count] = column[:count]
+        owner = count + np.repeat(np.arange(len(found)), found.lengths("feature"))
+        by_feature = np.argsort(found.arrays.feature, kind="stable")
+        features, begins = np.unique(found.arrays.feature[by_feature], return_index=True)
+        for feature, here in zip(features.tolist(), np.split(by_feature, begins[1:]), strict=False):
             if feature not in self._columns:
                 self._columns[feature] = np.zeros(self._room, np.float32)
-            self._columns[feature][number] = mass
+            self._columns[feature][owner[here]] = found.arrays.mass[here]
 
 
 class _Grown:

@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mmdb.db.connection import Connection
 from mmdb.graph.match.pack import Packed
 from mmdb.graph.match.search import Match, search
+from mmdb.graph.match.stack import Stack
 from mmdb.graph.match.zoo import PackedZoo
-from mmdb.store.parents.outlines import read_outlines
+from mmdb.store.parents.outlines import stacked_outlines
 
 #: Beyond them everything is read again, into one.
 _MOST_PIECES = 8
@@ -32,27 +34,25 @@ class Index:
 
     def read(self, connection: Connection, architecture_ids: Sequence[int]) -> None:
         """Read the outlines that are not there yet."""
-        new = [a for a in architecture_ids if a not in self._there and a not in self._without]
+        new = set(architecture_ids) - self._there - self._without
         if not new:
             return
-        found = read_outlines(connection, sorted(new))
-        self._without |= {one for one in new if one not in found}
-        if not self._add(found):
-            self._pieces.clear()
-            again = sorted(self._there & set(architecture_ids) | set(found))
-            self._there.clear()
-            self._add(read_outlines(connection, again))
+        self._read(connection, new)
+        self._without |= new - self._there
+        if len(self._pieces) > _MOST_PIECES:
+            again = self._there & set(architecture_ids)
+            self._pieces, self._there = [], set()
+            self._read(connection, again)
 
-    def _add(self, found: dict[int, Packed]) -> bool:
-        """Add outlines; return False where that takes too many pieces."""
-        for architecture_id, packed in found.items():
-            fitting = (one for one in self._pieces if one.architectures[-1] < architecture_id)
-            piece = next(fitting, None)
-            if piece is None:
-                self._pieces.append(piece := _Piece())
-            piece.add(architecture_id, packed)
-            self._there.add(architecture_id)
-        return len(self._pieces) <= _MOST_PIECES
+    def _read(self, connection: Connection, architecture_ids: Collection[int]) -> None:
+        for ids, found in stacked_outlines(connection, sorted(architecture_ids)):
+            if ids:
+                fitting = (one for one in self._pieces if one.architectures[-1] < ids[0])
+                piece = next(fitting, None)
+                if piece is None:
+                    self._pieces.append(piece := _Piece())
+                piece.extend(ids, found)
+                self._there.update(ids)
 
     def search(
         self, child: Packed, among: Collection[int], k: int, *, same: int | None = None
@@ -62,7 +62,8 @@ class Index:
         Args:
             same: the architecture that is the child's own, if it is stored; it comes first.
         """
-        found = [one for piece in self._pieces for one in piece.search(child, among, k, same)]
+        wanted = np.fromiter(among, np.int64, len(among))
+        found = [one for piece in self._pieces for one in piece.search(child, wanted, k, same)]
         found.sort(key=lambda one: (one[0] != same, -one[1].score, one[0]))
         return found[:k]
 
@@ -71,22 +72,20 @@ class _Piece:
     """Outlines in the order of their architectures' numbers."""
 
     def __init__(self) -> None:
-        self.architectures: list[int] = []
+        self.architectures = np.empty(0, np.int64)
         self._packed = PackedZoo()
-        self._numbers: dict[int, int] = {}
 
-    def add(self, architecture_id: int, packed: Packed) -> None:
-        self._numbers[architecture_id] = self._packed.add(_key(architecture_id), packed)
-        self.architectures.append(architecture_id)
+    def extend(self, architecture_ids: Sequence[int], found: Stack) -> None:
+        self._packed.extend([_key(one) for one in architecture_ids], found)
+        self.architectures = np.append(self.architectures, architecture_ids)
 
     def search(
-        self, child: Packed, among: Collection[int], k: int, same: int | None
+        self, child: Packed, among: NDArray[np.int64], k: int, same: int | None
     ) -> list[tuple[int, Match]]:
-        mask = np.zeros(len(self._packed), np.bool_)
-        mask[[self._numbers[a] for a in among if a in self._numbers]] = True
         key = None if same is None else _key(same)
+        mask = np.isin(self.architectures, among)
         found = search(child, self._packed, k, key=key, among=mask)
-        return [(self.architectures[match.number], match) for match in found]
+        return [(int(self.architectures[match.number]), match) for match in found]
 
 
 _indexes: WeakKeyDictionary[Connection, Index] = WeakKeyDictionary()

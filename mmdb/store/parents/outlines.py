@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, WriteConflict
-from mmdb.graph.match.pack import Packed, from_bytes, pack
+from mmdb.graph.match.pack import Packed, pack
+from mmdb.graph.match.stack import Stack, stack, unpack
 from mmdb.graph.outline_of_structure import outline_of_structure
 from mmdb.graph.structure import Edge, Node, Structure, TensorSpec
 
 _Q, _A = load("zoo"), load("architectures")
 #: Of how a structure becomes an outline, and an outline bytes.
 VERSION = 1
-#: Architectures whose outlines are read in one query.
-_BATCH = 5000
+#: Outlines that are read in one query, and unpacked while they are in the processor's cache.
+_BATCH = 2000
 
 
 def put_outline(connection: Connection, architecture_id: int, structure: Structure) -> None:
@@ -47,22 +48,28 @@ def read_outlines(connection: Connection, architecture_ids: Sequence[int]) -> di
     Those that are missing, or of another version, are made from the architectures' rows and stored
     where the session may write. Architectures that are too large are left out.
     """
-    found: dict[int, Packed] = {}
+    return {
+        architecture_id: found[number]
+        for ids, found in stacked_outlines(connection, architecture_ids)
+        for number, architecture_id in enumerate(ids)
+    }
+
+
+def stacked_outlines(
+    connection: Connection, architecture_ids: Sequence[int]
+) -> Iterator[tuple[list[int], Stack]]:
+    """Yield what `read_outlines` returns, many at once; the numbers rise if the given ones do."""
     for start in range(0, len(architecture_ids), _BATCH):
         ids = list(architecture_ids[start : start + _BATCH])
         rows = connection.rows(_Q.read_outlines, architecture_ids=ids, version=VERSION)
-        there = {row["architecture_id"]: _read(bytes(row["packed"])) for row in rows}
-        known = {one: packed for one, packed in there.items() if packed is not None}
-        known |= _make(connection, [one for one in ids if one not in known])
-        found |= {one: known[one] for one in ids if one in known}
-    return found
-
-
-def _read(data: bytes) -> Packed | None:
-    try:
-        return from_bytes(data)
-    except ValueError:  # damaged: it can be made again
-        return None
+        numbers, found = unpack([row["packed"] for row in rows])
+        there = [rows[number]["architecture_id"] for number in numbers.tolist()]
+        if there != ids:
+            by_id = {one: found[number] for number, one in enumerate(there)}
+            by_id |= _make(connection, [one for one in ids if one not in by_id])
+            there = [one for one in ids if one in by_id]
+            found = stack(by_id[one] for one in there)
+        yield there, found
 
 
 def _make(connection: Connection, architecture_ids: Sequence[int]) -> dict[int, Packed]:

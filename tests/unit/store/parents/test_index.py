@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import cast
 
 import pytest
 
 from mmdb.db.connection import Connection
+from mmdb.errors import ConnectionLost
 from mmdb.graph.flow.outline import MODEL_INPUT, Layer, Outline
 from mmdb.graph.match.pack import Packed, pack
+from mmdb.graph.match.stack import Stack, stack
 from mmdb.store.parents import index as module
 from mmdb.store.parents.index import Index, index_of
 
@@ -25,6 +27,7 @@ def chain(*widths: int) -> Packed:
 
 SESSION = cast("Connection", None)
 ZOO = {k: chain(8, 16, 8 + k % 3) for k in range(1, 40)}
+BATCH = 7
 CHILD = chain(8, 16, 9)
 assert MODEL_INPUT == -1
 
@@ -38,11 +41,13 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Read outlines from ZOO; return what was read."""
     asked: list[list[int]] = []
 
-    def read(connection: object, ids: Sequence[int]) -> dict[int, Packed]:
+    def read(connection: object, ids: Sequence[int]) -> Iterator[tuple[list[int], Stack]]:
         asked.append(list(ids))
-        return {one: ZOO[one] for one in ids if one in ZOO}
+        for start in range(0, len(ids), BATCH):
+            there = [one for one in ids[start : start + BATCH] if one in ZOO]
+            yield there, stack(ZOO[one] for one in there)
 
-    monkeypatch.setattr(module, "read_outlines", read)
+    monkeypatch.setattr(module, "stacked_outlines", read)
     return asked
 
 
@@ -71,6 +76,25 @@ def test_many_late_ones_are_read_again_into_one() -> None:
         index.read(SESSION, range(one, 40))
     whole.read(SESSION, sorted(ZOO))
     assert found(index, sorted(ZOO), 9) == found(whole, sorted(ZOO), 9)
+
+
+def test_what_cannot_be_read_at_first_is_read_at_the_next_search(
+    stored: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, whole = Index(), Index()
+
+    def broken(connection: object, ids: Sequence[int]) -> Iterator[tuple[list[int], Stack]]:
+        yield [3, 4], stack([ZOO[3], ZOO[4]])
+        raise ConnectionLost("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "stacked_outlines", broken)
+        with pytest.raises(ConnectionLost):
+            index.read(SESSION, [3, 4, 5, 6])
+    index.read(SESSION, sorted(ZOO))
+    assert stored == [[one for one in ZOO if one not in (3, 4)]]
+    whole.read(SESSION, sorted(ZOO))
+    assert found(index, sorted(ZOO), 39) == found(whole, sorted(ZOO), 39)
 
 
 def test_only_what_the_zoo_has_now_is_found() -> None:
