@@ -98,11 +98,12 @@ def test_parameters_in_another_order_than_the_columns_stay_with_them() -> None:
     assert crossed.insert_from("there") == "INSERT INTO t (a, b) SELECT b, a FROM there"
 
 
-def test_rows_that_may_be_there_cannot_be_copied() -> None:
-    careful = query(f"{PLAIN}\nON CONFLICT (name) DO NOTHING")
+@pytest.mark.parametrize("key", ["name", "thing_id, name"])
+def test_rows_that_may_be_there_cannot_be_copied(key: str) -> None:
+    careful = query(f"{PLAIN}\nON CONFLICT ({key}) DO NOTHING")
     with pytest.raises(ValueError, match="trial is not a plain INSERT"):
         _ = careful.copy
-    assert str(careful.insert_from("there")).endswith("FROM there\nON CONFLICT (name) DO NOTHING")
+    assert str(careful.insert_from("there")).endswith(f"FROM there\nON CONFLICT ({key}) DO NOTHING")
 
 
 @pytest.mark.parametrize(
