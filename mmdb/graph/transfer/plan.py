@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from mmdb.graph.flow.flow import BUFFER, PARAMETER, Flow, Value
 from mmdb.graph.flow.outline import Outline
+from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.inference import axes_of
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
-from mmdb.graph.transfer.counterparts.counterparts import Counterparts
+from mmdb.graph.transfer.counterparts.counterparts import counterparts_of
 from mmdb.graph.transfer.counterparts.following import followed_paths
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.images.carry import Carry, Handler
@@ -20,6 +22,9 @@ from mmdb.graph.transfer.images.norms import NORMS
 from mmdb.graph.transfer.images.products import PRODUCTS
 from mmdb.graph.transfer.images.shares import Shares
 
+_STATISTICS: Final = ("running_mean", "running_var")
+#: Of what the best plan carries over, what another must carry to be taken in its place.
+_ABOUT_AS_MUCH: Final = 0.98
 _HANDLERS: Mapping[str, Handler] = {**ELEMENTS, **LAYERS, **NORMS, **PRODUCTS}
 
 
@@ -55,13 +60,18 @@ class Plan:
         weighted = [(one, two, _count(child, one)) for one, two in parameters.items()]
         shares = Shares(seed)
         indices = Indices(own, Correspondence(own, other, weighted))
-        self.counterparts = Counterparts(own, other, indices, parameters)
+        self.counterparts = counterparts_of(own, other, indices, parameters)
         demands = Demands(own, other, indices, self.counterparts, shares)
         self.images = Images(own, other, indices, self.counterparts.parameters, shares)
         self.carry = Carry(own, other, indices, self.counterparts, demands, self.images)
         self.carry.run(_HANDLERS, otherwise)
         for value in self.images.parameters:
             self.images.image(value)
+
+    @property
+    def carried(self) -> int:
+        """The elements of the child's tensors that stand for the parent's."""
+        return sum(_count(self.child, value) for value in self.images.of)
 
     def reasons(self) -> list[str]:
         """Return why the child does not compute what the parent does, [] if it does."""
@@ -74,8 +84,11 @@ class Plan:
 
 
 def planned(child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> Plan:
-    """Return the plan for these tensors, or the one that follows from the flows alone, if only
-    with that the child computes what the parent does.
+    """Return the plan for these tensors, or one that follows from the order of operations or from
+    names, if with that the child is nearer to what the parent computes.
+
+    That is where it is exact; or carries about as much over, with more operations that do what the
+    parent's do.
 
     Raises:
         ValueError: the operations of a flow are not in order.
@@ -83,11 +96,15 @@ def planned(child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> P
     plan = Plan(child, parent, paths, seed)
     if not paths or not plan.reasons():
         return plan
-    others = followed_paths(child, parent)
-    if all(paths.get(path) == its for path, its in others.items()):
-        return plan
-    other = Plan(child, parent, others, seed)
-    return plan if other.reasons() else other
+    others = [_namesakes(child, parent), followed_paths(child, parent)]
+    differing = [one for one in others if any(paths.get(path) != its for path, its in one.items())]
+    plans = [*(Plan(child, parent, one, seed) for one in differing), plan]
+    exact = [one for one in plans if not one.reasons()]
+    if exact:
+        return exact[0]
+    most = max(one.carried for one in plans)
+    near = [one for one in plans if one.carried >= _ABOUT_AS_MUCH * most]
+    return max(near, key=lambda one: (one.counterparts.matched, one.carried))
 
 
 def tensor_pairs(
@@ -101,6 +118,30 @@ def tensor_pairs(
             if role in its:
                 found.setdefault(path, its[role])
     return found
+
+
+def _namesakes(child: Flow, parent: Flow) -> dict[str, str]:
+    """Return the weights and statistics with the same path and as many axes in both."""
+    one, other = _values(child), _values(parent)
+    learned = _learned(child, one)
+    return {
+        path: path
+        for path, value in one.items()
+        if path in other
+        and value in learned
+        and len(child.shape_of(value)) == len(parent.shape_of(other[path]))
+    }
+
+
+def _learned(flow: Flow, values: Mapping[str, Value]) -> set[Value]:
+    """Return the parameters, and the buffers that norms learn; tables are what they are."""
+    norms = [op for op in flow.operations if op.op in kinds.STANDARDISING]
+    statistics = {op.arguments.get(name) for op in norms for name in _STATISTICS}
+    return {
+        value
+        for value in values.values()
+        if flow.operations[value.operation].op == PARAMETER or value in statistics
+    }
 
 
 def _values(flow: Flow) -> dict[str, Value]:

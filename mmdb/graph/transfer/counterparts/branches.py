@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from mmdb.graph.flow.flow import INPUT, PARAMETER, Operation, Value
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.counterparts.operations import keeps_zero
+
+_FURTHEST: Final = 64  # operations of a way that are looked at
 
 
 @dataclass(slots=True)
@@ -27,19 +30,26 @@ class Branches:
         within: ordinals of operations of which nothing but such branches is computed.
         ways: ordinals of operations between old layers, all of them new, that hand on what they
             get, with the sums in which the branches beside them give zero.
+        sources: by the ordinal of a sum in which a new branch gives zero: what the branch could
+            hand on, the last value first.
     """
 
     ends: set[int] = field(default_factory=set)
     zeros: set[str] = field(default_factory=set)
     within: set[int] = field(default_factory=set)
     ways: set[int] = field(default_factory=set)
+    sources: dict[int, tuple[Value, ...]] = field(default_factory=dict)
 
 
-def new_branches(axes: Axes, paired: Collection[Value]) -> Branches:
+def new_branches(
+    axes: Axes, paired: Collection[Value], replacing: Collection[int] = ()
+) -> Branches:
     """Return the branches that are added to something else, and have new weights at their end.
 
     Args:
         paired: parameters that have a counterpart.
+        replacing: ordinals of sums in which the new branch stands where the parent has a path, so
+            that it hands on what it gets.
     """
     found = Branches()
     ways = _Ways(axes, paired, found.ways)
@@ -47,7 +57,10 @@ def new_branches(axes: Axes, paired: Collection[Value]) -> Branches:
         if op.ordinal in found.ends or _is_within(axes, op, found):
             found.within.add(op.ordinal)
         elif op.op == "add" and len(op.reads) == 2:
-            for end in _idle_ends(axes, op, paired, ways):
+            idle, way = _idle_ends(axes, op, paired, ways, is_replacing=op.ordinal in replacing)
+            if idle and way is not None:
+                found.sources[op.ordinal] = way
+            for end in idle:
                 found.ends.add(end.ordinal)
                 for value in _weights(end):
                     found.zeros.add(axes.flow.operations[value.operation].path)
@@ -62,22 +75,39 @@ def _is_within(axes: Axes, op: Operation, found: Branches) -> bool:
 
 
 def _idle_ends(
-    axes: Axes, op: Operation, paired: Collection[Value], ways: _Ways
-) -> list[Operation]:
-    """Return the operations that end the branch of a sum which is to give zero."""
-    one, other = (_ends(axes, value, paired) for value in op.reads)
-    if one is not None and other is not None:
-        way = ways.nearest(op.reads)
-        if way is None:
-            return []
+    axes: Axes, op: Operation, paired: Collection[Value], ways: _Ways, *, is_replacing: bool
+) -> tuple[list[Operation], tuple[Value, ...] | None]:
+    """Return the operations that end the branch of a sum which is to give zero, and its way."""
+    ends = {value: _ends(axes, value, paired) for value in op.reads}
+    new = [value for value, found in ends.items() if found is not None]
+    if not new or len(ends) < 2:  # nothing new, or a value that is added to itself
+        return [], None
+    way = ways.nearest(new)
+    if way is not None and (is_replacing or len(new) == len(ends)):
         ways.keep(op, way)
-        one, other = (
-            ends if read != way else None
-            for ends, read in ((one, op.reads[0]), (other, op.reads[1]))
-        )
-    if (one is None) == (other is None):
-        return []
-    return [end for end in one or other or () if end.ordinal not in ways.kept]
+        new.remove(way)
+    elif len(new) == len(ends):
+        return [], None
+    found = [end for value in new for end in ends[value] or () if end.ordinal not in ways.kept]
+    beside = [value for value in ends if value not in new]
+    is_apart = not _depends(axes, beside[0], {end.ordinal for end in found})
+    if op.ordinal in ways.kept or not is_apart:
+        return (found if op.ordinal in ways.kept else []), None
+    return found, None if way is None else ways.back(way)
+
+
+def _depends(axes: Axes, value: Value, ordinals: Collection[int]) -> bool:
+    """Whether a value is computed from what one of these operations gives."""
+    first = min(ordinals, default=0)
+    waiting, seen = [value.operation], set[int]()
+    while waiting:
+        ordinal = waiting.pop()
+        if ordinal in ordinals:
+            return True
+        if ordinal >= first and ordinal not in seen:
+            seen.add(ordinal)
+            waiting += [read.operation for read in axes.flow.operations[ordinal].reads]
+    return False
 
 
 class _Ways:
@@ -107,6 +137,13 @@ class _Ways:
         while value.operation in self._back and value.operation not in self.kept:
             self.kept.add(value.operation)
             value = self._back[value.operation]
+
+    def back(self, value: Value) -> tuple[Value, ...]:
+        """Return the values of the way to a value, itself first."""
+        found = [value]
+        while found[-1].operation in self._back and len(found) < _FURTHEST:
+            found.append(self._back[found[-1].operation])
+        return tuple(found)
 
     def _of(self, value: Value) -> float:
         return self._steps.get(value, inf)

@@ -7,7 +7,7 @@ hands on what it gets, or gives zero, or its result has no counterpart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Operation, Value
@@ -32,6 +32,25 @@ from mmdb.graph.transfer.counterparts.operations import (
 
 #: Stands for a result that is zero.
 ZERO: Final = Value(-1)
+_MOST_PASSES: Final = 4
+
+
+def counterparts_of(
+    child: Axes, parent: Axes, indices: Indices, parameters: Mapping[Value, Value]
+) -> Counterparts:
+    """Return what has a counterpart, with branches in place of the parent's paths known for such.
+
+    Args:
+        parameters: the parent's parameter, by the child's.
+    """
+    replacing: set[int] = set()
+    for _ in range(_MOST_PASSES):
+        found = Counterparts(child, parent, indices, parameters, replacing)
+        more = found.replacing() - replacing
+        if not more:
+            break
+        replacing |= more  # what comes after them may be known now
+    return found
 
 
 class Counterparts:
@@ -39,6 +58,7 @@ class Counterparts:
 
     Args:
         parameters: the parent's parameter, by the child's.
+        replacing: as `new_branches` takes it.
 
     Attributes:
         operations: the parent's operation, by the child's ordinal.
@@ -57,6 +77,7 @@ class Counterparts:
         parent: Axes,
         indices: Indices,
         parameters: Mapping[Value, Value],
+        replacing: Collection[int] = (),
     ) -> None:
         self.operations: dict[int, Operation] = {}
         self.operands: dict[int, list[tuple[Value, Value]]] = {}
@@ -69,7 +90,7 @@ class Counterparts:
         self._parent = Operations(parent)
         self._inputs = 0
         self._of: dict[Value, Value] = {}
-        self.branches: Branches = new_branches(child, set(parameters))
+        self.branches: Branches = new_branches(child, set(parameters), replacing)
         for op in child.flow.operations:
             self._follow(op)
         self._forget_idle_identities()
@@ -77,6 +98,24 @@ class Counterparts:
     def of(self, value: Value) -> Value | None:
         """Return the parent's value, before it is rearranged; ZERO, or None."""
         return self._of.get(value)
+
+    @property
+    def matched(self) -> int:
+        """The child's operations that do to what they read what one of the parent's does."""
+        return len(self.operations) - len(self.mended)
+
+    def replacing(self) -> set[int]:
+        """Return the sums in which a new branch gives zero though the parent has a path there."""
+        found: set[int] = set()
+        for ordinal, way in self.branches.sources.items():
+            op = self._child.flow.operations[ordinal]
+            known = [one for one in map(self._of.get, op.reads) if one is not None and one != ZERO]
+            for source in map(self._of.get, way):
+                if len(known) == 1 and source is not None and source != ZERO:
+                    key = ("add", *sorted((known[0], source), key=repr))
+                    if self._parent.doing(key):
+                        found.add(ordinal)
+        return found
 
     def missing(self) -> list[str]:
         """Return why outputs have no counterpart; [] if each has its own."""
