@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from mmdb.graph.flow.flow import BUFFER, Flow, Operation
+from mmdb.graph.flow.flow import BUFFER, Flow, Operation, Value
 from mmdb.graph.flow.numbers import numbers_of
 from mmdb.graph.flow.outline import Outline
 from mmdb.graph.transfer.counterparts.operations import numbers
 from mmdb.graph.transfer.images.fill import developed, identity, operator_of
+from mmdb.graph.transfer.moments import moments_of
 from mmdb.graph.transfer.plan import Plan, planned, tensor_pairs
 
 FRESH = "fresh"
@@ -148,10 +150,12 @@ class _Result:
         self._check_buffers()
         tensors: dict[str, Tensor] = {}
         origins: list[Origin] = []
+        firsts = {path: self._plan.child.ties.get(path, path) for path in self._fresh}
         for path, own in self._fresh.items():
-            first = self._plan.child.ties.get(path, path)
-            if first not in self._made:
-                self._made[first] = self._one(first, own)
+            if firsts[path] not in self._made:
+                self._made[firsts[path]] = self._one(firsts[path], own)
+        self._keep_scale()
+        for path, first in firsts.items():
             tensors[path], origin = self._made[first]
             origins.append(replace(origin, path=path))
         return Transfer(
@@ -172,6 +176,39 @@ class _Result:
                 self._note(f"{own.path}: its numbers are not known", is_exact=False)
             elif mine != others:
                 self._note(f"{own.path}: other numbers than the parent's", is_exact=False)
+
+    def _keep_scale(self) -> None:
+        """Let new norms that hand on what they get do so in training too.
+
+        There they divide by the deviation of a batch: scale and shift undo that, with statistics
+        that are estimated. Evaluated, they hand on whatever the estimate is.
+        """
+        flow, idle = self._plan.child, self._plan.counterparts.identities
+        norms = [flow.operations[n] for n in sorted(idle) if flow.operations[n].op == "batch_norm"]
+        if not norms:
+            return
+        moments = moments_of(flow, self._tensor_made, idle.__contains__)
+        for op in norms:
+            found = moments.get(op.reads[0])
+            paths = {
+                name: flow.operations[value.operation].path
+                for name in ("weight", "bias", "running_mean", "running_var")
+                if isinstance(value := op.arguments.get(name), Value)
+            }
+            if found is None or len(paths) < 4:
+                continue
+            mean, variance = found
+            given = [self._made[path] for path in paths.values()]
+            if any(o.operator != "identity" or t.shape != mean.shape for t, o in given):
+                continue
+            scale = (variance + cast("float", op.arguments["eps"])).sqrt()
+            made = {"weight": scale, "bias": mean, "running_mean": mean, "running_var": variance}
+            for name, path in paths.items():
+                before, origin = self._made[path]
+                self._made[path] = made[name].to(before.dtype), origin
+
+    def _tensor_made(self, path: str) -> Tensor | None:
+        return self._made[path][0] if path in self._made else None
 
     def _one(self, path: str, own: Tensor) -> tuple[Tensor, Origin]:
         kept = own.detach().clone(), Origin(path=path, parent=None, operator=FRESH, fraction=0.0)

@@ -64,6 +64,9 @@ NEARLY_IDLE: Final = _names("relu leaky_relu gelu silu elu selu celu mish hardsw
     _names(_POOLS)
 )
 
+#: About max(x, 0).
+CLIPPING: Final = _names("relu hardtanh gelu silu hardswish mish leaky_relu")
+
 #: Results do not depend on how often a value occurs among what is reduced.
 EXTREMES: Final = _names("amax amin max min any all")
 REDUCTIONS: Final = EXTREMES | _names(
