@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,16 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, InvalidOption
+from mmdb.graph.values import show
+from mmdb.server.arguments import whole_number
 from mmdb.store.models import SavedModel, model_of
 from mmdb.store.parents import Choice, Goal, choose_parent
 from mmdb.store.parents.rerank import Sample
 from mmdb.train.recipe.about import structure_asked
+from mmdb.train.warm.offers import OF_THE_PARENT
+from mmdb.train.warm.usable import check_module
 
+_MOST = 2**31 - 1
 Recover = Callable[[SavedModel], nn.Module]
 
 
@@ -52,19 +57,40 @@ def find_parents(connection: Connection, asked: Asked, recover: Recover) -> Choi
         ArchitectureError: it cannot be built, is not known enough, or has too many nodes.
         DatasetNotFound, ModelNotFound, InvalidOption
     """
+    if isinstance(asked.architecture, nn.Module):
+        check_module(asked.architecture)
     dataset = None if asked.dataset is None else find_dataset(connection, asked.dataset)
     structure = structure_asked(
         connection,
         asked.architecture,
-        input_shape=asked.input_shape,
-        outputs=asked.outputs,
+        input_shape=_sizes(asked.input_shape),
+        outputs=None if asked.outputs is None else whole_number(asked.outputs, "outputs", 1, _MOST),
         dataset=asked.dataset or _newest_dataset(connection),
     )
-    goal = Goal(metric=asked.metric)
+    goal = Goal(metric=check_metric(asked.metric))
     if dataset is not None:
-        goal = Goal(task=dataset.task, dataset_id=dataset.dataset_id, metric=asked.metric)
+        goal = replace(goal, task=dataset.task, dataset_id=dataset.dataset_id)
     sample = sample_of(connection, dataset, asked.sample, recover) if asked.sample else None
     return choose_parent(connection, structure, goal, k=asked.k, sample=sample)
+
+
+def check_metric(name: object) -> str | None:
+    """Return the name of a metric.
+
+    Raises:
+        InvalidOption
+    """
+    if name is not None and not (isinstance(name, str) and name):
+        raise InvalidOption(f"metric is {show(name)}.", hint='Such as "accuracy".')
+    return name
+
+
+def _sizes(given: object) -> list[int] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidOption(f"input_shape is {show(given)}.", hint="Such as [1, 28, 28].")
+    return [whole_number(size, "input_shape", 1, _MOST) for size in given]
 
 
 def _newest_dataset(connection: Connection) -> str | None:
@@ -90,7 +116,11 @@ def sample_of(
     x = _inputs(decoded, rows)
 
     def features(model_id: int) -> NDArray[np.float64] | None:
-        return features_of(recover(model_of(connection, model_id)), x)
+        try:
+            module = recover(model_of(connection, model_id))
+        except OF_THE_PARENT:
+            return None
+        return features_of(module, x)
 
     labels = np.asarray(decoded.label_arrays[0][:rows])
     target = dataset.targets[0]

@@ -83,9 +83,11 @@ class Models:
         from mmdb.store.save import save_model
         from mmdb.train.recipe.about import about_module
         from mmdb.train.recipe.save import save_with_recipe
-        from mmdb.train.warm.rows import add_transfer
+        from mmdb.train.warm.rows import add_transfer, check_transferred
 
         check_name(name)
+        if warm is not None:
+            check_transferred(self.connection, warm)
         about = about_module(
             self.connection,
             module,

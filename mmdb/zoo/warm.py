@@ -51,9 +51,10 @@ class WarmStarts:
             seed: of the shares that copies of a unit have.
         Raises:
             ModelNotFound, DatasetNotFound, InvalidOption
-            ArchitectureError: the module's forward cannot be followed.
+            ArchitectureError: the module's forward cannot be followed, or it cannot be written to.
         """
         from mmdb.server.arguments import whole_number
+        from mmdb.server.matching import check_metric
         from mmdb.train.warm.options import parse_warm_options
         from mmdb.train.warm.outside import warm_start
 
@@ -64,7 +65,9 @@ class WarmStarts:
             parent,
             inputs=inputs,
             dataset=dataset,
-            metric=metric,
-            options=parse_warm_options({k: v for k, v in given.items() if v is not None}),
+            metric=check_metric(metric),
+            options=parse_warm_options(
+                {k: v for k, v in given.items() if v is not None}, prefix=""
+            ),
             seed=whole_number(seed, "seed", 0, 2**63 - 1),
         )

@@ -47,6 +47,7 @@ WHERE b.candidate_id = %(candidate_id)s::bigint;
 -- Candidates of a run that rest or have ended without an error, with the best value of each.
 SELECT
     o.candidate_id,
+    o.config::text AS config,
     o.best_value
 FROM mmdb.candidate_overview AS o
 WHERE

@@ -227,9 +227,8 @@ INNER JOIN mmdb.run AS r ON c.run_id = r.run_id;
 COMMENT ON VIEW mmdb.candidate_failures IS 'What ended candidates before their last epoch, with the traceback.';
 
 CREATE OR REPLACE VIEW mmdb.warm_start_overview AS
-WITH asked AS ( -- each architecture of a run that a candidate of it began with a parent for
+WITH asked AS ( -- what a candidate began with a parent for, of any run: its cold arm is gathered once for all of them
     SELECT DISTINCT
-        r.name,
         c.architecture_hash,
         r.dataset_id,
         r.metric,
@@ -240,20 +239,23 @@ WITH asked AS ( -- each architecture of a run that a candidate of it began with 
     WHERE w.state_hash IS NOT NULL
 ),
 
-cold AS ( -- the validations of the candidates of any run that had no parent for it
+cold AS ( -- the validations of the candidates that had no parent for it
     SELECT
-        a.name,
         a.architecture_hash,
+        a.dataset_id,
+        a.metric,
+        a.maximize,
         h.candidate_id,
         h.epoch,
         h.objective,
         CASE
-            WHEN a.maximize THEN max(h.objective) OVER (PARTITION BY a.name, a.architecture_hash)
-            ELSE min(h.objective) OVER (PARTITION BY a.name, a.architecture_hash)
+            WHEN a.maximize THEN max(h.objective) OVER (PARTITION BY a.architecture_hash, a.dataset_id, a.metric, a.maximize)
+            ELSE min(h.objective) OVER (PARTITION BY a.architecture_hash, a.dataset_id, a.metric, a.maximize)
         END AS target
     FROM asked AS a
     INNER JOIN mmdb.candidate AS c ON a.architecture_hash = c.architecture_hash
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id AND a.dataset_id = r.dataset_id AND a.metric = r.metric
+    INNER JOIN mmdb.run AS r
+        ON c.run_id = r.run_id AND a.dataset_id = r.dataset_id AND a.metric = r.metric AND a.maximize = r.maximize
     INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
     LEFT JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
     WHERE c.parent_id IS NULL AND w.state_hash IS NULL AND h.objective IS NOT NULL
@@ -261,37 +263,43 @@ cold AS ( -- the validations of the candidates of any run that had no parent for
 
 best AS (
     SELECT
-        k.name,
         k.architecture_hash,
+        k.dataset_id,
+        k.metric,
+        k.maximize,
         k.candidate_id,
         k.target,
         min(k.epoch) AS epoch
     FROM cold AS k
     WHERE k.objective = k.target
-    GROUP BY k.name, k.architecture_hash, k.candidate_id, k.target
+    GROUP BY k.architecture_hash, k.dataset_id, k.metric, k.maximize, k.candidate_id, k.target
 ),
 
 best_steps AS (
     SELECT
-        b.name,
         b.architecture_hash,
+        b.dataset_id,
+        b.metric,
+        b.maximize,
         b.target,
         cast(
             sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
         ) AS steps
     FROM best AS b
     INNER JOIN mmdb.hop AS h ON b.candidate_id = h.candidate_id AND b.epoch >= h.epoch
-    GROUP BY b.name, b.architecture_hash, b.candidate_id, b.target
+    GROUP BY b.architecture_hash, b.dataset_id, b.metric, b.maximize, b.candidate_id, b.target
 ),
 
 aim AS (
     SELECT
-        s.name,
         s.architecture_hash,
+        s.dataset_id,
+        s.metric,
+        s.maximize,
         s.target,
         min(s.steps) AS steps
     FROM best_steps AS s
-    GROUP BY s.name, s.architecture_hash, s.target
+    GROUP BY s.architecture_hash, s.dataset_id, s.metric, s.maximize, s.target
 ),
 
 reached AS (
@@ -299,11 +307,17 @@ reached AS (
         r.name,
         c.candidate_id,
         min(h.epoch) AS epoch
-    FROM aim AS m
-    INNER JOIN mmdb.run AS r ON m.name = r.name
-    INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id AND m.architecture_hash = c.architecture_hash
+    FROM mmdb.run AS r
+    INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id
+    INNER JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
     INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
-    WHERE CASE WHEN r.maximize THEN h.objective >= m.target ELSE h.objective <= m.target END
+    INNER JOIN aim AS m
+        ON
+            c.architecture_hash = m.architecture_hash AND r.dataset_id = m.dataset_id
+            AND r.metric = m.metric AND r.maximize = m.maximize
+    WHERE
+        w.state_hash IS NOT NULL
+        AND CASE WHEN r.maximize THEN h.objective >= m.target ELSE h.objective <= m.target END
     GROUP BY r.name, c.candidate_id
 ),
 
@@ -345,7 +359,10 @@ INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 LEFT JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
 LEFT JOIN mmdb.model AS p ON t.parent_id = p.model_id
-LEFT JOIN aim AS m ON r.name = m.name AND c.architecture_hash = m.architecture_hash AND w.state_hash IS NOT NULL
-LEFT JOIN taken AS e ON r.name = e.name AND w.candidate_id = e.candidate_id AND w.state_hash IS NOT NULL;
+LEFT JOIN aim AS m
+    ON
+        c.architecture_hash = m.architecture_hash AND r.dataset_id = m.dataset_id
+        AND r.metric = m.metric AND r.maximize = m.maximize AND w.state_hash IS NOT NULL
+LEFT JOIN taken AS e ON r.name = e.name AND w.candidate_id = e.candidate_id;
 COMMENT ON VIEW mmdb.warm_start_overview
 IS 'What candidates with a warm start began with, and the optimizer steps that it took them to what the best cold candidate reached.';

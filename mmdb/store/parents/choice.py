@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: Below these a parent is refused: carrying weights over would not be worth it.
 MIN_SIMILARITY, MIN_COVERAGE = 0.35, 0.2
@@ -70,7 +70,7 @@ class Candidate:
     dataset: str | None
     is_fit: bool
     reason: str
-    pairs: tuple[tuple[int, int], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,14 +58,14 @@ def choose(
         same = known[0]["architecture_id"] if known else None
         found = _searched(connection, aim, packed, same, k, limits, excluded)
     found.sort(key=_rank)
-    candidates = _explained(found, k)
+    candidates = _explained(found, k, aim.goal.metric)
     fits = [one for one in candidates if one.is_fit]
     if sample is not None and len(fits) > 1:
         candidates = [*rerank(fits, sample), *candidates[len(fits) :]]
     best = candidates[0] if candidates and candidates[0].is_fit else None
     return Choice(
         parent=best,
-        reason=best.reason if best else _why_none(candidates),
+        reason=best.reason if best else _why_none(candidates, is_named=parent is not None),
         candidates=tuple(candidates),
         match_s=perf_counter() - started,
     )
@@ -133,7 +133,7 @@ def _rank(one: Judged) -> tuple[object, ...]:
     return (False, one.place, -one.bucket, -one.quality, -similarity, newest)
 
 
-def _explained(found: Sequence[Judged], k: int) -> list[Candidate]:
+def _explained(found: Sequence[Judged], k: int, metric: str | None) -> list[Candidate]:
     return [
         Candidate(
             model_id=one.looked.model_id,
@@ -144,21 +144,24 @@ def _explained(found: Sequence[Judged], k: int) -> list[Candidate]:
             metric=one.metric,
             dataset=one.looked.row["dataset"],
             is_fit=one.fault is None,
-            reason=_reason(one, found[0]),
+            reason=_reason(one, found[0], metric),
             pairs=one.looked.pairs,
         )
         for one in found[:k]
     ]
 
 
-def _reason(one: Judged, best: Judged) -> str:
+def _reason(one: Judged, best: Judged, metric: str | None) -> str:
     if one.fault is not None:
         return one.fault
     on = {
         SAME_DATASET: "of the same dataset",
         SAME_TASK: "of the same task",
+        OUTSIDE: "asked for, and not in the zoo",
     }.get(one.place, "of another task, or of none that is known")
-    known = "" if one.value is None else f", {one.metric} {one.value:.4g}"
+    known = "" if metric is None else f", no {metric} is known"
+    if one.value is not None:
+        known = f", {one.metric} {one.value:.4g}"
     said = f"{on}, similarity {one.looked.similarity:.2f}{known}"
     if one is best:
         return said
@@ -177,10 +180,12 @@ def _behind(one: Judged, best: Judged) -> str:
     return "less similar" if one.looked.similarity != best.looked.similarity else "older"
 
 
-def _why_none(candidates: Sequence[Candidate]) -> str:
+def _why_none(candidates: Sequence[Candidate], *, is_named: bool) -> str:
     if not candidates:
         return "No model of the zoo has an architecture that is known."
     first = candidates[0]
+    if is_named:
+        return f"{first.model} does not fit: {first.reason}."
     return (
         f"No model fits; the most similar one is {first.model} with {first.similarity:.2f}: "
         f"{first.reason}."

@@ -6,7 +6,8 @@ from typing import Literal
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import ModelNotFound
+from mmdb.errors import InvalidOption, ModelNotFound
+from mmdb.graph.values import show
 from mmdb.store.models import find_model
 from mmdb.store.parents.choice import Candidate
 
@@ -47,9 +48,20 @@ def say(connection: Connection, model: str, event: Event, reason: str) -> str:
 
     Raises:
         ModelNotFound
+        InvalidOption: the reason is no text.
     """
+    if not isinstance(reason, str) or not _is_storable(reason):
+        raise InvalidOption(f"reason is {show(reason)}.", hint="Pass a text, or leave it out.")
     with connection.transaction():
         found = find_model(connection, model)
         hold(connection, found.model_id, found.reference)
         add_event(connection, found.model_id, event, reason, by_rule=False)
     return found.reference
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return "\0" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from mmdb.store.parents.choice import Goal, Limits, bucket_of
 
 _Q = load("zoo")
 
+#: What is said of a model with parameters that are NaN or infinite.
+UNSOUND = "its parameters are not all finite numbers"
 #: Where a model stands in the order of search.
 SAME_DATASET, SAME_TASK, OTHER, OUTSIDE = range(4)
 
@@ -75,8 +78,8 @@ class Judged:
 
     @property
     def quality(self) -> float:
-        """The metric's value, more is better; what is not known is the worst."""
-        if self.value is None:
+        """The metric's value, more is better; what is not known is the worst, and NaN no better."""
+        if self.value is None or math.isnan(self.value):
             return -float("inf")
         return self.value if self.maximize else -self.value
 
@@ -112,7 +115,7 @@ def judge(
     """
     ids = [one.model_id for one in looked]
     values = _values(connection, aim, ids)
-    unsound = {row["model_id"] for row in connection.rows(_Q.find_unsound, model_ids=ids)}
+    unsound = unsound_of(connection, ids)
     metrics = _Metrics(connection, looked, values) if limits else None
     return [
         Judged(
@@ -122,7 +125,7 @@ def judge(
             value=values[one.model_id][1],
             maximize=_maximize(aim.goal, values[one.model_id][0]),
             fault=(
-                "its parameters are not all finite numbers"
+                UNSOUND
                 if one.model_id in unsound
                 else _named_fault(one)
                 if limits is None or metrics is None
@@ -131,6 +134,12 @@ def judge(
         )
         for one in looked
     ]
+
+
+def unsound_of(connection: Connection, model_ids: Sequence[int]) -> set[int]:
+    """Return those of some models whose stored parameters are not all finite numbers."""
+    rows = connection.rows(_Q.find_unsound, model_ids=list(model_ids))
+    return {row["model_id"] for row in rows}
 
 
 def _fault(aim: Aim, one: Looked, limits: Limits, excluded: Collection[int]) -> str | None:
@@ -226,6 +235,8 @@ def metric_fault(
         others: the values of all models of its dataset.
         dataset: a row of `find_goal`.
     """
+    if not math.isfinite(value):
+        return f"its {metric} is {value:g}, which is no finite number"
     counts = None if dataset["class_counts"] is None else json.loads(dataset["class_counts"])
     own = counts_of(metric, dataset["label"], counts)
     chance = chance_limit(metric, own, dataset["validation_rows"])

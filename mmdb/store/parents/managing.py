@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelInUse, ModelNotFound
+from mmdb.graph.values import show
 from mmdb.store.parents.admission import DUPLICATE_SIMILARITY
 from mmdb.store.parents.events import Event, add_event
 from mmdb.store.parents.eviction import Evicted, Stored, plan_eviction
-from mmdb.store.parents.judging import metric_fault
+from mmdb.store.parents.judging import UNSOUND, metric_fault, unsound_of
 from mmdb.store.parents.members import Member, Members
 from mmdb.store.registry import drop_model
 
@@ -35,8 +38,9 @@ def manage_zoo(
 ) -> list[Decision]:
     """Decide which models are in the zoo, and drop those worth least until the rest fits.
 
-    Refused are outliers of a dataset and metric, models that have learned nothing, and of two that
-    are nearly the same, in architecture and metric, the less good one. What somebody said with
+    Refused are outliers of a dataset and metric, models that have learned nothing or whose
+    parameters are not all finite numbers, and of two that are nearly the same, in architecture and
+    metric, the less good one. What somebody said with
     `zoo_admit` or `zoo_refuse` is left alone, and what has not changed is not said again.
 
     Args:
@@ -44,15 +48,25 @@ def manage_zoo(
             alias is at, or that a recipe begins with, stays.
         dry_run: write nothing.
     Raises:
-        InvalidOption: the budget is below 0.
+        InvalidOption: the budget is no whole number from 0, or `dry_run` neither true nor false.
     """
-    if budget_bytes is not None and budget_bytes < 0:
-        raise InvalidOption(f"budget_bytes is {budget_bytes}.", hint="It is a number from 0.")
+    _check(budget_bytes, dry_run)
     members = Members(connection)
     decided, inside = _admissions(connection, members)
     if budget_bytes is not None:
         decided += _evictions(connection, members, inside, budget_bytes)
     return decided if dry_run else [one for one in decided if _carry_out(connection, one)]
+
+
+def _check(budget_bytes: Any, dry_run: object) -> None:
+    is_whole = isinstance(budget_bytes, int) and not isinstance(budget_bytes, bool)
+    if budget_bytes is not None and (not is_whole or budget_bytes < 0):
+        raise InvalidOption(
+            f"budget_bytes is {show(budget_bytes)}.",
+            hint="It is a whole number from 0, or NULL to drop nobody.",
+        )
+    if not isinstance(dry_run, bool):  # NULL would drop models that nobody meant to drop
+        raise InvalidOption(f"dry_run is {show(dry_run)}.", hint="It is true or false.")
 
 
 def _carry_out(connection: Connection, decision: Decision) -> bool:
@@ -74,15 +88,17 @@ def _admissions(connection: Connection, members: Members) -> tuple[list[Decision
     """Return what changes, the better models first, and who is in the zoo then."""
     ids = sorted({dataset_id for dataset_id, _ in members.groups})
     datasets = {row["dataset_id"]: row for row in connection.rows(_Q.find_goal, dataset_ids=ids)}
+    unsound = unsound_of(connection, list(members.by_id))
     inside: set[int] = set()
     decided: list[Decision] = []
-    for one in sorted(members.all, key=lambda one: (-one.quality, one.model_id)):
+    for one in sorted(members.all, key=_order):
         if one.architecture_id is None:
             continue
         if one.is_settled:
-            inside |= {one.model_id} if one.is_in else set()
+            inside |= {one.model_id} if one.is_in and one.model_id not in unsound else set()
             continue
-        fault = _fault(members, one, datasets) or _duplicate(members, one, inside)
+        fault = UNSOUND if one.model_id in unsound else _fault(members, one, datasets)
+        fault = fault or _duplicate(members, one, inside)
         if fault is None:
             inside.add(one.model_id)
         event: Event = "admitted" if fault is None else "refused"
@@ -92,6 +108,11 @@ def _admissions(connection: Connection, members: Members) -> tuple[list[Decision
                 Decision(model_id=one.model_id, model=one.reference, event=event, reason=reason)
             )
     return decided, inside
+
+
+def _order(one: Member) -> tuple[float, int]:
+    """Order the better ones first; NaN has no order of its own."""
+    return (math.inf if math.isnan(one.quality) else -one.quality, one.model_id)
 
 
 def _fault(members: Members, one: Member, datasets: Mapping[int, Row]) -> str | None:

@@ -37,7 +37,7 @@ class Sample:
     Attributes:
         targets: (n, c) float64: numbers, or 1 in the column of each row's class.
         features: gives what a model's last layer reads for these rows, (n, d), by its model_id;
-            None where the model does not take them.
+            None where the model does not take them, or cannot be built.
     """
 
     targets: _Array
@@ -53,7 +53,8 @@ def rerank(fits: Sequence[Candidate], sample: Sample) -> list[Candidate]:
     for candidate in fits[:TOP]:
         features = sample.features(candidate.model_id)
         if features is None:
-            reason = f"{candidate.reason}; it does not take the rows of the sample"
+            why = "it cannot be built, or does not take the rows of the sample"
+            reason = f"{candidate.reason}; {why}"
             found.append((-np.inf, replace(candidate, reason=reason)))
         else:
             value = logme(features, sample.targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -213,11 +214,18 @@ class Offers:
         return self._rank_of(offer.similarity, offer.value)
 
     def _rank_of(self, similarity: float, value: float | None) -> tuple[int, float]:
-        """Return the bucket of a similarity, and what decides within it."""
-        worth = -float("inf")
-        if value is not None:
-            worth = value if self._goal.maximize else -value
-        return bucket_of(similarity), worth
+        return rank_of(similarity, value, maximize=bool(self._goal.maximize))
+
+
+def rank_of(similarity: float, value: float | None, *, maximize: bool) -> tuple[int, float]:
+    """Return the bucket of a similarity, and what decides within it: more is better.
+
+    >>> rank_of(1.0, 0.9, maximize=False) > rank_of(1.0, float("nan"), maximize=False)
+    True
+    """
+    if value is None or math.isnan(value):
+        return bucket_of(similarity), -math.inf
+    return bucket_of(similarity), value if maximize else -value
 
 
 def _unknown(connection: Connection, reference: str) -> ModelOffer:

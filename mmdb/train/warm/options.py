@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 from mmdb.store.parents import Limits
 from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
 
@@ -38,11 +39,14 @@ class WarmOptions:
     within_run: bool = False
 
 
-def parse_warm_options(raw: object, warm_start: str = AUTO) -> WarmOptions:
+def parse_warm_options(
+    raw: object, warm_start: str = AUTO, *, prefix: str = "options.warm_start."
+) -> WarmOptions:
     """Return the options of a warm start.
 
     Args:
         raw: a mapping, or None.
+        prefix: of options' names in messages.
     Raises:
         InvalidOption: an unknown option or value, or one that does nothing here.
     """
@@ -50,7 +54,8 @@ def parse_warm_options(raw: object, warm_start: str = AUTO) -> WarmOptions:
         return WarmOptions()
     if not isinstance(raw, Mapping):
         raise InvalidOption(
-            f"options.warm_start is {raw!r}.", hint='Such as {"threshold": 0.5, "lr_epochs": 2}.'
+            f"options.warm_start is {show(raw)}.",
+            hint='Such as {"threshold": 0.5, "lr_epochs": 2}.',
         )
     if warm_start == OFF:
         raise InvalidOption(
@@ -60,22 +65,24 @@ def parse_warm_options(raw: object, warm_start: str = AUTO) -> WarmOptions:
     for key in raw:
         if key not in _KNOWN:
             raise InvalidOption(
-                f"A warm start has no option {key!r}.", hint=f"Known: {', '.join(_KNOWN)}."
+                f"A warm start has no option {show(key)}.", hint=f"Known: {', '.join(_KNOWN)}."
             )
     within_run = raw.get("within_run", False)
     if not isinstance(within_run, bool):
         raise InvalidOption(
-            f"options.warm_start.within_run is {within_run!r}.", hint="It is true or false."
+            f"{prefix}within_run is {show(within_run)}.", hint="It is true or false."
         )
     if within_run and warm_start != AUTO:
         raise InvalidOption(
-            f"options.warm_start.within_run is given with the parent {warm_start!r}.",
+            f"{prefix}within_run is given with the parent {show(warm_start)}.",
             hint="With warm_start => 'auto' candidates of the run compete with the zoo.",
         )
     return WarmOptions(
-        limits=Limits(similarity=_share(raw, "threshold"), coverage=_share(raw, "coverage")),
-        shrink=_shrink(raw.get("shrink")),
-        lr_epochs=_epochs(raw.get("lr_epochs", 0)),
+        limits=Limits(
+            similarity=_share(raw, "threshold", prefix), coverage=_share(raw, "coverage", prefix)
+        ),
+        shrink=_shrink(raw.get("shrink"), prefix),
+        lr_epochs=_epochs(raw.get("lr_epochs", 0), prefix),
         within_run=within_run,
     )
 
@@ -89,29 +96,28 @@ def lr_scale(coverage: float) -> float:
     return min(1.0, max(LEAST_LR_SCALE, 1.0 - coverage))
 
 
-def _share(raw: Mapping[str, Any], key: str) -> float:
+def _share(raw: Mapping[str, Any], key: str, prefix: str) -> float:
     value = raw.get(key, _SHARES[key])
     if not _is_number(value) or not 0 <= value <= 1:
-        raise InvalidOption(
-            f"options.warm_start.{key} is {value!r}.", hint="It is a number from 0 to 1."
-        )
+        raise InvalidOption(f"{prefix}{key} is {show(value)}.", hint="It is a number from 0 to 1.")
     return float(value)
 
 
-def _shrink(value: Any) -> float | None:
+def _shrink(value: Any, prefix: str) -> float | None:
     if value is None or (_is_number(value) and value == 1):
         return None
     if not _is_number(value) or not 0 < value <= 1:
         raise InvalidOption(
-            f"options.warm_start.shrink is {value!r}.", hint="It is a number above 0, up to 1."
+            f"{prefix}shrink is {show(value)}.", hint="It is a number above 0, up to 1."
         )
     return float(value)
 
 
-def _epochs(value: Any) -> int:
+def _epochs(value: Any, prefix: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_EPOCHS:
         raise InvalidOption(
-            f"options.warm_start.lr_epochs is {value!r}.", hint="It is a whole number from 0."
+            f"{prefix}lr_epochs is {show(value)}.",
+            hint=f"It is a whole number from 0 to {_MOST_EPOCHS}.",
         )
     return value
 

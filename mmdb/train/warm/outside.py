@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import ArchitectureError
+from mmdb.errors import ArchitectureError, InvalidOption
 from mmdb.graph.flow.inputs import Inputs
 from mmdb.graph.traced import traced
+from mmdb.graph.values import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, take_parent
 from mmdb.train.recipe.generators import neutral
@@ -23,6 +24,7 @@ from mmdb.train.warm.options import AUTO, WarmOptions
 from mmdb.train.warm.read import model_and_weights
 from mmdb.train.warm.rows import Transferred, said
 from mmdb.train.warm.spec import Example
+from mmdb.train.warm.usable import check_fillable
 
 #: What a forward is called with: by position, or by name.
 Given = Sequence[Any] | Mapping[str, Any] | Tensor
@@ -40,7 +42,11 @@ def warm_start(
     seed: int,
 ) -> Transferred:
     """Copy a parent's tensors into a module, in place; see `mmdb.zoo.Zoo.warm_start`."""
+    check_fillable(module)
+    module_inputs = _inputs(inputs)
     found = None if dataset is None else find_dataset(connection, dataset)
+    if module_inputs is None:
+        module_inputs = _inputs_of(found)
     if parent != AUTO:
         parent = find_model(connection, parent).reference
     offers = Offers(
@@ -55,7 +61,6 @@ def warm_start(
         parent=parent,
         dataset=dataset,
     )
-    module_inputs = _inputs(inputs, found)
     for _ in range(MOST_TRIES):
         offer = offers.best()
         if not isinstance(offer, ModelOffer):
@@ -111,14 +116,28 @@ def _carried(
         return carry(module, inputs, form, weights, seed=seed, shrink=options.shrink)
 
 
-def _inputs(given: Given | None, dataset: Dataset | None) -> list[Inputs | None]:
-    """Return what the module's forward may take: what was given, or the dataset's, or its own."""
+def _inputs(given: Given | None) -> list[Inputs | None] | None:
+    """Return what the caller says that the module's forward takes, None for nothing.
+
+    Raises:
+        InvalidOption
+    """
+    if given is None:
+        return None
     if isinstance(given, Tensor):
         return [Inputs((given,))]
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return [Inputs(kwargs=given)]
-    if given is not None:
+    if isinstance(given, tuple | list):
         return [Inputs(tuple(given))]
+    raise InvalidOption(
+        f"inputs is {show(given)}.",
+        hint="It is a tensor, a tuple of what the forward takes, or a mapping by name.",
+    )
+
+
+def _inputs_of(dataset: Dataset | None) -> list[Inputs | None]:
+    """Return what the module's forward may take: rows of the dataset, or what itself tells."""
     if dataset is None:
         return [None]
     dtypes = dataset.input_dtype

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
+from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 from mmdb.train.warm.spec import OPERATORS_VERSION, TensorOrigin
 
 _Q = load("warm")
@@ -36,7 +38,7 @@ class Transferred:
     coverage: float = 0.0
     exact: bool = False
     reason: str
-    tensors: tuple[TensorOrigin, ...] = ()
+    tensors: tuple[TensorOrigin, ...] = field(default=(), repr=False)
     seed: int = 0
     shrink: float | None = None
     match_s: float = 0.0
@@ -58,6 +60,24 @@ def said(reason: str, exact: bool, reasons: Sequence[str], passed_over: str) -> 
         more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         kind = f"{kind}: {reasons[0]}{more}"
     return "; ".join(filter(None, (reason, kind, passed_over)))
+
+
+def check_transferred(connection: Connection, given: object) -> None:
+    """Check that something is what `warm_start` returned, on this database.
+
+    Raises:
+        InvalidOption
+    """
+    if not isinstance(given, Transferred):
+        raise InvalidOption(f"warm is {show(given)}.", hint="Pass what warm_start returned.")
+    if given.parent is None:
+        return
+    rows = connection.rows(load("models").find_model, model_id=given.model_id)
+    if [f"{row['name']}@{row['version']}" for row in rows] != [given.parent]:
+        raise InvalidOption(
+            f"warm has the parent {show(given.parent)}, which is not a model of this database.",
+            hint="Pass what warm_start returned on the database that the model is saved in.",
+        )
 
 
 def add_transfer(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import islice
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import StateNotFound
+from mmdb.errors import ArchitectureError, StateNotFound
 from mmdb.graph.match.align import align
 from mmdb.graph.match.pack import Packed
 from mmdb.graph.structure import Structure
@@ -19,7 +21,7 @@ from mmdb.store.parents import Limits
 from mmdb.store.parents.outlines import outlined
 from mmdb.train.recipe.save import best_checkpoint, candidate_definition
 from mmdb.train.spec import shape_of_json
-from mmdb.train.warm.offers import CandidateOffer
+from mmdb.train.warm.offers import MOST_TRIES, CandidateOffer, rank_of
 
 _Q = load("warm")
 
@@ -32,7 +34,9 @@ def offers_within(
     limits: Limits,
     factories: Mapping[str, str],
 ) -> list[CandidateOffer]:
-    """Return the candidates of a candidate's run that could be its parents, by their ids.
+    """Return the candidates of a candidate's run that could be its parents, the best ones first.
+
+    There are no more of them than parents are tried.
 
     Args:
         row: of `find_candidate`.
@@ -41,29 +45,34 @@ def offers_within(
     if not ended:
         return []
     own = outlined(child)
-    found = []
-    for other in ended:
-        (candidate,) = connection.rows(
-            load("hops").find_candidate, candidate_id=other["candidate_id"]
-        )
-        alignment = align(own, _packed(candidate_definition(candidate), factories))
-        if alignment.score < limits.similarity or alignment.coverage < limits.coverage:
-            continue
-        try:
-            _, checkpoint = best_checkpoint(connection, candidate)
-        except StateNotFound:
-            continue
-        found.append(
-            CandidateOffer(
-                candidate_id=other["candidate_id"],
-                part_id=checkpoint["part_id"],
-                state=bytes(checkpoint["state_hash"]),
-                value=other["best_value"],
-                similarity=alignment.score,
-                reason=_reason(candidate, other["best_value"], alignment.score),
-            )
-        )
-    return found
+    fit: list[tuple[Row, float]] = []
+    for candidate in ({**row, **other} for other in ended):
+        with suppress(ArchitectureError):  # it could not be built again
+            alignment = align(own, _packed(candidate_definition(candidate), factories))
+            if alignment.score >= limits.similarity and alignment.coverage >= limits.coverage:
+                fit.append((candidate, alignment.score))
+    fit.sort(
+        key=lambda one: rank_of(one[1], one[0]["best_value"], maximize=row["maximize"]),
+        reverse=True,  # equal ones stay in the order of their ids
+    )
+    offers = (_offer(connection, candidate, similarity) for candidate, similarity in fit)
+    return list(islice(filter(None, offers), MOST_TRIES))
+
+
+def _offer(connection: Connection, candidate: Row, similarity: float) -> CandidateOffer | None:
+    """Return a candidate as an offer, None where its checkpoint is gone."""
+    try:
+        _, checkpoint = best_checkpoint(connection, candidate)
+    except StateNotFound:
+        return None
+    return CandidateOffer(
+        candidate_id=candidate["candidate_id"],
+        part_id=checkpoint["part_id"],
+        state=bytes(checkpoint["state_hash"]),
+        value=candidate["best_value"],
+        similarity=similarity,
+        reason=_reason(candidate, candidate["best_value"], similarity),
+    )
 
 
 def _reason(candidate: Row, value: float | None, similarity: float) -> str:
@@ -78,7 +87,7 @@ def _packed(definition: Definition, factories: Mapping[str, str]) -> Packed:
     return _packed_text(json.dumps([asdict(definition), {name: factories.get(str(name))}]))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _packed_text(text: str) -> Packed:
     """Return the outline of a definition with its factory's target, both as JSON.
 
