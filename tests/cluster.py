@@ -300,9 +300,12 @@ def _stop_all_and_end(number: int, _: FrameType | None) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that no outgoing connection gets while a server that restarts is down."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)  # Linux gives those from 32768 on
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def main() -> None:

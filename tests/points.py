@@ -49,14 +49,14 @@ class Acting(Watch):
     def __init__(self, count: int = 0, action: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._count, self._action, self._has_acted = count, action, False
-        self._doing: dict[str, int] = {}
-        self.failures: Counter[int] = Counter()  # by candidate's ordinal
+        self._doing: dict[str, tuple[str, int]] = {}
+        self.failures: Counter[tuple[str, int]] = Counter()  # by run and candidate's ordinal
 
     def hop_started(
         self, run: str, worker: str, candidate: int, epoch: int, part: int, at: float
     ) -> None:
         super().hop_started(run, worker, candidate, epoch, part, at)
-        self._doing[worker] = candidate
+        self._doing[worker] = run, candidate
 
     def hop_done(self, worker: str, at: float, objective: float | None = None) -> None:
         super().hop_done(worker, at, objective)

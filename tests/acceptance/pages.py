@@ -27,12 +27,15 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import psycopg
+
 import mmdb
 from mmdb.api import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = "duckdb:///zoo.duckdb"
+WORKER, PASSWORD = "mmdb_worker", "secret"  # as in docs/running.md
 
 _EXAMPLE = re.compile(
     r"<!-- run(?:: (?P<where>\w+))? -->\n```(?P<language>\w+)\n(?P<code>.*?)^```\n"
@@ -110,7 +113,7 @@ class Runner:
         parts = urlsplit(self._url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
         return _URL.sub(
-            lambda m: f"postgresql://{m[1]}@{place}" if m[1] == "mmdb_worker" else self._url, code
+            lambda m: f"postgresql://{m[1]}@{place}" if m[1] == WORKER else self._url, code
         )
 
     def _python(self, example: Example) -> str:
@@ -208,3 +211,30 @@ def missing(shown: str, printed: str) -> list[str]:
     found = {shape(line) for line in printed.splitlines()}
     lines = [line for line in shown.splitlines() if line.strip() not in ("", "...")]
     return [line for line in lines if shape(line) not in found]
+
+
+def run_page(page: Path, postgres_url: str) -> list[str]:
+    """Run a page's examples in the current folder; return what each printed.
+
+    Raises:
+        AssertionError: one failed, or did not print what the page shows.
+    """
+    found = []
+    with Runner(postgres_url) as runner:
+        for example in examples(page):
+            printed = runner.run(example)
+            lost = "\n".join(missing(example.output or "", printed))
+            assert not lost, f"{example.place} does not print:\n{lost}\n\n{printed}"
+            found.append(printed)
+    return found
+
+
+def allow_workers(url: str) -> None:
+    """Do what docs/running.md tells the owner to do, so that CALL mmdb.train can be run."""
+    dsn = re.sub(r"//.*?@", f"//{WORKER}@", url)
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE ROLE {WORKER} LOGIN PASSWORD '{PASSWORD}'".encode())
+        connection.execute(f"GRANT mmdb_trainer TO {WORKER}".encode())
+        connection.execute(
+            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)", (dsn,)
+        )

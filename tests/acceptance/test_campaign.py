@@ -11,13 +11,11 @@ from tests.bench.campaign import Plan
 from tests.bench.campaign_checks import check, check_decisions
 from tests.bench.campaign_subjects import file_subject, server_subject
 
-ROWS = 6_000
-
 
 def test_a_server_that_loses_its_connections_and_is_ended() -> None:
     faults = ((0.2, "connections"), (0.6, "server"))
     with server_subject() as subject:
-        short = campaign.Campaign([subject], rows=ROWS)
+        short = campaign.Campaign([subject], rows=3_000)
         result = short.run(Plan("postgres", "asha", faults, seed=1))
         assert not result.error
         assert result.struck, "nothing has hit"
@@ -30,7 +28,7 @@ def test_a_server_that_loses_its_connections_and_is_ended() -> None:
 
 def test_a_file_whose_owner_is_killed(tmp_path: Path) -> None:
     with file_subject(tmp_path) as subject:
-        short = campaign.Campaign([subject], rows=ROWS)
+        short = campaign.Campaign([subject], rows=6_000)
         result = short.run(Plan("duckdb", "random", ((0.2, "worker"), (0.5, "driver")), seed=2))
         assert not result.error
         assert result.starts > 1 or result.struck == ["worker at 20%"]

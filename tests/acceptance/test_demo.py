@@ -1,4 +1,4 @@
-"""`mmdb demo`, as someone meets it who has just installed mmdb."""
+"""`mmdb demo` and the README, as someone meets them who has just installed mmdb."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
+
+from tests.acceptance.pages import ROOT, allow_workers, run_page
 
 WIDTH = 80
 
@@ -31,8 +35,12 @@ def next_commands(printed: str) -> list[str]:
     return [line.strip() for line in printed.splitlines() if line.startswith("  mmdb ")]
 
 
-def test_the_demo_shows_what_came_out_and_the_commands_it_prints_run(tmp_path: Path) -> None:
-    printed = shell("mmdb demo --workers 2", tmp_path)
+def test_the_readme_runs_and_the_commands_that_its_demo_prints_do_too(
+    shop_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    allow_workers(shop_url)
+    printed, *_ = run_page(ROOT / "README.md", shop_url)
     for title in ("Leaderboard", "Predictions of digits-search@1", "Lineage of digits-search@1"):
         assert title in printed
     assert "digits.pixels" in printed and "200 hops in" in printed

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,74 +14,25 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import mmdb
 from mmdb import cli, errors
 from mmdb.data.options import Options
-from mmdb.demo import load_digits
 from mmdb.server.declarations import Declaration, declarations
 from mmdb.train import search
 from mmdb.train.driver import new_run
 from mmdb.train.driver.run_options import CHOICES, KNOWN
-from tests.acceptance.pages import FILE, PAGES, ROOT, Runner, examples, missing
-from tests.cluster import Cluster
+from tests.acceptance.pages import FILE, PAGES, ROOT, allow_workers, examples, run_page
 
 DOCS = ROOT / "docs"
-WORKER, PASSWORD = "mmdb_worker", "secret"  # as in docs/running.md
-DIGITS, SHOP = "mmdb_digits", "mmdb_shop"  # databases
-
-
-def load(url: str) -> None:
-    """Create the table `digits` that examples read."""
-    with mmdb.connect(url) as db:
-        load_digits(db)
-
-
-@pytest.fixture(scope="session")
-def digits_database(cluster: Cluster, template: str) -> str:
-    """Return the name of a database with the digits, to be copied."""
-    load(cluster.create_database(DIGITS, template))
-    return DIGITS
-
-
-@pytest.fixture(scope="session")
-def digits_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a DuckDB file with the digits, to be copied."""
-    path = tmp_path_factory.mktemp("digits") / "zoo.duckdb"
-    load(f"duckdb:///{path}")
-    return path
-
-
-@pytest.fixture
-def shop_url(digits_database: str, cluster: Cluster) -> Iterator[str]:
-    """Yield the URL of a database with the digits, whose server knows the workers' password."""
-    passwords = cluster.directory / ".pgpass"
-    passwords.write_text(f"*:*:*:{WORKER}:{PASSWORD}\n")
-    passwords.chmod(0o600)
-    server = cluster.directory.stat()  # libpq reads no password file of another user
-    os.chown(passwords, server.st_uid, server.st_gid)
-    url = cluster.create_database(SHOP, digits_database)
-    yield url
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {WORKER}".encode())
-    cluster.drop_database(SHOP)
-    passwords.unlink()
-
-
-def allow_workers(url: str) -> None:
-    """Do what docs/running.md tells the owner to do, so that CALL mmdb.train can be run."""
-    dsn = re.sub(r"//.*?@", f"//{WORKER}@", url)
-    with psycopg.connect(url) as connection:
-        connection.execute(f"CREATE ROLE {WORKER} LOGIN PASSWORD '{PASSWORD}'".encode())
-        connection.execute(f"GRANT mmdb_trainer TO {WORKER}".encode())
-        connection.execute(
-            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)", (dsn,)
-        )
 
 
 WITH_EXAMPLES = [page for page in PAGES if examples(page)]
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [page for page in WITH_EXAMPLES if page.name != "README.md"],  # see test_demo.py
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_the_examples_of_a_page_run_and_print_what_it_shows(
     page: Path,
     shop_url: str,
@@ -94,11 +44,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
     shutil.copy(digits_file, FILE.removeprefix("duckdb:///"))
     if page.name != "running.md":  # which tells how
         allow_workers(shop_url)
-    with Runner(shop_url) as runner:
-        for example in examples(page):
-            printed = runner.run(example)
-            lost = "\n".join(missing(example.output or "", printed))
-            assert not lost, f"{example.place} does not print:\n{lost}\n\n{printed}"
+    run_page(page, shop_url)
 
 
 def test_every_page_has_examples_but_the_lists() -> None:

@@ -13,34 +13,37 @@ from psycopg.rows import dict_row
 import mmdb
 from mmdb.api import Database
 
-KILLS, EPOCHS = 10, 4
+KILLS, EPOCHS, PARTITIONS = 10, 3, 3
 SEARCH = {"space": {"lr": [0.1, 0.05, 0.02, 0.01], "optimizer": [{"name": "sgd", "momentum": 0.9}]}}
+HOPS = 4 * EPOCHS * (PARTITIONS + 1)  # candidates x epochs x (partitions + validation)
 
 
 class Killer(threading.Thread):
-    """Kills worker backends that are in the middle of a hop, until it has killed enough."""
+    """Kills worker backends in the middle of a hop, all over a run; two shares of it are spare."""
 
-    def __init__(self, url: str, kills: int, seed: int) -> None:
+    def __init__(self, url: str, run: str, seed: int) -> None:
         super().__init__(daemon=True)
         self.kills = 0
         self.ended = threading.Event()
-        self._url, self._wanted = url, kills
+        self._url, self._run = url, run
         self._source = random.Random(seed)
 
     def run(self) -> None:
-        while self.kills < self._wanted and not self.ended.wait(self._source.uniform(0.2, 1.0)):
-            pid = self._busy_worker()
+        while self.kills < KILLS and not self.ended.wait(self._source.uniform(0.01, 0.05)):
+            pid = self._busy_worker(after=(self.kills + 1) * HOPS // (KILLS + 2))
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
                 self.kills += 1
 
-    def _busy_worker(self) -> int | None:
-        """Return the process id of a backend that runs `train_hop` now."""
+    def _busy_worker(self, after: int) -> int | None:
+        """Return the process id of a backend that runs `train_hop`, once so many hops are done."""
         try:
             with psycopg.connect(self._url, row_factory=dict_row) as connection:
                 rows = connection.execute(
-                    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'mmdb worker%' "
-                    "AND state = 'active' AND query LIKE '%mmdb.train_hop%'"
+                    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'mmdb worker%%' "
+                    "AND state = 'active' AND query LIKE '%%mmdb.train_hop%%' AND %(after)s <= "
+                    "(SELECT hops_done FROM mmdb.run_progress WHERE run = %(run)s)",
+                    {"after": after, "run": self._run},
                 ).fetchall()
         except psycopg.OperationalError:
             return None  # the server is recovering from the last one
@@ -50,9 +53,9 @@ class Killer(threading.Thread):
 def make_dataset(db: Database) -> None:
     db.sql(
         "CREATE TABLE points AS SELECT random()::real AS a, random()::real AS b, "
-        "random()::real AS c, (random() * 3)::integer AS y FROM generate_series(1, 80000)"
+        "random()::real AS c, (random() * 3)::integer AS y FROM generate_series(1, 30000)"
     )
-    db.create_dataset("points", "SELECT * FROM points", partitions=4)
+    db.create_dataset("points", "SELECT * FROM points", partitions=PARTITIONS)
 
 
 def create_run(db: Database, name: str) -> mmdb.Run:
@@ -77,7 +80,7 @@ def test_ten_killed_backends_cost_no_hop_and_change_no_bit(postgres_url: str) ->
         make_dataset(db)
         create_run(db, "undisturbed").train(workers=2)
         run = create_run(db, "killed")
-        killer = Killer(postgres_url, KILLS, seed=1)
+        killer = Killer(postgres_url, "killed", seed=1)
         killer.start()
         summary = run.train(workers=2)
         killer.ended.set()
@@ -86,5 +89,5 @@ def test_ten_killed_backends_cost_no_hop_and_change_no_bit(postgres_url: str) ->
         failures = db.sql("SELECT candidate_id, message FROM mmdb.candidate_event")
         assert summary.failed == 0, failures
         expected, found = logged(db, "undisturbed"), logged(db, "killed")
-        assert len(found) == 4 * EPOCHS * 5  # candidates x epochs x (partitions + validation)
+        assert len(found) == HOPS
         assert found == expected

@@ -101,7 +101,7 @@ def test_a_hop_that_is_stopped_leaves_nothing_and_gives_the_same_bits_later(
     postgres_url: str, how: str
 ) -> None:
     with mmdb.connect(postgres_url) as db:
-        fill(db, rows=8_000)
+        fill(db, rows=3_000)
         slow = {"space": {"batch_size": [1]}}
         for name in ("calm", "r"):
             db.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", search=slow)
@@ -110,7 +110,7 @@ def test_a_hop_that_is_stopped_leaves_nothing_and_gives_the_same_bits_later(
         first = next(next_parts(db, calm))
         db.sql(f"SELECT * FROM mmdb.train_hop({first}, {calm})")
         if how == "timeout":
-            db.sql("SET statement_timeout = '300ms'")
+            db.sql("SET statement_timeout = '100ms'")
         else:
             threading.Thread(target=cancel_hop, args=(postgres_url,), daemon=True).start()
         with pytest.raises(errors.Cancelled):

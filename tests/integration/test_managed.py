@@ -109,7 +109,7 @@ def test_a_run_in_client_mode_has_the_rows_and_bits_of_one_in_the_server(
         assert process.ends() == 0, process.said
     with mmdb.connect(postgres_url) as server:
         fill(server)
-        create(server, "r").train(workers=2)
+        create(server, "r").train(workers=1)
         expected = logged(server, "r")
         assert len(expected) == 2 * 2 * 3  # candidates x epochs x (partitions + validation)
         assert logged(db, "r") == logged(db, "served") == expected

@@ -51,7 +51,7 @@ def train(db: Database, name: str, workers: int, **options: Any) -> dict[int, by
         dataset="d",
         architecture=ARCHITECTURE,
         search=SEARCH,
-        epochs=3,
+        epochs=2,
         seed=7,
         options=options,
     )

@@ -22,6 +22,7 @@ from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.logged_search import settled
 from mmdb.train.driver.runs import RunState, load_run, search_of
 from mmdb.train.search import Decision, Report, Start, Stop, Want, from_row
+from mmdb.train.watch import Watch
 from mmdb.train.workers.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_same_bits import fill
@@ -43,9 +44,11 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def train_all(db: Database, names: list[str], workers: int = 2) -> dict[str, Any]:
+def train_all(
+    db: Database, names: list[str], workers: int = 2, watch: Watch | None = None
+) -> dict[str, Any]:
     """Train runs side by side over one pool of workers; return what became of each."""
-    driver = Driver(db.connection)
+    driver = Driver(db.connection, watch=watch)
     for worker in workers_of(db.connection, workers):
         driver.add_worker(worker)
     for name in names:
