@@ -34,6 +34,8 @@ from mmdb.graph.stand_ins import (
 from mmdb.graph.structure import UNTRACED
 
 # Modules that only hand their input on to the one they hold.
+#: A forward with more calls is taken for one that never ends.
+MOST_CALLS = 200_000
 _TRANSPARENT = {
     "DataParallel": "module",
     "DistributedDataParallel": "module",
@@ -156,6 +158,8 @@ class Recorder(TracerBase):
         return call
 
     def _add(self, call: Call) -> Call:
+        if len(self.calls) >= MOST_CALLS:
+            raise Untraceable(f"its forward makes more than {MOST_CALLS:,} calls")
         call.is_plain = torch_modes() == self._modes
         self.calls.append(call)
         if call.rewrites is not None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmdb.graph import recorder
 from mmdb.graph.build import initial_module
 from mmdb.graph.factories import SHIPPED
 from mmdb.graph.prefix import common_prefix
@@ -246,6 +247,20 @@ def test_control_flow_on_data_leaves_the_layers_in_the_order_of_the_tree() -> No
     structure = trace(Function(hung_on_data, a=linear(), b=nn.Linear(2, 5)))
     assert not structure.is_traced
     assert ops(structure) == ["input", "untraced", "linear", "linear", "output"]
+
+
+def test_a_forward_that_never_ends_leaves_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            while True:
+                x = self.layer(x) + 0
+
+    monkeypatch.setattr(recorder, "MOST_CALLS", 100)
+    assert ops(trace(Endless())) == ["input", "untraced", "linear", "output"]
 
 
 def test_only_the_part_that_cannot_be_followed_is_a_chain() -> None:
