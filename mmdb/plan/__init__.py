@@ -1,0 +1,43 @@
+"""What a run will take, before it runs: equations, simulations, and the best way to train it.
+
+From plain numbers, without a database: `explain` ranks every way of training a `Load` on a
+`Cluster`, `simulate` runs the scheduler over a matrix of seconds.
+"""
+
+from __future__ import annotations
+
+from mmdb.plan.cost import (
+    EXECUTED,
+    PHASES,
+    CandidateCost,
+    Cluster,
+    Estimate,
+    Kind,
+    Knobs,
+    Layer,
+    Link,
+    Load,
+    Node,
+)
+from mmdb.plan.described import cluster_of
+from mmdb.plan.matrix import simulate
+from mmdb.plan.ranking import KINDS, Objective, explain
+
+__all__ = [
+    "EXECUTED",
+    "KINDS",
+    "PHASES",
+    "CandidateCost",
+    "Cluster",
+    "Estimate",
+    "Kind",
+    "Knobs",
+    "Layer",
+    "Link",
+    "Load",
+    "Node",
+    "Objective",
+    "cluster_of",
+    "explain",
+    "simulate",
+]

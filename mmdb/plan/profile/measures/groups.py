@@ -1,0 +1,74 @@
+"""Sums over a group of workers, as `data_parallel` makes them: seconds over the bytes of gradients.
+
+All members measure at the same time and take the same decisions: the first one's times are those
+that count, and it tells them to the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from mmdb.plan.profile.fits.points import coefficient_of_variation
+from mmdb.plan.profile.measures.timing import LEAST, MOST, Allowance, Timed
+from mmdb.plan.profile.row import Row
+from mmdb.train.parallel.communicator import Communicator, Membership
+from mmdb.train.parallel.group import Group
+
+#: Bytes of gradients in float32.
+GRADIENT_BYTES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25)
+
+
+def measure_group(
+    allowance: Allowance, group: Group, device: torch.device, budget_s: float
+) -> Iterator[Row]:
+    """Measure how long members take to meet, and sums over them; all return the same rows."""
+    membership = Membership()
+
+    def stopped() -> bool:
+        allowance.check()
+        return False
+
+    try:
+        begun = perf_counter()
+        communicator = membership.join(group, device, stopped)
+        with communicator.during(stopped):
+            met_s = _agreed(communicator, perf_counter() - begun)
+            yield Row(kind="meet", size=float(group.size), value=met_s)
+            yield from _sums(communicator, budget_s - met_s)
+    finally:
+        membership.leave()
+
+
+def _sums(communicator: Communicator, budget_s: float) -> Iterator[Row]:
+    left_s = budget_s
+    for place, size in enumerate(GRADIENT_BYTES):
+        share_s = left_s / (len(GRADIENT_BYTES) - place)
+        flat = torch.ones(size // 4)
+        first_s = _agreed(communicator, _summed(communicator, flat))
+        estimate_s = min(first_s, _agreed(communicator, _summed(communicator, flat)))
+        left_s -= first_s + estimate_s
+        if place > 1 and LEAST * estimate_s > share_s:  # two sizes are measured in any case
+            return
+        samples = min(MOST, max(LEAST, int(share_s / estimate_s)))
+        found = [_summed(communicator, flat.fill_(1.0)) for _ in range(samples)]
+        mine = Timed(median(found), coefficient_of_variation(found), samples)
+        left_s -= _agreed(communicator, sum(found))
+        yield Timed(
+            _agreed(communicator, mine.seconds), _agreed(communicator, mine.deviation), samples
+        ).row(f"all_reduce_{communicator.group.size}", float(size))
+
+
+def _summed(communicator: Communicator, flat: torch.Tensor) -> float:
+    begun = perf_counter()
+    communicator.sum(flat)
+    return perf_counter() - begun
+
+
+def _agreed(communicator: Communicator, seconds: float) -> float:
+    """Return the first member's value."""
+    return float(json.loads(communicator.gather(json.dumps(seconds).encode())[0]))

@@ -1,0 +1,273 @@
+"""Estimates of every way of training a load, the best first: formulas for all, simulations of some.
+
+A formula says what a way takes at least and about. The most promising ways that mmdb executes are
+simulated, of each strategy some, but for those whose bound is above what another one of their
+strategy was simulated at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
+from mmdb.plan.checks import check_cluster, check_load
+from mmdb.plan.choices import Block, blocks, scheduled, why_not
+from mmdb.plan.columns import columns
+from mmdb.plan.cost import EXECUTED, PHASES, Cluster, Estimate, Kind, Knobs, Load
+from mmdb.plan.crews import crews_of
+from mmdb.plan.equations.band import band, deviation_of
+from mmdb.plan.rehearsal import part_of, rehearse
+from mmdb.plan.simulation import Trace, mean_of
+
+Objective = Literal["time", "worker_hours"]
+#: Ways that are simulated, at most; and of the best of those, how many once more, and how closely:
+#: with this part of all hops each.
+SIMULATED, CLOSELY, CLOSELY_SHARE = 20, 3, 1 / 3
+#: Hops of the first simulations together, also where an epoch has more than LARGE.
+HOPS, HOPS_OF_LARGE, LARGE = 6_000, 20_000, 20_000
+#: Simulations of one way, over which its seconds are averaged.
+SEEDS = 3
+KINDS: tuple[Kind, ...] = (
+    *EXECUTED,
+    "data_parallel_tree",
+    "data_parallel_overlap",
+    "parameter_server",
+    "parameter_server_async",
+    "partitioned",
+    "pipeline",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    block: Block
+    number: int  # of the crew
+    policy: str | None
+    seconds: float  # about, by the formula
+    bound_s: float
+    workers: int
+    why_not: str
+
+    def price(self, seconds: float, objective: Objective) -> float:
+        return seconds * self.workers if objective == "worker_hours" else seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulated:
+    seconds: float
+    trace: Trace | None  # of the whole; None where a part stood for it
+
+
+def explain(
+    load: Load,
+    cluster: Cluster,
+    *,
+    objective: Objective = "time",
+    kinds: Sequence[Kind] = KINDS,
+    workers: int | None = None,
+    group: int | None = None,
+    batches: Sequence[int | None] = (None,),
+    partitions: Sequence[int] = (),
+    bytes_limit: float | None = None,
+    live_bytes: float = float(1 << 30),
+    hops: int | None = None,
+) -> list[Estimate]:
+    """Return an estimate of every way of training a load, the best first; then what cannot be.
+
+    Args:
+        objective: what is least in the first: seconds, or workers times seconds.
+        workers, group: to be obeyed; left out, all are tried.
+        batches: rows of a batch that are tried; None for each candidate's own.
+        partitions: numbers of partitions that are tried; as in the load if left out.
+        bytes_limit: of states and gradients that move, at most. Memory is limited by the nodes'.
+        live_bytes: of states that a worker keeps between its hops (MMDB_STATE_BYTES).
+        hops: of the first simulations together; some are simulated more closely after that.
+    Raises:
+        EmptySearch, TooFewRows, InvalidOption
+    """
+    check_load(load)
+    check_cluster(cluster, load)
+    _check_wishes(cluster, objective, kinds, workers, group, batches, partitions)
+    found = [
+        choice
+        for block in blocks(
+            load,
+            cluster,
+            kinds=kinds,
+            live=live_bytes,
+            workers=workers,
+            group=group,
+            batches=batches,
+            partitions=partitions,
+        )
+        for choice in _choices(block, cluster, bytes_limit)
+    ]
+    found.sort(key=lambda c: (bool(c.why_not), c.price(c.seconds, objective), c.workers))
+    large = len(load.candidates) * len(load.rows) > LARGE
+    budget = hops or (HOPS_OF_LARGE if large else HOPS)
+    simulated = _simulate(found, cluster, live_bytes, budget, objective)
+    estimates = [_estimate(c, cluster, simulated, k) for k, c in enumerate(found)]
+    prices = [c.price(e.p50_s, objective) for c, e in zip(found, estimates, strict=True)]
+    order = sorted(
+        range(len(found)),
+        key=lambda k: (not estimates[k].feasible, prices[k], found[k].workers),
+    )
+    return [estimates[k] for k in order]
+
+
+def _choices(block: Block, cluster: Cluster, bytes_limit: float | None) -> list[_Choice]:
+    terms, found = block.terms, []
+    for number, reason in enumerate(why_not(block, cluster)):
+        moved = float(terms.bytes_moved[number])
+        if not reason and bytes_limit is not None and moved > bytes_limit:
+            reason = f"{moved / 1e9:.2f} GB move, and the limit is {bytes_limit / 1e9:.2f} GB"
+        found += [
+            _Choice(
+                block=block,
+                number=number,
+                policy=policy,
+                seconds=float(terms.seconds[number]),
+                bound_s=float(terms.bound_s[number]),
+                workers=int(block.crew.workers[number]),
+                why_not=reason,
+            )
+            for policy in block.policies
+        ]
+    return found
+
+
+def _knobs(choice: _Choice) -> Knobs:
+    block = choice.block
+    return Knobs(
+        strategy=block.strategy,
+        workers=choice.workers,
+        per_node=int(block.crew.per_node[choice.number]),
+        partitions=block.table.partitions,
+        group=block.terms.group,
+        batch_size=block.batch_size,
+        policy=choice.policy,
+        servers=block.terms.servers,
+        micro_batches=block.terms.micro_batches,
+    )
+
+
+def _simulate(
+    found: list[_Choice], cluster: Cluster, live: float, budget: int, objective: Objective
+) -> dict[int, _Simulated]:
+    """Return by index what the most promising choices are simulated at."""
+    simulated: dict[int, _Simulated] = {}
+    each = max(budget // SIMULATED, 1)
+    kinds = {c.block.strategy for c in found if not c.why_not} & set(EXECUTED)
+    left_of = dict.fromkeys(kinds, SIMULATED // max(len(kinds), 1))
+    best_of = dict.fromkeys(kinds, float("inf"))
+    for k, choice in enumerate(tuple(found)):
+        kind = choice.block.strategy
+        if choice.why_not or not left_of.get(kind):
+            continue
+        if choice.price(choice.bound_s, objective) < best_of[kind]:
+            left_of[kind] -= 1
+            try:
+                simulated[k] = one = _rehearse(choice, cluster, live, each)
+            except ValueError as error:  # workers that its hops need at once are not there
+                found[k] = replace(choice, why_not=str(error))
+                continue
+            best_of[kind] = min(best_of[kind], choice.price(one.seconds, objective))
+    order = sorted(simulated, key=lambda k: found[k].price(simulated[k].seconds, objective))
+    for k in order[:CLOSELY]:
+        if simulated[k].trace is None:
+            simulated[k] = _rehearse(found[k], cluster, live, int(budget * CLOSELY_SHARE))
+    return simulated
+
+
+def _hops(choice: _Choice) -> int:
+    table = choice.block.table
+    visits = table.visits + (choice.block.strategy == "model_average")
+    return table.candidates * visits * table.epochs
+
+
+def _rehearse(choice: _Choice, cluster: Cluster, live: float, hops: int) -> _Simulated:
+    """Simulate a choice in so many hops; what is left out takes as much more by the formula."""
+    block = choice.block
+    part = part_of(block, cluster, choice.number, hops)
+    knobs = _knobs(choice)
+    seeds = min(SEEDS, max(1, hops // max(_hops(choice), 1)))
+    trace = mean_of([rehearse(part, knobs, live, seed) for seed in range(seeds)])
+    if part.whole:
+        return _Simulated(seconds=max(trace.makespan_s, choice.bound_s), trace=trace)
+    table = columns(part.load, part.cluster, knobs.batch_size)
+    crew = crews_of(part.cluster, np.array([part.counts]))
+    terms = scheduled(block.strategy, table, crew, part.cluster, part.load, live, knobs.group)
+    ratio = trace.makespan_s / float(terms.seconds[0])
+    return _Simulated(seconds=max(choice.seconds * ratio, choice.bound_s), trace=None)
+
+
+def _estimate(
+    choice: _Choice, cluster: Cluster, simulated: dict[int, _Simulated], k: int
+) -> Estimate:
+    block, n = choice.block, choice.number
+    terms, table, one = block.terms, block.table, simulated.get(k)
+    seconds = one.seconds if one else choice.seconds
+    total = seconds + cluster.open_s
+    deviation = deviation_of(
+        table.deviation, _hops(choice), choice.workers, cluster.deviation, table.uncertainty
+    )
+    low, middle, high = band(total, deviation)
+    source = one.trace if one and one.trace else None
+    phases = {
+        f"{name}_s": float(
+            getattr(source, f"{name}_s") if source else getattr(terms, f"{name}_s")[n]
+        )
+        for name in PHASES[:-1]
+    }
+    room = choice.workers * seconds
+    used = sum(phases.values())
+    if used > room:  # by the formula alone: what is dilated less than it assumes
+        phases = {name: value * room / used for name, value in phases.items()}
+    return Estimate(
+        knobs=_knobs(choice),
+        **phases,
+        idle_s=max(choice.workers * total - sum(phases.values()), 0.0),
+        p10_s=low,
+        p50_s=middle,
+        p90_s=high,
+        lower_bound_s=choice.bound_s,
+        bytes_moved=source.bytes_moved if source else float(terms.bytes_moved[n]),
+        memory_bytes=float(block.crew.per_node[n]) * terms.memory_bytes,
+        hops=_hops(choice),
+        why_not=choice.why_not,
+        executed=block.strategy in EXECUTED,
+        simulated=cluster.simulated,
+        exact=source is not None,
+    )
+
+
+def _check_wishes(
+    cluster: Cluster,
+    objective: str,
+    kinds: Sequence[str],
+    workers: int | None,
+    group: int | None,
+    batches: Sequence[int | None],
+    partitions: Sequence[int],
+) -> None:
+    slots = sum(node.slots for node in cluster.nodes)
+    if workers is not None and not 1 <= workers <= slots:
+        raise InvalidOption(
+            f"workers is {show(workers)}.", hint=f"The cluster has room for 1 to {slots}."
+        )
+    for name, values in (("group", [group]), ("batches", batches), ("partitions", partitions)):
+        for value in values:
+            if value is not None and value < 1:
+                raise InvalidOption(f"{name} is {show(value)}.", hint="From 1 on.")
+    if objective not in ("time", "worker_hours"):
+        raise InvalidOption(f"objective is {show(objective)}.", hint="Known: time, worker_hours.")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidOption(
+                f"There is no strategy {show(kind)}.", hint=f"Known: {', '.join(KINDS)}."
+            )

@@ -1,0 +1,261 @@
+"""A run in simulated time: the schedule that decides real runs, and the equations of its hops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from mmdb.plan.clock import Clock
+from mmdb.plan.equations.hop import Floats
+from mmdb.train.schedule import Assignment, Done, Placement, Policy, Ready, Workload, begin
+from mmdb.train.seeds import MERGE, VALIDATION
+
+#: Seconds of computing, reading, the hop itself, exchanging, and validating.
+Pieces = tuple[float, float, float, float, float]
+#: Seconds of computing and of exchanging in a group's round: (candidate, partitions).
+RoundSeconds = Callable[[int, Sequence[int]], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopSeconds:
+    """Seconds of hops, of a worker alone on its node; (M,) where nothing else is said."""
+
+    train: Floats  # (M, P)
+    validation: Floats
+    merge: Floats
+    begin: Floats
+    take: Floats
+    leave: Floats
+    publish: Floats
+    durable: Floats
+    read: Floats  # (P,)
+    read_validation_s: float = 0.0
+    state_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+    round: RoundSeconds | None = None  # of a group; the slowest partition's where left out
+    meet_s: float = 0.0
+    live_bytes: float = float("inf")  # of states that a worker keeps live
+    noise: float = 0.0  # sigma of the lognormal factor of each hop
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a simulated run came to; the phases are worker-seconds."""
+
+    makespan_s: float = 0.0
+    compute_s: float = 0.0
+    read_s: float = 0.0
+    hop_s: float = 0.0
+    communication_s: float = 0.0
+    validation_s: float = 0.0
+    hops: int = 0
+    moves: int = 0  # hops that took up a state which another worker had left
+    bytes_moved: float = 0.0
+
+    def add(self, pieces: Pieces, took_s: float, workers: int) -> None:
+        """Count an assignment: what it takes alone, and what it took among others."""
+        alone = sum(pieces)
+        scale = workers * took_s / alone if alone else 0.0
+        compute, read, hop, communication, validation = pieces
+        self.compute_s += scale * compute
+        self.read_s += scale * read
+        self.hop_s += scale * hop
+        self.communication_s += scale * communication
+        self.validation_s += scale * validation
+        self.hops += workers
+
+
+def mean_of(traces: Sequence[Trace]) -> Trace:
+    """Return the mean of runs that differ in their noise and their order."""
+    found = Trace()
+    for one in fields(Trace):
+        mean = sum(getattr(trace, one.name) for trace in traces) / len(traces)
+        setattr(found, one.name, round(mean) if isinstance(one.default, int) else mean)
+    return found
+
+
+def run(
+    seconds: HopSeconds,
+    load: Workload,
+    slots: Mapping[str, tuple[int, tuple[float, ...]]],
+    *,
+    placement: Placement | None = None,
+    policy: Policy | None = None,
+    source: np.random.Generator | None = None,
+) -> Trace:
+    """Return what a run comes to.
+
+    The schedule learns hops' seconds as they end, as it does in a real run.
+
+    Args:
+        slots: of each node, its workers and its slowdown.
+        policy: None for what a real run follows.
+        source: of the noise.
+    Raises:
+        ValueError: a partition lies where no worker is.
+    """
+    return _Run(seconds, load, slots, placement or {}, policy, source).trace()
+
+
+class _Run:
+    def __init__(
+        self,
+        seconds: HopSeconds,
+        load: Workload,
+        slots: Mapping[str, tuple[int, tuple[float, ...]]],
+        placement: Placement,
+        policy: Policy | None,
+        source: np.random.Generator | None,
+    ) -> None:
+        self._s, self._load = seconds, load
+        self._train = seconds.train.tolist()
+        self._per = {
+            name: getattr(seconds, name).tolist()
+            for name in ("validation", "merge", "begin", "take", "leave", "publish", "durable")
+        }
+        self._bytes = seconds.state_bytes.tolist() or [0.0] * load.candidates
+        self._schedule = begin(load, placement=placement, policy=policy)
+        self._clock = Clock([slowdown for _, slowdown in slots.values()])
+        self._node: dict[str, int] = {}
+        for number, (node, (count, _)) in enumerate(slots.items()):
+            for k in range(count):
+                self._node[f"{node}/{k}"] = number
+                self._schedule.take(Ready(f"{node}/{k}", node))
+        self._read_at: dict[tuple[int, int], float] = {}  # (node, part) -> when it is there
+        self._live: list[dict[str, None]] = [
+            {} for _ in range(load.candidates)
+        ]  # workers that hold it
+        self._held: dict[str, dict[int, None]] = {worker: {} for worker in self._node}
+        self._visited = [0] * load.candidates  # train parts of the epoch
+        self._met: dict[str, tuple[str, ...]] = {}
+        self._noise = self._draw(source) if source is not None and seconds.noise else None
+        self._trace = Trace()
+
+    def trace(self) -> Trace:
+        """Run until nothing is left."""
+        schedule, clock, trace = self._schedule, self._clock, self._trace
+        started: list[tuple[Assignment, float, Pieces]] = []
+        busy: list[int] = []
+        idle = list(self._node)
+        while True:
+            for assignment in schedule.assign(idle) if idle else ():
+                members = [w for w, _ in assignment.group] or [assignment.worker]
+                node = self._node[assignment.worker]
+                pieces = self._pieces(assignment, members)
+                here = sum(self._node[w] == node for w in members)
+                started.append((assignment, clock.now, pieces))
+                busy.append(here)
+                clock.start(len(busy) - 1, node, sum(pieces), here)
+                gone = set(members)
+                idle = [w for w in idle if w not in gone]
+            clock.look()
+            what = clock.end(busy)
+            if what is None:
+                break
+            assignment, since, pieces = started[what]
+            members = [w for w, _ in assignment.group] or [assignment.worker]
+            took = clock.now - since
+            trace.add(pieces, took, len(members))
+            schedule.take(Done(assignment.worker, took))
+            idle += members
+        if not schedule.finished:
+            raise ValueError("A partition lies on no node that has a worker.")
+        trace.makespan_s = clock.now
+        return trace
+
+    def _draw(self, source: np.random.Generator) -> Callable[[], float]:
+        pool: list[float] = []
+        sigma = self._s.noise
+
+        def factor() -> float:
+            if not pool:
+                pool.extend(np.exp(source.normal(-sigma * sigma / 2, sigma, 1024)).tolist())
+            return pool.pop()
+
+        return factor
+
+    def _pieces(self, assignment: Assignment, members: Sequence[str]) -> Pieces:
+        """Return what an assignment takes, alone on its node."""
+        trace, per = self._trace, self._per
+        c, part = assignment.hop.candidate, assignment.hop.part
+        factor = self._noise() if self._noise is not None else 1.0
+        if part == MERGE:
+            self._visited[c] = 0
+            self._hold(c, ())
+            trace.bytes_moved += (self._load.partitions + 1) * self._bytes[c]
+            return 0.0, 0.0, factor * per["merge"][c], 0.0, 0.0
+        hop = self._take(c, members, assignment)
+        if part == VALIDATION:
+            read = self._read(members[0], VALIDATION)
+            return 0.0, read, factor * hop, 0.0, factor * per["validation"][c]
+        parts = [p for _, p in assignment.group] or [part]
+        work, exchange = self._work(c, parts)
+        read = max(self._read(w, p) for w, p in zip(members, parts, strict=True))
+        hop += self._leave(c, assignment, len(parts))
+        return factor * work, read, factor * hop, factor * exchange, 0.0
+
+    def _work(self, c: int, parts: Sequence[int]) -> tuple[float, float]:
+        if len(parts) == 1:
+            return self._train[c][parts[0]], 0.0
+        if self._s.round is not None:
+            return self._s.round(c, parts)
+        return max(self._train[c][p] for p in parts), 0.0
+
+    def _take(self, c: int, members: Sequence[str], assignment: Assignment) -> float:
+        """Return the seconds until all members have the candidate's state."""
+        seconds, live, per = 0.0, self._live[c], self._per
+        averages = self._load.merges
+        first = assignment.hop.epoch == 0 and assignment.hop.part != VALIDATION
+        if first and (averages or not self._visited[c]):
+            seconds = per["begin"][c]
+        elif any(w not in live for w in members):
+            moved = sum(w not in live for w in members)
+            self._trace.moves += moved
+            self._trace.bytes_moved += moved * self._bytes[c]
+            seconds = per["take"][c]
+        if len(members) > 1 and any(self._met.get(w) != tuple(members) for w in members):
+            seconds += self._s.meet_s
+            self._met.update(dict.fromkeys(members, tuple(members)))
+        if averages and assignment.hop.part != VALIDATION:
+            live.pop(members[0], None)  # the hop changes what the epoch's other hops start from
+            self._held[members[0]].pop(c, None)
+        else:
+            self._hold(c, members)
+        return float(seconds)
+
+    def _leave(self, c: int, assignment: Assignment, parts: int) -> float:
+        per = self._per
+        self._visited[c] += parts
+        seconds = per["leave"][c]
+        if self._visited[c] >= self._load.partitions:
+            if not self._load.merges:
+                self._visited[c] = 0
+                return float(seconds + per["durable"][c])
+        if assignment.publish:
+            seconds += per["publish"][c]
+            self._trace.bytes_moved += self._bytes[c]
+        return float(seconds)
+
+    def _hold(self, c: int, workers: Sequence[str]) -> None:
+        """Let these workers, and no others, have a candidate's state live."""
+        for worker in self._live[c]:
+            self._held[worker].pop(c, None)
+        self._live[c] = dict.fromkeys(workers)
+        for worker in workers:
+            held = self._held[worker]
+            held[c] = None
+            while len(held) > 1 and sum(self._bytes[k] for k in held) > self._s.live_bytes:
+                gone = next(iter(held))
+                del held[gone]
+                self._live[gone].pop(worker, None)
+
+    def _read(self, worker: str, part: int) -> float:
+        """Return the seconds until a node has a partition; its other workers wait for the first."""
+        key = (self._node[worker], part)
+        there = self._read_at.get(key)
+        if there is None:
+            seconds = self._s.read_validation_s if part == VALIDATION else self._s.read[part]
+            self._read_at[key] = self._clock.now + seconds
+            return float(seconds)
+        return max(0.0, there - self._clock.now)

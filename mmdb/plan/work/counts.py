@@ -1,0 +1,83 @@
+"""What one operation of a flow does, at the batch size at which it was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mmdb.graph.flow.flow import Value
+
+#: "copy" moves numbers as they are; "view" moves none. Of "unknown" operations only bytes count.
+Kind = Literal[
+    "matmul",
+    "convolution",
+    "depthwise",
+    "attention",
+    "recurrent",
+    "elementwise",
+    "transcendental",
+    "normalisation",
+    "pooling",
+    "reduction",
+    "embedding",
+    "random",
+    "copy",
+    "view",
+    "unknown",
+]
+KINDS: tuple[Kind, ...] = (
+    "matmul",
+    "convolution",
+    "depthwise",
+    "attention",
+    "recurrent",
+    "elementwise",
+    "transcendental",
+    "normalisation",
+    "pooling",
+    "reduction",
+    "embedding",
+    "random",
+    "copy",
+    "view",
+    "unknown",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one kernel does.
+
+    Attributes:
+        flops: a multiplication and an addition are two; an elementwise function is one for each
+            element, whatever it is: its kind says whether that is cheap.
+        read, written: bytes of memory.
+        calls: how often a kernel is started.
+        sides: m, n and k of the product, (m, k) by (k, n), that it is or amounts to; of each one
+            of a batch. A convolution's are places, output channels and weights of one of them,
+            all of a group. Empty for what is no product.
+    """
+
+    kind: Kind
+    flops: int = 0
+    read: int = 0
+    written: int = 0
+    calls: int = 1
+    sides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What an operation does forward and backward, and what it keeps in between.
+
+    Attributes:
+        saves: tensors that its backward reads: arguments, or its own outputs.
+        saved_bytes: of what its backward reads beside them: masks, indices, statistics.
+        workspace: bytes that it takes while it runs, beside arguments and results.
+    """
+
+    forward: tuple[Part, ...] = ()
+    backward: tuple[Part, ...] = ()
+    saves: tuple[Value, ...] = ()
+    saved_bytes: int = 0
+    workspace: int = 0

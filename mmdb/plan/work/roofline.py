@@ -1,0 +1,179 @@
+"""Seconds of a step that was never run: operations at a machine's rates, bounded by its memory.
+
+Each kernel takes max(FLOPs / rate, bytes / bandwidth), and a fixed time to be started (Williams et
+al. 2009, "Roofline"; Qi et al. 2017, "Paleo", section 3, with a fixed time that theirs lacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmdb.plan.cost import CandidateCost, Layer
+from mmdb.plan.work.counts import KINDS
+from mmdb.plan.work.work import Work
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """peak x f / (f + half) x the same of each side: FLOPs a second of an operation of f FLOPs.
+
+    Attributes:
+        half: FLOPs of an operation that reaches half of the peak.
+        half_sides: m, n and k of products that alone would halve the rate; 0: they do not matter.
+    """
+
+    peak: float
+    half: float = 0.0
+    half_sides: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def seconds(self, flops: _Array, sides: _Array) -> _Array:
+        """Return what operations take.
+
+        Args:
+            sides: (3, operations); 0 for what is no product.
+        """
+        found = (flops + self.half) / self.peak
+        for side, half in zip(sides, self.half_sides, strict=True):
+            found = found * np.where(side > 0, 1 + half / np.maximum(side, 1), 1.0)
+        return np.where(flops > 0, found, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """What a machine does in a second, in plain numbers.
+
+    Attributes:
+        rates: by kind of `Part`; of the backward under "<kind>_backward" if it differs. A kind
+            without a rate costs its bytes.
+        bandwidth: bytes a second, read or written.
+        cache_bytes, cache_bandwidth: of an operation that moves no more than this.
+        call_s, call_backward_s: of starting a kernel.
+        update_call_s, update_bandwidth: of the optimizer's kernels.
+        step_s: of a step, whatever the model.
+    """
+
+    rates: Mapping[str, Rate]
+    bandwidth: float
+    cache_bytes: float = 0.0
+    cache_bandwidth: float = 0.0
+    call_s: float = 0.0
+    call_backward_s: float = 0.0
+    update_call_s: float = 0.0
+    update_bandwidth: float = 0.0
+    step_s: float = 0.0
+    assumed: frozenset[str] = field(default=frozenset())  # names of what was not measured
+
+    def moving_s(self, amount: _Array) -> _Array:
+        """Return what it takes to move amounts of bytes."""
+        if not self.cache_bandwidth:
+            return amount / self.bandwidth
+        near = np.minimum(amount, self.cache_bytes)
+        return near / self.cache_bandwidth + (amount - near) / self.bandwidth
+
+
+def part_seconds(work: Work, speeds: Speeds, batch: float) -> _Array:
+    """Return the seconds of each part of a step at a batch size."""
+    flops, sides = work.flops.at(batch), work.sides.at(batch)
+    moving = speeds.moving_s(work.read.at(batch) + work.written.at(batch))
+    computing = np.zeros_like(flops)
+    for number in np.unique(work.kinds):
+        kind = KINDS[number]
+        for is_back in (False, True):
+            rate = speeds.rates.get(f"{kind}_backward") if is_back else None
+            rate = rate or speeds.rates.get(kind)
+            here = (work.kinds == number) & (work.backward == is_back)
+            if rate is not None and here.any():
+                computing[here] = rate.seconds(flops[here], sides[:, here])
+    starting = np.where(work.backward, speeds.call_backward_s, speeds.call_s)
+    found: _Array = np.maximum(computing, moving) + work.calls.at(batch) * starting
+    return found
+
+
+def update_seconds(work: Work, speeds: Speeds) -> float:
+    """Return the seconds of the optimizer's part of a step."""
+    update = work.update
+    moved = (update.read + update.written) / (speeds.update_bandwidth or speeds.bandwidth)
+    return moved + update.calls * (speeds.update_call_s or speeds.call_s)
+
+
+def step_seconds(work: Work, speeds: Speeds, batch: float) -> float:
+    """Return the seconds of a step at a batch size."""
+    parts = float(part_seconds(work, speeds, batch).sum())
+    return speeds.step_s + parts + update_seconds(work, speeds)
+
+
+def line_through(batches: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return a0 and a1 >= 0 of a0 + a1 x batch, with the least relative errors.
+
+    >>> [round(one, 9) for one in line_through([1, 2, 4], [3.0, 5.0, 9.0])]
+    [1.0, 2.0]
+    """
+    x, y = np.asarray(batches, dtype=float), np.asarray(seconds, dtype=float)
+    weight = 1 / np.maximum(y, 1e-12)
+    columns = np.stack([weight, weight * x], axis=1)
+    (fixed, row), *_ = np.linalg.lstsq(columns, np.ones_like(y))
+    if fixed < 0:
+        fixed, row = 0.0, float((weight * x).sum() / ((weight * x) ** 2).sum())
+    if row < 0:
+        fixed, row = float(weight.sum() / (weight**2).sum()), 0.0
+    return float(fixed), float(row)
+
+
+def candidate_cost(
+    work: Work,
+    speeds: Speeds,
+    batch_size: int,
+    *,
+    factor: float = 1.0,
+    uncertainty: float = 0.0,
+) -> CandidateCost:
+    """Return the costs of a candidate that was never run.
+
+    Args:
+        factor: that a residual corrects the seconds by.
+        uncertainty: relative standard deviation of the seconds.
+    """
+    batches = sorted({max(1, batch_size // 2), batch_size, 2 * batch_size})
+    seconds = [factor * step_seconds(work, speeds, batch) for batch in batches]
+    fixed, row = line_through(batches, seconds)
+    forward = part_seconds(work, speeds, batch_size)[~work.backward].sum() / batch_size
+    alive = work.alive.at(batch_size)
+    peak = work.peak_bytes(batch_size)
+    slope = float(work.alive.row[int(alive.argmax())]) if len(alive) else 0.0
+    return CandidateCost(
+        step_s=fixed,
+        row_s=row,
+        batch_size=batch_size,
+        validation_row_s=factor * float(forward),
+        state_bytes=work.state_bytes,
+        gradient_bytes=work.gradient_bytes,
+        memory_bytes=max(0.0, peak - slope * batch_size),
+        memory_row_bytes=slope,
+        layers=layers(work, speeds, batch_size, factor=factor),
+        uncertainty=uncertainty,
+    )
+
+
+def layers(
+    work: Work, speeds: Speeds, batch_size: int, *, factor: float = 1.0
+) -> tuple[Layer, ...]:
+    """Return the layers with weights, each with the operations that follow it, in their order."""
+    if not work.cuts:
+        return ()
+    seconds = np.where(work.backward, 0.0, part_seconds(work, speeds, batch_size))
+    bounds = [*work.cuts[1:], len(work.crossing.row)]
+    crossing = [*(float(work.crossing.row[at]) for at in work.cuts[1:]), 0.0]
+    found = []
+    begin = -1
+    for end, bytes_out, weights in zip(bounds, crossing, work.cut_parameter_bytes, strict=True):
+        here = (work.ordinals >= begin) & (work.ordinals < end)
+        row_s = factor * float(seconds[here].sum()) / batch_size
+        found.append(Layer(row_s, bytes_out, float(weights)))
+        begin = end
+    return tuple(found)

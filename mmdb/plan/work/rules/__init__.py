@@ -1,0 +1,1 @@
+"""What each operation of torch does: one rule for each."""

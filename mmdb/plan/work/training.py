@@ -1,0 +1,116 @@
+"""The flow of a module while it is trained: with its dropout, and statistics of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mmdb.graph.flow.flow import Flow
+from mmdb.graph.flow.forward import Forward
+from mmdb.graph.flow.inputs import Inputs
+from mmdb.graph.flow.record import record
+from mmdb.graph.flow.twins import empty_twin, single
+from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
+from mmdb.graph.sizes import Dtypes, Shape
+
+#: A dropout that is on is recorded as the drawing of its result.
+_DRAWN: Mapping[object, Callable[..., Any]] = {
+    torch.ops.aten.dropout.default: torch.ops.aten.bernoulli.p,
+    torch.ops.aten.dropout_.default: torch.ops.aten.bernoulli_.float,
+    torch.ops.aten.feature_dropout.default: torch.ops.aten.bernoulli.p,
+    torch.ops.aten.feature_dropout_.default: torch.ops.aten.bernoulli_.float,
+    torch.ops.aten.alpha_dropout.default: torch.ops.aten.bernoulli.p,
+}
+_CONTIGUOUS = torch.ops.aten.contiguous.default
+_COPIES = (_CONTIGUOUS, torch.ops.aten.clone.default)
+
+
+def record_training(module: nn.Module, inputs: Inputs) -> Flow:
+    """Return the flow of a forward in training mode; nothing of the module changes.
+
+    In it a dropout is a "bernoulli", and a copy a "constant_pad_nd" by nothing. A module that fails
+    so without values is recorded as it is evaluated.
+
+    Raises:
+        CannotTrace: as `record`.
+    """
+    try:
+        forward = _Training(module, lambda one: empty_twin(one, single(one.dtype)))
+        return forward.follow(inputs)
+    except TooManyOperations:
+        raise
+    except CannotTrace:
+        return record(module, inputs)
+
+
+def batch_of(shape: Shape, dtypes: Dtypes = "float32") -> Callable[[int], Inputs]:
+    """Return what makes the inputs of a forward over a number of rows; they hold nothing.
+
+    Args:
+        shape: of one row, or of each input by name.
+        dtypes: of the input, or of each by name; of integers the values are ones.
+    """
+
+    def one(size: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
+        kind = getattr(torch, dtype)
+        if kind.is_floating_point:
+            return torch.empty((rows, *size), dtype=kind, device="meta")
+        return torch.ones((rows, *size), dtype=kind)
+
+    def inputs(rows: int) -> Inputs:
+        if not isinstance(shape, dict):
+            return Inputs((one(shape, str(dtypes), rows),))
+        kinds = dict.fromkeys(shape, dtypes) if isinstance(dtypes, str) else dtypes
+        return Inputs((), {name: one(size, kinds[name], rows) for name, size in shape.items()})
+
+    return inputs
+
+
+class _Training(Forward):
+    """A forward of a copy that is in training mode."""
+
+    def __init__(self, module: nn.Module, twin: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(module, twin)
+        self._root = module
+
+    def enter(
+        self, module: nn.Module, copy: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        """As `Reports`."""
+        if module is not self._root:
+            copy.training = True
+            return super().enter(module, copy, args, kwargs)
+        for part in copy.modules():
+            part.training = True
+        with _Drawing():  # type: ignore[no-untyped-call]
+            return super().enter(module, copy, args, kwargs)
+
+
+class _Drawing(TorchDispatchMode):
+    """Lets a dropout that is on be seen as an operation."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Let torch not import its compiler for the mode: that takes a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _COPIES and isinstance(args[0], torch.Tensor):
+            laid_out = func(*args, **kwargs)
+            if func is not _CONTIGUOUS or not args[0].is_contiguous():
+                # Recorded, where a copy alone is left out of a flow.
+                return torch.ops.aten.constant_pad_nd.default(laid_out, (0, 0))
+            return laid_out
+        drawn = _DRAWN.get(func)
+        if drawn is not None:
+            rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+            is_on = args[2] if len(args) > 2 else kwargs.get("train", True)
+            return drawn(args[0], rate) if is_on and rate > 0 else args[0]
+        return func(*args, **kwargs)

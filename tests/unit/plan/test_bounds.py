@@ -1,0 +1,39 @@
+"""No simulated run, whole and without noise, ends before its strategy's bound."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hypothesis import HealthCheck, given, settings
+
+from mmdb.plan import EXECUTED, Cluster, Knobs, Load
+from mmdb.plan.choices import Block, blocks, why_not
+from mmdb.plan.rehearsal import part_of, rehearse
+from tests.unit.plan.loads import clusters, loads
+
+
+@given(loads(), clusters())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_run_ends_before_its_bound(load: Load, cluster: Cluster) -> None:
+    for block in blocks(load, cluster, kinds=EXECUTED, live=1e8):
+        reasons = why_not(block, cluster)
+        for number in (k for k, reason in enumerate(reasons) if not reason):
+            for policy in block.policies:
+                check(block, cluster, number, policy)
+
+
+def check(block: Block, cluster: Cluster, number: int, policy: str | None) -> None:
+    crew = block.crew
+    knobs = Knobs(
+        strategy=block.strategy,
+        workers=int(crew.workers[number]),
+        per_node=int(crew.per_node[number]),
+        partitions=len(block.load.rows),
+        group=block.terms.group,
+        policy=policy,
+    )
+    part = part_of(block, cluster, number, 10**9)
+    with suppress(ValueError):  # a round's partitions lie where it has too few workers
+        trace = rehearse(part, knobs, 1e8, seed=0, noisy=False)
+        bound_s = float(block.terms.bound_s[number])
+        assert trace.makespan_s >= bound_s * (1 - 1e-9), (knobs, bound_s)
