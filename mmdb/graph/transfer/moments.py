@@ -55,7 +55,7 @@ def _moments(
     known = [one for one in several if one is not None]
     if not known or len(known) < len(several):
         return None
-    if op.op in kinds.CLIPPING:
+    if op.op in kinds.CLIPPING and op.arguments.get("min_val", 0) == 0:
         return _clipped(*known[0])
     if op.op in kinds.PER_CHANNEL and flow.shape_of(op.reads[0]) == op.shape:
         return known[0]

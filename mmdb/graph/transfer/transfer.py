@@ -26,6 +26,7 @@ FRESH = "fresh"
 #: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
 OPERATORS = ("copy", "widen", "narrow", "kernel", "deepen", "identity", FRESH)
 _MOST_REASONS = 64
+_PRECISE = (torch.float32, torch.float64)
 _FAILURES = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError,
@@ -195,12 +196,14 @@ class _Result:
                 for name in ("weight", "bias", "running_mean", "running_var")
                 if isinstance(value := op.arguments.get(name), Value)
             }
-            if found is None or len(paths) < 4:
+            given = [self._made[path] for path in paths.values() if path in self._made]
+            if found is None or len(given) < 4:
                 continue
             mean, variance = found
-            given = [self._made[path] for path in paths.values()]
             if any(o.operator != "identity" or t.shape != mean.shape for t, o in given):
                 continue
+            if any(tensor.dtype not in _PRECISE for tensor, _ in given):
+                continue  # what rounds the four apart would no longer hand on
             scale = (variance + cast("float", op.arguments["eps"])).sqrt()
             made = {"weight": scale, "bias": mean, "running_mean": mean, "running_var": variance}
             for name, path in paths.items():
