@@ -155,6 +155,7 @@ class _Result:
         for path, own in self._fresh.items():
             if firsts[path] not in self._made:
                 self._made[firsts[path]] = self._one(firsts[path], own)
+        self._check_set()
         self._keep_scale()
         for path, first in firsts.items():
             tensors[path], origin = self._made[first]
@@ -177,6 +178,14 @@ class _Result:
                 self._note(f"{own.path}: its numbers are not known", is_exact=False)
             elif mine != others:
                 self._note(f"{own.path}: other numbers than the parent's", is_exact=False)
+
+    def _check_set(self) -> None:
+        """Note what is to be one number throughout, and is not in the state dict."""
+        plan = self._plan
+        given = {*plan.carry.identities, *plan.carry.constants}
+        paths = {plan.child.operations[value.operation].path for value in given}
+        for path in sorted((paths | plan.counterparts.branches.zeros) - self._made.keys()):
+            self._note(f"{path}: it cannot be set", is_exact=False)
 
     def _keep_scale(self) -> None:
         """Let new norms that hand on what they get do so in training too.

@@ -64,6 +64,16 @@ NEARLY_IDLE: Final = _names("relu leaky_relu gelu silu elu selu celu mish hardsw
     _names(_POOLS)
 )
 
+#: Infinite, or no number, for some finite numbers.
+UNBOUNDED: Final = _names("log log2 log10 rsqrt reciprocal div pow true_divide xlogy logit erfinv")
+#: Another result each time.
+RANDOM: Final = _names(
+    """
+    dropout native_dropout alpha_dropout feature_dropout bernoulli multinomial normal uniform
+    rand_like randn_like randint_like rrelu_with_noise fractional_max_pool2d
+    """
+)
+
 #: About max(x, 0).
 CLIPPING: Final = _names("relu hardtanh gelu silu hardswish mish leaky_relu")
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from mmdb.graph.flow.flow import INPUT, PARAMETER, Operation, Value
+from mmdb.graph.flow.flow import INPUT, Operation, Value
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
-from mmdb.graph.transfer.counterparts.operations import keeps_zero
+from mmdb.graph.transfer.counterparts.ends import Ends, weights_of
+from mmdb.graph.transfer.counterparts.operations import is_scaled
 
 _FURTHEST: Final = 64  # operations of a way that are looked at
 
@@ -52,17 +53,18 @@ def new_branches(
             that it hands on what it gets.
     """
     found = Branches()
-    ways = _Ways(axes, paired, found.ways)
+    ends, ways = Ends(axes, paired), _Ways(axes, paired, found.ways)
     for op in reversed(axes.flow.operations):  # an outer branch before those within it
         if op.ordinal in found.ends or _is_within(axes, op, found):
             found.within.add(op.ordinal)
-        elif op.op == "add" and len(op.reads) == 2:
-            idle, way = _idle_ends(axes, op, paired, ways, is_replacing=op.ordinal in replacing)
+        elif op.op == "add" and len(op.reads) == 2 and not is_scaled(op):
+            is_replacing = op.ordinal in replacing
+            idle, way = _idle_ends(axes, op, ends, ways, is_replacing=is_replacing)
             if idle and way is not None:
                 found.sources[op.ordinal] = way
             for end in idle:
-                found.ends.add(end.ordinal)
-                for value in _weights(end):
+                found.ends.add(end)
+                for value in weights_of(axes.flow.operations[end]):
                     found.zeros.add(axes.flow.operations[value.operation].path)
     return found
 
@@ -75,24 +77,27 @@ def _is_within(axes: Axes, op: Operation, found: Branches) -> bool:
 
 
 def _idle_ends(
-    axes: Axes, op: Operation, paired: Collection[Value], ways: _Ways, *, is_replacing: bool
-) -> tuple[list[Operation], tuple[Value, ...] | None]:
+    axes: Axes, op: Operation, ends: Ends, ways: _Ways, *, is_replacing: bool
+) -> tuple[list[int], tuple[Value, ...] | None]:
     """Return the operations that end the branch of a sum which is to give zero, and its way."""
-    ends = {value: _ends(axes, value, paired) for value in op.reads}
-    new = [value for value, found in ends.items() if found is not None]
-    if not new or len(ends) < 2:  # nothing new, or a value that is added to itself
+    values = list(dict.fromkeys(op.reads))
+    new = [value for value in values if ends.of(value) is not None]
+    if not new or len(values) < 2:  # nothing new, or a value that is added to itself
         return [], None
     way = ways.nearest(new)
-    if way is not None and (is_replacing or len(new) == len(ends)):
+    is_all_new = len(new) == len(values)
+    if is_all_new and way is None:
+        return [], None
+    hands_on = way is not None and (is_replacing or is_all_new)
+    if hands_on and way is not None:
         ways.keep(op, way)
         new.remove(way)
-    elif len(new) == len(ends):
+    found = [end for value in new for end in ends.of(value) or () if end not in ways.kept]
+    if hands_on:
+        return found, None
+    beside = next(value for value in values if value not in new)
+    if _depends(axes, beside, set(found)):
         return [], None
-    found = [end for value in new for end in ends[value] or () if end.ordinal not in ways.kept]
-    beside = [value for value in ends if value not in new]
-    is_apart = not _depends(axes, beside[0], {end.ordinal for end in found})
-    if op.ordinal in ways.kept or not is_apart:
-        return (found if op.ordinal in ways.kept else []), None
     return found, None if way is None else ways.back(way)
 
 
@@ -166,43 +171,3 @@ class _Ways:
         if is_new:
             return 0.0 if op.op in kinds.STANDARDISING else 1.0
         return 2.0 if op.op in kinds.NEARLY_IDLE and is_still else 0.0
-
-
-def _ends(axes: Axes, value: Value, paired: Collection[Value]) -> list[Operation] | None:
-    """Return the operations that make a value zero once their weights are, if all are new."""
-    op = axes.flow.operations[value.operation]
-    if op.op == PARAMETER:
-        is_free = len(axes.readers[value]) == 1 and value not in paired
-        return [op] if is_free else None
-    if op.op in kinds.WEIGHTED:
-        weights = _weights(op)
-        own = [v for v in weights if v not in paired and len(axes.readers[v]) == 1]
-        is_own = weights and all(
-            axes.flow.operations[v.operation].op == PARAMETER and v in own for v in weights
-        )
-        return [op] if is_own else None
-    if op.op == "mul":
-        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
-        ends = [one for one in several if one is not None]
-        bare = [one for one in ends if one[0].op == PARAMETER]
-        first = bare or ends
-        return first[0] if first else None
-    if op.op == "cat" or (op.op == "add" and len(op.reads) == 2):
-        several = [_ends(axes, read, paired) for read in dict.fromkeys(op.reads)]
-        if any(one is None for one in several) or not several:
-            return None
-        return [end for one in several for end in one or ()]
-    if (keeps_zero(op) or op.op == "div") and op.reads:
-        return _ends(axes, op.reads[0], paired)
-    return None
-
-
-def _weights(op: Operation) -> list[Value]:
-    """Return the parameters without which an operation gives zero: weight and bias."""
-    if op.op == PARAMETER:
-        return [Value(op.ordinal)]
-    names = ("mat2", "self") if op.op == "addmm" else ("weight", "bias")
-    given = [op.arguments.get(name) for name in names]
-    if not isinstance(given[0], Value):
-        return []
-    return [value for value in given if isinstance(value, Value)]

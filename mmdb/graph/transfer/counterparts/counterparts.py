@@ -15,12 +15,14 @@ from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import leaves
 from mmdb.graph.transfer.counterparts.branches import Branches, new_branches
+from mmdb.graph.transfer.counterparts.ends import has_infinite_factor
 from mmdb.graph.transfer.counterparts.growth import can_hand_on, nearly_hands_on
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.counterparts.operations import (
-    COMMUTING,
     Operations,
+    commutes,
     gives_zero,
+    is_scaled,
     keeps_track,
     key_of,
     main_operands,
@@ -109,6 +111,8 @@ class Counterparts:
         found: set[int] = set()
         for ordinal, way in self.branches.sources.items():
             op = self._child.flow.operations[ordinal]
+            if is_scaled(op):
+                continue
             known = [one for one in map(self._of.get, op.reads) if one is not None and one != ZERO]
             for source in map(self._of.get, way):
                 if len(known) == 1 and source is not None and source != ZERO:
@@ -172,9 +176,12 @@ class Counterparts:
             return False
         others = [value for value in reads if self._of.get(value) != ZERO]
         is_kept = op.op == "add" or (op.op == "sub" and self._of.get(reads[-1]) == ZERO)
+        is_kept = is_kept and not (is_scaled(op) and others == list(reads[-1:]))
         if is_kept and len(reads) == 2 and len(others) == 1:
             if others[0] in self._of and self._child.flow.shape_of(others[0]) == op.shape:
                 self._hand_on(op, others[0])
+            return True
+        if op.op == "mul" and has_infinite_factor(self._child, op):
             return True
         if gives_zero(op, [self._of.get(value) == ZERO for value in reads]):
             self._of.update({Value(op.ordinal, n): ZERO for n in range(len(op.shapes))})
@@ -323,7 +330,7 @@ class Counterparts:
             one = [value for value in one if value in self._of]
         if len(one) != len(another):
             return None
-        if op.op in COMMUTING and len(one) == 2:
+        if commutes(op) and len(one) == 2:
             straight = self._ref(one[0]) == self._parent.reference(another[0])
             if not straight and self._ref(one[1]) != self._parent.reference(another[1]):
                 another.reverse()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.flow.flow import BUFFER, PARAMETER, Operation, Value
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.axes import Axes
 from mmdb.graph.transfer.axes.spaces import Space, leaves
@@ -32,7 +32,7 @@ def can_hand_on(
     """
     one, other = axes[source], axes[Value(op.ordinal)]
     if op.op == "batch_norm":
-        return op.arguments["training"] is False
+        return op.arguments["training"] is False and _is_owned(op, axes)
     if op.op == "mul":
         return True
     if op.op == "convolution" and not op.arguments["transposed"]:
@@ -49,6 +49,15 @@ def can_hand_on(
         if image is None or _expected(op, axis, axes, spaces, is_new, ways) is not image:
             return False
     return spaces.same(one[axis], other[axis])
+
+
+def _is_owned(op: Operation, axes: Axes) -> bool:
+    """Whether a norm's weights and statistics are the module's own tensors, as they are."""
+    given = [op.arguments.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
+    return all(
+        isinstance(value, Value) and axes.flow.operations[value.operation].op in (PARAMETER, BUFFER)
+        for value in given
+    )
 
 
 def nearly_hands_on(op: Operation, source: Value, axes: Axes, spaces: Correspondence) -> bool:

@@ -128,13 +128,23 @@ class Operations:
 
 
 def key_of(op: Operation, refer: Callable[[Value], object]) -> Key | None:
-    """Return what an operation does to what; None if a tensor has no reference."""
+    """Return what an operation does to what; None if a tensor has no reference, or at random."""
     references = [refer(value) for value in main_operands(op)]
-    if any(one is None for one in references):
+    if op.op in kinds.RANDOM or any(one is None for one in references):
         return None
-    if op.op in COMMUTING:
+    if commutes(op):
         references.sort(key=repr)
     return (op.op, *references)
+
+
+def commutes(op: Operation) -> bool:
+    """Whether the operands of an operation may change places."""
+    return op.op in COMMUTING and not is_scaled(op)
+
+
+def is_scaled(op: Operation) -> bool:
+    """Whether a sum or a difference multiplies its second operand."""
+    return op.op in ("add", "sub") and op.arguments.get("alpha", 1) != 1
 
 
 def main_operands(op: Operation) -> list[Value]:
@@ -176,8 +186,8 @@ def gives_zero(op: Operation, zeros: Sequence[bool]) -> bool:
     """Whether a result is zero where those of the tensors that an operation reads are."""
     if op.op == "mul":
         return any(zeros)
-    if op.op == "div":
-        return zeros[0] and not any(zeros[1:])
+    if op.op == "div":  # by what may be zero, too, if it is no number
+        return zeros == [True]
     is_sum = op.op in _ZERO_OF_ZEROS and len(zeros) > 1
     return all(zeros) if is_sum else zeros[0] and keeps_zero(op)
 
