@@ -136,7 +136,7 @@ class OwnNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mean = self.mean + self.shift if self.shift else self.mean
-        return F.batch_norm(x, mean, self.var, self.weight, self.bias, False)  # type: ignore[arg-type]
+        return F.batch_norm(x, mean, self.var, self.weight, self.bias, False)
 
 
 @pytest.mark.parametrize(("saved", "shift"), [(False, 0.0), (True, 1.0)])
