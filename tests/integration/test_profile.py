@@ -87,7 +87,7 @@ def test_a_session_of_postgresql_measures_itself(postgres_url: str) -> None:
         connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
         connection.execute(INSIDE % "computed('products', 0.5) + computed('states', 0.5)")
         connection.execute(INSIDE % "read('queries') + read('reading') + read('hops')")
-        connection.execute("SET statement_timeout = '0.5s'")
+        connection.execute("SET statement_timeout = '50ms'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(INSIDE % "computed('memory', 60.0)")
         with pytest.raises(psycopg.errors.QueryCanceled):

@@ -94,7 +94,7 @@ class Data:
         return Network(name=name, data=data, build=build, task=task, recipe=recipe)
 
 
-def nas_pairs(parents: int = 12, seed: int = 0) -> Iterator[Pair]:
+def nas_pairs(parents: int = 15, seed: int = 0) -> Iterator[Pair]:
     """Yield three children for each random cell with C = 8, N = 1; every second cell on digits.
 
     The first child differs in one edge, the second in two; the third is wider or deeper, with a
