@@ -19,6 +19,7 @@ from mmdb.errors import Cancelled, MmdbError, WorkerLost, from_sqlstate
 from mmdb.plan.profile.measures.orders import Order, order_of, perform
 from mmdb.plan.profile.row import Row, row_of
 from mmdb.train.session import warm_up
+from mmdb.train.workers.ending import end
 
 
 class Place(Protocol):
@@ -113,14 +114,7 @@ class Process:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                try:
-                    stream.close()
-                except OSError:
-                    pass  # what was still buffered for a dead process
+        end(self._process)
 
     def _line(self) -> Any:
         assert self._process.stdout

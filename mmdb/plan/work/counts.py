@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mmdb.graph.flow.flow import Value
 
@@ -25,23 +25,7 @@ Kind = Literal[
     "view",
     "unknown",
 ]
-KINDS: tuple[Kind, ...] = (
-    "matmul",
-    "convolution",
-    "depthwise",
-    "attention",
-    "recurrent",
-    "elementwise",
-    "transcendental",
-    "normalisation",
-    "pooling",
-    "reduction",
-    "embedding",
-    "random",
-    "copy",
-    "view",
-    "unknown",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

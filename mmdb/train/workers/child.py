@@ -22,6 +22,7 @@ from mmdb.graph.callables import stops_the_caller
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
+from mmdb.train.workers.ending import end
 
 if TYPE_CHECKING:
     from mmdb.train.warm.spec import WarmResult, WarmSpec
@@ -187,14 +188,7 @@ class Child:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                try:
-                    stream.close()
-                except OSError:
-                    pass  # what was still buffered for a dead process
+        end(self._process)
 
 
 def main() -> None:
