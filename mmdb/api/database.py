@@ -20,6 +20,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled, RunNotFound
 from mmdb.graph.values import show
+from mmdb.plan.profile.budget import check_budget
 from mmdb.server.arguments import (
     architecture_text,
     check_candidate_id,
@@ -231,6 +232,17 @@ class Database(Zoo):
         if not self.connection.rows(load("runs").find_run, name=name):
             raise RunNotFound(f"There is no run named {show(name)}.")
         return Run(self, name)
+
+    def calibrate(self, budget_s: float = 60) -> list[Row]:
+        """Measure what this machine and this database cost, for plans; return the rows kept.
+
+        Nothing else should be busy meanwhile. A row with a `note` is no measurement.
+
+        Raises:
+            InvalidOption: the budget is no number of seconds from 1 to 3600.
+            WorkerLost, GroupBroken
+        """
+        return list(self._call("calibrate", budget_s=check_budget(budget_s)))
 
     def stop_candidate(self, candidate_id: int) -> None:
         """Let a candidate do no more hops; its run goes on, and it can be resumed.

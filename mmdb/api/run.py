@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
+from mmdb.server.arguments import json_text
 from mmdb.train.driver import run_requests
 
 if TYPE_CHECKING:
     from mmdb.api.database import Database
+    from mmdb.plan.explanation import Explanation
     from mmdb.train.driver.summary import Summary
     from mmdb.train.watch import Watch
 
@@ -43,6 +46,22 @@ class Run:
         from mmdb.train.driver.training import train  # imports torch: only where a run is trained
 
         return train(self.database.connection, self.name, workers=workers, watch=watch)
+
+    def explain(self, options: Mapping[str, Any] | None = None) -> Explanation:
+        """Return what each way of training the run would take, the best first; print it to read it.
+
+        It is kept: once the run is trained, what it took stands beside it.
+
+        Args:
+            options: such as {"cluster": {"nodes": 10, "slots": 4}}; docs/planning.md.
+        Raises:
+            DatasetDropped, EmptySearch, InvalidOption
+        """
+        from mmdb.plan.explanation import Explanation  # loads numpy
+
+        given = json_text(options, "options")
+        rows = self.database._call("explain_train", run=self.name, options=given)
+        return Explanation(self.name, rows)
 
     def submit(self, *, priority: int | None = None) -> Row:
         """Hand the run to the worker processes of the database, and return at once.

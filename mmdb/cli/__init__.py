@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import WrongUse, add_commands
+from mmdb.cli.plans import add_plan_commands
 from mmdb.cli.runs import add_run_commands
 from mmdb.cli.service import add_worker_command
 from mmdb.errors import MmdbError
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(predict)
     _add_json(predict)
 
+    add_plan_commands(add, _add_database, _add_json)
     add_worker_command(add)
     add_commands(add, _add_database, _add_json)
 

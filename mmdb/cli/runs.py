@@ -1,4 +1,4 @@
-"""Commands about runs: train and tensorboard."""
+"""Commands about runs: train, explain and tensorboard."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def add_run_commands(
     add_database(command)
     add_workers(command)
     command.add_argument("--quiet", action="store_true", help="show the end alone")
+    add_json(command)
+
+    command = add("explain", _explain, "Predict what each way of training a run would take.")
+    command.add_argument("run")
+    add_database(command)
+    command.add_argument("--workers", type=int, help="that train it (any number)")
+    about = """of machines that need not exist: '{"nodes": 10, "slots": 4}'"""
+    command.add_argument("--cluster", metavar="JSON", help=about)
+    command.add_argument("--all", action="store_true", help="show every way, not the best alone")
     add_json(command)
 
     command = add("tensorboard", _tensorboard, "Write a run's curves for TensorBoard.")
@@ -50,6 +59,27 @@ def _train(given: argparse.Namespace) -> int:
             f"{summary.hops} hops in {summary.seconds:.1f} s; the best candidate is the model "
             f"{summary.model}@{summary.version}."
         )
+    return 0
+
+
+def _explain(given: argparse.Namespace) -> int:
+    from mmdb.api import connect
+    from mmdb.terminal.plan import show_plan
+
+    options: dict[str, Any] = {}
+    if given.workers is not None:
+        options["workers"] = given.workers
+    if given.cluster is not None:
+        try:
+            options["cluster"] = json.loads(given.cluster)
+        except ValueError as error:
+            raise WrongUse(f"--cluster is not JSON: {error}.") from error
+    with connect(given.database) as db:
+        plan = db.run(given.run).explain(options)
+    if given.json:
+        print(json.dumps(plan))
+    else:
+        show_plan(plan, most=len(plan) if given.all else None)
     return 0
 
 

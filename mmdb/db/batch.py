@@ -21,6 +21,7 @@ _TYPES = {
     "jsonb": pa.string(),
     "text": pa.string(),
     "text[]": pa.list_(pa.string()),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
 }
 
 

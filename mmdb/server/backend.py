@@ -27,6 +27,7 @@ from mmdb.train.startup import uncollected
 if TYPE_CHECKING:  # these import torch
     from torch import nn
 
+    from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
@@ -70,6 +71,12 @@ class Backend(Protocol):
 
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
+
+    def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run `work(stopped)`, which touches no database, so that it can be cancelled."""
+
+    def measuring(self, count: int) -> AbstractContextManager[Scene]:
+        """Yield where a calibration measures, with `count` workers if there can be several."""
 
 
 class _InterruptibleSession:
@@ -166,6 +173,29 @@ class PlpyBackend:
             yield connection, self.pause
         finally:
             connection.close()
+
+    def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        return interruptible(self._plpy, work)
+
+    @contextmanager
+    def measuring(self, count: int) -> Iterator[Scene]:
+        """Yield sessions of the owner's worker login; this session alone where there is none."""
+        from mmdb.plan.profile.places import Here, Scene
+
+        rows = self.connection.rows(load("catalog").find_setting, name="worker_dsn")
+        if not rows:
+            own = Here(self.connection)
+            lacking = "the server has no login for worker sessions (mmdb.setting 'worker_dsn')"
+            yield Scene(places=[Here()], database=own, on_wait=self._serve, lacking=lacking)
+            return
+        from mmdb.plan.profile.sessions import sessions  # loads a driver
+
+        with sessions(str(rows[0]["value"]), count, self._serve) as places:
+            yield Scene(places=places, database=places[0], on_wait=self._serve)
+
+    def _serve(self) -> None:
+        """Let PostgreSQL interrupt."""
+        self._plpy.execute("SELECT 1")
 
     def pause(self) -> None:
         """End the transaction, so that waiting holds back no vacuum; interrupts are served."""

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
@@ -16,7 +16,10 @@ from mmdb.train.workers.child import Child
 if TYPE_CHECKING:
     from torch import nn
 
+    from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
+
+_T = TypeVar("_T")
 
 
 class ChildBackend:
@@ -65,6 +68,18 @@ class ChildBackend:
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
         """Yield the session; its workers are child processes."""
         yield self.connection, lambda: None
+
+    def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run it here: an interrupt ends it."""
+        return work(lambda: False)
+
+    @contextmanager
+    def measuring(self, count: int) -> Iterator[Scene]:
+        """Yield processes, as workers are; the database is measured through this session."""
+        from mmdb.plan.profile.places import Here, Scene, processes
+
+        with processes(count) as places:
+            yield Scene(places=places, database=Here(self.connection), on_wait=lambda: None)
 
     def close(self) -> None:
         """End the child process; the session stays open."""

@@ -166,3 +166,62 @@ SELECT
 FROM mmdb.model_lineage AS m
 WHERE m.model = %(model)s::text
 ORDER BY m.version DESC, m.table_name ASC, m.column_name ASC;
+
+-- name: explain_train
+-- Plan a run.
+SELECT
+    t.rank,
+    t.strategy,
+    t.workers,
+    t.group_size,
+    t.t_p10,
+    t.t_p50,
+    t.t_p90,
+    t.lower_bound,
+    t.compute_s,
+    t.read_s,
+    t.hop_s,
+    t.communication_s,
+    t.validation_s,
+    t.idle_s,
+    t.bytes_moved,
+    t.peak_memory,
+    t.feasible,
+    t.why_not,
+    t.chosen,
+    t.executed,
+    t.simulated,
+    t.assumed,
+    t.knobs::text AS knobs,
+    t.note,
+    t.actual_s,
+    t.actual_compute_s,
+    t.actual_read_s,
+    t.actual_hop_s,
+    t.actual_validation_s,
+    t.actual_idle_s
+FROM mmdb.explain_train(%(run)s::text, %(options)s::jsonb) AS t;
+
+-- name: calibrate
+-- Measure this machine and this database.
+SELECT
+    c.kind,
+    c.size,
+    c.size_unit,
+    c.value,
+    c.unit,
+    c.deviation,
+    c.samples,
+    c.note
+FROM mmdb.calibrate(%(budget_s)s::double precision) AS c;
+
+-- name: measure
+-- Measure one thing in this session.
+SELECT
+    m.kind,
+    m.size,
+    m.value,
+    m.unit,
+    m.deviation,
+    m.samples
+FROM mmdb.measure(%(detail)s::jsonb) AS m;

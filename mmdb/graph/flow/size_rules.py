@@ -127,6 +127,31 @@ def _attention(
     return _empty((b, t, h, value.shape[-1]), query.dtype).transpose(1, 2)
 
 
+def _reduced(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor | None:
+    """As torch does: no dimensions are all of them, and the result is contiguous."""
+    given = [dim] if isinstance(dim, int) else dim or range(x.ndim)
+    gone = {d % x.ndim for d in given if -x.ndim <= d < x.ndim}
+    if len(gone) < len(given) or not _stays_floating(x, dtype):
+        return None
+    sides = [1 if d in gone else n for d, n in enumerate(x.shape) if keepdim or d not in gone]
+    return _empty(sides, dtype or x.dtype)
+
+
+def _softmax(x: Tensor, dim: int, dtype: torch.dtype | bool | None = None) -> Tensor | None:
+    fits = -x.ndim <= dim < x.ndim and _stays_floating(x, None) and not dtype
+    return _empty(x.shape, x.dtype) if fits else None
+
+
+def _stays_floating(x: Tensor, dtype: torch.dtype | None) -> bool:
+    return x.is_floating_point() and (dtype is None or dtype.is_floating_point)
+
+
 def _grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, dtype: Any = None
 ) -> Tensor:
@@ -151,6 +176,8 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_names(_ELEMENTWISE), _like),
     **dict.fromkeys((f"{name}_" for name in _names(_ELEMENTWISE)), _itself),
     **dict.fromkeys(_names("add sub mul div"), _binary),
+    **dict.fromkeys(_names("mean sum"), _reduced),
+    **dict.fromkeys(_names("softmax log_softmax _softmax _log_softmax"), _softmax),
     "aten::batch_norm": _batch_norm,
     "aten::layer_norm": _layer_norm,
     "aten::group_norm": _normed,

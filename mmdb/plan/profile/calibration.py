@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from statistics import median
 from time import monotonic, time
+from typing import Generic, TypeVar
 
-from mmdb.errors import InvalidOption, MmdbError
-from mmdb.graph.values import show
-from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, MAX_BUDGET_S, Order
+from mmdb.errors import MmdbError
+from mmdb.plan.profile.budget import check_budget
+from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, Order
 from mmdb.plan.profile.places import Place
 from mmdb.plan.profile.row import Row
 from mmdb.train.parallel.rendezvous import Rendezvous
@@ -39,25 +41,9 @@ GROUPS = (2, 4)
 _LEAD_S, _POLL_S = 0.2, 0.05
 #: Seconds that are spent on a thing however small the budget is.
 _LEAST_S = 0.05
-#: Below this nothing could be measured.
-MIN_BUDGET_S = 1.0
 
 OnWait = Callable[[], None]
-
-
-def check_budget(budget_s: object) -> float:
-    """Return the seconds that may be measured.
-
-    Raises:
-        InvalidOption
-    """
-    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
-    if not is_number or not MIN_BUDGET_S <= budget_s <= MAX_BUDGET_S:  # type: ignore[operator]
-        raise InvalidOption(
-            f"budget_s is {show(budget_s)}.",
-            hint=f"It is a number of seconds from {MIN_BUDGET_S:g} to {MAX_BUDGET_S:g}.",
-        )
-    return float(budget_s)  # type: ignore[arg-type]
+T = TypeVar("T")
 
 
 def calibrate(
@@ -161,7 +147,19 @@ def together(places: Sequence[Place], orders: Iterable[Order], on_wait: OnWait) 
     if len(places) == 1 and not places[0].may_wait:
         (order,) = orders
         return [places[0].measure(order)]
-    work = [_Measuring(place, order) for place, order in zip(places, orders, strict=True)]
+    calls = [partial(p.measure, order) for p, order in zip(places, orders, strict=True)]
+    return side_by_side(places, calls, on_wait)
+
+
+def side_by_side(
+    places: Sequence[Place], calls: Iterable[Callable[[], T]], on_wait: OnWait
+) -> list[T]:
+    """Let each place do its call in a thread of its own; return what they returned, in order.
+
+    Raises:
+        MmdbError: of the first place that failed; the others are cancelled.
+    """
+    work = [_Working(place, call) for place, call in zip(places, calls, strict=True)]
     for one in work:
         start_without_signals(one)
     try:
@@ -177,21 +175,21 @@ def together(places: Sequence[Place], orders: Iterable[Order], on_wait: OnWait) 
         for one in work:
             one.join()
         raise
-    return [one.rows for one in work]
+    return [one.done[0] for one in work]
 
 
-class _Measuring(threading.Thread):
+class _Working(threading.Thread, Generic[T]):
     """One place at work."""
 
-    def __init__(self, place: Place, order: Order) -> None:
+    def __init__(self, place: Place, call: Callable[[], T]) -> None:
         super().__init__(name="mmdb-measure", daemon=True)
-        self.place, self._order = place, order
-        self.rows: list[Row] = []
+        self.place, self._call = place, call
+        self.done: list[T] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.rows = self.place.measure(self._order)
+            self.done.append(self._call())
         except MmdbError as error:
             self.error = error
         except Exception as error:  # an unknown error must end the calibration, not hang it

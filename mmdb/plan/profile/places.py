@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mmdb.db.connection import Connection
@@ -41,6 +42,16 @@ class Place(Protocol):
 
     def close(self) -> None:
         """End the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Where a calibration measures."""
+
+    places: Sequence[Place]  # that compute as workers would
+    database: Place  # that measures what needs the database
+    on_wait: Callable[[], None]
+    lacking: str = ""  # why there are not several places, where there could be
 
 
 class Here:

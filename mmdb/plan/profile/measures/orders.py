@@ -13,6 +13,7 @@ import torch
 from mmdb.db.connection import Connection
 from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
+from mmdb.plan.profile.budget import MAX_BUDGET_S
 from mmdb.plan.profile.measures.busy import measure_busy
 from mmdb.plan.profile.measures.groups import measure_group
 from mmdb.plan.profile.measures.hops import measure_chunks, measure_hops
@@ -27,9 +28,6 @@ from mmdb.plan.profile.row import Row
 from mmdb.train.compute.device import device_of, synchronize
 from mmdb.train.compute.exact import exact
 from mmdb.train.parallel.group import group_of
-
-#: The longest that one order may be told to measure.
-MAX_BUDGET_S = 3600.0
 
 _Compute = Callable[[Allowance, int, torch.device], Iterator[Row]]
 

@@ -38,6 +38,10 @@ CASES: dict[str, Callable[[Tensor], tuple[object, ...]]] = {
     "layer_norm": lambda x: (x, [x.shape[-1]], meta(x.shape[-1]), None),
     "group_norm": lambda x: (x, 1, meta(x.shape[1]), None),
     "linear": lambda x: (x, meta(5, x.shape[-1]), meta(5)),
+    "mean": lambda x: (x, [0, -1]),
+    "sum": lambda x: (x, [1], True),
+    "softmax": lambda x: (x, -1),
+    "_log_softmax": lambda x: (x, 1, False),
     "addmm": lambda x: (meta(5), x.reshape(-1, x.shape[-1]), meta(x.shape[-1], 5)),
 }  # fmt: skip
 
@@ -55,6 +59,16 @@ def test_a_rule_gives_what_torch_gives(name: str, shape: list[int], permuted: bo
     found = rule(*arguments)
     assert found is not None
     assert same(found, getattr(aten, name)(*arguments))
+
+
+@pytest.mark.parametrize("name", ["mean", "sum"])
+@pytest.mark.parametrize(
+    "arguments", [(), (None,), ([],), ([0],), ([0, 2],), ([-1], True), (None, True), ([], True)]
+)
+def test_a_mean_or_a_sum_over_some_dimensions(name: str, arguments: tuple[object, ...]) -> None:
+    rule, x = size_rule(f"aten::{name}"), meta(2, 3, 4)
+    assert rule is not None
+    assert same(rule(x, *arguments), getattr(aten, name)(x, *arguments))
 
 
 @given(st.data())
@@ -91,6 +105,11 @@ def test_attention_is_laid_out_as_on_the_processor(b: int, h: int, t: int, s: in
         ("add", (meta(2, 3), meta(3))),
         ("relu", (torch.empty(2, dtype=torch.int64, device="meta"),)),
         ("layer_norm", (meta(2, 3), [4], None, None)),
+        ("mean", (meta(2, 3), [2])),
+        ("sum", (meta(2, 3), [0, -2])),
+        ("sum", (torch.empty(2, dtype=torch.int64, device="meta"),)),
+        ("softmax", (meta(2, 3), 2)),
+        ("softmax", (meta(2, 3), 1, torch.float64)),
         ("scaled_dot_product_attention", (meta(1, 2, 3, 4), meta(1, 3, 3, 4), meta(1, 3, 3, 4))),
     ],
 )

@@ -8,7 +8,8 @@ from math import nan
 import pytest
 
 from mmdb.errors import Cancelled, InvalidOption, WorkerLost
-from mmdb.plan.profile.calibration import calibrate, check_budget
+from mmdb.plan.profile.budget import check_budget
+from mmdb.plan.profile.calibration import calibrate
 from mmdb.plan.profile.kinds import KINDS
 from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, Order
 from mmdb.plan.profile.places import Process, processes

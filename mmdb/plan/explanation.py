@@ -1,0 +1,194 @@
+"""A plan as people read it. Pure: rows in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.plan.cost import PHASES
+
+#: Rows that are shown: the best, and the best of each strategy.
+SHOWN = 10
+#: Columns of the table, those of numbers right-aligned.
+HEADS = ("", "strategy", "workers", "time", "10 to 90 %", "at least", "memory", "moves")
+RIGHT = ("workers", "time", "10 to 90 %", "at least", "memory", "moves")
+
+
+class Explanation(list[dict[str, Any]]):
+    """The rows of explain_train; `print` shows them as a table."""
+
+    def __init__(self, run: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        super().__init__(dict(row) | {"knobs": _read(row["knobs"])} for row in rows)
+        self.run = run
+
+    @property
+    def estimates(self) -> list[dict[str, Any]]:
+        """The ways of training the run, the best first."""
+        return [row for row in self if row["rank"] is not None]
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever reads the plan should know."""
+        return [row["note"] for row in self if row["note"] is not None]
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """What `train` would do, or has done."""
+        return next((row for row in self.estimates if row["chosen"]), None)
+
+    def __str__(self) -> str:
+        view = view_of(self)
+        texts = [HEADS, *(line.cells for line in view.lines)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        found = [view.title]
+        for cells, line in zip(texts, [None, *view.lines], strict=True):
+            padded = (
+                cell.rjust(width) if head in RIGHT else cell.ljust(width)
+                for head, cell, width in zip(HEADS, cells, widths, strict=True)
+            )
+            spent = "  spent on" if line is None else "  " + shares_text(line.shares)
+            found.append(("  ".join(padded) + spent).rstrip())
+        return "\n".join([*found, *view.remarks])
+
+
+def _read(knobs: Any) -> Any:
+    return json.loads(knobs) if isinstance(knobs, str) else knobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One way of training, as it is shown."""
+
+    cells: tuple[str, ...]  # by HEADS
+    shares: tuple[tuple[str, float], ...]  # of the workers' time, by phase
+    chosen: bool
+    executed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A plan as it is shown."""
+
+    title: str
+    lines: tuple[Line, ...]
+    remarks: tuple[str, ...]
+
+
+def view_of(plan: Explanation, most: int = SHOWN) -> View:
+    """Return a plan as it is shown: the best ways, the best of each strategy, and the chosen one.
+
+    Args:
+        most: ways that are shown beside the best of each strategy.
+    """
+    possible = [row for row in plan.estimates if row["feasible"]]
+    best: dict[str, int] = {}
+    for row in possible:
+        best.setdefault(row["strategy"], row["rank"])
+    shown = [
+        row
+        for place, row in enumerate(possible)
+        if place < most or row["rank"] in best.values() or row["chosen"]
+    ]
+    remarks = []
+    if len(shown) < len(possible):
+        more = len(possible) - len(shown)
+        remarks.append(f"{more} more way{'s are' if more > 1 else ' is'} slower.")
+    remarks += _impossible(plan, best)
+    if any(not row["executed"] for row in shown):
+        remarks.append("(?) mmdb can only predict it.")
+    chosen = plan.chosen
+    if chosen is not None:
+        remarks.append(f"▸ is what train does{_came_to(chosen)}.")
+    return View(
+        title=_title(plan),
+        lines=tuple(_line(row) for row in shown),
+        remarks=(*remarks, *(f"! {note}" for note in plan.notes)),
+    )
+
+
+def _title(plan: Explanation) -> str:
+    marks = [
+        text
+        for name, text in (("simulated", "simulated"), ("assumed", "costs are assumed"))
+        if any(row[name] for row in plan.estimates)
+    ]
+    return f"Plan of run {plan.run}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def _impossible(plan: Explanation, best: Mapping[str, int]) -> list[str]:
+    found: dict[str, str] = {}
+    for row in plan.estimates:
+        if not row["feasible"] and row["strategy"] not in best:
+            found.setdefault(row["strategy"], row["why_not"])
+    return [f"{strategy}: {reason}." for strategy, reason in found.items()]
+
+
+def _came_to(row: Mapping[str, Any]) -> str:
+    if row["actual_s"] is None:
+        return ""
+    error = row["actual_s"] / row["t_p50"] - 1
+    return f"; it took {seconds_text(row['actual_s'])}, {error:+.1%} of what was said"
+
+
+def _line(row: Mapping[str, Any]) -> Line:
+    name = row["strategy"] + (f" of {row['group_size']}" if row["group_size"] > 1 else "")
+    seconds = {phase: row[f"{phase}_s"] for phase in PHASES}
+    total = sum(seconds.values())
+    return Line(
+        cells=(
+            f"{row['rank']}{' ▸' if row['chosen'] else ''}",
+            name.replace("_", " ") + ("" if row["executed"] else " (?)"),
+            str(row["workers"]),
+            seconds_text(row["t_p50"]),
+            f"{seconds_text(row['t_p10'])} to {seconds_text(row['t_p90'])}",
+            seconds_text(row["lower_bound"]),
+            bytes_text(row["peak_memory"]),
+            bytes_text(row["bytes_moved"]),
+        ),
+        shares=tuple((phase, s / total if total else 0.0) for phase, s in seconds.items()),
+        chosen=row["chosen"],
+        executed=row["executed"],
+    )
+
+
+def shares_text(shares: Iterable[tuple[str, float]]) -> str:
+    """Return the phases that take 1 % or more, the longest first.
+
+    >>> shares_text([("compute", 0.25), ("read", 0.001), ("idle", 0.749)])
+    'idle 75 %, compute 25 %'
+    """
+    ordered = sorted(shares, key=lambda one: -one[1])
+    return ", ".join(f"{phase} {share:.0%}".replace("%", " %") for phase, share in ordered
+                     if share >= 0.01)  # fmt: skip
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration with about three digits.
+
+    >>> seconds_text(0.0123), seconds_text(7.26), seconds_text(83.0), seconds_text(7300.0)
+    ('12.3 ms', '7.26 s', '1 min 23 s', '2 h 02 min')
+    """
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    if seconds < 3599.5:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes:02} min" if hours < 100 else f"{hours / 24:,.3g} days"
+
+
+def bytes_text(count: float) -> str:
+    """Return an amount of bytes with about three digits.
+
+    >>> bytes_text(0), bytes_text(1536), bytes_text(2.5e9)
+    ('0 B', '1.54 kB', '2.5 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1e3
+    return f"{count:,.3g} TB"

@@ -1,0 +1,24 @@
+"""The seconds that a calibration may take."""
+
+from __future__ import annotations
+
+from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
+
+#: Below the one nothing could be measured; the other is the longest that one order may take.
+MIN_BUDGET_S, MAX_BUDGET_S = 1.0, 3600.0
+
+
+def check_budget(budget_s: object) -> float:
+    """Return the seconds that may be measured.
+
+    Raises:
+        InvalidOption
+    """
+    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
+    if not is_number or not MIN_BUDGET_S <= budget_s <= MAX_BUDGET_S:  # type: ignore[operator]
+        raise InvalidOption(
+            f"budget_s is {show(budget_s)}.",
+            hint=f"It is a number of seconds from {MIN_BUDGET_S:g} to {MAX_BUDGET_S:g}.",
+        )
+    return float(budget_s)  # type: ignore[arg-type]

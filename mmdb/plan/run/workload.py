@@ -1,0 +1,129 @@
+"""A run as a plan sees it: its candidates, its partitions, and what like hops have cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.functions import find_functions
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
+from mmdb.graph.values import show
+from mmdb.plan.run.measured import likeness
+from mmdb.train.candidate.architecture import architecture_hash
+from mmdb.train.candidate.config import Config, parse_config
+from mmdb.train.dispatch.turn import workload
+from mmdb.train.schedule import Workload
+
+_Q = load("explain")
+_KINDS_OF_PIXELS = ("bytes",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A candidate that is planned for."""
+
+    ordinal: int
+    config: Config
+    like: str  # what candidates have in common whose steps cost the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A run that is planned for."""
+
+    run_id: int
+    name: str
+    strategy: str  # as the run was created, "auto" too
+    architecture: Mapping[str, Any]
+    search: Mapping[str, Any]
+    dataset: Dataset
+    workload: Workload
+    candidates: tuple[Planned, ...]
+    factories: Mapping[str, str]
+    finished: bool
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each train partition."""
+        return tuple(p.row_count for p in self.dataset.partitions if p.role == "train")
+
+    @property
+    def validation_rows(self) -> int:
+        """Rows that are held out."""
+        return sum(p.row_count for p in self.dataset.partitions if p.role == "validation")
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row, as it is kept in a block."""
+        parts = self.dataset.partitions
+        rows = sum(p.row_count for p in parts)
+        return sum(p.byte_count for p in parts) / rows if rows else 0.0
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether rows are byte strings, which become four times as large."""
+        return any(column.kind in _KINDS_OF_PIXELS for column in self.dataset.columns)
+
+
+def planned_run(connection: Connection, name: str) -> PlannedRun:
+    """Return a run with its candidates that have not failed.
+
+    Raises:
+        RunNotFound, DatasetDropped
+        EmptySearch: every candidate has failed.
+    """
+    found = connection.rows(_Q.find_run, name=name)
+    if not found:
+        raise RunNotFound(f"There is no run named {show(name)}.")
+    row = found[0]
+    if row["dropped"]:
+        raise DatasetDropped(f"Dataset {row['dataset']!r} of run {name!r} has been dropped.")
+    dataset = dataset_of(connection, row["dataset_id"])
+    functions = find_functions(connection)
+    architecture = json.loads(row["architecture"])
+    candidates = []
+    for member in connection.rows(_Q.find_candidates, run_id=row["run_id"]):
+        raw = json.loads(member["config"])
+        named = member["architecture_hash"] or architecture_hash(architecture, raw)
+        candidates.append(
+            Planned(
+                ordinal=member["ordinal"],
+                config=parse_config(raw, dataset.targets, functions),
+                like=likeness(bytes(named), raw),
+            )
+        )
+    if not candidates:
+        raise EmptySearch(f"Run {name!r} has no candidate that could be trained.")
+    factories = connection.rows(load("catalog").find_factories)
+    return PlannedRun(
+        run_id=row["run_id"],
+        name=name,
+        strategy=row["strategy"],
+        architecture=architecture,
+        search=json.loads(row["search"]),
+        dataset=dataset,
+        workload=workload(row, _parts(dataset), len(candidates)),
+        candidates=tuple(candidates),
+        factories={one["name"]: one["target"] for one in factories},
+        finished=row["finished"],
+    )
+
+
+def hops_like(connection: Connection, run: PlannedRun, node: str, device: str) -> list[Row]:
+    """Return hops of candidates with the architectures of a run, on a node's device."""
+    return connection.rows(
+        _Q.find_measured,
+        run_id=run.run_id,
+        dataset_id=run.dataset.dataset_id,
+        node=node,
+        device=device,
+    )
+
+
+def _parts(dataset: Dataset) -> list[Row]:
+    return [{"role": p.role, "ordinal": p.ordinal} for p in dataset.partitions]
