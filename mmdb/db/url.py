@@ -30,6 +30,11 @@ def connect(url: str, *, application_name: str = "mmdb") -> AnyConnection:
     if scheme in ("postgresql", "postgres"):
         return PostgresConnection(url, application_name=application_name)
     if scheme == "duckdb":
+        if "?" in url:
+            raise WrongUrl(
+                f"{url!r} has options, and a DuckDB URL takes none.",
+                hint="Write a ? that belongs to the file's name as %3F.",
+            )
         rest = unquote(url.removeprefix("duckdb://"))
         return DuckConnection(rest.removeprefix("/") or ":memory:")
     raise WrongUrl(f"{_without_password(url)!r} is not a database URL.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from numbers import Real
 
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection
@@ -91,18 +92,29 @@ def log_metric(
         ModelNotFound, InvalidName
         InvalidOption: the value is NaN or no number.
     """
-    _check_key(metric)
-    if not isinstance(value, (int, float)) or math.isnan(value):
-        raise InvalidOption(f"The metric {metric!r} is {show(value)}.", hint="Pass a number.")
+    value = checked_metric(metric, value)
     found = find_model(connection, model)
     connection.run(
         _Q.put_metric,
         model_id=found.model_id,
         metric=metric,
         dataset=dataset,
-        value=float(value),
+        value=value,
     )
     return found.reference
+
+
+def checked_metric(metric: str, value: float) -> float:
+    """Return a metric's value as a plain number.
+
+    Raises:
+        InvalidName
+        InvalidOption: the value is NaN or no number.
+    """
+    _check_key(metric)
+    if not isinstance(value, (float, int, Real)) or math.isnan(value):
+        raise InvalidOption(f"The metric {metric!r} is {show(value)}.", hint="Pass a number.")
+    return float(value)
 
 
 def note_model(connection: Connection, model: str, note: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
@@ -338,7 +339,8 @@ def _add(
         "dataset_id": about.dataset_id,
         "candidate_id": about.candidate_id,
         "epoch": about.epoch,
-        "metrics": json.dumps(dict(about.metrics)),
+        # JSON knows no NaN and no infinity; the rows of metrics do.
+        "metrics": json.dumps({k: v if isfinite(v) else None for k, v in about.metrics.items()}),
         "reason": json.dumps(choice.reason),
         "tensor_count": sum(e.kind in ("parameter", "buffer") for e in entries),
         "byte_count": sum(e.byte_count for e in entries if e.tied_to is None and e.layout is None),

@@ -523,6 +523,7 @@ def test_train_in_sql_needs_the_owners_login_and_no_transaction(db: Database) ->
         "mysql://user:secret@host/database",
         "http://[::1",
         "duckdb:////nowhere/at/all/zoo.duckdb",
+        "duckdb:///zoo.duckdb?access_mode=read_only",
         "duckdb:////nowhere/clock/zoo.duckdb",  # no lock: the folder is not there
         "postgresql://user:secret@127.0.0.1:1/database",
         "postgresql://user:secret@127.0.0.1:port/database",

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 import torch
@@ -138,6 +139,12 @@ def test_models_are_found_by_metric(db: Database) -> None:
     assert rows(db, query) == [(2, "", 0.8), (2, "holdout", 0.9)]
 
 
+def test_a_metric_without_bounds_is_kept(db: Database) -> None:
+    db.save("net", tensors(), metrics={"loss": math.inf, "accuracy": np.float64(0.5)})
+    known = rows(db, "SELECT metric, value FROM mmdb.metric_overview ORDER BY metric")
+    assert known == [("accuracy", 0.5), ("loss", math.inf)]
+
+
 def test_a_note_is_written_down(saved: Database) -> None:
     assert rows(saved, "SELECT mmdb.note_model('net@2', 'überzeugt 🙂')") == [("net@2",)]
     assert rows(saved, "SELECT version, note FROM mmdb.note_overview") == [(2, "überzeugt 🙂")]
@@ -149,6 +156,10 @@ def test_what_says_nothing_is_refused(saved: Database) -> None:
         registry.note_model(connection, "net", " ")
     with pytest.raises(errors.InvalidOption, match="nan"):
         registry.log_metric(connection, "net", "loss", math.nan)
+    with pytest.raises(errors.InvalidOption, match="nan"):
+        saved.save("net", tensors(), metrics={"loss": math.nan})
+    with pytest.raises(errors.InvalidName):
+        saved.save("net", tensors(), metrics={"": 1.0})
     with pytest.raises(errors.InvalidName):
         registry.tag_model(connection, "net", "", "x")
     with pytest.raises(errors.ModelNotFound):

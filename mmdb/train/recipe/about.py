@@ -21,6 +21,7 @@ from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
 from mmdb.store.parents.outlines import read_structure
+from mmdb.store.registry import checked_metric
 from mmdb.store.save import About
 
 
@@ -38,7 +39,8 @@ def about_module(
 
     Raises:
         ModuleMismatch: the architecture builds other tensors than the module has.
-        ArchitectureError, DatasetNotFound
+        ArchitectureError, DatasetNotFound, InvalidName
+        InvalidOption: a metric is NaN or no number.
     """
     found = find_dataset(connection, dataset) if dataset is not None else None
     definition = None
@@ -51,7 +53,7 @@ def about_module(
         define=lambda: definition_of(module) if isinstance(module, nn.Module) else None,
         trace=lambda: _structure(connection, module, definition),
         dataset_id=found.dataset_id if found else None,
-        metrics=metrics,
+        metrics={name: checked_metric(name, value) for name, value in metrics.items()},
     )
 
 
