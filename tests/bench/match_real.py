@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from tests.bench.match_extraction import time_limit
 from tests.bench.zoo_models import Architecture, architectures, quiet
 
 LIBRARIES = ("pytorchcv", "timm", "transformers")
+#: Of a model whose weights are allocated: some have 20 GB of them.
+MEMORY_BYTES = 12 << 30
 
 
 def main() -> None:
@@ -36,6 +39,7 @@ def main() -> None:
     parser.add_argument("--json", help="also write the figures to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     _extract(given.outlines, given.library or LIBRARIES, given.models)
     found = list(distinct(given.outlines))[: given.models]
     print(f"{len(found)} different outlines")
@@ -92,11 +96,13 @@ def _extract(file: Path, libraries: tuple[str, ...], models: int) -> None:
 
 def _outline_of(architecture: Architecture) -> Outline | None:
     """Return the outline, None where the library or the extraction fails or takes too long."""
-    try:
-        with time_limit(), quiet():
-            return outline_of(record(architecture.build(False)))
-    except Exception:  # the library's code
-        return None
+    for device in ("meta", "cpu"):  # some constructors read their weights
+        try:
+            with time_limit(), quiet(), torch.device(device):
+                return outline_of(record(architecture.build(False)))
+        except Exception:  # the library's code, or a model that does not fit
+            continue
+    return None
 
 
 def _rows(file: Path) -> Iterator[dict[str, object]]:

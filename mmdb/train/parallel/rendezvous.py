@@ -40,18 +40,23 @@ class Rendezvous:
         self._backend: Backend = backend
         self._timeout_s = timeout_s
         self._names: dict[tuple[str, ...], str] = {}
+        self._latest: dict[str, str] = {}  # of each session, the group that it was last asked into
         self._numbers = count()
 
     def group(self, members: Sequence[str]) -> tuple[Group, ...]:
-        """Return the members' places, in rank order; the same group for the same members.
+        """Return the members' places, in rank order; the same group while they stay together.
+
+        Sessions that were in another group meanwhile have left this one. They meet under a new
+        name, since under the old one they would find the addresses that they had then.
 
         Args:
             members: names of sessions in rank order. A session that was opened anew has a new name.
         """
         key = tuple(members)
         name = self._names.get(key)
-        if name is None:
+        if name is None or any(self._latest.get(one) != name for one in key):
             name = self._names[key] = f"group {next(self._numbers)}"
+        self._latest |= dict.fromkeys(key, name)
         return tuple(
             Group(
                 name=name,

@@ -257,8 +257,21 @@ def test_the_same_members_stay_in_their_group_until_they_part(rendezvous: Rendez
     assert [place.rank for place in first] == [0, 1]
     assert rendezvous.group(["a", "b"]) == first
     assert rendezvous.group(["b", "a"])[0].name != first[0].name
+    again = rendezvous.group(["a", "b"])
+    assert again[0].name != first[0].name
     rendezvous.part(["a", "b"])
-    assert rendezvous.group(["a", "b"])[0].name != first[0].name
+    assert rendezvous.group(["a", "b"])[0].name not in (first[0].name, again[0].name)
+
+
+def test_members_that_were_in_another_group_meet_again(
+    members: list[Rank], rendezvous: Rendezvous
+) -> None:
+    names = ["one who comes back", "another"]
+    for order in (names, names[::-1]) * 3:
+        place_of = dict(zip(order, rendezvous.group(order), strict=True))
+        asked = jobs([asdict(place_of[name]) for name in names], [20, 20], ADAM, "linear")
+        one, another = together(members[:2], asked)
+        assert one["state"] == another["state"]
 
 
 def test_the_others_end_with_a_killed_rank_and_go_on_in_a_new_group(
