@@ -75,7 +75,7 @@ class Flaky(nn.Linear):
         self.notes = Path(notes)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.notes.name != "none":
+        if self.training and not x.is_meta and self.notes.name != "none":
             lines = self.notes.read_text().splitlines()
             if len(lines) < 2:
                 self.notes.write_text("\n".join([*lines, str(os.getpid())]) + "\n")

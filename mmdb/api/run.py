@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
+from mmdb.errors import MmdbWarning
 from mmdb.server.arguments import json_text
 from mmdb.train.driver import run_requests
 
 if TYPE_CHECKING:
     from mmdb.api.database import Database
-    from mmdb.plan.explanation import Explanation
+    from mmdb.report.explanation import Explanation
     from mmdb.train.driver.summary import Summary
     from mmdb.train.watch import Watch
 
@@ -43,9 +45,15 @@ class Run:
         Raises:
             RunBusy, RunFailed, DatasetDropped
         """
-        from mmdb.train.driver.training import train  # imports torch: only where a run is trained
+        from mmdb.plan.run.decide import decider  # imports torch: only where a run is trained
+        from mmdb.train.driver.training import train
 
-        return train(self.database.connection, self.name, workers=workers, watch=watch)
+        def warn(text: str) -> None:
+            warnings.warn(text, MmdbWarning, stacklevel=2)
+
+        decide = decider(say=warn)
+        connection = self.database.connection
+        return train(connection, self.name, workers=workers, watch=watch, decide=decide)
 
     def explain(self, options: Mapping[str, Any] | None = None) -> Explanation:
         """Return what each way of training the run would take, the best first; print it to read it.
@@ -57,7 +65,7 @@ class Run:
         Raises:
             DatasetDropped, EmptySearch, InvalidOption
         """
-        from mmdb.plan.explanation import Explanation  # loads numpy
+        from mmdb.report.explanation import Explanation  # loads numpy
 
         given = json_text(options, "options")
         rows = self.database._call("explain_train", run=self.name, options=given)
@@ -99,6 +107,21 @@ class Run:
             Cancelled: someone cancelled it; and the error that ended it.
         """
         return run_requests.wait_for(self.database.connection, self.name, timeout_s=timeout_s)
+
+    def report(self, file: str | Path, format: str | None = None) -> None:
+        """Write what became of the run as a page that needs no network, a picture or JSON.
+
+        Args:
+            file: overwritten if it is there; docs/reports.md.
+            format: "html", "png" or "json"; None: as the file's name ends.
+        Raises:
+            InvalidOption: there is no such format. FileNotWritten
+            EngineError: mmdb[report] is not installed.
+        """
+        from mmdb.report.file import write_report  # few runs need it
+        from mmdb.report.run.report import run_report
+
+        write_report(run_report(self.database.connection, self.name), file, format)
 
     def tensorboard(self, folder: str | Path) -> int:
         """Write the run's curves for TensorBoard, or bring them up to date; return how many.

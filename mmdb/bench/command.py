@@ -15,10 +15,13 @@ from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.load import bench_load
 from mmdb.bench.match import bench_match
+from mmdb.bench.plan.bench import bench_plan
+from mmdb.bench.plan.bench import share_of as plan_share
 from mmdb.bench.schedule import bench_schedule
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
-from mmdb.bench.warm.bench import bench_warm, share_of
+from mmdb.bench.warm.bench import bench_warm
+from mmdb.bench.warm.bench import share_of as warm_share
 from mmdb.bench.workload import bench_database
 from mmdb.terminal import console, show_rows
 
@@ -29,6 +32,7 @@ BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "hop": bench_hop,
     "load": bench_load,
     "match": bench_match,
+    "plan": bench_plan,
     "schedule": bench_schedule,
     "store": bench_store,
     "train": bench_train,
@@ -47,11 +51,13 @@ def run_bench(
 
     Args:
         plot_file: where the bench `convergence` draws its curves, as SVG.
-        share: of the bench `warm`: fields of its `Share` that are not None.
+        share: of the benches `plan` and `warm`: fields of their `Share` that are not None.
     """
     bench = BENCHES[name]
     if name == "warm":
-        bench = partial(bench_warm, share=share_of(share or {}))
+        bench = partial(bench_warm, share=warm_share(share or {}))
+    if name == "plan":
+        bench = partial(bench_plan, share=plan_share(share or {}))
     with ExitStack() as stack, console.status(f"measuring {name}"):
         chosen: list[str | None] = [*urls] if urls else [None]
         databases = [stack.enter_context(bench_database(url)) for url in chosen]

@@ -12,6 +12,7 @@ from typing import Any
 
 from mmdb.cli.models import WrongUse, add_commands
 from mmdb.cli.plans import add_plan_commands
+from mmdb.cli.report import add_report_command
 from mmdb.cli.runs import add_run_commands
 from mmdb.cli.service import add_worker_command
 from mmdb.errors import MmdbError
@@ -24,17 +25,20 @@ BENCHES = (
     "hop",
     "load",
     "match",
+    "plan",
     "schedule",
     "store",
     "train",
     "warm",
 )
-#: Parts of the bench `warm`.
+#: Parts of the benches `warm` and `plan`.
 WARM_PARTS = ("nasbench", "ensemble", "language", "safety")
-#: Options that only one bench has.
+PLAN_PARTS = ("steps", "mop", "iterations", "choice", "speed")
+#: Options that not every bench has.
 BENCH_OPTIONS = {
     "convergence": ("plot",),
     "warm": ("only", "pairs", "seeds", "processes", "folder"),
+    "plan": ("only", "workloads", "repeats", "seconds", "folder"),
 }
 
 
@@ -100,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(predict)
 
     add_plan_commands(add, _add_database, _add_json)
+    add_report_command(add, _add_database, _add_json)
     add_worker_command(add)
     add_commands(add, _add_database, _add_json)
 
@@ -118,13 +123,18 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="measure this one, may be given again; a fresh DuckDB file if left out",
     )
-    only = "of warm: measure this part, may be given again; all if left out"
-    bench.add_argument("--only", choices=WARM_PARTS, action="append", help=only)
+    parts = (*WARM_PARTS, *PLAN_PARTS)
+    only = "of warm and plan: measure this part, may be given again; all if left out"
+    bench.add_argument("--only", choices=parts, action="append", help=only)
     bench.add_argument("--pairs", type=int, help="of warm: the first so many pairs of each part")
     bench.add_argument("--seeds", type=int, help="of warm: trainings of each pair and arm (5)")
     bench.add_argument("--processes", type=int, help="of warm: that train (one per processor)")
+    bench.add_argument("--workloads", type=int, help="of plan: the first so many of each part")
+    bench.add_argument("--repeats", type=int, help="of plan: runs of each way of training (3)")
+    bench.add_argument("--seconds", type=float, help="of plan: of a run on two workers (12)")
     bench.add_argument(
-        "--folder", help="of warm: keep trainings here; those that are here are not done again"
+        "--folder",
+        help="of warm and plan: keep trainings here; those that are here are not done again",
     )
     return parser
 
@@ -203,15 +213,22 @@ def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
 
 
 def _bench(given: argparse.Namespace) -> int:
-    for bench, options in BENCH_OPTIONS.items():
-        for option in options:
-            if getattr(given, option) is not None and given.name != bench:
-                raise WrongUse(f"--{option} is of the bench {bench}, not of {given.name}.")
-    for option in ("pairs", "seeds", "processes"):
+    own = BENCH_OPTIONS.get(given.name, ())
+    for option in sorted({name for names in BENCH_OPTIONS.values() for name in names}):
+        if getattr(given, option) is not None and option not in own:
+            benches = " and ".join(b for b, names in BENCH_OPTIONS.items() if option in names)
+            raise WrongUse(f"--{option} is of the bench {benches}, not of {given.name}.")
+    parts = PLAN_PARTS if given.name == "plan" else WARM_PARTS
+    for part in given.only or ():
+        if part not in parts:
+            raise WrongUse(f"The bench {given.name} has no part {part}: {', '.join(parts)}.")
+    for option in ("pairs", "seeds", "processes", "workloads", "repeats"):
         number = getattr(given, option)
         if number is not None and number < 1:
             raise WrongUse(f"--{option} is 1 or more.")
+    if given.seconds is not None and not given.seconds > 0:
+        raise WrongUse("--seconds is above 0.")
     from mmdb.bench.command import run_bench
 
-    chosen = {name: getattr(given, name) for name in BENCH_OPTIONS["warm"]}
+    chosen = {name: getattr(given, name) for name in own}
     return run_bench(given.name, given.database, given.json, given.plot, chosen)

@@ -32,6 +32,7 @@ def add_run_commands(
     about = """of machines that need not exist: '{"nodes": 10, "slots": 4}'"""
     command.add_argument("--cluster", metavar="JSON", help=about)
     command.add_argument("--all", action="store_true", help="show every way, not the best alone")
+    command.add_argument("--plot", metavar="FILE", help="also draw it, as .svg or .png")
     add_json(command)
 
     command = add("tensorboard", _tensorboard, "Write a run's curves for TensorBoard.")
@@ -76,6 +77,8 @@ def _explain(given: argparse.Namespace) -> int:
             raise WrongUse(f"--cluster is not JSON: {error}.") from error
     with connect(given.database) as db:
         plan = db.run(given.run).explain(options)
+    if given.plot is not None:
+        plan.plot(given.plot)
     if given.json:
         print(json.dumps(plan))
     else:

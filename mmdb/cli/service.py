@@ -50,7 +50,11 @@ def _worker(given: argparse.Namespace) -> int:
         raise WrongUse(f"--grace is {given.grace}; it is a number of seconds.")
     _check_database(given.url)
     from mmdb.data.names import check_name
+    from mmdb.plan.run.decide import decider
     from mmdb.train.service.process import WorkerProcess
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
 
     try:
         if given.name is not None:
@@ -61,7 +65,8 @@ def _worker(given: argparse.Namespace) -> int:
             name=given.name,
             mode=given.mode,
             grace_s=given.grace,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
+            decide=decider(say=say),
         )
         _stop_by_signals(process)
         process.run(once=given.once)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -269,8 +270,14 @@ def _run(connection: AnyConnection, sql: str, *, own_dialect: bool) -> None:
     if own_dialect or isinstance(connection, PostgresConnection):
         connection.script(sql)
         return
-    for statement in translate_schema(sql):
+    for statement in _translated(sql):
         connection.select(statement)
+
+
+@cache
+def _translated(sql: str) -> tuple[str, ...]:
+    """Return a file's statements for DuckDB: 0.4 s for all, and a process may make many files."""
+    return tuple(translate_schema(sql))
 
 
 def _record(connection: AnyConnection, migration: Migration) -> None:

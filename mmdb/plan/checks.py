@@ -11,8 +11,14 @@ from mmdb.plan.cost import CandidateCost, Cluster, Link, Load
 
 #: Nodes of a cluster, and candidates or partitions of a load, at most.
 MOST_NODES, MOST = 1_000, 100_000
+#: Workers of a node, at most; formulas take them one by one.
+MOST_SLOTS = 4_096
+#: Seconds, bytes and factors that are amounts of something; beyond it sums are no numbers any more.
+_MOST_AMOUNT = 1e18
+#: A standard deviation, at most.
+_MOST_DEVIATION = 2.0
 _WHOLE = "It is a whole number from 1."
-_NUMBER = "It is a number from 0."
+_NUMBER = f"It is a number from 0 to {_MOST_AMOUNT:.0e}."
 
 
 def check_load(load: Load) -> None:
@@ -74,6 +80,10 @@ def check_cluster(cluster: Cluster, load: Load) -> None:
         here = f"of node {node.name!r}"
         if not isinstance(node.slots, int) or isinstance(node.slots, bool) or node.slots < 1:
             raise InvalidOption(f"slots {here} is {show(node.slots)}.", hint=_WHOLE)
+        if node.slots > MOST_SLOTS:
+            raise InvalidOption(
+                f"slots {here} is {show(node.slots)}.", hint=f"At most {MOST_SLOTS} are planned."
+            )
         if not _is_amount(node.memory_bytes, infinite=True) or not node.memory_bytes:
             raise InvalidOption(
                 f"memory_bytes {here} is {show(node.memory_bytes)}.", hint="It is above 0."
@@ -89,6 +99,11 @@ def check_cluster(cluster: Cluster, load: Load) -> None:
         value = getattr(cluster, field.name)
         if isinstance(value, float) and not _is_amount(value):
             raise InvalidOption(f"{field.name} of the cluster is {show(value)}.", hint=_NUMBER)
+    if cluster.deviation > _MOST_DEVIATION:
+        raise InvalidOption(
+            f"deviation of the cluster is {show(cluster.deviation)}.",
+            hint=f"It is relative, and at most {_MOST_DEVIATION:.0f}.",
+        )
     for part, nodes in load.placement.items():
         if not nodes & names:
             raise InvalidOption(
@@ -100,9 +115,9 @@ def check_cluster(cluster: Cluster, load: Load) -> None:
 def _check_link(name: str, link: Link) -> None:
     if not _is_amount(link.latency_s):
         raise InvalidOption(f"latency_s of {name} is {show(link.latency_s)}.", hint=_NUMBER)
-    if not _is_amount(link.bytes_per_s, infinite=True) or not link.bytes_per_s:
+    if not _is_amount(link.bytes_per_s, infinite=True) or link.bytes_per_s < 1:
         raise InvalidOption(
-            f"bytes_per_s of {name} is {show(link.bytes_per_s)}.", hint="It is above 0."
+            f"bytes_per_s of {name} is {show(link.bytes_per_s)}.", hint="It is 1 or more."
         )
 
 
@@ -110,4 +125,4 @@ def _is_amount(value: object, *, infinite: bool = False) -> bool:
     """Return whether a value is a number from 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return value >= 0 and (infinite or math.isfinite(value)) and not math.isnan(value)
+    return 0 <= value <= _MOST_AMOUNT or (infinite and value == math.inf)

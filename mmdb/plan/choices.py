@@ -195,7 +195,8 @@ def why_not(block: Block, cluster: Cluster) -> list[str]:
             node = int(over[k].argmax())
             count, name = int(crew.counts[k, node]), cluster.nodes[node].name
             reason = (
-                f"{count} worker{'s' * (count > 1)} need {_size(count * needs)} on node {name!r}, "
+                f"{'1 worker needs' if count == 1 else f'{count} workers need'} "
+                f"{_size(count * needs)} on node {name!r}, "
                 f"which has {_size(room[node])}"
             )
         found.append(reason)

@@ -123,7 +123,10 @@ def _know(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidOption(f"{name} is {show(value)}.", hint="It is a number.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidOption(f"{name} is {show(value)}.", hint="It is too large.") from None
 
 
 def _whole(name: str, value: object) -> int:

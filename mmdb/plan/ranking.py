@@ -77,7 +77,9 @@ def explain(
     live_bytes: float = float(1 << 30),
     hops: int | None = None,
 ) -> list[Estimate]:
-    """Return an estimate of every way of training a load, the best first; then what cannot be.
+    """Return an estimate of every way of training a load, the best first.
+
+    What mmdb executes comes before the what-ifs, and last is what cannot be.
 
     Args:
         objective: what is least in the first: seconds, or workers times seconds.
@@ -93,6 +95,10 @@ def explain(
     check_load(load)
     check_cluster(cluster, load)
     _check_wishes(cluster, objective, kinds, workers, group, batches, partitions)
+    if partitions and max(partitions) > sum(load.rows):
+        raise InvalidOption(
+            f"partitions is {max(partitions)}.", hint=f"There are {sum(load.rows)} rows."
+        )
     found = [
         choice
         for block in blocks(
@@ -115,7 +121,12 @@ def explain(
     prices = [c.price(e.p50_s, objective) for c, e in zip(found, estimates, strict=True)]
     order = sorted(
         range(len(found)),
-        key=lambda k: (not estimates[k].feasible, prices[k], found[k].workers),
+        key=lambda k: (
+            not estimates[k].feasible,
+            not estimates[k].executed,
+            prices[k],
+            found[k].workers,
+        ),
     )
     return [estimates[k] for k in order]
 

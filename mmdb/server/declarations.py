@@ -45,6 +45,7 @@ class Declaration:
         return bool(self.columns) and bool(self.returns)
 
 
+@cache
 def duckdb_type(postgres: str) -> str:
     """Return the DuckDB type that stands for a PostgreSQL type; json travels as text."""
     if postgres == "jsonb":

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mmdb.db.queries import load
+from mmdb.errors import NoWorkerLogin
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import Backend, PlpyBackend, exposed
 from mmdb.train.startup import uncollected
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.plan.run.probe import Probe
+
+_T = TypeVar("_T")
 
 
 @exposed
@@ -15,4 +25,29 @@ def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, An
     wishes = json_object(options, "options")
     with uncollected():
         from mmdb.plan.run.plan import explain_run  # loads torch
-    return explain_run(backend.connection, run, wishes)
+
+    def compute(work: Callable[[], _T]) -> _T:
+        return backend.compute(lambda stopped: work())
+
+    probing = partial(probing_of, backend)
+    return explain_run(backend.connection, run, wishes, compute=compute, probing=probing)
+
+
+@contextmanager
+def probing_of(backend: Backend) -> Iterator[Probe]:
+    """Yield where steps are timed: a process, or a session of the owner's worker login.
+
+    Raises:
+        NoWorkerLogin: it is in the server, and the owner has set none.
+    """
+    from mmdb.plan.run.probe import probing
+
+    if not isinstance(backend, PlpyBackend):
+        with probing(backend.connection) as probe:
+            yield probe
+        return
+    rows = backend.connection.rows(load("catalog").find_setting, name="worker_dsn")
+    if not rows:
+        raise NoWorkerLogin("The owner has set no login for worker sessions: no step can be timed.")
+    with probing(backend.connection, str(rows[0]["value"])) as probe:
+        yield probe

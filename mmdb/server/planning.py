@@ -15,7 +15,7 @@ from mmdb.plan.profile.profile import profile_of
 from mmdb.plan.profile.row import Row
 from mmdb.plan.profile.stamp import drifted, stamp_here
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import Backend, PlpyBackend, exposed
 from mmdb.train.startup import uncollected
 
 #: Kinds that several workers measure at the same time.
@@ -58,7 +58,12 @@ def measure(backend: Backend, detail: str) -> list[dict[str, Any]]:
     """Measure one thing in this session."""
     with uncollected():
         from mmdb.plan.profile.measures.orders import DATABASE, order_of, perform  # load torch
-    order = order_of(json_object(detail, "detail"))
+    raw = json_object(detail, "detail")
+    if raw.get("what") == "steps" and isinstance(backend, PlpyBackend):
+        from mmdb.plan.run.probe import in_session
+
+        return in_session(backend.connection, raw, backend.compute)
+    order = order_of(raw)
     if order.what in DATABASE:  # the session is this thread's; its queries serve interrupts
         rows = perform(order, backend.connection)
     else:

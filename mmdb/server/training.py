@@ -13,6 +13,7 @@ from mmdb.train.driver import training
 from mmdb.train.driver.run_requests import submit, wait_for
 from mmdb.train.driver.summary import Summary, summarise
 from mmdb.train.service.registry import live_workers
+from mmdb.train.startup import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 
@@ -35,6 +36,8 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
 
 
 def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
+    with uncollected():
+        from mmdb.plan.run.decide import decider  # loads torch
     notices = Notices()
 
     def show(snapshot: Snapshot) -> None:
@@ -42,8 +45,14 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
             backend.notice(line)
 
     with backend.driving() as (connection, on_wait):
-        watch = Watch(show)
-        return training.train(connection, run, workers=workers, watch=watch, on_wait=on_wait)
+        return training.train(
+            connection,
+            run,
+            workers=workers,
+            watch=Watch(show),
+            on_wait=on_wait,
+            decide=decider(say=backend.notice, on_wait=on_wait),
+        )
 
 
 def _submit(backend: Backend, run: str) -> Summary:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mmdb.plan.explanation import HEADS, RIGHT, Explanation, Line, View, shares_text, view_of
+from mmdb.report.explanation import HEADS, RIGHT, Explanation, Line, View, shares_text, view_of
 from mmdb.terminal.output import console as standard
 
 #: Cells of a bar.

@@ -24,12 +24,14 @@ from mmdb.errors import (
 )
 from mmdb.train.batch import Inputs, Labels, tensors_of
 from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.compute.compiler import stays_out
 from mmdb.train.compute.device import CPU, device_of, peak_bytes, reset_peak
 from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import Outcome, train_pass, validate_pass
 from mmdb.train.compute.initial import build
 from mmdb.train.compute.live import Live, adopt, byte_count, encode, encoding, restore, state_hash
 from mmdb.train.compute.staging import DevicePartitions
+from mmdb.train.compute.steps import StepTimes, time_steps
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group_pass import group_pass
@@ -239,6 +241,22 @@ class Session:
         parts = [self.partition(step.partition) for step in steps]
         train_together(live, candidate, parts, steps, stopped)
 
+    def time_steps(
+        self,
+        candidate: CandidateSpec,
+        partition: str,
+        budget_s: float,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> StepTimes:
+        """Time steps of a candidate on a partition that is in the node's cache; keep nothing.
+
+        Raises:
+            TrainingFailed, Cancelled, ArchitectureError, PartitionEvicted, PrecisionMissing
+        """
+        x, y = self.partition(partition)
+        live, setup = build(candidate, self.device), setup_of_candidate(candidate, 0)
+        return time_steps(live, x, y, setup=setup, budget_s=budget_s, stopped=stopped)
+
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
         """Return the mean of encoded states, weighted by rows, and before it its hash in hex."""
         mean = average(states, rows)
@@ -281,6 +299,7 @@ def warm_up(device: torch.device = CPU) -> str:
     Returns:
         The environment that hops of this process will record.
     """
+    stays_out()
     layer = torch.nn.Linear(2, 2, device=device)
     optimizer = torch.optim.Adam(layer.parameters())
     with exact(0, device=device):

@@ -74,6 +74,16 @@ WHERE candidate_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_step_times
+-- Steps that plans of a bench's runs measured.
+DELETE FROM mmdb.step_time
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_candidates
 -- A bench's candidates.
 DELETE FROM mmdb.candidate
@@ -109,6 +119,32 @@ WHERE run_id IN (
 -- name: delete_run_events
 -- What happened to a bench's runs.
 DELETE FROM mmdb.run_event
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_run_strategies
+-- How a bench's runs were decided to be trained.
+DELETE FROM mmdb.run_strategy
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_estimates
+-- What plans said of a bench's runs.
+DELETE FROM mmdb.estimate
+WHERE plan_id IN (
+    SELECT p.plan_id
+    FROM mmdb.plan AS p
+    INNER JOIN mmdb.run AS r ON p.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_plans
+-- The plans of a bench's runs.
+DELETE FROM mmdb.plan
 WHERE run_id IN (
     SELECT r.run_id FROM mmdb.run AS r
     WHERE r.name LIKE %(prefix)s::text

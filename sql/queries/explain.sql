@@ -5,7 +5,10 @@ SELECT
     r.name,
     r.epochs,
     r.seed AS run_seed,
-    r.strategy,
+    r.strategy AS asked_strategy,
+    coalesce(s.strategy, r.strategy) AS strategy,
+    s.group_size,
+    s.workers,
     r.warm_start,
     r.architecture::text AS architecture,
     r.search::text AS search,
@@ -19,22 +22,81 @@ SELECT
     ) > 0 AS finished
 FROM mmdb.run AS r
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 WHERE r.name = %(name)s::text;
 
 -- name: find_candidates
--- The candidates of a run that have not failed.
+-- The candidates of a run that have not failed, and that nobody has stopped.
 SELECT
+    c.candidate_id,
     c.ordinal,
     c.config::text AS config,
     c.architecture_hash
 FROM mmdb.candidate AS c
 WHERE
     c.run_id = %(run_id)s::bigint
-    AND NOT EXISTS (SELECT 1 FROM mmdb.candidate_event AS e WHERE e.candidate_id = c.candidate_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.candidate_event AS e
+        WHERE e.candidate_id = c.candidate_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.candidate_request AS q
+        WHERE
+            q.candidate_id = c.candidate_id
+            AND q.request = 'stop'
+            AND NOT EXISTS (
+                SELECT 1 FROM mmdb.candidate_request AS l
+                WHERE l.candidate_id = q.candidate_id AND l.request_id > q.request_id
+            )
+    )
 ORDER BY c.ordinal;
 
+-- name: find_progress
+-- How far a run is: its hops that were done, and its candidates that may train and have not begun.
+WITH done AS (
+    SELECT
+        h.candidate_id,
+        count(*) AS hops
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    WHERE c.run_id = %(run_id)s::bigint
+    GROUP BY h.candidate_id
+),
+
+member AS (
+    SELECT
+        c.candidate_id,
+        coalesce(d.hops, 0) AS hops,
+        coalesce(v.failures, 0) > 0 OR coalesce(q.stopped, 0) > coalesce(q.resumed, 0) AS is_out
+    FROM mmdb.candidate AS c
+    LEFT JOIN done AS d ON c.candidate_id = d.candidate_id
+    LEFT JOIN (
+        SELECT
+            e.candidate_id,
+            count(*) AS failures
+        FROM mmdb.candidate_event AS e
+        GROUP BY e.candidate_id
+    ) AS v ON c.candidate_id = v.candidate_id
+    LEFT JOIN (
+        SELECT
+            r.candidate_id,
+            max(r.request_id) FILTER (WHERE r.request = 'stop') AS stopped,
+            max(r.request_id) FILTER (WHERE r.request = 'resume') AS resumed
+        FROM mmdb.candidate_request AS r
+        GROUP BY r.candidate_id
+    ) AS q ON c.candidate_id = q.candidate_id
+    WHERE c.run_id = %(run_id)s::bigint
+)
+
+SELECT
+    count(*) AS candidates,
+    count(*) FILTER (WHERE m.is_out) AS left_out,
+    count(*) FILTER (WHERE NOT m.is_out AND m.hops = 0) AS untouched,
+    coalesce(sum(m.hops), 0)::bigint AS hops
+FROM member AS m;
+
 -- name: find_measured
--- Hops that candidates with the architectures of a run have done on a node, the last ones first.
+-- Hops that candidates with the architectures of a run have done on a node as it is, the last ones first.
 SELECT
     c.architecture_hash,
     c.config::text AS config,
@@ -66,6 +128,7 @@ WHERE
     p.dataset_id = %(dataset_id)s::bigint
     AND h.node = %(node)s::text
     AND h.device = %(device)s::text
+    AND h.environment LIKE %(environment)s::text
     AND h.group_size IS NULL
     AND c.architecture_hash IN (
         SELECT o.architecture_hash FROM mmdb.candidate AS o
@@ -73,6 +136,45 @@ WHERE
     )
 ORDER BY h.finished_at DESC
 LIMIT 4000;
+
+-- name: find_timed
+-- Steps of candidates with the architectures of a run that plans have measured on a node, as hops.
+SELECT
+    c.architecture_hash,
+    c.config::text AS config,
+    'steps' AS role,
+    t.row_count,
+    t.steps,
+    0::double precision AS read_s,
+    0::double precision AS load_s,
+    t.seconds AS compute_s,
+    t.seconds AS total_s,
+    t.state_bytes,
+    1 AS workers
+FROM mmdb.step_time AS t
+INNER JOIN mmdb.candidate AS c ON t.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+WHERE
+    r.dataset_id = %(dataset_id)s::bigint
+    AND t.node = %(node)s::text
+    AND t.device = %(device)s::text
+    AND t.environment LIKE %(environment)s::text
+    AND c.architecture_hash IN (
+        SELECT o.architecture_hash FROM mmdb.candidate AS o
+        WHERE o.run_id = %(run_id)s::bigint
+    )
+ORDER BY t.measured_at DESC
+LIMIT 1000;
+
+-- name: add_step_time
+-- Keep what steps of a candidate took.
+INSERT INTO mmdb.step_time (
+    candidate_id, node, device, environment, row_count, steps, seconds, state_bytes
+)
+VALUES (
+    %(candidate_id)s::bigint, %(node)s::text, %(device)s::text, %(environment)s::text,
+    %(row_count)s::bigint, %(steps)s::integer, %(seconds)s::double precision, %(state_bytes)s::bigint
+);
 
 -- name: add_plan
 -- Keep what a plan was asked.
@@ -101,6 +203,18 @@ VALUES (
     %(feasible)s::boolean, %(why_not)s::text, %(executed)s::boolean
 );
 
+-- name: find_last_plan
+-- The plan of a run that was made last.
+SELECT max(p.plan_id) AS plan_id
+FROM mmdb.plan AS p
+WHERE p.run_id = %(run_id)s::bigint;
+
+-- name: find_notes
+-- What whoever reads a plan should know.
+SELECT p.notes::text AS notes
+FROM mmdb.plan AS p
+WHERE p.plan_id = %(plan_id)s::bigint;
+
 -- name: find_estimates
 -- What a plan says, the best first.
 SELECT
@@ -124,6 +238,8 @@ SELECT
     e.executed,
     p.simulated,
     p.assumed,
+    p.candidates,
+    p.measured,
     e.chosen,
     e.group_size,
     e.knobs::text AS knobs,
@@ -141,11 +257,16 @@ SELECT
     o.strategy,
     o.workers,
     o.group_size,
+    o.hops,
+    o.actual_hops,
+    o.is_comparable,
     o.actual_s,
     o.actual_compute_s,
     o.actual_read_s,
     o.actual_hop_s,
     o.actual_validation_s,
-    o.actual_idle_s
+    o.actual_idle_s,
+    r.run_id
 FROM mmdb.plan_outcome AS o
+INNER JOIN mmdb.run AS r ON o.run = r.name
 WHERE o.run = %(name)s::text;

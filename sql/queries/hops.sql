@@ -15,7 +15,8 @@ SELECT
     r.warm_start,
     r.seed AS run_seed,
     r.epochs,
-    r.strategy,
+    coalesce(s.strategy, r.strategy) AS strategy,
+    s.group_size,
     r.metric,
     r.maximize,
     r.architecture::text AS architecture,
@@ -40,6 +41,7 @@ FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 LEFT JOIN mmdb.warm_start AS b ON c.candidate_id = b.candidate_id
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: find_partitions

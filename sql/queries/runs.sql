@@ -6,7 +6,10 @@ SELECT
     r.seed AS run_seed,
     r.epochs,
     r.search::text AS search,
-    r.strategy,
+    r.strategy AS asked_strategy,
+    coalesce(s.strategy, r.strategy) AS strategy,
+    s.group_size,
+    s.workers,
     r.warm_start,
     r.options::text AS options,
     r.metric,
@@ -17,6 +20,7 @@ SELECT
     d.dropped_at IS NOT NULL AS dropped
 FROM mmdb.run AS r
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 WHERE r.name = %(name)s::text;
 
 -- name: add_run
@@ -29,6 +33,46 @@ INSERT INTO mmdb.run (
     %(metric)s::text, %(maximize)s::boolean
 )
 RETURNING run_id;
+
+-- name: find_standing
+-- How a run was created, whether it was decided how it is trained, and whether it has begun.
+SELECT
+    r.run_id,
+    r.strategy,
+    r.options::text AS options,
+    s.strategy AS taken,
+    (
+        SELECT count(*) FROM mmdb.run_event AS e
+        WHERE e.run_id = r.run_id
+    ) > 0
+    OR (
+        SELECT count(*) FROM mmdb.hop AS h
+        INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+        WHERE c.run_id = r.run_id
+    ) > 0 AS has_begun
+FROM mmdb.run AS r
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
+WHERE r.name = %(name)s::text;
+
+-- name: add_run_strategy
+-- Decide how a run is trained; what was decided before stands.
+INSERT INTO mmdb.run_strategy (run_id, strategy, group_size, workers, plan_id, reason)
+VALUES (
+    %(run_id)s::bigint, %(strategy)s::text, %(group_size)s::integer, %(workers)s::integer,
+    %(plan_id)s::bigint, %(reason)s::text
+)
+ON CONFLICT DO NOTHING;
+
+-- name: find_run_strategy
+-- How it was decided that a run is trained.
+SELECT
+    s.strategy,
+    s.group_size,
+    s.workers,
+    s.plan_id,
+    s.reason
+FROM mmdb.run_strategy AS s
+WHERE s.run_id = %(run_id)s::bigint;
 
 -- name: add_candidate
 -- Create a candidate of a run, from fresh weights or from a parent's state.

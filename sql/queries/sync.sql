@@ -478,6 +478,15 @@ INSERT INTO mmdb.run (
 )
 RETURNING run_id;
 
+-- name: read_run_strategy
+-- How it was decided that a run is trained.
+SELECT
+    s.strategy,
+    s.group_size,
+    s.reason
+FROM mmdb.run_strategy AS s
+WHERE s.run_id = %(run_id)s::bigint;
+
 -- name: read_run_events
 -- What happened to a run.
 SELECT

@@ -147,7 +147,7 @@ SELECT
     r.created_at,
     p.started_at,
     p.last_hop_at,
-    r.strategy,
+    coalesce(s.strategy, r.strategy) AS strategy,
     coalesce(p.training, 0) AS training,
     coalesce(p.resting, 0) AS resting,
     coalesce(p.trained, 0) AS trained,
@@ -160,8 +160,11 @@ SELECT
         WHEN l.event <> 'started' THEN NULL
         WHEN p.longest_s * l.workers > p.left_s THEN p.longest_s
         ELSE cast(p.left_s AS double precision) / nullif(l.workers, 0)
-    END AS seconds_left
+    END AS seconds_left,
+    d.name AS dataset
 FROM mmdb.run AS r
+INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 LEFT JOIN progress AS p ON r.name = p.run
 LEFT JOIN recent AS t ON r.name = t.name
 LEFT JOIN latest AS l ON r.name = l.name AND l.place = 1;

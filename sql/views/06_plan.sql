@@ -70,6 +70,7 @@ planned AS (
         p.planned_at,
         p.assumed,
         p.measured,
+        coalesce(cast(p.options ->> 'workers' AS integer), b.workers) >= b.workers AS is_for_all,
         row_number() OVER (PARTITION BY r.name ORDER BY p.planned_at DESC, p.plan_id DESC) AS place
     FROM mmdb.plan AS p
     INNER JOIN mmdb.run AS r ON p.run_id = r.run_id
@@ -80,14 +81,16 @@ planned AS (
 trained AS (
     SELECT
         r.name,
-        CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END AS strategy,
+        coalesce(s.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy,
         CASE
+            WHEN s.strategy IS NOT NULL THEN s.group_size
             WHEN r.strategy = 'data_parallel' THEN coalesce(cast(r.options ->> 'group' AS integer), 2)
             ELSE 1
         END AS group_size,
         d.partitions
     FROM mmdb.run AS r
     INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+    LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 ),
 
 foreseen AS (
@@ -111,7 +114,8 @@ foreseen AS (
         e.bytes_moved,
         e.peak_memory,
         e.hops,
-        row_number() OVER (PARTITION BY p.name ORDER BY e.rank) AS place
+        -- Workers that a run could not use stay idle, and a plan has no row for them.
+        row_number() OVER (PARTITION BY p.name ORDER BY e.workers DESC, e.rank ASC) AS place
     FROM planned AS p
     INNER JOIN mmdb.estimate AS e ON p.plan_id = e.plan_id
     INNER JOIN trained AS t ON p.name = t.name
@@ -119,7 +123,8 @@ foreseen AS (
     WHERE
         p.place = 1
         AND e.strategy = t.strategy
-        AND e.workers = b.workers
+        AND p.is_for_all
+        AND e.workers <= b.workers
         AND e.group_size = t.group_size
         AND e.partitions = t.partitions
         AND e.batch_size IS NULL

@@ -33,8 +33,9 @@ def test_a_plan_ranks_every_way_of_training(db: Database) -> None:
     assert [row["rank"] for row in plan.estimates] == [*range(1, len(plan.estimates) + 1)]
     assert {row["strategy"] for row in plan.estimates if row["executed"]} >= {"mop", "task"}
     assert all(row["executed"] == (row["strategy"] in EXECUTED) for row in plan.estimates)
+    places = [(not r["feasible"], not r["executed"], r["t_p50"]) for r in plan.estimates]
+    assert places == sorted(places) and plan.estimates[0]["executed"]
     possible = [row for row in plan.estimates if row["feasible"]]
-    assert [row["t_p50"] for row in possible] == sorted(row["t_p50"] for row in possible)
     for row in possible:
         assert 0 < row["lower_bound"] <= row["t_p50"] * 1.001
         assert row["t_p10"] < row["t_p50"] < row["t_p90"]
@@ -53,12 +54,14 @@ def test_without_a_profile_a_plan_says_so(db: Database) -> None:
 
 def test_a_plan_is_kept_and_joined_with_what_the_run_took(db: Database) -> None:
     run = create(db)
-    before = run.explain({"workers": 2})
+    run.explain({"workers": 2})
     assert db.sql("SELECT * FROM mmdb.plan_outcome") == []
     run.train(workers=2)
     (outcome,) = db.sql("SELECT * FROM mmdb.plan_outcome")
-    foreseen = [row for row in before if row["rank"] == outcome["rank"]]
-    assert outcome["t_p50"] == pytest.approx(foreseen[0]["t_p50"])
+    foreseen = db.sql("SELECT * FROM mmdb.estimate WHERE plan_id > 1")  # made before the first hop
+    (row,) = [row for row in foreseen if row["rank"] == outcome["rank"]]
+    assert outcome["plan_id"] == row["plan_id"] and outcome["t_p50"] == row["t_p50"]
+    assert row["chosen"]
     assert (outcome["strategy"], outcome["workers"]) == ("mop", 2)
     assert outcome["hops"] == outcome["actual_hops"] == 4 * 2 * 4
     assert outcome["is_comparable"]
@@ -76,7 +79,7 @@ def test_a_plan_is_kept_and_joined_with_what_the_run_took(db: Database) -> None:
 def test_hops_that_were_measured_are_what_a_plan_rests_on(db: Database) -> None:
     create(db).train(workers=1)
     plan = create(db, "again", seed=1).explain({"workers": 1})
-    (kept,) = db.sql("SELECT candidates, measured FROM mmdb.plan")
+    *_, kept = db.sql("SELECT candidates, measured FROM mmdb.plan ORDER BY plan_id")
     assert (kept["candidates"], kept["measured"]) == (4, 4)
     (took,) = db.sql("SELECT actual_s, actual_compute_s FROM mmdb.plan_outcome")
     (mop,) = [row for row in plan.estimates if row["strategy"] == "mop"]

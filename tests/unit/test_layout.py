@@ -18,6 +18,7 @@ ROWS = [
     {"data", "store", "lineage"},
     {"train"},
     {"plan"},
+    {"report"},
     {"server"},
     {"zoo"},
     {"api", "orm"},

@@ -15,15 +15,18 @@ from mmdb.plan.profile.budget import check_budget
 from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, Order
 from mmdb.plan.profile.places import Place
 from mmdb.plan.profile.row import Row
+from mmdb.plan.work.learned import learned_rows
 from mmdb.train.parallel.rendezvous import Rendezvous
 from mmdb.train.threads import start_without_signals
 
 #: Shares of the budget. What a step's time is made of gets most of it.
 SHARES = {
-    "products": 12.0,
-    "thin_products": 8.0,
-    "convolutions": 12.0,
-    "depthwise": 6.0,
+    "operations": 26.0,
+    "references": 14.0,
+    "products": 4.0,
+    "thin_products": 4.0,
+    "convolutions": 3.0,
+    "depthwise": 2.0,
     "memory": 8.0,
     "dispatch": 4.0,
     "updates": 8.0,
@@ -56,7 +59,7 @@ def calibrate(
     device: str = "cpu",
     on_wait: OnWait = lambda: None,
 ) -> Iterator[Row]:
-    """Yield rows as they are measured.
+    """Yield rows as they are measured, then what they say together.
 
     Args:
         places: sessions that compute as workers would, at least one; nothing else may be busy.
@@ -67,12 +70,22 @@ def calibrate(
         InvalidOption, WorkerLost, GroupBroken
     """
     check_budget(budget_s)
+    found: list[Row] = []
+    order = Order(what="", budget_s=budget_s, seed=seed, device=device, part_id=part_id)
+    for row in _measured(places, order, database, on_wait):
+        found.append(row)
+        yield row
+    yield from learned_rows(found)
+
+
+def _measured(
+    places: Sequence[Place], order: Order, database: Place | None, on_wait: OnWait
+) -> Iterator[Row]:
     alone = [*COMPUTE, *(DATABASE if database is not None else ())]
     counts = range(1, len(places) + 1) if len(places) > 1 else ()
     sizes = [size for size in GROUPS if size <= len(places)]
     wanted = [*alone, *(f"busy {n}" for n in counts), *(f"group {n}" for n in sizes)]
-    purse = _Purse(budget_s, {name: _share(name, len(counts), len(sizes)) for name in wanted})
-    order = Order(what="", budget_s=budget_s, seed=seed, device=device, part_id=part_id)
+    purse = _Purse(order.budget_s, {name: _share(name, len(counts), len(sizes)) for name in wanted})
     # First what needs its whole time; the others measure less where they get less.
     for count in counts:
         one = replace(order, what="busy", budget_s=purse.take(f"busy {count}"), count=count)

@@ -1,6 +1,6 @@
 """What is measured: each kind's size, how it is fitted, and what to believe where it was not.
 
-Every value is in seconds; what differs is what its size counts.
+Every value is in seconds, but that of a factor; what differs is what its size counts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: How a kind's points become a curve: see `mmdb.plan.profile.fits`.
-Fit = Literal["rate", "table", "line", "link", "slowdown", "constant"]
+#: Points of "none" have no curve of their own.
+Fit = Literal["rate", "table", "line", "link", "slowdown", "constant", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,24 @@ KINDS: dict[str, Kind] = {
     "convolution_backward": _rate("Its gradients: two convolutions.", 6e9, 1e-4),
     "depthwise": _rate("A depthwise convolution of 3 x 3 forward.", 1e9, 5e-5),
     "depthwise_backward": _rate("Its gradients.", 5e8, 1e-4),
+    "operation": Kind(
+        meaning="A single operation: a case of mmdb/plan/profile/cases.py, one of its ways.",
+        size_unit="case",
+        fit="none",
+        assumed=(),
+    ),
+    "reference": Kind(
+        meaning="A step of one of the networks that a calibration trains, with Adam.",
+        size_unit="network",
+        fit="none",
+        assumed=(),
+    ),
+    "factor": Kind(
+        meaning="What a group of operations takes in such steps, beside what it takes alone.",
+        size_unit="group",
+        fit="none",
+        assumed=(),
+    ),
     "elementwise": _bytes(
         "A sum of two tensors into a new one; bytes read and written.", 3e9, 5e-6, "table"
     ),

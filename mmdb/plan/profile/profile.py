@@ -35,7 +35,7 @@ class Curve(Protocol):
 class Profile:
     """What a machine and a database cost; made by `profile_of`."""
 
-    curves: Mapping[str, Curve]  # by kind, all of KINDS but those of busy workers
+    curves: Mapping[str, Curve]  # by kind, where one is fitted to its points
     slowdowns: Mapping[str, Slowdown]  # by kind
     points: Mapping[str, tuple[Point, ...]]  # by kind, those that the curves are fitted to
     assumed: frozenset[str]  # kinds that were not measured
@@ -83,6 +83,8 @@ def profile_of(rows: Iterable[Row], stamp: Stamp | None = None) -> Profile:
         if name in assumed:
             measured[name] = [row.point for row in assumed_rows(name)]
         points = measured[name]
+        if kind.fit == "none":
+            continue
         if kind.fit == "slowdown":
             slowdowns[name] = fit_slowdown(points)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from mmdb.errors import MmdbError
 from mmdb.graph.build import build
+from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.flow.untraceable import CannotTrace
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.plan.work.training import batch_of
@@ -22,6 +23,9 @@ from mmdb.train.candidate.config import Config
 
 #: Architectures, and optimizers of one, whose work a process remembers.
 REMEMBERED = 256
+#: A module's work without its optimizer's, and the shapes of what is trained; or why not.
+Recorded = tuple[Work, tuple[tuple[int, ...], ...]] | str
+_OWN = "mmdb.graph.factories:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +37,30 @@ class Built:
     input_dtype: Dtypes
     outputs: Outputs
     factories: Mapping[str, str]
+    followed: Mapping[str, Recorded] = field(default_factory=dict)  # by text, if it was already
 
-    def work(self, config: Config) -> Work | str:
-        """Return the work of a candidate's step, or why it cannot be known."""
+    def text(self, config: Config) -> str:
+        """Return what decides a candidate's module, as JSON."""
         factory = str(self.architecture.get("factory", ""))
         target = {factory: self.factories[factory]} if factory in self.factories else {}
         about = [self.architecture, config.arguments, self.input_shape, self.input_dtype]
-        text = json.dumps([*about, self.outputs, target])
-        found = _recorded(text)
+        return json.dumps([*about, self.outputs, target])
+
+    def work(self, config: Config) -> Work | str:
+        """Return the work of a candidate's step, or why it cannot be known."""
+        text = self.text(config)
+        found = self.followed.get(text) or recorded(text)
         if isinstance(found, str):
             return found
         work, shapes = found
         optimizer = config.optimizer
         asked = json.dumps([optimizer.name, optimizer.arguments, bool(config.weight_decay)])
         return replace(work, update=_update(shapes, asked))
+
+
+def is_strange(architecture: Mapping[str, Any], factories: Mapping[str, str]) -> bool:
+    """Return whether building a module, or following it, runs code that is not mmdb's."""
+    return not factories.get(str(architecture.get("factory", "")), _OWN).startswith(_OWN)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -58,7 +72,7 @@ def _update(shapes: tuple[tuple[int, ...], ...], asked: str) -> Update:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _recorded(text: str) -> tuple[Work, tuple[tuple[int, ...], ...]] | str:
+def recorded(text: str) -> Recorded:
     """Return a module's work without its optimizer's, and the shapes of what is trained."""
     architecture, arguments, shape, dtypes, outputs, factories = json.loads(text)
     sizes = _shape(shape)
@@ -69,6 +83,10 @@ def _recorded(text: str) -> tuple[Work, tuple[tuple[int, ...], ...]] | str:
         work = work_of(module, batch_of(sizes, dtypes))
     except (MmdbError, CannotTrace) as error:
         return str(error)
+    except BaseException as error:  # a stranger's module, which may call sys.exit()
+        if stops_the_caller(error):
+            raise
+        return f"{type(error).__name__}: {error}"
     trained = (tuple(p.shape) for p in module.parameters() if p.requires_grad)
     return work, tuple(trained)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mmdb.errors import InvalidOption
 from mmdb.graph.sizes import outputs_asked
 from mmdb.plan.cost import CandidateCost, Cluster
 from mmdb.plan.profile.cluster import hop_s, read_row_s
 from mmdb.plan.profile.profile import Profile
-from mmdb.plan.run.built import Built
+from mmdb.plan.run.built import Built, Recorded
 from mmdb.plan.run.measured import Measured
 from mmdb.plan.run.workload import Planned, PlannedRun
 from mmdb.plan.work.roofline import Speeds, candidate_cost, update_seconds
@@ -32,6 +33,15 @@ class Costs:
     candidates: tuple[CandidateCost, ...]
     measured: int  # candidates whose costs rest on hops
     notes: tuple[str, ...]
+    cold: Mapping[str, tuple[CandidateCost, ...]] = field(default_factory=dict)  # by likeness
+
+    def predicted_s(self, like: str, rows: int) -> float | None:
+        """Return the seconds of a step over so many rows by the profile, whatever was measured."""
+        lines = self.cold.get(like)
+        if not lines:
+            return None
+        nearest = min(lines, key=lambda cost: abs(cost.batch_size - rows))
+        return nearest.step_s + nearest.row_s * rows
 
 
 def costs_of(
@@ -40,35 +50,46 @@ def costs_of(
     profile: Profile,
     cluster: Cluster,
     gap_s: float = 0.0,
+    followed: Mapping[str, Recorded] | None = None,
 ) -> Costs:
     """Return the costs of a run's candidates.
 
     Args:
         known: what was measured, by likeness.
         gap_s: measured, between two hops of a worker.
+        followed: what is known already of `Built.text`.
     Raises:
         InvalidOption: none of them was measured, and the work of none can be followed.
     """
     speeds = speeds_of(profile)
-    built = _built(run)
+    built = replace(built_of(run), followed=followed or {})
     reading = _reading(run, known.values(), profile)
     hopping = _hopping(known.values(), profile, cluster) + gap_s
     found: dict[tuple[str, int], CandidateCost | str] = {}
     costs: list[CandidateCost | str] = []
+    cold: dict[str, list[CandidateCost]] = defaultdict(list)
     for one in run.candidates:
         key = one.like, one.config.batch_size
         if key not in found:
-            cost = _cost(one, built, speeds, known.get(one.like), bool(profile.stamp))
+            cost, by_profile = _cost(one, built, speeds, known.get(one.like), bool(profile.stamp))
+            if by_profile is not None:
+                cold[one.like].append(by_profile)
             if not isinstance(cost, str):
                 cost = replace(cost, read_row_s=reading, hop_s=hopping)
             found[key] = cost
         costs.append(found[key])
     whole, notes = _completed(run, costs)
     measured = sum(one.like in known for one in run.candidates)
-    return Costs(candidates=tuple(whole), measured=measured, notes=tuple(notes))
+    return Costs(
+        candidates=tuple(whole),
+        measured=measured,
+        notes=tuple(notes),
+        cold={like: tuple(lines) for like, lines in cold.items()},
+    )
 
 
-def _built(run: PlannedRun) -> Built:
+def built_of(run: PlannedRun) -> Built:
+    """Return what decides how a run's candidates are built."""
     dataset = run.dataset
     given = dataset.input_dtype
     return Built(
@@ -82,13 +103,18 @@ def _built(run: PlannedRun) -> Built:
 
 def _cost(
     one: Planned, built: Built, speeds: Speeds, known: Measured | None, has_profile: bool
-) -> CandidateCost | str:
-    """Return a candidate's costs, or why they cannot be known."""
+) -> tuple[CandidateCost | str, CandidateCost | None]:
+    """Return a candidate's costs, or why they cannot be known; and those by the roofline alone."""
     work = built.work(one.config)
     if isinstance(work, str):
-        return work if known is None else _warm(_bare(one, known), known, None)
+        return (work if known is None else _warm(_bare(one, known), known, None)), None
     cold = _cold(work, speeds, one, COLD if has_profile else ASSUMED)
-    return cold if known is None else _warm(cold, known, (cold.step_s, cold.row_s))
+    if known is None:
+        return cold, cold
+    warm = _warm(cold, known, (cold.step_s, cold.row_s))
+    if known.overhead_s is None and not has_profile:  # the steps are known, and nothing else
+        warm = replace(warm, uncertainty=ASSUMED)
+    return warm, cold
 
 
 def _cold(work: Work, speeds: Speeds, one: Planned, uncertainty: float) -> CandidateCost:
@@ -147,7 +173,9 @@ def _reading(run: PlannedRun, known: Iterable[Measured], profile: Profile) -> fl
 
 def _hopping(known: Iterable[Measured], profile: Profile, cluster: Cluster) -> float:
     seen = [  # what hops cost beside the encoding of their state, which a plan adds by itself
-        max(0.0, one.overhead_s - one.state_bytes * cluster.encode_byte_s) for one in known
+        max(0.0, one.overhead_s - one.state_bytes * cluster.encode_byte_s)
+        for one in known
+        if one.overhead_s is not None
     ]
     return float(sum(seen) / len(seen)) if seen else hop_s(profile)
 

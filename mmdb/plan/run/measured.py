@@ -39,18 +39,19 @@ class Measured:
 
     Attributes:
         steps: seconds of a step over its rows, one point for each batch size.
-        overhead_s: of a train hop, beside computing, reading, and loading a state.
+        overhead_s: of a train hop, beside computing, reading, and loading a state; None where
+            steps alone were measured.
         read_row_s, validation_row_s: None where no hop has read, or validated.
         deviation: relative standard deviation of a hop's seconds.
     """
 
     steps: tuple[Point, ...]
-    overhead_s: float
+    overhead_s: float | None
     read_row_s: float | None
     validation_row_s: float | None
     state_bytes: int
     deviation: float
-    hops: int
+    hops: int  # or steps, where there were no hops
 
     def line(self, cold: tuple[float, float] | None, rows: int) -> tuple[float, float]:
         """Return a0 and a1 of a step's seconds, a0 + a1 x rows.
@@ -112,11 +113,13 @@ def gap_s(rows: Iterable[Row]) -> float:
 
 
 def _measured(hops: Sequence[Row], slowdown: tuple[float, ...]) -> Measured | None:
-    trained = [hop for hop in hops if hop["role"] == "train" and hop["steps"] and hop["compute_s"]]
-    if not trained:
+    done = [hop for hop in hops if hop["steps"] and hop["compute_s"]]
+    trained = [hop for hop in done if hop["role"] == "train"]
+    timed = [] if trained else [hop for hop in done if hop["role"] == "steps"]
+    if not trained and not timed:
         return None
     by_size: dict[int, list[float]] = defaultdict(list)
-    for hop in trained:
+    for hop in trained or timed:
         seconds = hop["compute_s"] / hop["steps"] / _slow(hop, slowdown)
         by_size[round(hop["row_count"] / hop["steps"])].append(seconds)
     points = []
@@ -134,17 +137,19 @@ def _measured(hops: Sequence[Row], slowdown: tuple[float, ...]) -> Measured | No
                 max(0.0, hop["total_s"] - hop["compute_s"] - hop["read_s"] - hop["load_s"])
                 for hop in trained
             ]
-        ),
+        )
+        if trained
+        else None,
         read_row_s=median(read) if read else None,
         validation_row_s=typical(
             [hop["compute_s"] / hop["row_count"] / _slow(hop, slowdown) for hop in checked]
         )
         if checked
         else None,
-        state_bytes=max(hop["state_bytes"] for hop in trained),
+        state_bytes=max(hop["state_bytes"] for hop in trained or timed),
         # Half of all misses are below the median one; 1.48 of it is a standard deviation.
         deviation=max(0.01, 1.48 * median(misses)) if len(misses) > 4 else DEVIATION,
-        hops=len(trained),
+        hops=len(trained) or sum(hop["steps"] for hop in timed),
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
+from mmdb.errors import DatasetDropped, EmptySearch
+from mmdb.plan.checks import MOST_SLOTS
 from mmdb.plan.cost import CandidateCost, Cluster, Estimate, Load
 from mmdb.plan.described import cluster_of as described
 from mmdb.plan.profile.cluster import cluster_of
@@ -16,12 +19,19 @@ from mmdb.plan.profile.profile import Profile
 from mmdb.plan.profile.stamp import Machine, stamp_here
 from mmdb.plan.profile.store import known_profile
 from mmdb.plan.ranking import explain
-from mmdb.plan.run import store
-from mmdb.plan.run.costs import costs_of
+from mmdb.plan.run import changed, store
+from mmdb.plan.run.built import Recorded
+from mmdb.plan.run.choice import chosen
+from mmdb.plan.run.costs import Costs, costs_of
+from mmdb.plan.run.drift import drifted
 from mmdb.plan.run.measured import gap_s, measured
+from mmdb.plan.run.probe import Probe, time_steps
 from mmdb.plan.run.wishes import Wishes, wishes_of
-from mmdb.plan.run.workload import PlannedRun, hops_like, planned_run
+from mmdb.plan.run.workload import PlannedRun, hops_like, planned_run, steps_like
 from mmdb.train.session import STATE_BYTES
+
+Compute = Callable[[Callable[[], Costs]], Costs]
+Probing = Callable[[], AbstractContextManager[Probe]]
 
 _Q = load("explain")
 #: Of a machine's memory, what its workers may take; the rest is the database's and the system's.
@@ -31,7 +41,12 @@ _WHOLE = ("grid", "random")
 
 
 def explain_run(
-    connection: Connection, name: str, options: Mapping[str, Any]
+    connection: Connection,
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    compute: Compute = lambda work: work(),
+    probing: Probing | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row for each way of training a run, the best first, then a row for each warning.
 
@@ -39,28 +54,66 @@ def explain_run(
 
     Args:
         options: see docs/planning.md.
+        compute, probing: as of `plan`.
     Raises:
         RunNotFound, DatasetDropped, EmptySearch, TooFewRows, InvalidOption
     """
     wishes = wishes_of(options)
-    run = planned_run(connection, name)
-    if run.finished and not options:
-        for outcome in connection.rows(_Q.find_outcome, name=name):
-            if outcome["plan_id"] is not None:
-                return store.shown(connection, outcome["plan_id"], outcome)
-    return store.shown(connection, plan(connection, run, wishes, options))
+    try:
+        run = planned_run(connection, name)
+    except (DatasetDropped, EmptySearch) as error:
+        if not options and (rows := _outcome(connection, name, [error.message])):
+            return rows
+        raise
+    if run.finished and not options and (rows := _outcome(connection, name)):
+        return rows
+    plan_id = plan(connection, run, wishes, options, compute=compute, probing=probing)
+    return store.shown(connection, plan_id)
+
+
+def _outcome(connection: Connection, name: str, notes: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return what was planned of a trained run beside what it took; nothing if it may go on."""
+    found = connection.rows(_Q.find_outcome, name=name)
+    if not found or found[0]["plan_id"] is None:
+        return []
+    outcome = found[0]
+    (progress,) = connection.rows(_Q.find_progress, run_id=outcome["run_id"])
+    if progress["untouched"] and not notes:
+        return []
+    notes = [*notes, *changed.of_outcome(outcome, progress)]
+    return store.shown(connection, outcome["plan_id"], outcome, notes)
 
 
 def plan(
-    connection: Connection, run: PlannedRun, wishes: Wishes, options: Mapping[str, Any]
+    connection: Connection,
+    run: PlannedRun,
+    wishes: Wishes,
+    options: Mapping[str, Any],
+    *,
+    compute: Compute = lambda work: work(),
+    followed: Mapping[str, Recorded] | None = None,
+    probing: Probing | None = None,
 ) -> int:
-    """Plan a run and keep what comes out; return the plan's id."""
+    """Plan a run and keep what comes out; return the plan's id.
+
+    Args:
+        compute: runs what touches no database, and builds the run's modules.
+        followed: those of them that are followed already; see `costs_of`.
+        probing: where steps are timed, if it is wished.
+    """
     now = stamp_here(connection.engine, datetime.now(UTC))
     known = known_profile(connection, now)
     here = _machine(known.profile, now.machine, wishes)
-    hops = hops_like(connection, run, now.machine.node, now.machine.device)
-    like = measured(hops, here.nodes[0].slowdown)
-    costs = costs_of(run, like, known.profile, here, gap_s(hops))
+    hops = hops_like(connection, run, now)
+    slowdown = here.nodes[0].slowdown
+    like = measured([*hops, *steps_like(connection, run, now)], slowdown)
+    missed: list[str] = []
+    if wishes.probe_s and probing and any(one.like not in like for one in run.candidates):
+        with probing() as probe:
+            missed = time_steps(connection, run, like, probe, wishes.probe_s, now.machine.node)
+        like = measured([*hops, *steps_like(connection, run, now)], slowdown)
+    gap = gap_s(hops)
+    costs = compute(lambda: costs_of(run, like, known.profile, here, gap, followed))
     cluster = here if wishes.cluster is None else described(wishes.cluster, here)
     estimates = explain(
         _load(run, costs.candidates),
@@ -74,12 +127,21 @@ def plan(
         bytes_limit=wishes.bytes_limit,
         live_bytes=float(STATE_BYTES),
     )
-    as_it_is = _chosen(estimates, run, sum(node.slots for node in cluster.nodes))
+    slots = wishes.workers or sum(node.slots for node in cluster.nodes)
+    as_it_is = chosen(estimates, run, slots)
     rows = [
         store.row_of(estimate, rank, chosen=rank - 1 == as_it_is)
         for rank, estimate in enumerate(estimates, start=1)
     ]
-    notes = [*known.warnings, *costs.notes, *_notes(run, cluster, estimates)]
+    (progress,) = connection.rows(_Q.find_progress, run_id=run.run_id)
+    notes = [
+        *known.warnings,
+        *drifted(hops, known.profile, slowdown, predicted=costs.predicted_s),
+        *missed,
+        *costs.notes,
+        *changed.of_plan(progress),
+        *_notes(run, cluster, estimates),
+    ]
     return store.put(
         connection,
         run.run_id,
@@ -97,7 +159,7 @@ def _machine(profile: Profile, machine: Machine, wishes: Wishes) -> Cluster:
     """Return this machine: its cores and its memory are known, whether it was measured or not."""
     slots = machine.cores
     if wishes.cluster is None and wishes.workers is not None:
-        slots = max(slots, wishes.workers)
+        slots = max(slots, min(wishes.workers, MOST_SLOTS))
     found = cluster_of(profile, (machine.node,), slots)
     memory = MEMORY_SHARE * machine.memory_bytes
     return replace(found, nodes=tuple(replace(n, memory_bytes=memory) for n in found.nodes))
@@ -111,21 +173,6 @@ def _load(run: PlannedRun, candidates: tuple[CandidateCost, ...]) -> Load:
         epochs=run.workload.epochs,
         free=run.workload.free,
     )
-
-
-def _chosen(estimates: Sequence[Estimate], run: PlannedRun, slots: int) -> int | None:
-    """Return the place of what `train` would do without being told how many workers."""
-    work = run.workload
-    at_once = len(run.rows) if work.strategy in ("model_average", "data_parallel") else 1
-    workers = min(slots, max(1, len(run.candidates) * at_once))
-    for place, estimate in enumerate(estimates):
-        knobs = estimate.knobs
-        asked = work.strategy, work.group, workers, len(run.rows), None
-        if asked == (
-            knobs.strategy, knobs.group, knobs.workers, knobs.partitions, knobs.batch_size,
-        ):  # fmt: skip
-            return place
-    return None
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
@@ -147,7 +194,11 @@ def _notes(run: PlannedRun, cluster: Cluster, estimates: Sequence[Estimate]) -> 
         )
     if cluster.simulated:
         notes.append("The cluster was described, not measured: all of this is simulated.")
-    possible = [e for e in estimates if e.feasible and e.executed]
-    if not possible:
+    if not estimates:
+        notes.append(
+            f"Nothing of what was asked can be done with {len(run.candidates)} candidates and "
+            f"{len(run.rows)} partitions."
+        )
+    elif not any(e.feasible and e.executed for e in estimates):
         notes.append("Nothing that mmdb executes is possible; why_not says what is in the way.")
     return notes

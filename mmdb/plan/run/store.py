@@ -17,6 +17,8 @@ COLUMNS = (
     *(f"{phase}_s" for phase in PHASES), "bytes_moved", "peak_memory", "feasible", "why_not",
     "chosen", "executed", "simulated", "assumed", "knobs",
 )  # fmt: skip
+#: What a bigint holds.
+MOST_BYTES = 2**63 - 1
 #: What a run took in the end; of the row that says how it was trained.
 ACTUAL = ("actual_s", "actual_compute_s", "actual_read_s", "actual_hop_s", "actual_validation_s",
           "actual_idle_s")  # fmt: skip
@@ -46,8 +48,8 @@ def row_of(estimate: Estimate, rank: int, *, chosen: bool) -> dict[str, Any]:
         "t_p90": estimate.p90_s,
         "lower_bound": estimate.lower_bound_s,
         **{f"{phase}_s": getattr(estimate, f"{phase}_s") for phase in PHASES},
-        "bytes_moved": round(estimate.bytes_moved),
-        "peak_memory": round(estimate.memory_bytes),
+        "bytes_moved": min(round(estimate.bytes_moved), MOST_BYTES),
+        "peak_memory": min(round(estimate.memory_bytes), MOST_BYTES),
         "hops": estimate.hops,
         "feasible": estimate.feasible,
         "why_not": estimate.why_not or None,
@@ -84,11 +86,17 @@ def put(
     return plan_id
 
 
-def shown(connection: Connection, plan_id: int, outcome: Row | None = None) -> list[dict[str, Any]]:
+def shown(
+    connection: Connection,
+    plan_id: int,
+    outcome: Row | None = None,
+    others: Sequence[str] = (),
+) -> list[dict[str, Any]]:
     """Return a plan's rows, the best first, and then a row for each of its notes.
 
     Args:
         outcome: what the run took, shown in the row that says how it was trained.
+        others: notes that were not kept.
     """
     found = connection.rows(_Q.find_estimates, plan_id=plan_id)
     nothing = dict.fromkeys(ACTUAL)
@@ -100,6 +108,7 @@ def shown(connection: Connection, plan_id: int, outcome: Row | None = None) -> l
         )
         took = {name: outcome[name] for name in ACTUAL} if outcome and is_it else nothing
         rows.append({**{name: row[name] for name in COLUMNS}, "note": None, **took})
-    notes = json.loads(found[0]["notes"]) if found else []
+    (kept,) = connection.rows(_Q.find_notes, plan_id=plan_id)
+    notes = [*others, *json.loads(kept["notes"])]
     rows += [{**dict.fromkeys(COLUMNS), "note": note, **nothing} for note in notes]
     return rows

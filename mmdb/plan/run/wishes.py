@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
@@ -12,10 +14,15 @@ from mmdb.plan.cost import EXECUTED, Kind
 from mmdb.plan.ranking import KINDS, Objective
 
 KNOWN = ("cluster", "objective", "strategies", "workers", "group", "batches", "partitions",
-         "bytes_limit", "rows")  # fmt: skip
+         "bytes_limit", "rows", "probe_s")  # fmt: skip
+#: Seconds that steps may be timed for, at most.
+MOST_PROBE_S = 60.0
 #: Rows that a plan keeps and returns, if nothing else is asked.
 ROWS = 100
-_WHOLE = "It is a whole number from 1."
+#: Numbers that may be asked for, and values of a list that are tried, at most.
+MOST, MOST_TRIED = 1_000_000, 20
+_WHOLE = f"It is a whole number from 1 to {MOST:,}."
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,7 @@ class Wishes:
     partitions: tuple[int, ...] = ()
     bytes_limit: float | None = None
     rows: int = ROWS
+    probe_s: float = 0.0  # in which steps are timed that nobody has measured
 
 
 def wishes_of(raw: Mapping[str, Any]) -> Wishes:
@@ -44,6 +52,7 @@ def wishes_of(raw: Mapping[str, Any]) -> Wishes:
             raise InvalidOption(
                 f"A plan has no option {show(name)}.", hint=f"Known: {', '.join(KNOWN)}."
             )
+    _check_numbers(raw)
     given: dict[str, Any] = {}
     if raw.get("cluster") is not None:
         if not isinstance(raw["cluster"], Mapping):
@@ -60,19 +69,35 @@ def wishes_of(raw: Mapping[str, Any]) -> Wishes:
         if raw.get(name) is not None:
             given[name] = _whole(name, raw[name])
     if "batches" in raw:
-        given["batches"] = tuple(
-            None if one is None else _whole("batches", one)
-            for one in _list("batches", raw["batches"])
+        sizes = _list("batches", raw["batches"])
+        given["batches"] = _distinct(
+            None if one is None else _whole("batches", one) for one in sizes
         )
     if "partitions" in raw:
         counts = _list("partitions", raw["partitions"])
-        given["partitions"] = tuple(_whole("partitions", one) for one in counts)
+        given["partitions"] = _distinct(_whole("partitions", one) for one in counts)
     limit = raw.get("bytes_limit")
     if limit is not None:
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
+        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if not is_number or not 0 <= limit <= sys.float_info.max:
             raise InvalidOption(f"bytes_limit is {show(limit)}.", hint="It is a number of bytes.")
         given["bytes_limit"] = float(limit)
+    seconds = raw.get("probe_s", 0)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MOST_PROBE_S:
+        raise InvalidOption(f"probe_s is {show(seconds)}.", hint="Seconds, from 0 to 60.")
+    given["probe_s"] = float(seconds)
     return Wishes(**given)
+
+
+def _check_numbers(raw: Mapping[str, Any]) -> None:
+    """Refuse NaN and infinity, which Python reads in JSON and no database keeps."""
+    try:
+        json.dumps(raw, allow_nan=False)
+    except ValueError as error:
+        raise InvalidOption(
+            "options holds a number that is none.", hint="Use finite numbers."
+        ) from error
 
 
 def _strategies(value: object) -> tuple[Kind, ...]:
@@ -86,16 +111,24 @@ def _strategies(value: object) -> tuple[Kind, ...]:
                 f"There is no strategy {show(name)}.", hint=f"Known: {', '.join(KINDS)}."
             )
         found.append(name)
-    return tuple(found)
+    return _distinct(found)
 
 
 def _list(name: str, value: object) -> Sequence[Any]:
     if not isinstance(value, list) or not value:
         raise InvalidOption(f"{name} is {show(value)}.", hint="It is a list, and not empty.")
+    if len(value) > MOST_TRIED:
+        raise InvalidOption(
+            f"{name} has {len(value)} values.", hint=f"At most {MOST_TRIED} are tried."
+        )
     return value
 
 
+def _distinct(values: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(values))
+
+
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise InvalidOption(f"{name} is {show(value)}.", hint=_WHOLE)
     return value

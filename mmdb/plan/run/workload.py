@@ -10,13 +10,15 @@ from typing import Any
 from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection, Row
-from mmdb.db.queries import load
+from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
 from mmdb.graph.values import show
+from mmdb.plan.profile.stamp import Stamp
 from mmdb.plan.run.measured import likeness
 from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.dispatch.turn import workload
+from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Workload
 
 _Q = load("explain")
@@ -27,6 +29,7 @@ _KINDS_OF_PIXELS = ("bytes",)
 class Planned:
     """A candidate that is planned for."""
 
+    candidate_id: int
     ordinal: int
     config: Config
     like: str  # what candidates have in common whose steps cost the same
@@ -38,7 +41,9 @@ class PlannedRun:
 
     run_id: int
     name: str
-    strategy: str  # as the run was created, "auto" too
+    strategy: str  # "auto" until it is decided how it is trained
+    workers: int | None  # that were decided on
+    options: RunOptions
     architecture: Mapping[str, Any]
     search: Mapping[str, Any]
     dataset: Dataset
@@ -92,6 +97,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         named = member["architecture_hash"] or architecture_hash(architecture, raw)
         candidates.append(
             Planned(
+                candidate_id=member["candidate_id"],
                 ordinal=member["ordinal"],
                 config=parse_config(raw, dataset.targets, functions),
                 like=likeness(bytes(named), raw),
@@ -104,6 +110,8 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         run_id=row["run_id"],
         name=name,
         strategy=row["strategy"],
+        workers=row["workers"],
+        options=parse_run_options(json.loads(row["options"]), row["asked_strategy"]),
         architecture=architecture,
         search=json.loads(row["search"]),
         dataset=dataset,
@@ -114,14 +122,24 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
     )
 
 
-def hops_like(connection: Connection, run: PlannedRun, node: str, device: str) -> list[Row]:
-    """Return hops of candidates with the architectures of a run, on a node's device."""
+def hops_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]:
+    """Return hops of candidates with the architectures of a run, on a machine as it is."""
+    return _found(connection, _Q.find_measured, run, here)
+
+
+def steps_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]:
+    """Return steps that plans have timed, as if they were hops; their role is "steps"."""
+    return _found(connection, _Q.find_timed, run, here)
+
+
+def _found(connection: Connection, query: Query, run: PlannedRun, here: Stamp) -> list[Row]:
     return connection.rows(
-        _Q.find_measured,
+        query,
         run_id=run.run_id,
         dataset_id=run.dataset.dataset_id,
-        node=node,
-        device=device,
+        node=here.machine.node,
+        device=here.machine.device,
+        environment=f"torch {here.versions.torch}, {here.machine.capability}, %",
     )
 
 

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from mmdb.graph.flow.flow import PARAMETER, Flow, Value
 from mmdb.plan.work import surroundings
-from mmdb.plan.work.counts import KINDS, Counted, Part
+from mmdb.plan.work.counts import KINDS, WAYS, Counted, Part, Way
 from mmdb.plan.work.memory import Held, held
 from mmdb.plan.work.rules.registry import count, is_known
 from mmdb.plan.work.tensors import Tensors
 
 _NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+_WAY = {way: number for number, way in enumerate(WAYS)}
+_DIRECTION: dict[bool, Way] = {False: "forward", True: "backward"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Collected:
     ops: tuple[str, ...]
     kinds: NDArray[np.int64]
     backward: NDArray[np.bool_]
+    ways: NDArray[np.int64]
+    windows: NDArray[np.int64]
     ordinals: NDArray[np.int64]
     amounts: NDArray[np.float64]
     sides: NDArray[np.float64]
@@ -73,6 +77,11 @@ def collect(flow: Flow, frozen: Collection[str] = ()) -> Collected:
         ops=tuple(name for name, _, _, _ in rows),
         kinds=np.array([_NUMBER[part.kind] for part in parts], dtype=np.int64),
         backward=np.array([is_back for _, _, is_back, _ in rows], dtype=np.bool_),
+        ways=np.array(
+            [_WAY[part.gradient or _DIRECTION[is_back]] for _, _, is_back, part in rows],
+            dtype=np.int64,
+        ),
+        windows=np.array([part.window for part in parts], dtype=np.int64),
         ordinals=np.array([at for _, at, _, _ in rows], dtype=np.int64),
         amounts=np.array(amounts, dtype=float).T,
         sides=np.array([part.sides or (0, 0, 0) for part in parts], dtype=float).T,

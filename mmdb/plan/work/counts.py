@@ -7,10 +7,12 @@ from typing import Literal, get_args
 
 from mmdb.graph.flow.flow import Value
 
-#: "copy" moves numbers as they are; "view" moves none. Of "unknown" operations only bytes count.
+#: "pointwise" is a convolution of single places, without strides. "copy" moves numbers as they
+#: are; "view" moves none. Of "unknown" operations only bytes count.
 Kind = Literal[
     "matmul",
     "convolution",
+    "pointwise",
     "depthwise",
     "attention",
     "recurrent",
@@ -26,6 +28,9 @@ Kind = Literal[
     "unknown",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+#: Of a backward, "input" and "weight" are the gradients of a product's first and second factor.
+Way = Literal["forward", "backward", "input", "weight"]
+WAYS: tuple[Way, ...] = get_args(Way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,10 @@ class Part:
         calls: how often a kernel is started.
         sides: m, n and k of the product, (m, k) by (k, n), that it is or amounts to; of each one
             of a batch. A convolution's are places, output channels and weights of one of them,
-            all of a group. Empty for what is no product.
+            all of a group. Of a norm they are how often it is taken and of how many elements, of
+            a pool its results and its window. Empty for what has none.
+        window: places that a convolution's kernel covers, or of an image that a norm is taken over.
+        gradient: of which factor the product is the gradient, if it is one.
     """
 
     kind: Kind
@@ -48,6 +56,8 @@ class Part:
     written: int = 0
     calls: int = 1
     sides: tuple[int, ...] = ()
+    window: int = 0
+    gradient: Literal["", "input", "weight"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

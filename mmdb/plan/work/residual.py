@@ -25,7 +25,7 @@ BOUND = 0.35
 #: Measurements below which nothing is learned.
 LEAST = 8
 _Array = NDArray[np.float64]
-_PRODUCTS = ("matmul", "convolution", "depthwise", "attention", "recurrent")
+_PRODUCTS = ("matmul", "convolution", "pointwise", "depthwise", "attention", "recurrent")
 _BYTES = ("elementwise", "transcendental", "normalisation", "pooling", "reduction", "embedding",
           "random", "copy", "unknown")  # fmt: skip
 FEATURES = (

@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from mmdb.plan.cost import CandidateCost, Layer
 from mmdb.plan.work.counts import KINDS
+from mmdb.plan.work.operations import Operations
 from mmdb.plan.work.work import Work
 
 _Array = NDArray[np.float64]
+#: Of what a module of one operation costs to be called, what a kernel alone does not show.
+_CALLED = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,9 @@ class Speeds:
         call_s, call_backward_s: of starting a kernel.
         update_call_s, update_bandwidth: of the optimizer's kernels.
         step_s: of a step, whatever the model.
+        page_byte_s: of a byte of memory that is the system's until it is written to.
+        operations: measured ones, by which parts that are like them are known better.
+        factors: of groups of them, by what whole steps were measured to take.
     """
 
     rates: Mapping[str, Rate]
@@ -67,6 +73,9 @@ class Speeds:
     update_call_s: float = 0.0
     update_bandwidth: float = 0.0
     step_s: float = 0.0
+    page_byte_s: float = 0.0
+    operations: Operations | None = None
+    factors: Mapping[str, float] = field(default_factory=dict)
     assumed: frozenset[str] = field(default=frozenset())  # names of what was not measured
 
     def moving_s(self, amount: _Array) -> _Array:
@@ -79,6 +88,19 @@ class Speeds:
 
 def part_seconds(work: Work, speeds: Speeds, batch: float) -> _Array:
     """Return the seconds of each part of a step at a batch size."""
+    found = _by_rates(work, speeds, batch)
+    if speeds.operations is None:
+        return found
+    known, groups = speeds.operations.seconds(work, batch)
+    found = np.where(np.isnan(known), found, known)
+    starting = work.calls.at(batch) * speeds.call_s * speeds.factors.get("start", 1.0)
+    for group, here in groups.items():
+        found[here] = found[here] * speeds.factors.get(group, 1.0) + _CALLED * starting[here]
+    found[np.isnan(known)] *= speeds.factors.get("start", 1.0)
+    return found
+
+
+def _by_rates(work: Work, speeds: Speeds, batch: float) -> _Array:
     flops, sides = work.flops.at(batch), work.sides.at(batch)
     moving = speeds.moving_s(work.read.at(batch) + work.written.at(batch))
     computing = np.zeros_like(flops)
@@ -95,17 +117,36 @@ def part_seconds(work: Work, speeds: Speeds, batch: float) -> _Array:
     return found
 
 
+def group_seconds(work: Work, speeds: Speeds, batch: float) -> dict[str, float]:
+    """Return the seconds of a step by group of operations, where no factor corrects them yet."""
+    assert speeds.operations is not None
+    parts = part_seconds(work, speeds, batch)
+    known, groups = speeds.operations.seconds(work, batch)
+    found = {g: float(np.nansum(known[here])) for g, here in groups.items()}
+    found |= {"start": float(parts.sum()) - sum(found.values()), "step": speeds.step_s}
+    found["memory"] = memory_seconds(work, speeds, batch)
+    return found | {"update": update_seconds(work, speeds)}
+
+
 def update_seconds(work: Work, speeds: Speeds) -> float:
     """Return the seconds of the optimizer's part of a step."""
     update = work.update
     moved = (update.read + update.written) / (speeds.update_bandwidth or speeds.bandwidth)
-    return moved + update.calls * (speeds.update_call_s or speeds.call_s)
+    found = moved + update.calls * (speeds.update_call_s or speeds.call_s)
+    return found * speeds.factors.get("update", 1.0)
+
+
+def memory_seconds(work: Work, speeds: Speeds, batch: float) -> float:
+    """Return the seconds of taking memory that the last step gave back to the system."""
+    taken = float(work.alive.at(batch).max(initial=0.0))
+    return taken * speeds.page_byte_s * speeds.factors.get("memory", 1.0)
 
 
 def step_seconds(work: Work, speeds: Speeds, batch: float) -> float:
     """Return the seconds of a step at a batch size."""
     parts = float(part_seconds(work, speeds, batch).sum())
-    return speeds.step_s + parts + update_seconds(work, speeds)
+    fixed = speeds.step_s * speeds.factors.get("step", 1.0)
+    return fixed + parts + update_seconds(work, speeds) + memory_seconds(work, speeds, batch)
 
 
 def line_through(batches: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from mmdb.plan.profile.cases import at_place
+from mmdb.plan.profile.fits.points import Point
 from mmdb.plan.profile.profile import Profile
+from mmdb.plan.work.operations import GROUPS, Operations, operations_of
 from mmdb.plan.work.roofline import Rate, Speeds
 
 #: The profile's kind that each kind of operation is computed at, and kernels that it starts.
@@ -15,19 +20,25 @@ _RATES = {
     "recurrent_backward": ("product_thin_backward", 3),
     "convolution": ("convolution", 1),
     "convolution_backward": ("convolution_backward", 2),
+    "pointwise": ("convolution", 1),
+    "pointwise_backward": ("convolution_backward", 2),
     "depthwise": ("depthwise", 1),
     "depthwise_backward": ("depthwise_backward", 2),
 }
 _SMALL, _LARGE, _CACHE = 1e5, 1e7, 1e6
 _ADAM_BYTES = 19  # moved for each byte of a parameter
 _ADAM_CALLS = 9
+#: Of a step, whatever the model: a calibration says how much more or less.
+_STEP_S = 1e-4
+#: Of a byte of fresh memory; as well.
+_PAGE_BYTE_S = 6e-11
 
 
 def speeds_of(profile: Profile) -> Speeds:
     """Return what a profile says in the roofline's terms.
 
-    Exponentials, norms, pools and random numbers have no kind of their own there: they cost their
-    bytes, and a residual must learn the rest.
+    Where single operations were not measured, exponentials, norms, pools and random numbers cost
+    their bytes.
     """
     call, call_back = profile.unit_s("dispatch", 64), profile.unit_s("dispatch_backward", 64)
     rates = {}
@@ -49,5 +60,19 @@ def speeds_of(profile: Profile) -> Speeds:
         call_backward_s=call_back,
         update_call_s=profile.unit_s("update_tensors", 64) / _ADAM_CALLS,
         update_bandwidth=_ADAM_BYTES / max(1e-15, profile.unit_s("update_adam", _LARGE)),
+        step_s=_STEP_S if profile.points["operation"] else 0.0,
+        page_byte_s=_PAGE_BYTE_S if profile.points["operation"] else 0.0,
+        operations=_operations(profile.points["operation"]),
+        factors={
+            GROUPS[int(point.size)]: point.seconds
+            for point in profile.points["factor"]
+            if 0 <= point.size < len(GROUPS)
+        },
         assumed=profile.assumed,
     )
+
+
+@lru_cache(maxsize=4)
+def _operations(points: tuple[Point, ...]) -> Operations | None:
+    found = {at_place(int(point.size)): point.seconds for point in points}
+    return operations_of({place: seconds for place, seconds in found.items() if place})

@@ -47,6 +47,8 @@ class Work:
             "gradient" where gradients of several readers are added up or handed to a parameter.
         kinds: of each part, its number in KINDS.
         backward: whether each part runs backward.
+        ways: of each part, its number in WAYS.
+        windows: of each part, the places that its kernel covers, or that a norm is taken over.
         ordinals: of the operation of each part in the flow; -1 and beyond the last outside of it.
         sides: m, n, k of each part's product, (3, parts); 0 for what is none.
         kept, alive, crossing: as `Held`; at the largest moment `alive` is the peak.
@@ -59,6 +61,8 @@ class Work:
     ops: tuple[str, ...]
     kinds: NDArray[np.int64]
     backward: NDArray[np.bool_]
+    ways: NDArray[np.int64]
+    windows: NDArray[np.int64]
     ordinals: NDArray[np.int64]
     flops: Line
     read: Line
@@ -166,6 +170,8 @@ def work_of_flows(
         ops=low.ops,
         kinds=low.kinds,
         backward=low.backward,
+        ways=low.ways,
+        windows=low.windows,
         ordinals=low.ordinals,
         flops=line(lambda one: one.amounts[0]),
         read=line(lambda one: one.amounts[1]),

@@ -218,6 +218,13 @@ def _put_run(source: Connection, target: Connection, row: Row, dataset_id: int) 
     target.run_many(
         _Q.add_copied_run_event, [dict(event) | {"run_id": added["run_id"]} for event in events]
     )
+    target.run_many(
+        load("runs").add_run_strategy,
+        [
+            dict(taken) | {"run_id": added["run_id"], "workers": None, "plan_id": None}
+            for taken in source.rows(_Q.read_run_strategy, run_id=row["run_id"])
+        ],
+    )
     return int(added["run_id"])
 
 

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 from mmdb.errors import InvalidHyperparameter
 from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES, SEQUENCE, Choice, has_weight_decay
 from mmdb.train.candidate.config import Config
+from mmdb.train.compute.compiler import stays_out
 
 
 def make_optimizer(module: nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -24,6 +25,7 @@ def make_optimizer(module: nn.Module, config: Config) -> torch.optim.Optimizer:
     name = config.optimizer.name
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[name]
     decay = {"weight_decay": config.weight_decay} if has_weight_decay(name) else {}
+    stays_out()
     with refusing("optimizer", name):
         return make(module.parameters(), lr=config.lr, **decay, **config.optimizer.arguments)
 

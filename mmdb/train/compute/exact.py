@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from mmdb.train.compute.compiler import compute_deterministically
 from mmdb.train.compute.device import CPU, described
 
 #: torch makes this switch at run time, where no type checker sees it.
@@ -32,7 +33,7 @@ def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[N
         torch.get_rng_state(),
         getattr(torch.utils.deterministic, _FILL),
     )
-    torch.use_deterministic_algorithms(True)
+    compute_deterministically(True)
     # Deterministic results do not read what they have not written; filling costs time.
     setattr(torch.utils.deterministic, _FILL, False)
     if before[1] != threads:
@@ -45,7 +46,7 @@ def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[N
         else:
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        compute_deterministically(before[0])
         if before[1] != threads:
             torch.set_num_threads(before[1])
         torch.set_rng_state(before[2])

@@ -345,6 +345,7 @@ class Dispatcher:
         return replace(done, result=replace(result, encode_s=store_s))
 
     def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
+        self._ledger.settle(turn.candidate)
         return self._ledger.add_hop(
             turn.candidate,
             step,

@@ -10,9 +10,16 @@ from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import CandidateNotFound, CandidateStopped, DatasetDropped, PartitionNotFound
+from mmdb.errors import (
+    CandidateBusy,
+    CandidateNotFound,
+    CandidateStopped,
+    DatasetDropped,
+    PartitionNotFound,
+)
 from mmdb.graph.values import show
 from mmdb.store import states
+from mmdb.train.dispatch.decision import BY_HAND, record
 from mmdb.train.spec import HopResult, HopStep
 
 _Q = load("hops")
@@ -82,7 +89,8 @@ class Ledger:
     def candidate(self, candidate_id: int) -> Candidate:
         """Return a candidate, from memory if nothing of it can change any more.
 
-        What it begins with, where its run has a warm start, may be undone with a transaction.
+        What it begins with, where its run has a warm start, may be undone with a transaction. How
+        a run with the strategy `auto` is trained may not be decided yet.
 
         Raises:
             CandidateNotFound
@@ -90,7 +98,7 @@ class Ledger:
         if candidate_id in self._candidates:
             return self._candidates[candidate_id]
         found = self.read(candidate_id)
-        if found.row["warm_start"] == "off":
+        if found.row["warm_start"] == "off" and found.row["strategy"] != "auto":
             if len(self._candidates) >= self.KEPT:
                 self._candidates.clear()
             self._candidates[candidate_id] = found
@@ -159,6 +167,18 @@ class Ledger:
             raise DatasetDropped(f"Dataset {dataset!r} of {name} has been dropped.")
         if row["error"] is not None:
             raise CandidateStopped(f"{name.capitalize()} has failed: {row['error']}")
+
+    def settle(self, candidate: Candidate) -> None:
+        """Let a run of which nobody has decided how it is trained go on as it has begun: as `mop`.
+
+        Raises:
+            CandidateBusy: a driver has decided otherwise meanwhile.
+        """
+        if candidate.row["strategy"] != "auto":
+            return
+        taken = record(self._connection, candidate.row["run_id"], BY_HAND)["strategy"]
+        if taken not in ("mop", "task"):  # whose hops are the same
+            raise CandidateBusy(f"Run {candidate.row['run']!r} is trained as {taken} from now on.")
 
     def add_hop(
         self,

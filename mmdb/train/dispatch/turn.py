@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mmdb.db.connection import Row
 from mmdb.errors import OutOfTurn
@@ -22,12 +23,13 @@ def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
     """Return the workload of a run.
 
     Args:
-        run: a row with its run_seed, epochs and options, and its strategy; `mop` without one.
+        run: a row with its run_seed, epochs and options, its strategy, `mop` without one, and the
+            group_size that was decided on, if any.
         parts: the partitions of its dataset.
     """
     options, strategy = json.loads(run["options"]), run.get("strategy")
     if strategy not in STRATEGIES:
-        strategy = "mop"  # also what `auto` stands for until costs are known
+        strategy = "mop"  # as `auto` is trained until it is decided how
     return Workload(
         candidates=candidates,
         partitions=sum(p["role"] == "train" for p in parts),
@@ -36,8 +38,12 @@ def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
         validates=any(p["role"] == "validation" for p in parts),
         free=options.get("order") == "free",
         strategy=strategy,
-        group=(options.get("group") or 2) if strategy == "data_parallel" else 1,
+        group=_group(run, options) if strategy == "data_parallel" else 1,
     )
+
+
+def _group(run: Row, options: Mapping[str, Any]) -> int:
+    return int(run.get("group_size") or options.get("group") or 2)
 
 
 def progress(hops: Sequence[Row], parts: Sequence[Row]) -> Progress:

@@ -16,11 +16,13 @@ from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, WorkerDragged
 from mmdb.train.driver.control import Control
+from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.janitor import Janitor
 from mmdb.train.driver.job import Job, forget_states, take_up
 from mmdb.train.driver.pool import Pool, Slot
 from mmdb.train.driver.rounds import Round, members_of, orders_of
 from mmdb.train.driver.run_requests import last_request, priority_of, requests_since
+from mmdb.train.driver.runs import RunState
 from mmdb.train.driver.shares import Shares
 from mmdb.train.driver.summary import Summary, summarise
 from mmdb.train.driver.verdict import ENDING, FINAL, MAX_TROUBLES, TROUBLE
@@ -61,15 +63,18 @@ class Driver:
         watch: Watch | None = None,
         on_wait: Callable[[], None] = lambda: None,
         on_end: Callable[[str, MmdbError | None], None] = lambda run, error: None,
+        decide: Decide | None = None,
     ) -> None:
         """Drive over a session.
 
         Args:
+            decide: how a run is to be trained that nobody has trained yet.
             on_wait: called about every POLL_S seconds; may raise to end `drive`.
             on_end: called with a run that has ended, and the error that ended it.
         """
         self._control = Control(connection)
         self._watch, self._on_wait, self._on_end = watch or Watch(), on_wait, on_end
+        self._decide = decide
         self._pool = Pool(self._watch)
         self._runs: dict[str, _Standing] = {}
         self._shares = Shares()
@@ -92,19 +97,23 @@ class Driver:
             if slot.round is None:
                 self._dismiss(slot)
 
-    def add_run(self, name: str) -> None:
-        """Train a run, or go on with one that was interrupted.
+    def add_run(self, name: str, workers: int | None = None) -> RunState:
+        """Train a run, or go on with one that was interrupted; return it as it was taken up.
 
+        Args:
+            workers: that it is planned for; those that are there now if left out.
         Raises:
             RunNotFound, DatasetDropped, RunBusy: another driver trains it.
         """
-        job = take_up(self._control, name, self._watch)
+        planned = workers or len(self._pool) or None
+        job = take_up(self._control, name, self._watch, self._decide, planned)
         self._runs[name] = _Standing(job=job)
         self._shares.add(name, self._control.do(lambda c: priority_of(c, name)))
         self.outcomes.pop(name, None)
         for slot in self._pool:
             if slot.sessions and not slot.broken:
                 job.take(Ready(slot.worker.name, slot.worker.node))
+        return job.run
 
     def is_finished(self, name: str) -> bool:
         """Return whether nothing of a run is left to do."""

@@ -10,6 +10,7 @@ from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import CandidateStopped, MmdbError, PartitionUnreachable
 from mmdb.train.driver.control import Control
+from mmdb.train.driver.decision import Decide, settle
 from mmdb.train.driver.logged_search import Effect, LoggedSearch, Started, settled
 from mmdb.train.driver.runs import Member, RunState, load_run, new_members, search_of
 from mmdb.train.schedule import Assignment, Event, Progress, Schedule
@@ -254,9 +255,18 @@ class Job:
         )
 
 
-def take_up(control: Control, name: str, watch: Watch) -> Job:
+def take_up(
+    control: Control,
+    name: str,
+    watch: Watch,
+    decide: Decide | None = None,
+    workers: int | None = None,
+) -> Job:
     """Return a run under its lock, as its rows have it.
 
+    Args:
+        decide: how it is to be trained, if this is the first time.
+        workers: that there are for it; None where that is open.
     Raises:
         RunNotFound, DatasetDropped, RunBusy
     """
@@ -264,6 +274,7 @@ def take_up(control: Control, name: str, watch: Watch) -> Job:
     control.lock(run_id, name)
     try:
         # Only now: another driver may just have ended.
+        control.do(lambda c: settle(c, name, decide, workers))
         return Job(control, watch, control.do(lambda c: load_run(c, name)))
     except BaseException:
         control.unlock(run_id)

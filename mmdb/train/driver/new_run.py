@@ -27,13 +27,14 @@ from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.objective import Objective, objective_of
 from mmdb.train.driver.run_options import parse_run_options
+from mmdb.train.schedule.strategy import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.seeds import candidate_seed
 from mmdb.train.warm.options import AUTO, OFF, parse_warm_options
 
 _Q = load("runs")
 
-STRATEGIES = ("auto", "mop", "task", "model_average", "data_parallel")
+STRATEGIES = ("auto", *SCHEDULED)
 
 
 def create_run(

@@ -9,6 +9,7 @@ from typing import Any
 from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
 from mmdb.train.dispatch.retention import CHECKPOINTS
+from mmdb.train.schedule.strategy import STRATEGIES
 
 #: Options with a few values, the default first.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -20,7 +21,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 #: `parse_warm_options`.
 _ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start")
 #: Every option.
-KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority")
+KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority", "strategies")
+#: What `auto` may choose from, if it is not told: they train the same thing.
+SAME = ("mop", "task")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class RunOptions:
     environment: str
     checkpoint: str
     group: int | None  # workers that train a candidate together, for data_parallel; None: 2
+    strategies: tuple[str, ...]  # that `auto` may choose from
     hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
 
 
@@ -44,15 +48,16 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         if key not in KNOWN:
             raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(KNOWN)}.")
     chosen = {key: _choice(raw, key) for key in CHOICES}
+    strategies = _strategies(raw, strategy)
     group = raw.get("group")
-    if group is not None and strategy != "data_parallel":
+    if group is not None and "data_parallel" not in (strategy, *strategies):
         raise InvalidOption(
             f"options.group is given with the strategy {strategy!r}.",
             hint="Only data_parallel has groups of workers.",
         )
     if group is not None and not _is_whole(group, 2, 1024):
         raise InvalidOption(f"options.group is {show(group)}.", hint="It is a whole number from 2.")
-    if strategy == "model_average" and raw.get("order") == "fixed":
+    if "model_average" in (strategy, *strategies) and raw.get("order") == "fixed":
         raise InvalidOption(
             "options.order is 'fixed' with the strategy 'model_average'.",
             hint="The hops of an epoch run side by side there: leave the order out.",
@@ -67,7 +72,36 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             f"options.priority is {show(raw['priority'])}.",
             hint="It is a whole number from -5 to 5.",
         )
-    return RunOptions(**chosen, group=group, hop_limit_s=None if limit is None else float(limit))
+    return RunOptions(
+        **chosen,
+        group=group,
+        strategies=strategies,
+        hop_limit_s=None if limit is None else float(limit),
+    )
+
+
+def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:
+    """Return what `auto` may choose from; nothing with another strategy."""
+    given = raw.get("strategies")
+    if strategy != "auto":
+        if given is not None:
+            raise InvalidOption(
+                f"options.strategies is given with the strategy {strategy!r}.",
+                hint="Only auto chooses among strategies.",
+            )
+        return ()
+    if given is None:
+        return SAME
+    if not isinstance(given, list | tuple) or not given:
+        raise InvalidOption(
+            f"options.strategies is {show(given)}.", hint="It is a list, and not empty."
+        )
+    for name in given:
+        if name not in STRATEGIES:
+            raise InvalidOption(
+                f"options.strategies names {show(name)}.", hint=f"Known: {_listed(STRATEGIES)}."
+            )
+    return tuple(name for name in STRATEGIES if name in given)
 
 
 def _choice(raw: Mapping[str, Any], key: str) -> str:

@@ -50,6 +50,7 @@ class RunState:
     warm_start: str
     workload: Workload
     members: tuple[Member, ...]  # by ordinal
+    workers: int | None  # that were decided on
     part_ids: dict[int, int]  # part ordinal (VALIDATION for the held-out slice) -> part_id
     placement: Placement = field(default_factory=dict)  # a part that is missing is on every node
 
@@ -89,7 +90,8 @@ def load_run(connection: Connection, name: str) -> RunState:
         maximize=run["maximize"],
         search=json.loads(run["search"]),
         raw_options=options,
-        options=parse_run_options(options, run["strategy"]),
+        options=parse_run_options(options, run["asked_strategy"]),
+        workers=run["workers"],
         warm_start=run["warm_start"],
         workload=workload(run, parts),
         members=tuple(

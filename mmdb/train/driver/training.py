@@ -9,6 +9,7 @@ from mmdb.db.install import Mode
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
 from mmdb.graph.values import show
+from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.runs import RunState, load_run
 from mmdb.train.driver.summary import Summary
@@ -25,6 +26,7 @@ def train(
     mode: Mode | None = None,
     watch: Watch | None = None,
     on_wait: Callable[[], None] = lambda: None,
+    decide: Decide | None = None,
 ) -> Summary:
     """Train a run to its end, or go on with one that was interrupted, and save its best candidate.
 
@@ -34,6 +36,7 @@ def train(
         mode: on PostgreSQL, whether hops compute in the server or in processes of the client.
         watch: is told what happens.
         on_wait: called about every 0.1 seconds; may raise to end the call.
+        decide: how the run is to be trained, if it never was; without it, `auto` is `mop`.
     Raises:
         RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption, Cancelled
     """
@@ -47,10 +50,12 @@ def train(
             f"there {'is' if count == 1 else 'are'} {count}.",
             hint=f"Train it with workers => {run.workload.group}, or more.",
         )
-    driver = Driver(connection, watch=watch, on_wait=on_wait)
-    driver.add_run(name)
+    driver = Driver(connection, watch=watch, on_wait=on_wait, decide=decide)
+    run = driver.add_run(name, workers)
     if not driver.is_finished(name):  # else there is nothing to open sessions for
         useful = min(count, useful_workers(run))
+        if workers is None and run.workers is not None:
+            useful = min(useful, run.workers)
         for worker in workers_of(connection, useful, mode=mode, devices=devices):
             driver.add_worker(worker)
     driver.drive()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mmdb.train.compute.compiler import compute_deterministically
 from mmdb.train.compute.exact import exact
 
 
@@ -113,13 +114,13 @@ def reproducing(
                 if device.type != "cpu":
                     stack.enter_context(_seeded(device, seed))
             if not deterministic:
-                torch.use_deterministic_algorithms(False)
+                compute_deterministically(False)
             torch.backends.cudnn.benchmark = False  # it would choose kernels by their speed
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
             yield
     finally:
-        torch.use_deterministic_algorithms(was_deterministic, warn_only=warns_only)
+        compute_deterministically(was_deterministic, warn_only=warns_only)
         torch.backends.cudnn.benchmark = tries_kernels
         random.setstate(states[0])
         np.random.set_state(states[1])

@@ -8,7 +8,6 @@ from mmdb.train.schedule.core import POLICIES, Policy
 from mmdb.train.schedule.events import Done, Event, Failed, Lost, Ready
 from mmdb.train.schedule.layout import Placement
 from mmdb.train.schedule.portfolio import choose
-from mmdb.train.schedule.rule import Fewer, fewer, rule
 from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, Schedule
 from mmdb.train.schedule.simulate import Simulation, simulate
 from mmdb.train.schedule.strategy import STRATEGIES, Strategy, strategy_of
@@ -24,7 +23,6 @@ __all__ = [
     "Done",
     "Event",
     "Failed",
-    "Fewer",
     "Hop",
     "Lost",
     "Placement",
@@ -37,10 +35,8 @@ __all__ = [
     "Workload",
     "begin",
     "choose",
-    "fewer",
     "next_part",
     "next_parts",
-    "rule",
     "simulate",
     "strategy_of",
 ]

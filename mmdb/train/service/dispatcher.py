@@ -9,6 +9,7 @@ from mmdb.db.connection import Row
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import ConnectionLost, MmdbError, RunBusy, RunFailed
+from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.run_requests import add_outcome, open_requests
 from mmdb.train.service.registry import BEAT_S, live_workers
@@ -39,10 +40,12 @@ class Dispatching:
         stop_at: Callable[[], float | None],
         check: Callable[[], None],
         say: Callable[[str], None],
+        decide: Decide | None = None,
     ) -> None:
         """Begin a term.
 
         Args:
+            decide: how runs are to be trained that nobody has trained yet.
             once: end it when there is nothing left to train.
             stop_at: asked often: None, or until when hops under way are waited for, in monotonic
                 seconds; no other hop is begun then.
@@ -57,7 +60,7 @@ class Dispatching:
         self._looked_at = 0.0
         self._control = PostgresConnection(url, application_name="mmdb dispatcher")
         self._watch = Watch()
-        self._driver = Driver(self._control, watch=self._watch, on_wait=self._tick)
+        self._driver = Driver(self._control, watch=self._watch, on_wait=self._tick, decide=decide)
 
     def run(self) -> None:
         """Drive what is submitted, until the term ends.

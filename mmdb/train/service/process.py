@@ -13,6 +13,7 @@ from contextlib import suppress
 from mmdb.db.install import Mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import ConnectionLost, EngineError, MmdbError
+from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.run_requests import open_requests
 from mmdb.train.service.dispatcher import Deposed, Dispatching, take_office
 from mmdb.train.service.registry import BEAT_S, Pulse, register, unregister
@@ -43,10 +44,12 @@ class WorkerProcess:
         mode: Mode | None = None,
         grace_s: float = GRACE_S,
         say: Callable[[str], None] = lambda text: None,
+        decide: Decide | None = None,
     ) -> None:
         """Take the name; `run` opens the sessions.
 
         Args:
+            decide: how runs are to be trained that nobody has trained yet.
             mode: where hops compute; None for "server" where the database has functions.
             say: told what a person who watches wants to know.
         Raises:
@@ -54,6 +57,7 @@ class WorkerProcess:
         """
         self.name = name or default_name()
         self._url, self._grace_s, self._say = url, grace_s, say
+        self._decide = decide
         self._stop_at: float | None = None
         self._serving: Serving | None = None
         self._connection = PostgresConnection(url, application_name=f"mmdb {self.name}")
@@ -142,6 +146,7 @@ class WorkerProcess:
             stop_at=lambda: self._stop_at,
             check=self._check,
             say=self._say,
+            decide=self._decide,
         )
         try:
             with suppress(Deposed):

@@ -20,11 +20,12 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from mmdb import errors
 from mmdb.graph.callables import stops_the_caller
 from mmdb.train.failure import trace_of
-from mmdb.train.spec import HopResult, HopSpec
+from mmdb.train.spec import CandidateSpec, HopResult, HopSpec
 from mmdb.train.startup import uncollected
 from mmdb.train.workers.ending import end
 
 if TYPE_CHECKING:
+    from mmdb.train.compute.steps import StepTimes
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
@@ -163,6 +164,14 @@ class Child:
         header, state = self._call({"call": "warm_start", "spec": spec.to_json()}, tensors)
         return WarmResult.from_json(header["result"]), state
 
+    def time_steps(self, candidate: CandidateSpec, partition: str, budget_s: float) -> StepTimes:
+        """Let the child time steps; see `Session.time_steps`."""
+        from mmdb.train.compute.steps import StepTimes  # imports torch
+
+        call = {"call": "time_steps", "candidate": asdict(candidate), "partition": partition}
+        header, _ = self._call(call | {"budget_s": budget_s})
+        return StepTimes(**header["times"])
+
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run the replay of a recipe in this process, which has the database."""
         return work(lambda: False)
@@ -236,6 +245,10 @@ class _Served:
             states = [payload[end - size : end] for end, size in zip(ends, sizes, strict=True)]
             name, mean = self._session.average(states, header["rows"])
             return {"hash": name}, mean
+        if header["call"] == "time_steps":
+            candidate = CandidateSpec.from_json(header["candidate"])
+            asked = header["partition"], header["budget_s"]
+            return {"times": asdict(self._session.time_steps(candidate, *asked))}, b""
         if header["call"] == "warm_start":
             return self._warm_start(header["spec"], payload)
         spec = HopSpec.from_json(header["spec"])

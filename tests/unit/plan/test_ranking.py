@@ -109,9 +109,9 @@ def test_only_what_mmdb_does_is_executed() -> None:
 def test_the_best_comes_first_and_what_cannot_be_last() -> None:
     cluster = replace(cluster_with(4), nodes=(replace(cluster_with(4).nodes[0], memory_bytes=5e8),))
     found = explain(load_of(4, 4), cluster)
-    feasible = [e.p50_s for e in found if e.feasible]
-    assert feasible == sorted(feasible)
-    assert [e.feasible for e in found] == sorted((e.feasible for e in found), reverse=True)
+    places = [(not e.feasible, not e.executed, e.p50_s) for e in found]
+    assert places == sorted(places)
+    assert {e.executed for e in found if e.feasible} == {True, False}
     assert found[-1].why_not.endswith("on node 'a', which has 0.50 GB")
 
 

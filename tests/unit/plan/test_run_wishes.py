@@ -45,7 +45,7 @@ def test_wishes_are_read() -> None:
         ({"batches": 64}, "batches is 64"),
         ({"partitions": [0]}, "partitions is 0"),
         ({"bytes_limit": -1}, "bytes_limit is -1"),
-        ({"bytes_limit": float("nan")}, "bytes_limit is"),
+        ({"bytes_limit": float("nan")}, "a number that is none"),
     ],
 )
 def test_what_cannot_be_is_refused(raw: dict[str, Any], message: str) -> None:

@@ -15,12 +15,14 @@ from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
 from mmdb.plan.profile.budget import MAX_BUDGET_S
 from mmdb.plan.profile.measures.busy import measure_busy
+from mmdb.plan.profile.measures.cases import measure_cases
 from mmdb.plan.profile.measures.groups import measure_group
 from mmdb.plan.profile.measures.hops import measure_chunks, measure_hops
 from mmdb.plan.profile.measures.kernels import measure_convolutions, measure_products
 from mmdb.plan.profile.measures.memory import measure_memory
 from mmdb.plan.profile.measures.overheads import measure_dispatch
 from mmdb.plan.profile.measures.reading import measure_decoding, measure_queries, measure_reading
+from mmdb.plan.profile.measures.references import measure_references
 from mmdb.plan.profile.measures.states import measure_states
 from mmdb.plan.profile.measures.timing import Allowance
 from mmdb.plan.profile.measures.updates import measure_updates
@@ -37,6 +39,8 @@ COMPUTE: Mapping[str, _Compute] = {
     "thin_products": partial(measure_products, thin=True),
     "convolutions": measure_convolutions,
     "depthwise": partial(measure_convolutions, depthwise=True),
+    "operations": measure_cases,
+    "references": measure_references,
     "memory": measure_memory,
     "dispatch": measure_dispatch,
     "updates": measure_updates,

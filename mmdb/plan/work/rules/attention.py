@@ -75,11 +75,11 @@ def _in_steps(op: Operation, t: Tensors, *, drops: bool) -> Counted:
     ]
     softmax = Part(kind="elementwise", flops=4 * scores, read=2 * size, written=size)
     backward = [
-        product((rows, columns, out), t.bytes(y) + v, size, batch=batch),
-        product((columns, out, rows), t.bytes(y) + size, v, batch=batch),
+        product((rows, columns, out), t.bytes(y) + v, size, batch=batch, gradient="input"),
+        product((columns, out, rows), t.bytes(y) + size, v, batch=batch, gradient="weight"),
         softmax,
-        product((rows, width, columns), size + k, q, batch=batch),
-        product((columns, width, rows), size + q, k, batch=batch),
+        product((rows, width, columns), size + k, q, batch=batch, gradient="input"),
+        product((columns, width, rows), size + q, k, batch=batch, gradient="weight"),
         *scaled,
     ]
     mask = optional(op, "attn_mask")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
+from typing import Literal
 
 from mmdb.graph.flow.flow import Operation, Value
 from mmdb.plan.work.counts import Counted, Kind, Part
@@ -31,23 +33,30 @@ def convolution(op: Operation, t: Tensors) -> Counted:
     else:
         n, k = first // groups, second * kernel
     channels = t.shape(x)[-axes - 1]
-    kind: Kind = "depthwise" if groups == channels and channels > 1 else "convolution"
+    kind: Kind = "convolution"
+    if groups == channels and channels > 1:
+        kind = "depthwise"
+    elif kernel == 1 and m == images * prod(t.shape(x)[-axes:]):
+        kind = "pointwise"
 
-    def one(sides: tuple[int, int, int], read: int, written: int) -> Part:
-        return product(sides, read, written, batch=groups, kind=kind)
+    def one(
+        sides: tuple[int, int, int], read: int, written: int, of: Literal["", "input", "weight"]
+    ) -> Part:
+        part = product(sides, read, written, batch=groups, kind=kind, gradient=of)
+        return replace(part, window=kernel)
 
     bias = op.arguments.get("bias")
     sizes = t.bytes(x), t.bytes(weight), t.bytes(y)
     more = t.bytes(bias) if isinstance(bias, Value) else 0
     backward: tuple[Part, ...] = ()
     if t.needs_gradient(x):
-        backward += (one((m, k, n), sizes[2] + sizes[1], sizes[0]),)
+        backward += (one((m, k, n), sizes[2] + sizes[1], sizes[0], "input"),)
     if t.needs_gradient(weight):
-        backward += (one((k, n, m), sizes[2] + sizes[0], sizes[1]),)
+        backward += (one((k, n, m), sizes[2] + sizes[0], sizes[1], "weight"),)
     if isinstance(bias, Value) and t.needs_gradient(bias):
         backward += gradient_sum(bias, y, t)
     return Counted(
-        forward=(one((m, n, k), sizes[0] + sizes[1] + more, sizes[2]),),
+        forward=(one((m, n, k), sizes[0] + sizes[1] + more, sizes[2], ""),),
         backward=backward,
         saves=(x, weight),
         # In the layout that oneDNN works in; of the result, and of its gradient, it holds two.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from mmdb.graph.flow.flow import Operation, Value
 from mmdb.plan.work.counts import Counted, Kind, Part
@@ -49,11 +49,12 @@ def product(
     batch: int = 1,
     kind: Kind = "matmul",
     calls: int = 1,
+    gradient: Literal["", "input", "weight"] = "",
 ) -> Part:
     """Return (m, k) by (k, n), `batch` times: 2 m n k operations each."""
     return Part(
         kind=kind, flops=2 * batch * prod(sides), read=read, written=written, sides=sides,
-        calls=calls,
+        calls=calls, gradient=gradient,
     )  # fmt: skip
 
 

@@ -33,11 +33,13 @@ def pooled(op: Operation, t: Tensors) -> Counted:
         flops = t.elements(y) * window
     places = t.elements(y) * _INDEX if is_max else 0
     size, result = t.bytes(x), t.bytes(y)
-    forward = Part(kind="pooling", flops=flops, read=size, written=result + places)
+    windows = (t.elements(y), flops // max(1, t.elements(y)), 0)
+    forward = Part(kind="pooling", flops=flops, read=size, written=result + places, sides=windows)
     read = result + places + (0 if is_max else result)
     back = Part(
-        kind="pooling", flops=t.elements(y) if is_max else flops, read=read, written=size + result
-    )
+        kind="pooling", flops=t.elements(y) if is_max else flops, read=read, written=size + result,
+        sides=windows,
+    )  # fmt: skip
     needed = t.needs_gradient(x)
     return Counted(
         forward=(forward,),

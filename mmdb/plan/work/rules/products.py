@@ -150,10 +150,10 @@ def _gradients(
     found: tuple[Part, ...] = ()
     if t.needs_gradient(a):
         read = t.bytes(y) + t.bytes(b)
-        found += (product((m, k, n), read, t.bytes(a), batch=batch),)
+        found += (product((m, k, n), read, t.bytes(a), batch=batch, gradient="input"),)
     if t.needs_gradient(b):
         read = t.bytes(y) + t.bytes(a)
-        found += (product((k, n, m), read, t.bytes(b), batch=batch),)
+        found += (product((k, n, m), read, t.bytes(b), batch=batch, gradient="weight"),)
     return found
 
 

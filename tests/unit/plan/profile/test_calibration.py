@@ -62,7 +62,7 @@ def test_every_place_does_its_part() -> None:
     assert asked[3] == ["busy", "group"]
     assert [order.what for order in database.orders] == [*DATABASE]
     assert all(order.part_id == 7 and order.seed == 5 for order in database.orders)
-    assert len(rows) == len(COMPUTE) + len(DATABASE) + 4 + 2
+    assert len(rows) == len(COMPUTE) + len(DATABASE) + 4 + 2 + 1  # and a factor
     first = [[one.group for one in place.orders if one.group][-1] for place in places]
     assert [group["rank"] for group in first] == [0, 1, 2, 3]
 

@@ -18,6 +18,8 @@ FOUND = {
     "thin_products": {"product_thin", "product_thin_backward"},
     "convolutions": {"convolution", "convolution_backward"},
     "depthwise": {"depthwise", "depthwise_backward"},
+    "operations": {"operation"},
+    "references": {"reference"},
     "memory": {"elementwise", "copy"},
     "dispatch": {"dispatch", "dispatch_backward"},
     "updates": {"update_sgd", "update_adam", "update_tensors"},
@@ -32,7 +34,7 @@ def test_it_is_measured_at_several_sizes(what: str) -> None:
     sizes = Counter(row.kind for row in rows)
     assert sizes.keys() == FOUND[what] and max(sizes.values()) >= 2
     for row in rows:
-        assert row.value > 0 and row.size > 0 and row.samples >= 5 and not row.assumed
+        assert row.value > 0 and row.size >= 0 and row.samples >= 5 and not row.assumed
         assert row.unit == "s" and row.deviation >= 0 and row.kind in KINDS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mmdb.plan.cost import PHASES
@@ -37,6 +38,19 @@ class Explanation(list[dict[str, Any]]):
     def chosen(self) -> dict[str, Any] | None:
         """What `train` would do, or has done."""
         return next((row for row in self.estimates if row["chosen"]), None)
+
+    def plot(self, file: str | Path) -> None:
+        """Draw the plan: time against workers, what the time goes into and, trained, what it took.
+
+        Args:
+            file: ends in `.svg` or `.png`; what is there is overwritten.
+        Raises:
+            InvalidOption: it ends in something else, or nothing is possible. FileNotWritten
+            EngineError: mmdb[report] is not installed.
+        """
+        from mmdb.report.file import plot_plan  # most plans are read, not drawn
+
+        plot_plan(self.run, self, file)
 
     def __str__(self) -> str:
         view = view_of(self)
@@ -97,9 +111,9 @@ def view_of(plan: Explanation, most: int = SHOWN) -> View:
         remarks.append(f"{more} more way{'s are' if more > 1 else ' is'} slower.")
     remarks += _impossible(plan, best)
     if any(not row["executed"] for row in shown):
-        remarks.append("(?) mmdb can only predict it.")
+        remarks.append("(?) mmdb can only predict it; it comes after what is executed.")
     chosen = plan.chosen
-    if chosen is not None:
+    if chosen is not None and chosen["feasible"]:
         remarks.append(f"▸ is what train does{_came_to(chosen)}.")
     return View(
         title=_title(plan),
@@ -122,14 +136,18 @@ def _impossible(plan: Explanation, best: Mapping[str, int]) -> list[str]:
     for row in plan.estimates:
         if not row["feasible"] and row["strategy"] not in best:
             found.setdefault(row["strategy"], row["why_not"])
-    return [f"{strategy}: {reason}." for strategy, reason in found.items()]
+    return [f"{strategy.replace('_', ' ')}: {reason}." for strategy, reason in found.items()]
 
 
 def _came_to(row: Mapping[str, Any]) -> str:
     if row["actual_s"] is None:
         return ""
-    error = row["actual_s"] / row["t_p50"] - 1
-    return f"; it took {seconds_text(row['actual_s'])}, {error:+.1%} of what was said"
+    ratio = row["actual_s"] / row["t_p50"]
+    if ratio >= 2:
+        than = f"{ratio:.0f} times what was said"
+    else:
+        than = f"{abs(ratio - 1):.1%} {'more' if ratio > 1 else 'less'} than was said"
+    return f"; it took {seconds_text(row['actual_s'])}, {than.replace('%', ' %')}"
 
 
 def _line(row: Mapping[str, Any]) -> Line:

@@ -1,0 +1,137 @@
+"""`mmdb bench plan`: what plans say of steps and runs before they begin, beside what they take.
+
+A workload's search is trained for one epoch by hopping; then every run of it is planned, and only
+then trained, each way of training several times in an order drawn by a seed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mmdb.api import Database
+from mmdb.bench.figures import Figure
+from mmdb.bench.plan.campaign import Campaign
+from mmdb.bench.plan.journal import Journal, Outcome
+from mmdb.bench.plan.models import models
+from mmdb.bench.plan.report import (
+    choice_figures,
+    coverage_figures,
+    iteration_figures,
+    mop_figures,
+)
+from mmdb.bench.plan.speed import CASES, speed_figures
+from mmdb.bench.plan.step_report import step_figures
+from mmdb.bench.plan.steps import measure_steps
+from mmdb.bench.plan.workloads import (
+    Workload,
+    choice_workloads,
+    iteration_workloads,
+    mop_workloads,
+)
+from mmdb.plan.profile.stamp import stamp_here
+from mmdb.plan.profile.store import known_profile
+
+REPEATS, SECONDS = 3, 12.0
+#: Of calibrating, and of measuring steps, where runs take SECONDS.
+CALIBRATE_S, STEPS_S = 60.0, 600.0
+#: What a workload takes on one worker, over what it takes on two.
+_ALONE = 1.7
+#: Parts that train.
+WORKLOADS: dict[str, Callable[[], Iterator[Workload]]] = {
+    "mop": mop_workloads,
+    "iterations": iteration_workloads,
+    "choice": choice_workloads,
+}
+PARTS = ("steps", *WORKLOADS, "speed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much is measured.
+
+    Attributes:
+        only: of PARTS; all if empty.
+        workloads: of each part, the first ones, or models of `steps`; all without it.
+        repeats: runs of each way of training a workload.
+        seconds: about what a run takes on two workers; calibrating and steps take less with less.
+        folder: finished runs are kept there and not done again; without it, they are forgotten.
+    """
+
+    only: Sequence[str] = ()
+    workloads: int | None = None
+    repeats: int = REPEATS
+    seconds: float = SECONDS
+    folder: Path | None = None
+
+
+def share_of(options: Mapping[str, Any]) -> Share:
+    """Return what the options of a command say; those that are None are left out."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "folder" in given:
+        given["folder"] = Path(given["folder"])
+    return Share(**given)
+
+
+def bench_plan(databases: list[Database], share: Share | None = None) -> list[Figure]:
+    """Measure every database in one run; steps need none."""
+    chosen = share or Share()
+    with ExitStack() as stack:
+        kept = chosen.folder
+        if kept is None:
+            kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-bench-")))
+        figures = list(_steps(chosen)) if "steps" in (chosen.only or PARTS) else []
+        for db in databases:
+            figures += _measure(db, chosen, kept)
+    return figures
+
+
+def _steps(share: Share) -> Iterator[Figure]:
+    budget_s = STEPS_S * share.seconds / SECONDS
+    return step_figures(measure_steps(list(models())[: share.workloads], budget_s))
+
+
+def _measure(db: Database, share: Share, folder: Path) -> Iterator[Figure]:
+    parts = [part for part in share.only or PARTS if part != "steps"]
+    if parts:
+        _calibrate(db, max(1.0, CALIBRATE_S * min(1.0, share.seconds / SECONDS)))
+    outcomes: dict[str, Sequence[Outcome]] = {}
+    for part in parts:
+        if part in WORKLOADS:
+            outcomes[part] = _train(db, share, folder, part)
+            yield from _figures(part, outcomes[part], is_whole=share.workloads is None)
+        else:
+            for case in CASES:
+                yield from speed_figures(db, case)
+    yield from coverage_figures([one for some in outcomes.values() for one in some])
+
+
+def _calibrate(db: Database, budget_s: float) -> None:
+    """Measure the machine, unless the database knows it."""
+    stamp = stamp_here(db.connection.engine, datetime.now(UTC))
+    if known_profile(db.connection, stamp).profile.stamp is None:
+        db.calibrate(budget_s=budget_s)
+
+
+def _train(db: Database, share: Share, folder: Path, part: str) -> list[Outcome]:
+    journal = Journal(folder / f"{part}-{db.connection.engine}-{share.seconds:g}s.jsonl")
+    campaign = Campaign(
+        database=db,
+        journal=journal,
+        worker_s=_ALONE * share.seconds,
+        repeats=share.repeats,
+    )
+    return campaign.run(list(WORKLOADS[part]())[: share.workloads])
+
+
+def _figures(part: str, outcomes: Sequence[Outcome], *, is_whole: bool) -> Iterator[Figure]:
+    if part == "mop":
+        return mop_figures(outcomes)
+    if part == "iterations":
+        return iteration_figures(outcomes)
+    return choice_figures(outcomes, is_whole)

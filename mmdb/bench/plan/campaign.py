@@ -1,0 +1,172 @@
+"""Workloads, one after the other: warmed up, planned in every way, then trained in every way."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from mmdb.api import Database, Run
+from mmdb.bench.plan.baselines import Known, ratings_of
+from mmdb.bench.plan.journal import Journal, Outcome
+from mmdb.bench.plan.sizing import Size, size_for
+from mmdb.bench.plan.warmed import Warmed, warmed
+from mmdb.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, WarmUp, Way, Workload
+from mmdb.bench.workload import bench_names, make_points
+from mmdb.db.queries import load
+from mmdb.plan.profile.cluster import cluster_of
+from mmdb.plan.profile.stamp import stamp_here
+from mmdb.plan.profile.store import known_profile
+from mmdb.terminal import console
+
+_Q = load("bench_plan")
+#: Part of the rows that is held out where a workload validates.
+HELD_OUT = 0.1
+_PHASES = ("compute", "read", "hop", "validation", "idle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """Where and how much is trained.
+
+    Attributes:
+        worker_s: about what a workload takes on one worker.
+        repeats: runs of each way of training a workload.
+        seed: of the order of runs, so that no way has the better part of a drifting machine.
+    """
+
+    database: Database
+    journal: Journal
+    worker_s: float
+    repeats: int
+    seed: int = 0
+
+    def run(self, workloads: Sequence[Workload]) -> list[Outcome]:
+        """Train what the journal lacks, and return what it has of these workloads."""
+        for number, workload in enumerate(workloads, 1):
+            todo = [one for one in self._all(workload) if not self.journal.has(_key(*one))]
+            if todo:
+                console.print(f"{number} of {len(workloads)}: {workload}, {len(todo)} runs")
+                self._train(workload, todo)
+        wanted = {_key(*one) for workload in workloads for one in self._all(workload)}
+        return [outcome for outcome in self.journal.outcomes() if outcome.key in wanted]
+
+    def _all(self, workload: Workload) -> list[tuple[Workload, Way, int]]:
+        found = [(workload, way, k) for way in workload.ways for k in range(self.repeats)]
+        random.Random(f"{self.seed} {workload}").shuffle(found)
+        return found
+
+    def _train(self, workload: Workload, todo: Iterable[tuple[Workload, Way, int]]) -> None:
+        earlier = self.journal.outcomes(str(workload))
+        size = (
+            Size(earlier[0].rows, earlier[0].epochs)
+            if earlier
+            else size_for(workload, self.worker_s)
+        )
+        db = self.database
+        with bench_names(db) as prefix:
+            make_dataset(db, prefix, workload, size.rows)
+            known = Known(
+                workload=workload,
+                size=size,
+                warmed=[_warm_up(db, prefix, workload, one) for one in workload.warm_ups],
+                bytes_per_s=_bytes_per_s(db),
+            )
+            # All are planned before the first is trained, which the later ones would learn from.
+            planned = []
+            for _, way, repeat in todo:
+                made = _create(db, f"{prefix}-{way.strategy}-{way.workers}-{repeat}", workload, way,
+                               size.epochs, seed=repeat)  # fmt: skip
+                made.explain({"strategies": "executed", "workers": way.workers})
+                planned.append((made, way, repeat))
+            for made, way, repeat in planned:
+                made.train(workers=way.workers)
+                outcome = outcome_of(db, made.name, workload, way, repeat, size)
+                if outcome is None:  # a worker was lost, and hops were done again
+                    console.print(f"{made.name} was not trained as it was planned; it is left out")
+                else:
+                    self.journal.add(replace(outcome, ratings=ratings_of(known, way)))
+
+
+def make_dataset(db: Database, name: str, workload: Workload, rows: int) -> None:
+    """Make a dataset of random rows, so many of them to train on."""
+    held_out = HELD_OUT if workload.validates else 0.0
+    make_points(db, name, round(rows / (1 - held_out)), COLUMNS, CLASSES)
+    features = ", ".join(f"c{k}" for k in range(COLUMNS))
+    array = f"ARRAY[{features}]" if db.connection.engine == "postgres" else f"[{features}]"
+    shape = FAMILIES[workload.family].shape
+    db.create_dataset(
+        name,
+        f"SELECT {array} AS x, y FROM {name}",
+        partitions=workload.partitions,
+        validation=held_out,
+        options={"shape": list(shape)} if shape else {},
+    )
+
+
+def outcome_of(
+    db: Database, run: str, workload: Workload, way: Way, repeat: int, size: Size
+) -> Outcome | None:
+    """Return what the database says of a run that was planned and trained, if it went so."""
+    (row,) = db.connection.rows(_Q.find_outcome, run=run)
+    if not row["is_comparable"]:
+        return None
+    return Outcome(
+        workload=str(workload),
+        strategy=way.strategy,
+        workers=way.workers,
+        repeat=repeat,
+        rows=size.rows,
+        epochs=size.epochs,
+        seen=workload.is_seen(way),
+        hops=row["hops"],
+        p10_s=row["t_p10"],
+        p50_s=row["t_p50"],
+        p90_s=row["t_p90"],
+        actual_s=row["actual_s"],
+        said={phase: row[f"{phase}_s"] for phase in _PHASES},
+        took={phase: row[f"actual_{phase}_s"] for phase in _PHASES},
+    )
+
+
+def _key(workload: Workload, way: Way, repeat: int) -> tuple[str, str, int, int]:
+    return str(workload), way.strategy, way.workers, repeat
+
+
+def _warm_up(db: Database, prefix: str, workload: Workload, one: WarmUp) -> Warmed:
+    name = f"{prefix}-warm-{one.candidates}-{one.workers}"
+    made = _create(db, name, workload, Way(workers=one.workers), 1, candidates=one.candidates)
+    made.train(workers=one.workers)
+    return warmed(db, name, one.workers)
+
+
+def _bytes_per_s(db: Database) -> float:
+    """Return the bandwidth between two workers, by the profile."""
+    stamp = stamp_here(db.connection.engine, datetime.now(UTC))
+    profile = known_profile(db.connection, stamp).profile
+    return cluster_of(profile).local.bytes_per_s
+
+
+def _create(
+    db: Database,
+    name: str,
+    workload: Workload,
+    way: Way,
+    epochs: int,
+    *,
+    seed: int = 0,
+    candidates: int | None = None,
+) -> Run:
+    count = workload.candidates if candidates is None else candidates
+    return db.create_run(
+        name,
+        dataset=name.partition("-")[0],
+        architecture=json.dumps(workload.architecture),
+        search={"space": workload.space(count)},
+        epochs=epochs,
+        strategy=way.strategy,
+        seed=seed,
+        options={"group": way.group} if way.strategy == "data_parallel" else {},
+    )

@@ -1,0 +1,61 @@
+"""The peak of a fresh process's memory over three training steps of a model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+STEPS = 3
+
+
+def peak_bytes(name: str, batch: int) -> float:
+    """Return the most memory that a process holds, its libraries included.
+
+    Args:
+        name: of a model of `mmdb.bench.plan.models`.
+    """
+    paths = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-m", "mmdb.bench.plan.memory", name, str(batch)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    """Train and print the peak, less what the library of the model itself takes."""
+    import torch
+
+    from mmdb.bench.plan.models import models
+    from mmdb.bench.plan.steps import taken
+    from mmdb.train.compute.exact import exact
+    from mmdb.train.session import warm_up
+
+    warm_up()
+    name, batch = sys.argv[1], int(sys.argv[2])
+    model = next(one for one in models() if one.name == name)
+    before = _held("VmRSS")
+    with suppress(Exception), torch.device("meta"):
+        model.build()  # imports its library, which is no part of a worker
+    more = max(0.0, _held("VmRSS") - before)
+    with exact(0):
+        list(taken(model, batch, 0.0, least=STEPS - 2))
+    print(_held("VmHWM") - more)
+
+
+def _held(what: str) -> float:
+    """Return bytes by the kernel's account of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what + ":"):
+            return 1024.0 * int(line.split()[1])
+    return 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The command `mmdb report`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mmdb.cli.models import Add
+
+
+def add_report_command(
+    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
+) -> None:
+    """Add the command to the parser."""
+    command = add("report", _report, "Write what became of a run as a page, a picture or JSON.")
+    command.add_argument("run")
+    command.add_argument("--out", metavar="FILE", required=True, help="overwritten if it is there")
+    command.add_argument(
+        "--format", choices=("html", "json", "png"), help="as the file's name says if left out"
+    )
+    add_database(command)
+    add_json(command)
+
+
+def _report(given: argparse.Namespace) -> int:
+    from mmdb.report.file import format_of, write_report
+    from mmdb.report.run.report import run_report
+    from mmdb.report.session import reading
+
+    kind = format_of(given.out, given.format)
+    with reading(given.database) as connection:
+        report = run_report(connection, given.run)
+    count = write_report(report, given.out, kind)
+    if given.json:
+        print(json.dumps({"run": given.run, "file": given.out, "format": kind, "bytes": count}))
+    else:
+        from mmdb.report.explanation import bytes_text
+
+        print(f"{given.out}: {bytes_text(count)}")
+    return 0

@@ -1,0 +1,1 @@
+"""Charts as Vega-Lite specifications. Pure: rows in, a specification out."""

@@ -1,0 +1,87 @@
+"""What a report reads of a run: through the views alone, all of it as of one moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import RunNotFound
+from mmdb.graph.values import show
+from mmdb.report.parts import Rows
+from mmdb.report.texts import short, value_text
+from mmdb.report.theme import LEADERS
+
+_Q = load("report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """Rows of the views, those of the run alone."""
+
+    run: Row
+    models: Rows
+    board: Rows  # the best candidate first; configurations as dictionaries
+    epochs: Rows
+    hops: Rows  # by worker, in order
+    plan: Rows  # what was said before the run began, or last; the best way first
+    outcome: Row | None
+
+    @property
+    def varied(self) -> list[str]:
+        """Hyper-parameters that differ between candidates."""
+        keys = dict.fromkeys(key for row in self.board for key in row["config"])
+        return [k for k in keys if len({_frozen(row["config"].get(k)) for row in self.board}) > 1]
+
+    @property
+    def leaders(self) -> dict[int, str]:
+        """Names of the best candidates, which have a colour each, in all charts the same."""
+        varied = self.varied
+        found = {}
+        for row in self.board[:LEADERS]:
+            values = {k.removeprefix("architecture."): row["config"].get(k) for k in varied}
+            given = value_text({k: v for k, v in values.items() if v is not None})
+            found[row["candidate_id"]] = short(f"{row['candidate_id']}  {given}".strip())
+        return found
+
+
+def read_run(connection: Connection, name: str) -> RunFacts:
+    """Return what the views say of a run.
+
+    Raises:
+        RunNotFound
+    """
+    with connection.snapshot():
+        found = connection.rows(_Q.find_run, run=name)
+        if not found:
+            raise RunNotFound(f"There is no run named {show(name)}.")
+        outcome = next(iter(connection.rows(_Q.find_outcome, run=name)), None)
+        plan_id = _told_most(connection.rows(_Q.find_plans, run=name), found[0]["started"])
+        board = connection.rows(_Q.find_board, run=name)
+        return RunFacts(
+            run=found[0],
+            models=connection.rows(_Q.find_models, run=name),
+            board=[{**row, "config": json.loads(row["config"])} for row in board],
+            epochs=connection.rows(_Q.find_epochs, run=name),
+            hops=connection.rows(_Q.find_hops, run=name),
+            plan=[]
+            if plan_id is None
+            else connection.rows(_Q.find_plan, run=name, plan_id=plan_id),
+            outcome=outcome,
+        )
+
+
+def _told_most(plans: Rows, started: float | None) -> int | None:
+    """Return the plan to be shown: before training the last one; then, of those made before it
+    began and for this machine, one with the most ways. What train itself asks for is narrow.
+    """
+    before = [p for p in plans if started is not None and p["planned"] <= started]
+    shown = [p for p in before if not p["simulated"]] or plans[:1]
+    return max(shown, key=lambda p: int(p["ways"]))["plan_id"] if shown else None
+
+
+def _frozen(value: Any) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else repr(value)

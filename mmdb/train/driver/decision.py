@@ -1,0 +1,29 @@
+"""Runs that are trained for the first time: someone above plans them, and decides on `auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.train.dispatch.decision import BY_HAND, UNDECIDED, Decision, record
+
+#: Called with a run that is to be trained for the first time, and with the number of workers, None
+#: where that is open. It may plan any run; what it returns counts for `auto`, and None is `mop`.
+Decide = Callable[[Connection, str, int | None], Decision | None]
+
+
+def settle(connection: Connection, name: str, decide: Decide | None, workers: int | None) -> None:
+    """Let a run that nobody has trained be planned, and record how `auto` is trained.
+
+    The caller holds the run's lock.
+    """
+    (run,) = connection.rows(load("runs").find_standing, name=name)
+    is_open = run["strategy"] == "auto" and run["taken"] is None
+    if run["has_begun"]:
+        if is_open:
+            record(connection, run["run_id"], BY_HAND)
+        return
+    decision = decide(connection, name, workers) if decide else None
+    if is_open:
+        record(connection, run["run_id"], decision or UNDECIDED)

@@ -1,0 +1,35 @@
+"""Models that are followed in another process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from mmdb.plan.run.apart import follow_apart
+from mmdb.plan.run.built import recorded
+
+
+def about(factory: str, target: str, **arguments: Any) -> str:
+    """Return what decides a module of nine inputs and three outputs."""
+    architecture = {"factory": factory, "arguments": arguments}
+    return json.dumps([architecture, {}, [9], "float32", 3, {factory: target}])
+
+
+def test_what_another_process_says_is_what_this_one_finds() -> None:
+    own = about("mlp", "mmdb.graph.factories:mlp", hidden=[8], batch_norm=True)
+    exits = about("fails", "tests.broken:fails", when="exit")
+    unknown = about("nothing", "tests.broken:nothing")
+    found = follow_apart([own, exits, unknown], lambda speak: speak())
+    there, here = found[own], recorded(own)
+    assert not isinstance(there, str) and not isinstance(here, str)
+    assert there[1] == here[1]
+    np.testing.assert_equal(asdict(there[0]), asdict(here[0]))
+    assert {type(value) for value in asdict(there[0]).values()} <= {
+        type(value) for value in asdict(here[0]).values()
+    } | {dict}
+    assert "enough" in str(found[exits]) and isinstance(found[unknown], str)
+    again = follow_apart([own], lambda speak: None)  # it is remembered
+    assert again[own] is there

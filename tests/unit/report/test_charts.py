@@ -1,0 +1,184 @@
+"""Charts of plans and runs: rows in, a Vega-Lite specification out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any, get_args
+
+import pytest
+
+from mmdb.plan.cost import EXECUTED, Kind
+from mmdb.report.charts import axes
+from mmdb.report.charts.curves import curves_of, learning
+from mmdb.report.charts.hops import BARS, OTHERS, timeline
+from mmdb.report.charts.phases import TOO_LONG, compared_phases, planned_phases
+from mmdb.report.charts.scaling import NAMES, scaling
+from mmdb.report.parts import Chart
+from mmdb.report.run.work import spent
+from mmdb.report.theme import STRATEGIES
+from tests.unit.report.rows import facts, hops_of, outcome_of, plan_rows
+
+PLAN = plan_rows()
+
+
+def made(chart: Chart | None) -> Chart:
+    assert chart is not None
+    json.dumps(chart.spec, allow_nan=False)  # a page holds it as JSON
+    return chart
+
+
+def values(chart: Chart, layer: int | None = None) -> list[dict[str, Any]]:
+    place = chart.spec if layer is None else chart.spec["layer"][layer]
+    return list(place["data"]["values"])
+
+
+def test_every_strategy_has_a_look() -> None:
+    assert set(STRATEGIES) == set(get_args(Kind))
+    looks = [(color, tuple(dash), symbol) for color, dash, symbol in STRATEGIES.values()]
+    assert len(set(looks)) == len(looks)
+    for strategy, (_, dash, _) in STRATEGIES.items():
+        assert bool(dash) == (strategy not in EXECUTED)
+        assert NAMES[strategy].endswith("(what-if)") == (strategy not in EXECUTED)
+
+
+def test_the_scaling_curve_has_the_best_of_each_strategy_at_each_number_of_workers() -> None:
+    chart = made(scaling(PLAN))
+    points = values(chart)
+    counts = Counter((point["name"], point["workers"]) for point in points)
+    assert set(counts.values()) == {1}
+    for point in points:
+        alike = [
+            row["t_p50"]
+            for row in PLAN
+            if row["feasible"]
+            and (NAMES[row["strategy"]], row["workers"]) == (point["name"], point["workers"])
+        ]
+        assert point["middle"] == min(alike)
+        assert point["low"] <= point["middle"] <= point["high"]
+    (ring,) = (row for row in PLAN if row["chosen"])
+    assert values(chart, -1) == [{"workers": ring["workers"], "at": ring["t_p50"]}]
+    assert "Train does the following: mop with 4 workers" in chart.alt
+
+
+def test_once_trained_the_time_that_it_took_is_marked() -> None:
+    chart = made(scaling(PLAN, (4, 12.5)))
+    assert values(chart, -1)[0]["at"] == 12.5
+    assert "It took 12.5 s with 4 workers" in chart.alt and "cross" in chart.note
+
+
+def test_where_nothing_is_possible_nothing_is_drawn() -> None:
+    rows = [row | {"feasible": False, "why_not": "memory"} for row in PLAN]
+    assert scaling(rows) is None and planned_phases(rows) is None
+    assert scaling([]) is None and planned_phases([]) is None
+
+
+def test_one_way_alone_can_be_drawn() -> None:
+    row = next(row for row in PLAN if row["strategy"] == "task")
+    chart = made(scaling([row]))
+    assert len(values(chart)) == 1 and "ring" not in chart.note
+
+
+def test_many_workers_are_on_a_logarithmic_axis() -> None:
+    rows = [{**PLAN[0], "workers": workers} for workers in (1, 5, 1000)]
+    axis = made(scaling(rows)).spec["encoding"]["x"]
+    assert axis["scale"]["type"] == "log"
+    assert axis["axis"]["values"][0] == 1 and axis["axis"]["values"][-1] <= 1000
+    few = [{**PLAN[0], "workers": workers} for workers in (1, 2)]
+    assert made(scaling(few)).spec["encoding"]["x"]["axis"]["values"] == [1, 2]
+
+
+def test_the_phases_of_a_bar_are_all_of_its_workers_time() -> None:
+    chart = made(planned_phases(PLAN))
+    by_name: Counter[str] = Counter()
+    for value in values(chart, 0):
+        by_name[value["name"]] += value["value"]
+    ends = {value["name"]: value["value"] for value in values(chart, 1)}
+    assert by_name == pytest.approx(ends)
+    first = next(row for row in PLAN if row["rank"] == 1)
+    assert ends[next(iter(ends))] == pytest.approx(first["workers"] * first["t_p50"], rel=0.02)
+
+
+def test_what_ifs_that_would_leave_no_room_are_left_out_and_named() -> None:
+    slow = {**PLAN[0], "rank": 99, "strategy": "pipeline", "executed": False, "t_p50": 1e6}
+    slow["idle_s"] = TOO_LONG * 1e7
+    chart = made(planned_phases([*PLAN, slow]))
+    assert "Left out: pipeline (what-if)" in chart.note or "pipeline" in chart.alt
+    alone = made(planned_phases([slow]))
+    assert "Left out" not in alone.note and len(values(alone, 1)) == 1
+
+
+def test_planned_and_taken_stand_side_by_side() -> None:
+    outcome = outcome_of(PLAN)
+    pairs = {(v["phase"], v["kind"]): v["value"] for v in values(made(compared_phases(outcome)))}
+    assert pairs["compute", "took"] == outcome["actual_compute_s"]
+    assert pairs["compute", "planned"] == outcome["compute_s"] + outcome["communication_s"]
+
+
+def test_learning_curves_leave_out_what_is_no_number() -> None:
+    rows = [
+        {"candidate_id": 7, "epoch": 0, "training_loss": 2.0, "objective": math.nan},
+        {"candidate_id": 7, "epoch": 1, "training_loss": 1.0, "objective": 0.5},
+        {"candidate_id": 8, "epoch": 0, "training_loss": 1.0, "objective": math.inf},
+    ]
+    chart = made(learning(curves_of(rows, "rmse"), {7: "7", 8: "8"}, 2))
+    assert [(v["name"], v["epoch"], v["value"]) for v in values(chart, 0)] == [("7", 2, 0.5)]
+    assert learning(curves_of([], "rmse"), {}, 0) is None
+
+
+def test_without_validation_the_curves_are_of_the_training_loss() -> None:
+    rows = [{"candidate_id": 7, "epoch": 0, "training_loss": 2.0, "objective": None}]
+    assert made(learning(curves_of(rows, None), {7: "7"}, 1)).title == "Training loss by epoch"
+
+
+def test_more_candidates_than_colours_are_a_band() -> None:
+    some = facts(candidates=40)
+    chart = made(learning(curves_of(some.epochs, "accuracy"), some.leaders, 40))
+    band = values(chart, 0)[-1]
+    assert band["low"] < band["middle"] < band["high"]
+    assert len({value["name"] for value in values(chart, -1)}) == 8
+
+
+def test_the_timeline_has_a_bar_for_each_hop() -> None:
+    hops = hops_of(candidates=3, epochs=2, workers=2)
+    bars = values(made(timeline(hops, {100: "100", 101: "101"})))
+    assert len(bars) == len(hops)
+    assert {bar["name"] for bar in bars} == {"100", "101", OTHERS}
+    assert sum(bar.get("pale", 0) for bar in bars) == 6
+    assert sum(b["to"] - b["from"] for b in bars) == pytest.approx(sum(h["total_s"] for h in hops))
+
+
+def test_hops_too_short_to_be_seen_are_drawn_together() -> None:
+    hops = hops_of(candidates=1000, epochs=5, workers=8)
+    chart = made(timeline(hops, {}))
+    bars = values(chart)
+    assert len(hops) > 20_000 and len(bars) <= 1.2 * BARS
+    assert "drawn together" in chart.note
+    assert any(bar["what"].endswith("hops of 1 candidates") for bar in bars)
+
+
+def test_the_time_of_workers_is_counted_as_plans_count_it() -> None:
+    rows = spent(hops_of(candidates=3, epochs=2, workers=2))
+    assert [row["hops"] for row in rows] == [20, 10]
+    total = {sum(row[f"{p}_s"] for p in ("compute", "read", "hop", "validation", "idle"))
+             for row in rows}  # fmt: skip
+    assert max(total) == pytest.approx(min(total))
+    assert rows[0]["compute_s"] == pytest.approx(2 * 2 * 4 * 0.8)
+
+
+@pytest.mark.parametrize("longest", [0.0, 3e-5, 0.02, 1.0, 7.5, 59.0, 500.0, 9000.0, 4e6, 1e9])
+def test_ticks_of_time_are_few_and_within(longest: float) -> None:
+    axis = axes.linear("time", longest)["axis"]
+    assert axis["values"][0] == 0 and axis["values"][-1] <= longest * 1.0001
+    assert 1 <= len(axis["values"]) <= 10 and "indexof" in axis["labelExpr"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.001, 1.0), (2.0, 300.0), (0.5, 1e6), (86400.0, 9e9), (3.0, 3.1)]
+)
+def test_logarithmic_ticks_of_time_are_few_and_within(low: float, high: float) -> None:
+    axis = axes.logarithmic("time", low, high)
+    bottom, top = axis["scale"]["domain"]
+    assert 1 <= len(axis["axis"]["values"]) <= 9
+    assert all(bottom <= value <= top for value in axis["axis"]["values"])

@@ -1,0 +1,114 @@
+"""The page: whole in itself, and what comes from data is never markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from mmdb.report import vega
+from mmdb.report.formats.page import page
+from mmdb.report.parts import Report
+from mmdb.report.run.reading import RunFacts
+from mmdb.report.run.report import report_of
+from tests.unit.report.rows import BEGIN, NASTY, facts
+
+
+class Seen(HTMLParser):
+    """Collects a page's elements and texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self._open, data))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vega, "libraries", lambda: "window.vegaEmbed = null;")
+
+
+def report(some: RunFacts | None = None) -> Report:
+    return report_of(facts() if some is None else some, BEGIN)
+
+
+def seen(some: RunFacts | None = None) -> Seen:
+    return Seen(page(report(some)).decode())
+
+
+def test_the_page_has_every_section_chart_and_table() -> None:
+    found = seen()
+    sections = [attributes["id"] for attributes in found.named("section")]
+    assert sections == ["leaderboard", "learning", "workers", "plan", "outcome"]
+    links = [attributes["href"] for attributes in found.named("a")][1:]
+    assert links == [f"#{name}" for name in sections]
+    charts = [a for a in found.named("div") if a.get("class") == "chart"]
+    assert len(charts) == 6
+    assert all(a["role"] == "img" and len(a["aria-label"] or "") > 40 for a in charts)
+    tables = [a for a in found.named("div") if a.get("class") == "scroll"]
+    assert all(a["tabindex"] == "0" and a["aria-label"] for a in tables) and len(tables) == 5
+
+
+def test_the_page_asks_for_nothing() -> None:
+    found = seen()
+    assert not found.named("link") and not found.named("img") and not found.named("iframe")
+    assert all("src" not in attributes for _, attributes in found.elements)
+    assert all((a.get("href") or "#").startswith("#") for _, a in found.elements)
+    (policy,) = (a["content"] for a in found.named("meta") if a.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'")
+    text = page(report()).decode()
+    assert not re.search(r"url\(|@import|https?:", text)
+
+
+def test_the_specifications_are_in_the_page() -> None:
+    found = seen()
+    (data,) = (text for tag, text in found.texts if text.startswith('{"configs"'))
+    given = json.loads(data)
+    assert len(given["charts"]) == 6 and set(given["configs"]) == {"light", "dark"}
+    whole = report()
+    assert given["charts"] == [c.spec for section in whole.sections for c in section.charts]
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    board = [{**row, "error": NASTY, "parent": NASTY} for row in facts().board]
+    hops = [{**hop, "worker": NASTY, "node": NASTY} for hop in facts().hops]
+    notes = [{**row, "notes": json.dumps([NASTY])} for row in facts().plan]
+    some = facts(name=NASTY, board=board, hops=hops, plan=notes)
+    found = seen(some)
+    assert len(found.named("script")) == 3
+    assert not any("alert" in str(value) for _, a in found.elements for key, value in a.items()
+                   if key != "aria-label")  # fmt: skip
+    assert any(tag == "h1" and NASTY in text for tag, text in found.texts)
+    raw = page(report(some)).decode()
+    assert "<script>alert" not in raw and "\u2028" not in raw.split('id="charts"')[1]
+
+
+def test_a_run_that_was_never_trained_has_a_plan_alone() -> None:
+    nothing = dict.fromkeys(("best_value", "started", "ended"))
+    fresh = {**facts().run, **nothing, "status": "created"}
+    some = replace(facts(), run=fresh, board=[], epochs=[], hops=[], models=[], outcome=None)
+    assert [a["id"] for a in seen(some).named("section")] == ["plan"]
+    bare = replace(some, plan=[])
+    assert any("mmdb explain search" in text for _, text in seen(bare).texts)
+
+
+def test_a_thousand_candidates_are_not_too_many() -> None:
+    some = facts(candidates=1000, epochs=5, workers=8)
+    whole = page(report(some))
+    assert len(whole) < 4_000_000  # Vega is 0.65 MB more
+    assert seen(some).named("tr")[0] is not None
