@@ -78,4 +78,5 @@ def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None
     assert summary.hops >= hops
     assert max(in_flight) <= (candidates * 2 + workers) * row["bytes"], in_flight
     half = len(durable) // 2
-    assert max(durable[half:]) <= 1.25 * max(durable[:half]), durable  # however fast it vacuums
+    # However late it vacuums: each hop leaves a state, which would be ten times as much.
+    assert max(durable[half:]) <= 2 * max(durable[:half]), durable

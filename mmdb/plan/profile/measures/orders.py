@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -49,6 +50,8 @@ COMPUTE: Mapping[str, _Compute] = {
 }
 #: What needs the database.
 DATABASE = ("queries", "reading", "hops")
+#: What `torch.autograd.grad` loads at its first use, for half a second, which is no measurement.
+_LOADED_LATE = "torch.fx.experimental.symbolic_shapes"
 #: What several sessions measure at the same time.
 TOGETHER = ("busy", "group")
 
@@ -109,6 +112,7 @@ def perform(
         Cancelled, DeviceMissing, GroupBroken
     """
     device = device_of(order.device)
+    import_module(_LOADED_LATE)
     with exact(order.seed, device=device):  # its first use loads more of torch
         allowance = Allowance(order.budget_s, stopped, synchronize=partial(synchronize, device))
         return list(_rows(order, allowance, device, connection))
