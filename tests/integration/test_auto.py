@@ -246,9 +246,16 @@ def test_steps_are_timed_once_and_plans_rest_on_them(db: Database) -> None:
             run.explain({"probe_s": seconds})
 
 
-def test_steps_of_a_bad_model_are_not_timed(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isinstance(db.connection, PostgresConnection):
-        pytest.skip("what it is broken off by is patched in this process")
+def test_steps_of_a_bad_model_are_not_timed(
+    duckdb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file alone: what breaks a step off is patched in this process."""
+    with mmdb.connect(duckdb_url) as db:
+        db.create_dataset("points", QUERY, partitions=2)
+        _time_bad_models(db, monkeypatch)
+
+
+def _time_bad_models(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_OVER_S", 0.5)
     db.register_factory("fails", "tests.broken:fails")
     db.register_factory("slow", "tests.slow:slow")
