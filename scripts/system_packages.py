@@ -1,63 +1,76 @@
-"""Sees to the PostgreSQL that the tests need: finds it, else installs it or says how.
+"""Sees to what the tests need of the system: finds it, else installs it or says how.
 
+PostgreSQL must be there. Without Chromium the tests of pages in a browser are skipped.
 Run as `python -m scripts.system_packages`. It touches no database cluster and starts none.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.apt import CannotInstall, apt_get, has_apt, install, query, root_prefix
+from tests.browser import find_browser
 from tests.server_files import OLDEST_VERSION, NoServer, find_server, installed_servers
 
 # Debian's packages create and start a cluster named "main" unless a file here says no.
 CREATECLUSTER = Path("/etc/postgresql-common/createcluster.d/mmdb-tests.conf")
+#: Chromium without windows, and so without what draws them.
+CHROMIUM = "chromium-headless-shell"
 
 
 def main() -> int:
     """Return 0 when a usable PostgreSQL is there, 1 when the user must act."""
     try:
         if not any(server.has_plpython for server in installed_servers()):
-            _install()
+            _install_postgres()
         server = find_server()
-    except NoServer as missing:
+    except (CannotInstall, NoServer) as missing:
         print(f"system packages: {missing}", file=sys.stderr)
         return 1
-    print(f"==> PostgreSQL {server.version} with PL/Python ({server.bin})")
+    print(f"==> PostgreSQL {server.version} with PL/Python ({server.bin})", flush=True)
+    try:
+        print(f"==> Chromium ({find_browser() or _install_chromium()})", flush=True)
+    except CannotInstall as missing:
+        print(f"==> No Chromium; tests that need it are skipped: {missing}", flush=True)
     return 0
 
 
-def _install() -> None:
-    if not shutil.which("apt-get"):
-        raise NoServer(f"Install PostgreSQL {OLDEST_VERSION} or newer and its PL/Python.")
-    as_root = _root_prefix()
+def _install_chromium() -> str:
+    if not has_apt():
+        raise CannotInstall("Install Chromium or Google Chrome.")
+    as_root = root_prefix()
+    if as_root is None:
+        raise CannotInstall(f"Run as root: apt-get install {CHROMIUM}")
+    apt_get(as_root, "update", "-qq")
+    if not query("apt-cache", "show", CHROMIUM):
+        raise CannotInstall(f"apt has no {CHROMIUM}. Install Chromium or Google Chrome.")
+    print(f"==> Installing {CHROMIUM}", flush=True)
+    install(as_root, CHROMIUM)
+    found = find_browser()
+    if found is None:
+        raise CannotInstall(f"{CHROMIUM} brought no program that is on the path.")
+    return found
+
+
+def _install_postgres() -> None:
+    if not has_apt():
+        raise CannotInstall(f"Install PostgreSQL {OLDEST_VERSION} or newer and its PL/Python.")
+    as_root = root_prefix()
     if as_root is not None:
-        _apt_get(as_root, "update", "-qq")
+        apt_get(as_root, "update", "-qq")
     packages = _wanted_packages()
     if as_root is None:
-        raise NoServer(f"Run as root: apt-get install {' '.join(packages)}")
+        raise CannotInstall(f"Run as root: apt-get install {' '.join(packages)}")
     print(f"==> Installing {' and '.join(packages)}", flush=True)
-    install = ("install", "-qq", "-y", "--no-install-recommends", "--no-upgrade")
-    _apt_get(as_root, *install, "postgresql-common")
+    install(as_root, "postgresql-common")
     with _no_main_cluster(as_root):
-        _apt_get(as_root, *install, *packages)
-
-
-def _root_prefix() -> list[str] | None:
-    """Return what to put before a command to run it as root; None where that is not allowed."""
-    if os.geteuid() == 0:
-        return []
-    with suppress(OSError):
-        if subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode == 0:
-            return ["sudo", "-n"]
-    return None
+        install(as_root, *packages)
 
 
 def _wanted_packages() -> list[str]:
@@ -69,11 +82,11 @@ def _wanted_packages() -> list[str]:
     major = servers[0].major if servers else _newest_major()
     server, plpython = f"postgresql-{major}", f"postgresql-plpython3-{major}"
     format = "--showformat=${db:Status-Status} ${Version}"
-    status, _, version = _query("dpkg-query", "--show", format, server).partition(" ")
+    status, _, version = query("dpkg-query", "--show", format, server).partition(" ")
     if status != "installed":
         return [server, plpython]
-    if not _query("apt-cache", "show", f"{plpython}={version}"):
-        raise NoServer(
+    if not query("apt-cache", "show", f"{plpython}={version}"):
+        raise CannotInstall(
             f"apt has no {plpython} for the installed {server} {version}. "
             "A newer one upgrades the server and restarts its clusters. "
             f"If it may, run as root: apt-get install {plpython}"
@@ -82,10 +95,10 @@ def _wanted_packages() -> list[str]:
 
 
 def _newest_major() -> int:
-    names = _query("apt-cache", "search", "--names-only", "^postgresql-plpython3-[0-9]+$")
+    names = query("apt-cache", "search", "--names-only", "^postgresql-plpython3-[0-9]+$")
     majors = [int(major) for major in re.findall(r"^postgresql-plpython3-(\d+)", names, re.M)]
     if not majors or max(majors) < OLDEST_VERSION:
-        raise NoServer(
+        raise CannotInstall(
             f"apt knows no PostgreSQL {OLDEST_VERSION} or newer with PL/Python. "
             "Run apt-get update, or add the repository of the PostgreSQL project "
             "(package postgresql-common has a script for it)."
@@ -93,26 +106,13 @@ def _newest_major() -> int:
     return max(majors)
 
 
-def _query(*command: str) -> str:
-    """Return what a command prints, nothing if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _apt_get(as_root: list[str], *arguments: str) -> None:
-    command = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise NoServer(f"apt-get {arguments[0]} failed:\n{done.stdout}{done.stderr}")
-
-
 @contextmanager
 def _no_main_cluster(as_root: list[str]) -> Iterator[None]:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as setting:
         setting.write("create_main_cluster = false\n")
         setting.flush()
-        install = ["install", "-D", "-m", "644", setting.name, str(CREATECLUSTER)]
-        subprocess.run([*as_root, *install], check=True)
+        placed = ["install", "-D", "-m", "644", setting.name, str(CREATECLUSTER)]
+        subprocess.run([*as_root, *placed], check=True)
     try:
         yield
     finally:

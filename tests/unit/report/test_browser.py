@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from mmdb.report.file import write_report
 from mmdb.report.run.report import report_of
+from tests.browser import NoSandbox, find_browser, run_browser
 from tests.unit.report.rows import BEGIN, NASTY, facts
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_WHAT = ("--enable-logging=stderr", "--dump-dom", "--virtual-time-budget=20000")
 
 
 def test_every_chart_is_drawn(tmp_path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = find_browser()
     if browser is None:
-        pytest.skip("no Chromium; apt-get install chromium-headless-shell")
+        pytest.skip("no Chromium; run: .venv/bin/python -m scripts.system_packages")
     file = tmp_path / "report.html"
     report = report_of(facts(name=NASTY), BEGIN)
     write_report(report, file)
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        "--dump-dom",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--virtual-time-budget=20000",
-    ]
-    command = [browser, *options, file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    try:
+        done = run_browser(browser, file.as_uri(), tmp_path / "profile", *_WHAT)
+    except NoSandbox:
+        pytest.skip("Chromium needs user namespaces, or its package chromium-sandbox")
     assert re.search(r'<html[^>]* data-failed="0"', done.stdout), done.stderr
     charts = sum(len(section.charts) for section in report.sections)
     assert len(re.findall(r'<div class="chart[^>]*><(?:svg|canvas)', done.stdout)) == charts
