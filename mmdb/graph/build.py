@@ -19,6 +19,7 @@ from mmdb.graph.architecture import parse as parse
 from mmdb.graph.callables import resolve as resolve
 from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.layers import build_layers
+from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.graph.values import explain, show
 
@@ -65,7 +66,7 @@ def build(
     if factories[name].startswith("mmdb.graph.factories:"):
         _single(input_shape, outputs)
         # Ours work on the meta device, which allocates nothing; a stranger's may not.
-        with torch.device("meta"):
+        with on_meta():
             _check_parameters(
                 name, _call(name, factory, input_shape, outputs, given), max_parameters
             )

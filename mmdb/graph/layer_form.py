@@ -17,6 +17,7 @@ from mmdb.graph.describe import is_leaf, tensors_of
 from mmdb.graph.layer_module import LayerGraph
 from mmdb.graph.layer_writer import FRESH, Json, LayerWriter, NotALayerGraph, is_size
 from mmdb.graph.layers import build_sized_layers
+from mmdb.graph.meta import on_meta
 from mmdb.graph.recorder import Recorder
 from mmdb.graph.values import show
 
@@ -158,7 +159,7 @@ def _check_rewriting(calls: Sequence[Call]) -> None:
 
 def _built(graph: Json) -> LayerGraph:
     try:
-        with torch.device("meta"):
+        with on_meta():
             return cast("LayerGraph", build_sized_layers(graph))
     except InvalidLayerGraph as exc:
         raise NotALayerGraph(exc.message) from exc

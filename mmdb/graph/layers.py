@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mmdb.errors import InvalidLayerGraph
 from mmdb.graph.layer_module import RESERVED, Layer, LayerGraph, read_paths
+from mmdb.graph.meta import on_meta
 from mmdb.graph.ops import OPS, Op
 from mmdb.graph.placeholders import Placeholders
 from mmdb.graph.values import explain, show
@@ -89,7 +90,7 @@ def build_sized_layers(
         for name in OPS[layer.op].inferred:
             if name not in layer.args:
                 raise layer.error(f"{name} is missing", "Write every size, or give the input's.")
-        with torch.device("meta"):
+        with on_meta():
             parameters += sum(p.numel() for p in _make(layer, OPS[layer.op]).parameters())
         _check_bounds(layer, parameters, max_parameters, 0)
     paths = read_paths(graph, {layer.name: layer for layer in sized})
@@ -201,7 +202,7 @@ def _infer_sizes(
     """Return the layers with every size filled in, after a run that allocates nothing."""
     sized: list[Layer] = []
     parameters = values = 0
-    with torch.device("meta"), torch.no_grad():
+    with on_meta(), torch.no_grad():
         tensors = {"input": torch.empty(_META_ROWS, *input_shape)}
         for layer in layers:
             inputs = [tensors[name] for name in layer.inputs]

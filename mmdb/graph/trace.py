@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import torch
 from torch import nn
 
 from mmdb.errors import FactoryFailed
 from mmdb.graph.build import build, initial_module
 from mmdb.graph.calls import Call, reached
 from mmdb.graph.describe import spec_of
+from mmdb.graph.meta import on_meta
 from mmdb.graph.recorder import Recorder, leaves
 from mmdb.graph.sizes import Outputs, Shape
 from mmdb.graph.structure import Edge, Node, Structure, TensorSpec
@@ -50,7 +50,7 @@ def structure_of(
         ArchitectureError: as `build`.
     """
     try:
-        with torch.device("meta"):
+        with on_meta():
             return trace(build(architecture, arguments, input_shape, outputs, factories))
     except FactoryFailed:
         pass

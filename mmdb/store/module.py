@@ -10,6 +10,7 @@ from torch import nn
 from mmdb.errors import ArchitectureError, DefinitionMissing, ModuleMismatch
 from mmdb.graph.build import build, initial_module
 from mmdb.graph.layers import build_sized_layers
+from mmdb.graph.meta import on_meta
 from mmdb.graph.traced import layer_form
 from mmdb.store.models import Definition
 
@@ -34,7 +35,7 @@ def build_empty(definition: Definition, factories: Factories) -> nn.Module:
     Raises:
         ArchitectureError
     """
-    with torch.device("meta"):
+    with on_meta():
         return _build(definition, factories)
 
 

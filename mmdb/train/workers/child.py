@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from mmdb import errors
 from mmdb.graph.callables import stops_the_caller
+from mmdb.train.compute.allocator import keep_freed_memory
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec
 from mmdb.train.startup import uncollected
@@ -205,6 +206,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a KeyboardInterrupt is then a user's module's
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's module prints must not end up among the messages
+    keep_freed_memory()
     serve = _Served()
     while True:
         try:
