@@ -45,8 +45,8 @@ def check_load(load: Load) -> None:
 def _check_cost(ordinal: int, cost: CandidateCost) -> None:
     for field in fields(cost):
         value = getattr(cost, field.name)
-        if field.name == "layers":
-            bad = any(not _is_amount(x) for layer in value for x in layer)
+        if field.name in ("layers", "exchanges"):
+            bad = any(not _is_amount(x) for several in value for x in several)
         else:
             bad = not _is_amount(value)
         if bad:

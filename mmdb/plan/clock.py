@@ -28,15 +28,19 @@ class Clock:
         self._turned: set[int] = set()
         self._work: list[list[tuple[float, int]]] = [[] for _ in slowdowns]
         self._next: list[tuple[float, int, int]] = []  # (when, node, its stamp)
-        self._steadily: list[tuple[float, int, int]] = []  # (when, what, node)
+        self._waiting: list[tuple[float, int]] = []  # (when, what): work that nothing slows down
 
     def start(self, what: int, node: int, seconds: float, workers: int = 1) -> None:
         """Begin work of so many seconds alone; `workers` of the node are busy with it."""
         if self._steady[node]:
-            heappush(self._steadily, (self.now + seconds, what, node))
+            self.wait(what, seconds)
             return
         self._turn(node, workers)
         heappush(self._work[node], (self._own[node] + seconds, what))
+
+    def wait(self, what: int, seconds: float) -> None:
+        """Begin something that nothing slows down, and that slows nothing down."""
+        heappush(self._waiting, (self.now + seconds, what))
 
     def look(self) -> None:
         """Say that all that starts now has been started."""
@@ -53,8 +57,8 @@ class Clock:
         """
         while self._next and self._next[0][2] != self._stamp[self._next[0][1]]:
             heappop(self._next)
-        if self._steadily and (not self._next or self._steadily[0][0] <= self._next[0][0]):
-            self.now, what, _ = heappop(self._steadily)
+        if self._waiting and (not self._next or self._waiting[0][0] <= self._next[0][0]):
+            self.now, what = heappop(self._waiting)
             return what
         if not self._next:
             return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdb.plan.cost import Cluster, Layer, Load
+from mmdb.plan.cost import CandidateCost, Cluster, Layer, Load
 from mmdb.plan.equations import hop
 from mmdb.plan.equations.hop import Floats
 
@@ -39,11 +39,13 @@ class Columns:
     merge_s: Floats
     read_s: Floats  # (P,) of reading a partition, once a node
     read_validation_s: float
-    hop_s: Floats
+    hop_s: Floats  # of a hop, the gap before the next one included
+    gap_s: float
     state_bytes: Floats
     gradient_bytes: Floats
     memory_bytes: Floats  # with its batch
     layers: tuple[tuple[Layer, ...], ...]
+    exchanges: Mapping[int, Floats]  # measured, of a step by number of workers; NaN where not
     deviation: float  # of a hop
     uncertainty: float  # of the costs
 
@@ -85,10 +87,12 @@ def columns(load: Load, cluster: Cluster, batch_size: int | None = None) -> Colu
     batch = np.full(len(some), float(batch_size)) if batch_size else of("batch_size")
     rows = np.array(load.rows, dtype=np.int64)
     sizes, size_of, counts = np.unique(rows, return_inverse=True, return_counts=True)
-    step_s, row_s, state, hop_s = of("step_s"), of("row_s"), of("state_bytes"), of("hop_s")
+    step_s, row_s, state = of("step_s"), of("row_s"), of("state_bytes")
+    hop_s = of("hop_s") + cluster.gap_s
     train = hop.train_s(sizes[None, :], batch[:, None], step_s[:, None], row_s[:, None])
     validation_s = load.validation_rows * of("validation_row_s")
     publish_s = state * cluster.publish_byte_s
+    durable_s = of("durable_s") + publish_s + state * cluster.checkpoint_byte_s
     read_row_s = float(of("read_row_s").mean())
     encode, load_byte_s = cluster.encode_byte_s, cluster.load_byte_s
     weight = train @ counts
@@ -107,20 +111,28 @@ def columns(load: Load, cluster: Cluster, batch_size: int | None = None) -> Colu
         take_s=hop.take_s(state, of("build_s"), load_byte_s),
         leave_s=hop.leave_s(state, hop_s, encode),
         publish_s=publish_s,
-        durable_s=publish_s + state * cluster.checkpoint_byte_s,
-        merge_s=hop.merge_s(len(rows), state, hop_s, load_byte_s, cluster.merge_byte_s)
-        + publish_s
-        + state * cluster.checkpoint_byte_s,
+        durable_s=durable_s,
+        merge_s=hop.merge_s(len(rows), state, hop_s, load_byte_s, cluster.merge_byte_s) + durable_s,
         read_s=np.asarray(rows * read_row_s, dtype=np.float64),
         read_validation_s=load.validation_rows * read_row_s,
         hop_s=hop_s,
+        gap_s=cluster.gap_s,
         state_bytes=state,
         gradient_bytes=of("gradient_bytes"),
         memory_bytes=of("memory_bytes") + batch * of("memory_row_bytes"),
         layers=tuple(c.layers for c in some),
+        exchanges=_exchanges(some),
         deviation=_mean(of("deviation"), weight),
         uncertainty=_mean(of("uncertainty"), weight),
     )
+
+
+def _exchanges(candidates: Sequence[CandidateCost]) -> dict[int, Floats]:
+    found: dict[int, Floats] = {}
+    for place, one in enumerate(candidates):
+        for members, seconds in one.exchanges:
+            found.setdefault(members, np.full(len(candidates), np.nan))[place] = seconds
+    return found
 
 
 def _mean(values: Floats, weights: Floats) -> float:

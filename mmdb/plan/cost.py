@@ -50,11 +50,13 @@ class CandidateCost:
     read_row_s: float = 0.0  # out of the database into the node's cache; once a node and partition
     validation_row_s: float = 0.0
     hop_s: float = 0.0  # of a hop, whatever its rows and the state's bytes
+    durable_s: float = 0.0  # of a hop at an epoch's end beside that, whatever the state's bytes
     build_s: float = 0.0  # of making the module where the state comes from elsewhere
     state_bytes: float = 0.0  # weights, buffers and the optimizer's state
     gradient_bytes: float = 0.0
     memory_bytes: float = 0.0  # of a process that trains it, whatever its batch
     memory_row_bytes: float = 0.0  # of a row of a batch: activations
+    exchanges: tuple[tuple[int, float], ...] = ()  # measured, of a step: (workers, seconds)
     layers: tuple[Layer, ...] = ()  # for what-ifs that cut the model; may be empty
     deviation: float = 0.05  # relative standard deviation of a hop's seconds
     uncertainty: float = 0.0  # the same of the costs themselves: one factor for all its hops
@@ -88,6 +90,8 @@ class Cluster:
     start_s: float = 3e-4  # of a collective operation, whatever its bytes
     meet_s: float = 0.02  # until the workers of a new group are connected
     open_s: float = 0.0  # until workers have sessions, before the first hop
+    late_s: float = 0.0  # by which each worker of a node begins after the one before it
+    gap_s: float = 0.0  # between two hops of a worker, in which it is told of the next
     encode_byte_s: float = 0.0  # of encoding and naming a state, after each hop
     publish_byte_s: float = 0.0  # of leaving a state where other workers find it
     load_byte_s: float = 0.0  # of taking up a state that another worker left

@@ -12,7 +12,8 @@ from mmdb.graph.values import show
 from mmdb.plan.cost import EXECUTED, Estimate, Kind, Knobs
 from mmdb.plan.equations.band import band, deviation_of
 from mmdb.plan.equations.hop import Floats
-from mmdb.plan.simulation import HopSeconds, mean_of, run
+from mmdb.plan.simulation import HopSeconds, run
+from mmdb.plan.trace import mean_of
 from mmdb.train.schedule import POLICIES, Placement, Policy, Workload
 from mmdb.train.schedule.bound import lower_bound
 

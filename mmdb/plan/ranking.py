@@ -7,7 +7,7 @@ strategy was simulated at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,7 +22,7 @@ from mmdb.plan.cost import EXECUTED, PHASES, Cluster, Estimate, Kind, Knobs, Loa
 from mmdb.plan.crews import crews_of
 from mmdb.plan.equations.band import band, deviation_of
 from mmdb.plan.rehearsal import part_of, rehearse
-from mmdb.plan.simulation import Trace, mean_of
+from mmdb.plan.trace import Trace, mean_of
 
 Objective = Literal["time", "worker_hours"]
 #: Ways that are simulated, at most; and of the best of those, how many once more, and how closely:
@@ -75,6 +75,7 @@ def explain(
     partitions: Sequence[int] = (),
     bytes_limit: float | None = None,
     live_bytes: float = float(1 << 30),
+    deviations: Mapping[str, float] | None = None,
     hops: int | None = None,
 ) -> list[Estimate]:
     """Return an estimate of every way of training a load, the best first.
@@ -88,6 +89,8 @@ def explain(
         partitions: numbers of partitions that are tried; as in the load if left out.
         bytes_limit: of states and gradients that move, at most. Memory is limited by the nodes'.
         live_bytes: of states that a worker keeps between its hops (MMDB_STATE_BYTES).
+        deviations: relative, of what runs took from what was said of them, by strategy; where it
+            is left out, that of the costs and of single hops says how wide a band is.
         hops: of the first simulations together; some are simulated more closely after that.
     Raises:
         EmptySearch, TooFewRows, InvalidOption
@@ -117,18 +120,23 @@ def explain(
     large = len(load.candidates) * len(load.rows) > LARGE
     budget = hops or (HOPS_OF_LARGE if large else HOPS)
     simulated = _simulate(found, cluster, live_bytes, budget, objective)
-    estimates = [_estimate(c, cluster, simulated, k) for k, c in enumerate(found)]
-    prices = [c.price(e.p50_s, objective) for c, e in zip(found, estimates, strict=True)]
-    order = sorted(
-        range(len(found)),
-        key=lambda k: (
-            not estimates[k].feasible,
-            not estimates[k].executed,
-            prices[k],
-            found[k].workers,
-        ),
-    )
-    return [estimates[k] for k in order]
+    known = deviations or {}
+    estimates = [
+        _estimate(c, cluster, simulated.get(k), known.get(c.block.strategy))
+        for k, c in enumerate(found)
+    ]
+    return ranked(estimates, objective)
+
+
+def ranked(estimates: Sequence[Estimate], objective: Objective = "time") -> list[Estimate]:
+    """Return estimates in the order of `explain`."""
+
+    def order(one: Estimate) -> tuple[bool, bool, float, int]:
+        workers = one.knobs.workers
+        price = one.p50_s * workers if objective == "worker_hours" else one.p50_s
+        return not one.feasible, not one.executed, price, workers
+
+    return sorted(estimates, key=order)
 
 
 def _choices(block: Block, cluster: Cluster, bytes_limit: float | None) -> list[_Choice]:
@@ -218,13 +226,15 @@ def _rehearse(choice: _Choice, cluster: Cluster, live: float, hops: int) -> _Sim
 
 
 def _estimate(
-    choice: _Choice, cluster: Cluster, simulated: dict[int, _Simulated], k: int
+    choice: _Choice, cluster: Cluster, one: _Simulated | None, seen: float | None
 ) -> Estimate:
     block, n = choice.block, choice.number
-    terms, table, one = block.terms, block.table, simulated.get(k)
+    terms, table = block.terms, block.table
     seconds = one.seconds if one else choice.seconds
-    total = seconds + cluster.open_s
-    deviation = deviation_of(
+    if not (one and one.trace):  # workers that begin late share what they have missed
+        seconds += cluster.late_s * (int(block.crew.per_node[n]) - 1) / 2
+    total = float(seconds + cluster.open_s)
+    deviation = seen or deviation_of(
         table.deviation, _hops(choice), choice.workers, cluster.deviation, table.uncertainty
     )
     low, middle, high = band(total, deviation)

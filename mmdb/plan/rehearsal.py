@@ -11,13 +11,14 @@ import numpy as np
 from mmdb.plan.choices import Block
 from mmdb.plan.columns import Columns, columns
 from mmdb.plan.cost import Cluster, Knobs, Load, Node
-from mmdb.plan.simulation import HopSeconds, Trace, run
+from mmdb.plan.simulation import HopSeconds, run
 from mmdb.plan.strategies.data_parallel import (
     MESSAGES,
     exchange_s,
     round_compute_s,
     round_steps,
 )
+from mmdb.plan.trace import Trace
 from mmdb.train.schedule import Placement, Policy, Workload
 
 
@@ -35,7 +36,8 @@ def part_of(block: Block, cluster: Cluster, number: int, hops: int) -> Part:
     """Return a load like a block's on its crew `number`, with at most about so many hops.
 
     First epochs are left out, then every second, third, ... candidate, partition and worker. What
-    it takes by simulation, over what it takes by its formula, holds for the whole.
+    it takes by simulation, over what it takes by its formula, holds for the whole. Workers begin
+    late in the whole alone.
     """
     load, counts = block.load, block.crew.counts[number]
     names = [node.name for node in cluster.nodes]
@@ -46,13 +48,13 @@ def part_of(block: Block, cluster: Cluster, number: int, hops: int) -> Part:
     k = math.ceil(math.sqrt(in_epoch / hops)) if in_epoch > hops else 1
     if k == 1:
         nodes = tuple(cluster.nodes[n] for n in used)
-        small = replace(load, epochs=epochs)
+        small, whole = replace(load, epochs=epochs), epochs == load.epochs
         kept = tuple(int(counts[n]) for n in used)
         return Part(
             load=small,
-            cluster=replace(cluster, nodes=nodes),
+            cluster=replace(cluster, nodes=nodes, late_s=cluster.late_s if whole else 0.0),
             counts=kept,
-            whole=epochs == load.epochs,
+            whole=whole,
         )
     weights = block.table.train_epoch_s
     chosen = np.sort(np.argsort(weights, kind="stable")[::k]).tolist()
@@ -72,7 +74,8 @@ def part_of(block: Block, cluster: Cluster, number: int, hops: int) -> Part:
         epochs=epochs,
         placement=placement,
     )
-    return Part(load=small, cluster=replace(cluster, nodes=nodes), counts=kept, whole=False)
+    few = replace(cluster, nodes=nodes, late_s=0.0)
+    return Part(load=small, cluster=few, counts=kept, whole=False)
 
 
 def _placed(load: Load, nodes: Sequence[Node], k: int, parts: int) -> Placement:
@@ -145,6 +148,8 @@ def _seconds(
         state_bytes=table.state_bytes,
         round=round_s,
         meet_s=cluster.meet_s,
+        gap_s=table.gap_s,
+        late_s=cluster.late_s,
         live_bytes=live,
         noise=noise,
     )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mmdb.plan.clock import Clock
 from mmdb.plan.equations.hop import Floats
+from mmdb.plan.trace import NOTHING, Pieces, Trace
 from mmdb.train.schedule import Assignment, Done, Placement, Policy, Ready, Workload, begin
 from mmdb.train.seeds import MERGE, VALIDATION
 
-#: Seconds of computing, reading, the hop itself, exchanging, and validating.
-Pieces = tuple[float, float, float, float, float]
 #: Seconds of computing and of exchanging in a group's round: (candidate, partitions).
 RoundSeconds = Callable[[int, Sequence[int]], tuple[float, float]]
 
@@ -35,44 +34,10 @@ class HopSeconds:
     state_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     round: RoundSeconds | None = None  # of a group; the slowest partition's where left out
     meet_s: float = 0.0
+    gap_s: float = 0.0  # of what hops take, as if idle
+    late_s: float = 0.0  # by which each worker of a node begins after the one before it
     live_bytes: float = float("inf")  # of states that a worker keeps live
     noise: float = 0.0  # sigma of the lognormal factor of each hop
-
-
-@dataclass(slots=True)
-class Trace:
-    """What a simulated run came to; the phases are worker-seconds."""
-
-    makespan_s: float = 0.0
-    compute_s: float = 0.0
-    read_s: float = 0.0
-    hop_s: float = 0.0
-    communication_s: float = 0.0
-    validation_s: float = 0.0
-    hops: int = 0
-    moves: int = 0  # hops that took up a state which another worker had left
-    bytes_moved: float = 0.0
-
-    def add(self, pieces: Pieces, took_s: float, workers: int) -> None:
-        """Count an assignment: what it takes alone, and what it took among others."""
-        alone = sum(pieces)
-        scale = workers * took_s / alone if alone else 0.0
-        compute, read, hop, communication, validation = pieces
-        self.compute_s += scale * compute
-        self.read_s += scale * read
-        self.hop_s += scale * hop
-        self.communication_s += scale * communication
-        self.validation_s += scale * validation
-        self.hops += workers
-
-
-def mean_of(traces: Sequence[Trace]) -> Trace:
-    """Return the mean of runs that differ in their noise and their order."""
-    found = Trace()
-    for one in fields(Trace):
-        mean = sum(getattr(trace, one.name) for trace in traces) / len(traces)
-        setattr(found, one.name, round(mean) if isinstance(one.default, int) else mean)
-    return found
 
 
 def run(
@@ -130,21 +95,29 @@ class _Run:
         self._visited = [0] * load.candidates  # train parts of the epoch
         self._met: dict[str, tuple[str, ...]] = {}
         self._noise = self._draw(source) if source is not None and seconds.noise else None
+        self._expected_s = self._drawn_s = 0.0  # of all pieces, without their noise and with it
         self._trace = Trace()
 
     def trace(self) -> Trace:
         """Run until nothing is left."""
         schedule, clock, trace = self._schedule, self._clock, self._trace
-        started: list[tuple[Assignment, float, Pieces]] = []
+        started: list[tuple[Assignment | None, list[str], float, Pieces]] = []
         busy: list[int] = []
-        idle = list(self._node)
+        idle: list[str] = []
+        for worker, late_s in self._late_s().items():
+            if late_s:
+                started.append((None, [worker], 0.0, NOTHING))
+                busy.append(0)
+                clock.wait(len(busy) - 1, late_s)
+            else:
+                idle.append(worker)
         while True:
             for assignment in schedule.assign(idle) if idle else ():
                 members = [w for w, _ in assignment.group] or [assignment.worker]
                 node = self._node[assignment.worker]
-                pieces = self._pieces(assignment, members)
+                pieces = self._varied(self._pieces(assignment, members))
                 here = sum(self._node[w] == node for w in members)
-                started.append((assignment, clock.now, pieces))
+                started.append((assignment, members, clock.now, pieces))
                 busy.append(here)
                 clock.start(len(busy) - 1, node, sum(pieces), here)
                 gone = set(members)
@@ -153,16 +126,45 @@ class _Run:
             what = clock.end(busy)
             if what is None:
                 break
-            assignment, since, pieces = started[what]
-            members = [w for w, _ in assignment.group] or [assignment.worker]
-            took = clock.now - since
-            trace.add(pieces, took, len(members))
-            schedule.take(Done(assignment.worker, took))
+            begun, members, since, pieces = started[what]
             idle += members
+            if begun is None:
+                continue
+            took = clock.now - since
+            trace.makespan_s = clock.now
+            trace.add(pieces, took, len(members), self._s.gap_s)
+            schedule.take(Done(begun.worker, took))
         if not schedule.finished:
             raise ValueError("A partition lies on no node that has a worker.")
-        trace.makespan_s = clock.now
+        if self._drawn_s:  # what was drawn counts for how hops meet, not for their sum
+            trace.scale(self._expected_s / self._drawn_s)
         return trace
+
+    def _late_s(self) -> dict[str, float]:
+        """Return when each worker begins."""
+        before: dict[int, int] = {}
+        found = {}
+        for worker, node in self._node.items():
+            found[worker] = before.setdefault(node, 0) * self._s.late_s
+            before[node] += 1
+        return found
+
+    def _varied(self, pieces: Pieces) -> Pieces:
+        """Return pieces with their noise, which reading has none of."""
+        if self._noise is None:
+            return pieces
+        factor = self._noise()
+        compute, read, hop, communication, validation = pieces
+        drawn = (
+            factor * compute,
+            read,
+            factor * hop,
+            factor * communication,
+            factor * validation,
+        )
+        self._expected_s += sum(pieces)
+        self._drawn_s += sum(drawn)
+        return drawn
 
     def _draw(self, source: np.random.Generator) -> Callable[[], float]:
         pool: list[float] = []
@@ -179,21 +181,20 @@ class _Run:
         """Return what an assignment takes, alone on its node."""
         trace, per = self._trace, self._per
         c, part = assignment.hop.candidate, assignment.hop.part
-        factor = self._noise() if self._noise is not None else 1.0
         if part == MERGE:
             self._visited[c] = 0
             self._hold(c, ())
             trace.bytes_moved += (self._load.partitions + 1) * self._bytes[c]
-            return 0.0, 0.0, factor * per["merge"][c], 0.0, 0.0
+            return 0.0, 0.0, per["merge"][c], 0.0, 0.0
         hop = self._take(c, members, assignment)
         if part == VALIDATION:
             read = self._read(members[0], VALIDATION)
-            return 0.0, read, factor * hop, 0.0, factor * per["validation"][c]
+            return 0.0, read, hop, 0.0, per["validation"][c]
         parts = [p for _, p in assignment.group] or [part]
         work, exchange = self._work(c, parts)
         read = max(self._read(w, p) for w, p in zip(members, parts, strict=True))
         hop += self._leave(c, assignment, len(parts))
-        return factor * work, read, factor * hop, factor * exchange, 0.0
+        return work, read, hop, exchange, 0.0
 
     def _work(self, c: int, parts: Sequence[int]) -> tuple[float, float]:
         if len(parts) == 1:
@@ -255,7 +256,7 @@ class _Run:
         key = (self._node[worker], part)
         there = self._read_at.get(key)
         if there is None:
-            seconds = self._s.read_validation_s if part == VALIDATION else self._s.read[part]
+            seconds = float(self._s.read_validation_s if part == VALIDATION else self._s.read[part])
             self._read_at[key] = self._clock.now + seconds
-            return float(seconds)
+            return seconds
         return max(0.0, there - self._clock.now)

@@ -93,8 +93,10 @@ class _InterruptibleSession:
         self.map_partition = self._session.map_partition
 
     def warm_up(self) -> str:
+        from mmdb.train.compute.allocator import keep_freed_memory
         from mmdb.train.session import warm_up
 
+        keep_freed_memory()  # only workers warm up; others' sessions stay as they are
         with uncollected():
             return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
 

@@ -18,8 +18,8 @@ from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, PlpyBackend, exposed
 from mmdb.train.startup import uncollected
 
-#: Kinds that several workers measure at the same time.
-_TOGETHER = ("all_reduce_", "busy_", "meet")
+#: Kinds that workers measure, in processes of their own; all but the last several at the same time.
+_BY_WORKERS = ("all_reduce_", "busy_", "meet", "process")
 
 
 @exposed
@@ -103,6 +103,6 @@ def _unmeasured(
         if kind not in assumed:
             continue
         why = "the budget was too small"
-        if kind.startswith(_TOGETHER):
+        if kind.startswith(_BY_WORKERS):
             why = lacking or f"it takes more workers than the {workers} that fit on this machine"
         yield kind, f"Not measured, and assumed to be high: {why}."

@@ -55,7 +55,7 @@ mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time,
+mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe
 TO mmdb_trainer;
 GRANT INSERT ON
@@ -67,7 +67,7 @@ mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
 mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time,
+mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.model_tag, mmdb.model_metric, mmdb.probe
 TO mmdb_trainer;
 -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.

@@ -84,6 +84,16 @@ WHERE candidate_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_step_predictions
+-- What profiles said of the steps of a bench's runs.
+DELETE FROM mmdb.step_prediction
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_candidates
 -- A bench's candidates.
 DELETE FROM mmdb.candidate

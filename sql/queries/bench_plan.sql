@@ -1,6 +1,7 @@
 -- name: find_outcome
--- What the first plan of a bench's run said of how it was trained, and what it took. A run is planned
--- once more when it begins, when like runs may have been measured meanwhile; that does not count.
+-- What a plan of a bench's run said of how it was trained, and what it took. A run is planned with all
+-- others before the first of them is trained, and once more right before it begins, when others of its
+-- kind may have been measured.
 SELECT
     o.is_comparable,
     e.hops,
@@ -24,7 +25,7 @@ INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 INNER JOIN (
     SELECT
         p.run_id,
-        min(p.plan_id) AS plan_id
+        CASE WHEN %(last)s::boolean THEN max(p.plan_id) ELSE min(p.plan_id) END AS plan_id
     FROM mmdb.plan AS p
     GROUP BY p.run_id
 ) AS f ON r.run_id = f.run_id

@@ -9,6 +9,7 @@ SELECT
     coalesce(s.strategy, r.strategy) AS strategy,
     s.group_size,
     s.workers,
+    r.metric,
     r.warm_start,
     r.architecture::text AS architecture,
     r.search::text AS search,
@@ -100,6 +101,11 @@ FROM member AS m;
 SELECT
     c.architecture_hash,
     c.config::text AS config,
+    h.candidate_id,
+    h.part_id,
+    h.epoch,
+    h.ordinal,
+    h.group_size,
     p.role,
     h.row_count,
     h.steps,
@@ -112,15 +118,32 @@ SELECT
     c.run_id,
     extract(EPOCH FROM h.started_at)::double precision AS started,
     extract(EPOCH FROM h.finished_at)::double precision AS finished,
-    s.workers
+    CASE
+        WHEN coalesce(k.strategy, r.strategy) IN ('model_average', 'data_parallel') THEN s.workers
+        WHEN s.workers < s.candidates THEN s.workers
+        ELSE s.candidates
+    END AS workers,
+    s.starts,
+    coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy
 FROM mmdb.hop AS h
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
 INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.run_strategy AS k ON c.run_id = k.run_id
 LEFT JOIN (
     SELECT
         e.run_id,
-        max(e.workers) AS workers
+        count(*) AS starts,
+        max(e.workers) AS workers,
+        max(n.candidates) AS candidates
     FROM mmdb.run_event AS e
+    INNER JOIN (
+        SELECT
+            d.run_id,
+            count(*) AS candidates
+        FROM mmdb.candidate AS d
+        GROUP BY d.run_id
+    ) AS n ON e.run_id = n.run_id
     WHERE e.event = 'started'
     GROUP BY e.run_id
 ) AS s ON c.run_id = s.run_id
@@ -129,13 +152,102 @@ WHERE
     AND h.node = %(node)s::text
     AND h.device = %(device)s::text
     AND h.environment LIKE %(environment)s::text
-    AND h.group_size IS NULL
     AND c.architecture_hash IN (
         SELECT o.architecture_hash FROM mmdb.candidate AS o
         WHERE o.run_id = %(run_id)s::bigint
     )
 ORDER BY h.finished_at DESC
 LIMIT 4000;
+
+-- name: find_turns
+-- What the last runs' workers did on a node as it is: from when to when, and in how many hops; runs that were
+-- trained by hopping, and were not interrupted.
+SELECT
+    s.run_id,
+    s.workers,
+    h.worker,
+    count(*) AS hops,
+    sum(h.total_s) AS busy_s,
+    extract(EPOCH FROM min(h.started_at))::double precision AS began,
+    extract(EPOCH FROM max(h.finished_at))::double precision AS ended
+FROM (
+    SELECT
+        e.run_id,
+        max(e.workers) AS workers
+    FROM mmdb.run_event AS e
+    INNER JOIN mmdb.run AS r ON e.run_id = r.run_id
+    LEFT JOIN mmdb.run_strategy AS k ON e.run_id = k.run_id
+    WHERE
+        e.event = 'started'
+        AND coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) IN ('mop', 'task')
+    GROUP BY e.run_id
+    HAVING count(*) = 1
+    ORDER BY e.run_id DESC
+    LIMIT %(most)s::integer
+) AS s
+INNER JOIN mmdb.candidate AS c ON s.run_id = c.run_id
+INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+WHERE
+    h.node = %(node)s::text
+    AND h.device = %(device)s::text
+    AND h.environment LIKE %(environment)s::text
+GROUP BY s.run_id, s.workers, h.worker
+ORDER BY s.run_id, h.worker;
+
+-- name: find_paces
+-- What steps of the last runs' candidates took on a node as it is, and how many workers were busy.
+SELECT
+    c.architecture_hash,
+    c.config::text AS config,
+    g.dataset_id,
+    g.workers,
+    g.row_count,
+    g.steps,
+    g.compute_s,
+    g.hops
+FROM (
+    SELECT
+        h.candidate_id,
+        max(s.dataset_id) AS dataset_id,
+        max(CASE WHEN s.workers < s.candidates THEN s.workers ELSE s.candidates END) AS workers,
+        sum(h.row_count)::double precision AS row_count,
+        sum(h.steps)::double precision AS steps,
+        sum(h.compute_s) AS compute_s,
+        count(*) AS hops
+    FROM (
+        SELECT
+            e.run_id,
+            max(r.dataset_id) AS dataset_id,
+            max(e.workers) AS workers,
+            max(n.candidates) AS candidates
+        FROM mmdb.run_event AS e
+        INNER JOIN mmdb.run AS r ON e.run_id = r.run_id
+        INNER JOIN (
+            SELECT
+                d.run_id,
+                count(*) AS candidates
+            FROM mmdb.candidate AS d
+            GROUP BY d.run_id
+        ) AS n ON e.run_id = n.run_id
+        LEFT JOIN mmdb.run_strategy AS k ON e.run_id = k.run_id
+        WHERE
+            e.event = 'started'
+            AND coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) IN ('mop', 'task')
+        GROUP BY e.run_id
+        HAVING count(*) = 1
+        ORDER BY e.run_id DESC
+        LIMIT %(most)s::integer
+    ) AS s
+    INNER JOIN mmdb.candidate AS m ON s.run_id = m.run_id
+    INNER JOIN mmdb.hop AS h ON m.candidate_id = h.candidate_id
+    WHERE
+        h.steps > 0
+        AND h.node = %(node)s::text
+        AND h.device = %(device)s::text
+        AND h.environment LIKE %(environment)s::text
+    GROUP BY h.candidate_id
+) AS g
+INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id;
 
 -- name: find_timed
 -- Steps of candidates with the architectures of a run that plans have measured on a node, as hops.
@@ -150,6 +262,7 @@ SELECT
     t.seconds AS compute_s,
     t.seconds AS total_s,
     t.state_bytes,
+    NULL::integer AS group_size,
     1 AS workers
 FROM mmdb.step_time AS t
 INNER JOIN mmdb.candidate AS c ON t.candidate_id = c.candidate_id
@@ -165,6 +278,101 @@ WHERE
     )
 ORDER BY t.measured_at DESC
 LIMIT 1000;
+
+-- name: find_errors
+-- What the last runs took on a node as it is, over what was said of them before they began, where all candidates
+-- had been measured and everything was done as it was planned.
+WITH foreseen AS (
+    SELECT
+        p.run_id,
+        max(b.workers) AS workers,
+        max(p.plan_id) AS plan_id
+    FROM mmdb.plan AS p
+    INNER JOIN (
+        SELECT
+            e.run_id,
+            max(e.workers) AS workers,
+            min(e.happened_at) FILTER (WHERE e.event = 'started') AS started_at
+        FROM mmdb.run_event AS e
+        GROUP BY e.run_id
+        HAVING
+            count(*) FILTER (WHERE e.event = 'started') = 1
+            AND count(*) FILTER (WHERE e.event = 'finished') = 1
+    ) AS b ON p.run_id = b.run_id
+    WHERE NOT p.simulated AND NOT p.assumed AND p.measured = p.candidates AND p.planned_at <= b.started_at
+    GROUP BY p.run_id
+    ORDER BY max(p.plan_id) DESC
+    LIMIT %(most)s::integer
+),
+
+visit AS (
+    SELECT
+        f.run_id,
+        h.started_at,
+        h.finished_at
+    FROM foreseen AS f
+    INNER JOIN mmdb.candidate AS c ON f.run_id = c.run_id
+    INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+    WHERE
+        h.node = %(node)s::text
+        AND h.device = %(device)s::text
+        AND h.environment LIKE %(environment)s::text
+    UNION ALL
+    SELECT
+        f.run_id,
+        m.started_at,
+        m.finished_at
+    FROM foreseen AS f
+    INNER JOIN mmdb.candidate AS c ON f.run_id = c.run_id
+    INNER JOIN mmdb.merge AS m ON c.candidate_id = m.candidate_id
+),
+
+spent AS (
+    SELECT
+        v.run_id,
+        count(*) AS hops,
+        extract(EPOCH FROM max(v.finished_at)) - extract(EPOCH FROM min(v.started_at)) AS seconds
+    FROM visit AS v
+    GROUP BY v.run_id
+)
+
+SELECT
+    e.strategy,
+    s.seconds::double precision AS took_s,
+    e.t_p50 AS said_s
+FROM spent AS s
+INNER JOIN foreseen AS f ON s.run_id = f.run_id
+INNER JOIN mmdb.estimate AS e ON f.plan_id = e.plan_id
+WHERE e.chosen AND e.t_p50 > 0 AND s.seconds > 0 AND e.hops = s.hops AND e.workers <= f.workers
+ORDER BY f.plan_id;
+
+-- name: find_reached
+-- After how many epochs runs of the same models, on the same rows and by the same metric, had reached a value of it.
+SELECT
+    r.run_id,
+    coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy,
+    min(
+        CASE
+            WHEN r.maximize AND h.objective >= %(target)s::double precision THEN h.epoch + 1
+            WHEN NOT r.maximize AND h.objective <= %(target)s::double precision THEN h.epoch + 1
+        END
+    ) AS epochs
+FROM mmdb.run AS r
+INNER JOIN mmdb.run AS o
+    ON r.dataset_id = o.dataset_id AND r.metric = o.metric AND r.maximize = o.maximize
+LEFT JOIN mmdb.run_strategy AS k ON r.run_id = k.run_id
+INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id
+INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+WHERE
+    o.run_id = %(run_id)s::bigint
+    AND r.dataset_id = %(dataset_id)s::bigint
+    AND r.warm_start = 'off'
+    AND h.objective IS NOT NULL
+    AND c.architecture_hash IN (
+        SELECT m.architecture_hash FROM mmdb.candidate AS m
+        WHERE m.run_id = %(run_id)s::bigint
+    )
+GROUP BY r.run_id, coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END);
 
 -- name: add_step_time
 -- Keep what steps of a candidate took.

@@ -73,7 +73,7 @@ def test_a_calibration_is_kept_and_leaves_nothing_else(db: Database) -> None:
     assert len({r["fingerprint"] for r in kept}) == 1 and not any(r["is_old"] for r in kept)
     kinds = {r["kind"] for r in measured}
     assert {"product", "elementwise", "query", "read", "publish", "load", "checkpoint"} <= kinds
-    assert not kinds & noted and noted <= TOGETHER
+    assert not kinds & noted and noted <= TOGETHER | {"process"}
     assert all(r["value"] > 0 and r["samples"] >= 1 and r["size_unit"] for r in measured)
     assert count(db, "checkpoint") == 0
     # In SQL it is the same, and the last one is the one that is shown.

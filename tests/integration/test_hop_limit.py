@@ -11,6 +11,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
+from mmdb.plan.run import decide
 
 
 @pytest.fixture
@@ -25,7 +26,11 @@ def db(database_url: str) -> Iterator[Database]:
         yield database
 
 
-def test_a_factory_that_never_returns_ends_its_candidate_alone(db: Database) -> None:
+def test_a_factory_that_never_returns_ends_its_candidate_alone(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "LIMIT_S", 1.0)
+    monkeypatch.setattr(decide, "LOAD_S", 6.0)
     flag = Path(tempfile.gettempdir()) / f"mmdb-flag-{id(db)}"  # the server's user can see it
     search = {"space": {"architecture.flag": [str(flag), f"{flag}-none"]}}
     run = db.create_run(
@@ -33,7 +38,8 @@ def test_a_factory_that_never_returns_ends_its_candidate_alone(db: Database) -> 
     )
     flag.touch()
     try:
-        summary = run.train(workers=1)
+        with pytest.warns(errors.MmdbWarning, match="without a plan: .* takes more than 7 seconds"):
+            summary = run.train(workers=1)
     finally:
         flag.unlink()
     assert (summary.candidates, summary.failed) == (2, 1)

@@ -1,7 +1,8 @@
 """`mmdb bench plan`: what plans say of steps and runs before they begin, beside what they take.
 
-A workload's search is trained for one epoch by hopping; then every run of it is planned, and only
-then trained, each way of training several times in an order drawn by a seed.
+A workload's search is trained for one epoch; then every run of it is planned, and only then are
+they trained, each way several times in an order drawn by a seed. Where a way was seen before, the
+plan counts that was made right before the run began.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def _train(db: Database, share: Share, folder: Path, part: str) -> list[Outcome]
         journal=journal,
         worker_s=_ALONE * share.seconds,
         repeats=share.repeats,
+        chooses=part == "choice",
     )
     return campaign.run(list(WORKLOADS[part]())[: share.workloads])
 

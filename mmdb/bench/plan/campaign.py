@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from mmdb.bench.plan.baselines import Known, ratings_of
 from mmdb.bench.plan.journal import Journal, Outcome
 from mmdb.bench.plan.sizing import Size, size_for
 from mmdb.bench.plan.warmed import Warmed, warmed
-from mmdb.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, WarmUp, Way, Workload
+from mmdb.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, Way, Workload
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.queries import load
 from mmdb.plan.profile.cluster import cluster_of
@@ -22,6 +22,8 @@ from mmdb.plan.profile.store import known_profile
 from mmdb.terminal import console
 
 _Q = load("bench_plan")
+#: Times the seconds of a workload's best way from which on another one is trained only once.
+OUTCLASSED = 1.5
 #: Part of the rows that is held out where a workload validates.
 HELD_OUT = 0.1
 _PHASES = ("compute", "read", "hop", "validation", "idle")
@@ -34,6 +36,8 @@ class Campaign:
     Attributes:
         worker_s: about what a workload takes on one worker.
         repeats: runs of each way of training a workload.
+        chooses: whether ways compete: all count as planned before any of them was trained, and
+            those that are far from the best are not repeated.
         seed: of the order of runs, so that no way has the better part of a drifting machine.
     """
 
@@ -41,15 +45,24 @@ class Campaign:
     journal: Journal
     worker_s: float
     repeats: int
+    chooses: bool = False
     seed: int = 0
 
     def run(self, workloads: Sequence[Workload]) -> list[Outcome]:
-        """Train what the journal lacks, and return what it has of these workloads."""
-        for number, workload in enumerate(workloads, 1):
-            todo = [one for one in self._all(workload) if not self.journal.has(_key(*one))]
-            if todo:
-                console.print(f"{number} of {len(workloads)}: {workload}, {len(todo)} runs")
-                self._train(workload, todo)
+        """Train what the journal lacks, and return what it has of these workloads.
+
+        Runs stay in the database until the last one: plans look at what became of earlier ones.
+        """
+        with bench_names(self.database) as prefix:
+            for number, workload in enumerate(workloads, 1):
+                todo = [
+                    one
+                    for one in self._all(workload)
+                    if not (self.journal.has(_key(*one)) or self._is_outclassed(*one[:2]))
+                ]
+                if todo:
+                    console.print(f"{number} of {len(workloads)}: {workload}, {len(todo)} runs")
+                    self._train(f"{prefix}_{number}", workload, todo)
         wanted = {_key(*one) for workload in workloads for one in self._all(workload)}
         return [outcome for outcome in self.journal.outcomes() if outcome.key in wanted]
 
@@ -58,36 +71,50 @@ class Campaign:
         random.Random(f"{self.seed} {workload}").shuffle(found)
         return found
 
-    def _train(self, workload: Workload, todo: Iterable[tuple[Workload, Way, int]]) -> None:
+    def _train(
+        self, prefix: str, workload: Workload, todo: Iterable[tuple[Workload, Way, int]]
+    ) -> None:
         earlier = self.journal.outcomes(str(workload))
         size = (
             Size(earlier[0].rows, earlier[0].epochs)
             if earlier
-            else size_for(workload, self.worker_s)
+            else size_for(workload, workload.share * self.worker_s)
         )
         db = self.database
-        with bench_names(db) as prefix:
-            make_dataset(db, prefix, workload, size.rows)
-            known = Known(
-                workload=workload,
-                size=size,
-                warmed=[_warm_up(db, prefix, workload, one) for one in workload.warm_ups],
-                bytes_per_s=_bytes_per_s(db),
-            )
-            # All are planned before the first is trained, which the later ones would learn from.
-            planned = []
-            for _, way, repeat in todo:
-                made = _create(db, f"{prefix}-{way.strategy}-{way.workers}-{repeat}", workload, way,
-                               size.epochs, seed=repeat)  # fmt: skip
-                made.explain({"strategies": "executed", "workers": way.workers})
-                planned.append((made, way, repeat))
-            for made, way, repeat in planned:
-                made.train(workers=way.workers)
-                outcome = outcome_of(db, made.name, workload, way, repeat, size)
-                if outcome is None:  # a worker was lost, and hops were done again
-                    console.print(f"{made.name} was not trained as it was planned; it is left out")
-                else:
-                    self.journal.add(replace(outcome, ratings=ratings_of(known, way)))
+        make_dataset(db, prefix, workload, size.rows)
+        known = Known(
+            workload=workload,
+            size=size,
+            warmed=list(_warm_ups(db, prefix, workload)),
+            bytes_per_s=_bytes_per_s(db),
+        )
+        # All are planned before the first is trained, which the later ones would learn from.
+        planned = []
+        for _, way, repeat in todo:
+            made = _create(db, f"{prefix}-{way.strategy}-{way.workers}-{repeat}", workload, way,
+                           size.epochs, seed=repeat)  # fmt: skip
+            made.explain({"strategies": "executed", "workers": way.workers})
+            planned.append((made, way, repeat))
+        for made, way, repeat in planned:
+            if self._is_outclassed(workload, way):
+                continue
+            made.train(workers=way.workers)
+            seen = workload.is_seen(way) and not self.chooses
+            outcome = outcome_of(db, made.name, workload, way, repeat, size, last=seen)
+            if outcome is None:  # a worker was lost, and hops were done again
+                console.print(f"{made.name} was not trained as it was planned; it is left out")
+            else:
+                self.journal.add(replace(outcome, ratings=ratings_of(known, way)))
+        db.sql(f"DROP TABLE {prefix}")
+
+    def _is_outclassed(self, workload: Workload, way: Way) -> bool:
+        """Whether a way was tried, and is so far from the best that it cannot be it."""
+        took: dict[tuple[str, int], float] = {}
+        for one in self.journal.outcomes(str(workload)):
+            key = one.strategy, one.workers
+            took[key] = min(one.actual_s, took.get(key, one.actual_s))
+        mine = took.get((way.strategy, way.workers))
+        return self.chooses and mine is not None and mine > OUTCLASSED * min(took.values())
 
 
 def make_dataset(db: Database, name: str, workload: Workload, rows: int) -> None:
@@ -107,10 +134,22 @@ def make_dataset(db: Database, name: str, workload: Workload, rows: int) -> None
 
 
 def outcome_of(
-    db: Database, run: str, workload: Workload, way: Way, repeat: int, size: Size
+    db: Database,
+    run: str,
+    workload: Workload,
+    way: Way,
+    repeat: int,
+    size: Size,
+    *,
+    last: bool,
 ) -> Outcome | None:
-    """Return what the database says of a run that was planned and trained, if it went so."""
-    (row,) = db.connection.rows(_Q.find_outcome, run=run)
+    """Return what the database says of a run that was planned and trained, if it went so.
+
+    Args:
+        last: whether the plan that was made right before the run began counts, or that from before
+            any run of its workload.
+    """
+    (row,) = db.connection.rows(_Q.find_outcome, run=run, last=last)
     if not row["is_comparable"]:
         return None
     return Outcome(
@@ -135,11 +174,15 @@ def _key(workload: Workload, way: Way, repeat: int) -> tuple[str, str, int, int]
     return str(workload), way.strategy, way.workers, repeat
 
 
-def _warm_up(db: Database, prefix: str, workload: Workload, one: WarmUp) -> Warmed:
-    name = f"{prefix}-warm-{one.candidates}-{one.workers}"
-    made = _create(db, name, workload, Way(workers=one.workers), 1, candidates=one.candidates)
-    made.train(workers=one.workers)
-    return warmed(db, name, one.workers)
+def _warm_ups(db: Database, prefix: str, workload: Workload) -> Iterator[Warmed]:
+    """Train what comes before, and yield what it has shown of hopping."""
+    for one in workload.warm_ups:
+        name = f"{prefix}-warm-{one.strategy}-{one.candidates}-{one.workers}"
+        way = Way(strategy=one.strategy, workers=one.workers)
+        made = _create(db, name, workload, way, 1, candidates=one.candidates)
+        made.train(workers=one.workers)
+        if one.strategy == "mop":
+            yield warmed(db, name, one.workers)
 
 
 def _bytes_per_s(db: Database) -> float:

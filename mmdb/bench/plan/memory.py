@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 STEPS = 3
 
 
 def peak_bytes(name: str, batch: int) -> float:
-    """Return the most memory that a process holds, its libraries included.
+    """Return the most memory that a worker's process holds that trains the model.
 
     Args:
         name: of a model of `mmdb.bench.plan.models`.
@@ -29,24 +30,32 @@ def peak_bytes(name: str, batch: int) -> float:
 
 
 def main() -> None:
-    """Train and print the peak, less what the library of the model itself takes."""
+    """Train and print the peak, less what a worker's process does not hold of its own.
+
+    That is the benchmark's code, the library of the model, and the rows, which a worker maps.
+    """
     import torch
 
-    from mmdb.bench.plan.models import models
-    from mmdb.bench.plan.steps import taken
-    from mmdb.train.compute.exact import exact
+    from mmdb.train.compute.allocator import keep_freed_memory
     from mmdb.train.session import warm_up
 
+    import_module("mmdb.train.workers.child")  # what a worker loads
+    keep_freed_memory()
     warm_up()
+    before = _held("VmRSS")
+    from mmdb.bench.plan.models import models, rows_of
+    from mmdb.bench.plan.steps import taken
+    from mmdb.train.compute.exact import exact
+
     name, batch = sys.argv[1], int(sys.argv[2])
     model = next(one for one in models() if one.name == name)
-    before = _held("VmRSS")
     with suppress(Exception), torch.device("meta"):
-        model.build()  # imports its library, which is no part of a worker
+        model.build()
     more = max(0.0, _held("VmRSS") - before)
+    rows = 2 * batch * sum(one.nbytes for one in rows_of(model, 1))
     with exact(0):
         list(taken(model, batch, 0.0, least=STEPS - 2))
-    print(_held("VmHWM") - more)
+    print(_held("VmHWM") - more - rows)
 
 
 def _held(what: str) -> float:

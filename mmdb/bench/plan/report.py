@@ -18,10 +18,11 @@ from mmdb.bench.plan.scores import (
 )
 
 #: Percent: of the median error, of its 90th percentile, of the largest; None without a bar.
-Bars = tuple[float, float | None, float | None]
+Bars = tuple[float | None, float | None, float | None]
 SEEN: Bars = (2.0, 5.0, None)
 UNSEEN: Bars = (3.0, None, 10.0)
 ITERATIONS: Bars = (4.0, 10.0, None)
+NONE: Bars = (None, None, None)
 RIGHT_BAR, REGRET_BAR, WORST_BAR, WORKLOADS_BAR = 95.0, 1.0, 5.0, 40
 COVERAGE_BARS = (75.0, 85.0)
 _MEASURES: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
@@ -44,6 +45,7 @@ def iteration_figures(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
     for strategy in ("data_parallel", "model_average"):
         some = [one for one in outcomes if one.strategy == strategy]
         yield from _of_runs(strategy, some, ITERATIONS)
+        yield from _of_runs(f"{strategy}, seen", [one for one in some if one.seen], NONE)
 
 
 def error_figures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mmdb.bench.figures import Figure
-from mmdb.bench.plan.report import Bars, error_figures
+from mmdb.bench.plan.report import NONE, Bars, error_figures
 from mmdb.bench.plan.steps import Step
 
 WARM: Bars = (3.0, 8.0, None)
@@ -27,6 +27,8 @@ def step_figures(steps: Sequence[Step]) -> Iterator[Figure]:
     varied = [step.deviation for step in steps]
     yield from error_figures("steps, warm", [step.warm_error for step in steps], varied, WARM)
     yield from error_figures("steps, cold", [step.cold_error for step in steps], varied, COLD)
+    bare = [step.bare_error for step in steps]
+    yield from error_figures("steps, nothing has ever run", bare, [], NONE)
     found = [100 * step.memory_error for step in steps if step.memory_error is not None]
     if found:
         largest, least = max(abs(one) for one in found), min(found)

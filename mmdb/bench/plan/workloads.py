@@ -34,25 +34,25 @@ FAMILIES = {
         architecture={"factory": "mlp"},
         shape=(),
         argument="hidden",
-        sizes=([128], [512], [512, 512]),
+        sizes=([256], [512, 512], [1024, 1024]),
     ),
     "cnn": Family(
         architecture={"factory": "cnn", "arguments": {"depth": 2}},
         shape=(1, 8, 8),
         argument="width",
-        sizes=(4, 8, 16),
+        sizes=(8, 16, 32),
     ),
     "resnet": Family(
         architecture={"factory": "resnet", "arguments": {"blocks": 1}},
         shape=(1, 8, 8),
         argument="width",
-        sizes=(4, 6, 8),
+        sizes=(8, 12, 16),
     ),
     "transformer": Family(
         architecture={"factory": "transformer", "arguments": {"heads": 2, "layers": 1}},
         shape=(8, 8),
         argument="d_model",
-        sizes=(16, 32, 64),
+        sizes=(32, 64, 128),
     ),
 }
 
@@ -75,10 +75,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """A run of one epoch by `mop`, after which everything is planned."""
+    """A run of one epoch, after which everything is planned."""
 
     candidates: int
     workers: int
+    strategy: Kind = "mop"
+
+    def __str__(self) -> str:
+        short = "" if self.strategy == "mop" else f" {self.strategy}"
+        return f"{self.candidates}@{self.workers}{short}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +98,16 @@ class Workload:
     validates: bool
     warm_ups: tuple[WarmUp, ...]
     ways: tuple[Way, ...]
+    share: float = 1.0  # of the work that others have
 
     def __str__(self) -> str:
         sizes = "+".join(str(k) for k in self.sizes)
-        warm = ",".join(f"{one.candidates}@{one.workers}" for one in self.warm_ups)
+        warm = ", ".join(map(str, self.warm_ups))
         held_out = " validated" if self.validates else ""
+        part = f", {self.share:g} of the work" if self.share != 1 else ""
         return (
             f"{self.family} {sizes}: {self.candidates} x {self.partitions}, batches of "
-            f"{self.batch_size}{held_out}, after {warm}"
+            f"{self.batch_size}{held_out}{part}, after {warm}"
         )
 
     @property
@@ -119,8 +126,11 @@ class Workload:
         }
 
     def is_seen(self, way: Way) -> bool:
-        """Whether a warm-up had as many candidates and workers."""
-        return WarmUp(candidates=self.candidates, workers=way.workers) in self.warm_ups
+        """Whether a warm-up was trained in this way, with as many candidates."""
+        return (
+            WarmUp(candidates=self.candidates, workers=way.workers, strategy=way.strategy)
+            in self.warm_ups
+        )
 
 
 def mop_workloads() -> Iterator[Workload]:
@@ -145,11 +155,20 @@ def mop_workloads() -> Iterator[Workload]:
         )
 
 
+#: Ways in which several workers train one candidate, and the work after which a run takes about as
+#: long as others: members of a group wait for each other's gradients most of the time.
+_TOGETHER: tuple[tuple[Kind, float], ...] = (("data_parallel", 0.25), ("model_average", 1.0))
+
+
 def iteration_workloads() -> Iterator[Workload]:
-    """Yield searches of few candidates, which several workers train together."""
-    for place, (family, (candidates, partitions)) in enumerate(
-        product(FAMILIES, ((1, 2), (2, 4), (1, 5)))
-    ):
+    """Yield searches of few candidates, which several workers train together.
+
+    Two of three were trained so for an epoch, as a run's own first one is.
+    """
+    cases = product(FAMILIES, ((1, 2), (2, 4), (1, 5)), _TOGETHER)
+    for number, (family, (candidates, partitions), (strategy, share)) in enumerate(cases):
+        place, way = number // len(_TOGETHER), Way(strategy=strategy)
+        seen = WarmUp(candidates=candidates, workers=way.workers, strategy=strategy)
         yield Workload(
             family=family,
             sizes=(place % 3,),
@@ -157,8 +176,9 @@ def iteration_workloads() -> Iterator[Workload]:
             partitions=partitions,
             batch_size=(64, 256, 32, 128)[place % 4],
             validates=place % 3 == 0,
-            warm_ups=(WarmUp(candidates=candidates, workers=1),),
-            ways=(Way(strategy="data_parallel"), Way(strategy="model_average")),
+            warm_ups=(WarmUp(candidates=candidates, workers=1), *((seen,) if place % 3 else ())),
+            ways=(way,),
+            share=share,
         )
 
 

@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 from mmdb.errors import MmdbError
 from mmdb.plan.profile.budget import check_budget
-from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, Order
+from mmdb.plan.profile.fits.points import coefficient_of_variation
+from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, FIRST, Order
 from mmdb.plan.profile.places import Place
 from mmdb.plan.profile.row import Row
 from mmdb.plan.work.learned import learned_rows
@@ -35,11 +36,13 @@ SHARES = {
     "queries": 1.0,
     "reading": 4.0,
     "hops": 8.0,
-    "busy": 10.0,
+    "busy": 14.0,
     "group": 6.0,
 }
 #: Sizes of groups of workers that are measured, where there are as many.
 GROUPS = (2, 4)
+#: Turns in which 1, 2, ... workers are busy, at most, and seconds of one at least.
+_TURNS, _TURN_S = 8, 0.5
 #: Seconds until several sessions begin at the same moment, and between two looks at a cancel.
 _LEAD_S, _POLL_S = 0.2, 0.05
 #: Seconds that are spent on a thing however small the budget is.
@@ -84,12 +87,15 @@ def _measured(
     alone = [*COMPUTE, *(DATABASE if database is not None else ())]
     counts = range(1, len(places) + 1) if len(places) > 1 else ()
     sizes = [size for size in GROUPS if size <= len(places)]
-    wanted = [*alone, *(f"busy {n}" for n in counts), *(f"group {n}" for n in sizes)]
-    purse = _Purse(order.budget_s, {name: _share(name, len(counts), len(sizes)) for name in wanted})
-    # First what needs its whole time; the others measure less where they get less.
-    for count in counts:
-        one = replace(order, what="busy", budget_s=purse.take(f"busy {count}"), count=count)
-        yield from _busy(places[:count], one, on_wait)
+    wanted = [*alone, *(["busy"] if counts else ()), *(f"group {n}" for n in sizes)]
+    purse = _Purse(order.budget_s, {name: _share(name, len(sizes)) for name in wanted})
+    if places[0].is_fresh:
+        one = replace(order, what=FIRST, budget_s=_LEAST_S)
+        yield from together(places[:1], [one], on_wait)[0]
+    # Then what needs its whole time; the others measure less where they get less.
+    if counts:
+        one = replace(order, what="busy", budget_s=purse.take("busy"))
+        yield from _busy(places, counts, one, on_wait)
     for size in sizes:
         one = replace(order, what="group", budget_s=purse.take(f"group {size}"))
         yield from _group(places[:size], one, on_wait)
@@ -100,10 +106,9 @@ def _measured(
         yield from together([place], [one], on_wait)[0]
 
 
-def _share(name: str, counts: int, sizes: int) -> float:
+def _share(name: str, sizes: int) -> float:
     what, _, number = name.partition(" ")
-    parts = {"busy": counts, "group": sizes}.get(what, 1) if number else 1
-    return SHARES[what] / parts
+    return SHARES[what] / (sizes if number else 1)
 
 
 class _Purse:
@@ -120,8 +125,40 @@ class _Purse:
         return max(_LEAST_S, left_s * self._shares.pop(name) / whole)
 
 
-def _busy(places: Sequence[Place], order: Order, on_wait: OnWait) -> Iterator[Row]:
-    """Yield what one of several busy workers takes, the median of them."""
+def _busy(
+    places: Sequence[Place], counts: Sequence[int], order: Order, on_wait: OnWait
+) -> Iterator[Row]:
+    """Yield what one of 1, 2, ... busy workers takes.
+
+    They take turns, and what is kept is how much longer than one alone they took in their turn: a
+    machine's own pace may change by more between two turns than workers slow each other down. The
+    deviation is that of turns.
+    """
+    turns = max(1, min(_TURNS, int(order.budget_s / len(counts) / _TURN_S)))
+    share_s = order.budget_s / turns / len(counts)
+    found = [
+        {
+            count: _at_once(places[:count], replace(order, budget_s=share_s, count=count), on_wait)
+            for count in counts
+        }
+        for _ in range(turns)
+    ]
+    alone = counts[0]
+    for kind in found[0][alone]:
+        middle = median(turn[alone][kind].value for turn in found)
+        for count in counts:
+            rows = [turn[count][kind] for turn in found]
+            ratio = median(turn[count][kind].value / turn[alone][kind].value for turn in found)
+            yield replace(
+                rows[0],
+                value=middle * ratio,
+                deviation=coefficient_of_variation([row.value for row in rows]),
+                samples=sum(row.samples for row in rows),
+            )
+
+
+def _at_once(places: Sequence[Place], order: Order, on_wait: OnWait) -> dict[str, Row]:
+    """Return by kind what one of several busy workers takes, the median of them."""
     lead_s = _LEAD_S if len(places) > 1 else 0.0
     lasts_s = max(_LEAST_S, order.budget_s - lead_s)
     one = replace(order, budget_s=lasts_s, begin_at=time() + lead_s)
@@ -129,13 +166,15 @@ def _busy(places: Sequence[Place], order: Order, on_wait: OnWait) -> Iterator[Ro
     kinds: dict[str, list[Row]] = {}
     for row in (row for rows in found for row in rows):
         kinds.setdefault(row.kind, []).append(row)
-    for rows in kinds.values():
-        yield replace(
+    return {
+        kind: replace(
             rows[0],
             value=median(row.value for row in rows),
             deviation=median(row.deviation for row in rows),
             samples=sum(row.samples for row in rows),
         )
+        for kind, rows in kinds.items()
+    }
 
 
 def _group(places: Sequence[Place], order: Order, on_wait: OnWait) -> list[Row]:

@@ -101,8 +101,8 @@ class _Draw:
 
     def of(self, op: str) -> Iterator[Case]:
         """Yield the cases of an operation."""
-        counts = {"convolution": 90, "pointwise": 48, "unrolled": 48, "depthwise": 54, "matmul": 48,
-                  "grouped": 40, "batched": 20, "batch_norm": 24, "max_pool2d": 14}  # fmt: skip
+        counts = {"convolution": 90, "pointwise": 48, "unrolled": 48, "depthwise": 64, "matmul": 48,
+                  "grouped": 40, "batched": 20, "batch_norm": 36, "max_pool2d": 14}  # fmt: skip
         if op in ELEMENTWISE:
             yield from (Case(op, (2**e,)) for e in (8, 11, 13, 15, 17, 19, 20))
             return
@@ -123,11 +123,11 @@ class _Draw:
             case "convolution" | "pointwise" | "unrolled" | "grouped":
                 return self._convolution(op)
             case "depthwise":
-                images, channels, side = pick((2, 4, 8, 16, 32)), self._channels(), pick(_SIDES)
+                images, channels, side = pick((2, 4, 8, 16, 32)), self._channels(), pick(_SMALL)
                 return images, channels, side, pick((3, 3, 5, 7)), pick((1, 1, 2))
             case "batch_norm":
                 channels = pick((self._channels(), log(8, 1400)))
-                return pick((2, 4, 8, 16, 32, 64, 128)), channels, pick((1, 2, *_SIDES))
+                return pick((2, 4, 8, 16, 32, 64, 128)), channels, pick((1, 2, *_SMALL))
             case "layer_norm":
                 return log(16, 8192), pick((32, 64, 128, 256, 768))
             case "max_pool2d" | "avg_pool2d":
@@ -160,6 +160,7 @@ class _Draw:
 
 #: What networks mostly have.
 _CHANNELS = (8, 12, 16, 16, 24, 32, 32, 48, 64, 64, 96, 128, 128, 160, 192, 256, 320)
+_SMALL = (2, 2, 4, 4, 7, 8, 8, 14, 16, 16, 28, 32, 56)
 _SIDES = (2, 4, 7, 8, 14, 16, 28, 32, 56, 64)
 
 

@@ -44,6 +44,7 @@ def cluster_of(profile: Profile, names: Sequence[str] = ("",), slots: int | None
         checkpoint_byte_s=profile.unit_s("checkpoint", _STATE_BYTES),
         merge_byte_s=profile.unit_s("merge", _STATE_BYTES),
         update_byte_s=profile.unit_s("update_sgd", _STATE_BYTES),
+        deviation=profile.deviation(),
     )
 
 

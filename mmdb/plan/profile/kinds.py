@@ -1,6 +1,7 @@
 """What is measured: each kind's size, how it is fitted, and what to believe where it was not.
 
-Every value is in seconds, but that of a factor; what differs is what its size counts.
+Every value is in seconds, but that of a factor and of a process; what differs is what its size
+counts.
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ KINDS: dict[str, Kind] = {
         size_unit="group",
         fit="none",
         assumed=(),
+    ),
+    "process": Kind(
+        meaning="Bytes of a worker's process that is ready to compute.",
+        size_unit="process",
+        fit="none",
+        assumed=((1.0, 3.4e8),),
     ),
     "elementwise": _bytes(
         "A sum of two tensors into a new one; bytes read and written.", 3e9, 5e-6, "table"

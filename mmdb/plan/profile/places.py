@@ -19,6 +19,7 @@ from mmdb.db.connection import Connection
 from mmdb.errors import Cancelled, MmdbError, WorkerLost, from_sqlstate
 from mmdb.plan.profile.measures.orders import Order, order_of, perform
 from mmdb.plan.profile.row import Row, row_of
+from mmdb.train.compute.allocator import keep_freed_memory
 from mmdb.train.session import warm_up
 from mmdb.train.workers.ending import end
 
@@ -29,6 +30,10 @@ class Place(Protocol):
     @property
     def may_wait(self) -> bool:
         """Whether `measure` may be called in a thread of its own, while the caller's waits."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether its process has done nothing but load what a worker's loads."""
 
     def measure(self, order: Order) -> list[Row]:
         """Measure.
@@ -57,6 +62,8 @@ class Scene:
 class Here:
     """This process, with its database."""
 
+    is_fresh = False
+
     def __init__(self, connection: Connection | None = None) -> None:
         """Load what measuring needs."""
         warm_up()
@@ -80,7 +87,7 @@ class Here:
 class Process:
     """A process that computes as a worker's does, and opens no database."""
 
-    may_wait = True
+    may_wait = is_fresh = True
 
     def __init__(self) -> None:
         """Start it; torch is loaded when it is first asked."""
@@ -159,6 +166,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not end up among the answers
+    keep_freed_memory()  # as workers do
     warm_up()  # else the first thing measured pays for it
     print("[]", file=out, flush=True)
     for line in sys.stdin:

@@ -59,6 +59,15 @@ class Profile:
         cores = self.stamp.machine.cores if self.stamp else 1
         return self.slowdowns[kind].upto(workers, cores)
 
+    def deviation(self, kind: str = "busy_step") -> float:
+        """Return the relative standard deviation of one thing that was measured again and again."""
+        return 0.0 if kind in self.assumed else self.points[kind][0].deviation
+
+    @property
+    def process_bytes(self) -> float:
+        """Bytes of a worker's process before it holds anything of a candidate."""
+        return self.points["process"][0].seconds
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What whoever reads a plan should know of it."""

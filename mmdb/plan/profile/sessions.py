@@ -17,7 +17,7 @@ from mmdb.train.workers.postgres_worker import SETTINGS
 class SessionPlace:
     """A session that measures inside the server, as a worker's hops compute there."""
 
-    may_wait = True
+    may_wait = is_fresh = True
 
     def __init__(self, url: str) -> None:
         """Connect."""

@@ -16,7 +16,7 @@ import blake3
 from mmdb.plan.profile.row import Row
 
 #: Of how things are measured; rows of another method are no longer compared with new ones.
-METHOD = 1
+METHOD = 2
 #: Days after which a profile is measured anew.
 MAX_AGE_DAYS = 30.0
 #: Relative change of what a quick look finds, beyond which a profile no longer holds.

@@ -14,6 +14,7 @@ from mmdb.errors import MmdbError
 from mmdb.graph.build import build
 from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.flow.untraceable import CannotTrace
+from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.update import Update, update_of
@@ -78,7 +79,7 @@ def recorded(text: str) -> Recorded:
     sizes = _shape(shape)
     try:
         # A stranger's factory may draw numbers all the same.
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), on_meta():
             module = build(architecture, arguments, sizes, outputs, factories)
         work = work_of(module, batch_of(sizes, dtypes))
     except (MmdbError, CannotTrace) as error:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import fmean
 
 from mmdb.errors import InvalidOption
 from mmdb.graph.sizes import outputs_asked
-from mmdb.plan.cost import CandidateCost, Cluster
+from mmdb.plan.cost import CandidateCost
+from mmdb.plan.equations.collective import straggler
 from mmdb.plan.profile.cluster import hop_s, read_row_s
 from mmdb.plan.profile.profile import Profile
 from mmdb.plan.run.built import Built, Recorded
 from mmdb.plan.run.measured import Measured
+from mmdb.plan.run.observed import Observed
+from mmdb.plan.run.residuals import Prediction
 from mmdb.plan.run.workload import Planned, PlannedRun
+from mmdb.plan.work.residual import Residual, features
 from mmdb.plan.work.roofline import Speeds, candidate_cost, update_seconds
 from mmdb.plan.work.speeds import speeds_of
-from mmdb.plan.work.work import Work
+from mmdb.plan.work.work import FIRST_STEP_BYTES, Work
 
-#: A worker's process before it holds anything of a candidate: Python, torch, the engine's driver.
-PROCESS_BYTES = 340e6
 #: Relative standard deviations of costs: measured, by the roofline, and by an assumed profile.
 WARM, COLD, ASSUMED = 0.03, 0.10, 0.40
 #: Hops without which what was measured is no surer than what was computed.
@@ -33,14 +37,14 @@ class Costs:
     candidates: tuple[CandidateCost, ...]
     measured: int  # candidates whose costs rest on hops
     notes: tuple[str, ...]
-    cold: Mapping[str, tuple[CandidateCost, ...]] = field(default_factory=dict)  # by likeness
+    cold: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)  # by likeness
 
     def predicted_s(self, like: str, rows: int) -> float | None:
         """Return the seconds of a step over so many rows by the profile, whatever was measured."""
         lines = self.cold.get(like)
         if not lines:
             return None
-        nearest = min(lines, key=lambda cost: abs(cost.batch_size - rows))
+        nearest = min((one.cost for one in lines), key=lambda cost: abs(cost.batch_size - rows))
         return nearest.step_s + nearest.row_s * rows
 
 
@@ -48,34 +52,37 @@ def costs_of(
     run: PlannedRun,
     known: Mapping[str, Measured],
     profile: Profile,
-    cluster: Cluster,
-    gap_s: float = 0.0,
+    seen: Observed,
     followed: Mapping[str, Recorded] | None = None,
+    residual: Residual | None = None,
 ) -> Costs:
     """Return the costs of a run's candidates.
 
     Args:
         known: what was measured, by likeness.
-        gap_s: measured, between two hops of a worker.
+        seen: what hops have shown beside that.
         followed: what is known already of `Built.text`.
+        residual: by which candidates are corrected that were not measured.
     Raises:
         InvalidOption: none of them was measured, and the work of none can be followed.
     """
     speeds = speeds_of(profile)
     built = replace(built_of(run), followed=followed or {})
-    reading = _reading(run, known.values(), profile)
-    hopping = _hopping(known.values(), profile, cluster) + gap_s
+    around = _around(run, profile, seen)
     found: dict[tuple[str, int], CandidateCost | str] = {}
     costs: list[CandidateCost | str] = []
-    cold: dict[str, list[CandidateCost]] = defaultdict(list)
+    cold: dict[str, list[Prediction]] = defaultdict(list)
     for one in run.candidates:
         key = one.like, one.config.batch_size
         if key not in found:
-            cost, by_profile = _cost(one, built, speeds, known.get(one.like), bool(profile.stamp))
+            cost, by_profile = _cost(
+                one, built, speeds, known.get(one.like), residual, has_profile=bool(profile.stamp)
+            )
             if by_profile is not None:
                 cold[one.like].append(by_profile)
             if not isinstance(cost, str):
-                cost = replace(cost, read_row_s=reading, hop_s=hopping)
+                process = profile.process_bytes
+                cost = around(replace(cost, memory_bytes=process + cost.memory_bytes))
             found[key] = cost
         costs.append(found[key])
     whole, notes = _completed(run, costs)
@@ -102,19 +109,32 @@ def built_of(run: PlannedRun) -> Built:
 
 
 def _cost(
-    one: Planned, built: Built, speeds: Speeds, known: Measured | None, has_profile: bool
-) -> tuple[CandidateCost | str, CandidateCost | None]:
+    one: Planned,
+    built: Built,
+    speeds: Speeds,
+    known: Measured | None,
+    residual: Residual | None,
+    *,
+    has_profile: bool,
+) -> tuple[CandidateCost | str, Prediction | None]:
     """Return a candidate's costs, or why they cannot be known; and those by the roofline alone."""
     work = built.work(one.config)
     if isinstance(work, str):
         return (work if known is None else _warm(_bare(one, known), known, None)), None
     cold = _cold(work, speeds, one, COLD if has_profile else ASSUMED)
+    config = one.config
+    said = Prediction(
+        candidate_id=one.candidate_id,
+        cost=cold,
+        features=features(work, speeds, config.batch_size),
+        is_plain=config.amp is None and not config.augment and config.accumulate == 1,
+    )
     if known is None:
-        return cold, cold
+        return residual.corrected(cold, said.features) if residual else cold, said
     warm = _warm(cold, known, (cold.step_s, cold.row_s))
-    if known.overhead_s is None and not has_profile:  # the steps are known, and nothing else
+    if known.build_s is None and not has_profile:  # the steps are known, and nothing else
         warm = replace(warm, uncertainty=ASSUMED)
-    return warm, cold
+    return warm, said
 
 
 def _cold(work: Work, speeds: Speeds, one: Planned, uncertainty: float) -> CandidateCost:
@@ -126,7 +146,6 @@ def _cold(work: Work, speeds: Speeds, one: Planned, uncertainty: float) -> Candi
         cost,
         batch_size=size * times,
         step_s=max(0.0, cost.step_s - update) * times + update,
-        memory_bytes=PROCESS_BYTES + cost.memory_bytes,
         memory_row_bytes=cost.memory_row_bytes / times,
     )
 
@@ -139,7 +158,7 @@ def _bare(one: Planned, known: Measured) -> CandidateCost:
         batch_size=one.config.batch_size * one.config.accumulate,
         state_bytes=known.state_bytes,
         gradient_bytes=known.state_bytes / 3,  # weights, of which Adam keeps two more
-        memory_bytes=PROCESS_BYTES + 2 * known.state_bytes,
+        memory_bytes=FIRST_STEP_BYTES + 2 * known.state_bytes,
     )
 
 
@@ -156,6 +175,8 @@ def _warm(cost: CandidateCost, known: Measured, line: tuple[float, float] | None
         row_s=row_s,
         validation_row_s=validation,
         state_bytes=float(known.state_bytes),
+        build_s=known.build_s or 0.0,
+        exchanges=_exchanges(known, step_s, row_s),
         layers=tuple(
             layer._replace(forward_row_s=layer.forward_row_s * factor) for layer in cost.layers
         ),
@@ -164,20 +185,25 @@ def _warm(cost: CandidateCost, known: Measured, line: tuple[float, float] | None
     )
 
 
-def _reading(run: PlannedRun, known: Iterable[Measured], profile: Profile) -> float:
-    seen = [one.read_row_s for one in known if one.read_row_s is not None]
-    if seen:
-        return float(sum(seen) / len(seen))
-    return read_row_s(profile, run.row_bytes, pixels=run.has_pixels)
+def _exchanges(known: Measured, step_s: float, row_s: float) -> tuple[tuple[int, float], ...]:
+    """Return what steps of groups took beyond what their members compute, by the group's size."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for one in known.rounds:
+        compute_s = step_s + row_s * one.rows / one.members
+        late = float(straggler(one.members, known.deviation))
+        found[one.members].append(max(0.0, one.step_s - compute_s * late))
+    return tuple((members, fmean(seconds)) for members, seconds in sorted(found.items()))
 
 
-def _hopping(known: Iterable[Measured], profile: Profile, cluster: Cluster) -> float:
-    seen = [  # what hops cost beside the encoding of their state, which a plan adds by itself
-        max(0.0, one.overhead_s - one.state_bytes * cluster.encode_byte_s)
-        for one in known
-        if one.overhead_s is not None
-    ]
-    return float(sum(seen) / len(seen)) if seen else hop_s(profile)
+def _around(
+    run: PlannedRun, profile: Profile, seen: Observed
+) -> Callable[[CandidateCost], CandidateCost]:
+    """Return what gives any candidate what a hop takes beside its own work."""
+    read = seen.read_row_s
+    if read is None:
+        read = read_row_s(profile, run.row_bytes, pixels=run.has_pixels)
+    hop = hop_s(profile) if seen.hop_s is None else seen.hop_s
+    return partial(replace, read_row_s=read, hop_s=hop, durable_s=seen.durable_s)
 
 
 def _completed(

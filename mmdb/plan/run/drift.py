@@ -93,7 +93,7 @@ def _sorted(
     since = max(measured_s, now_s - LATELY_DAYS * DAY_S)
     is_young = now_s - measured_s < THEN_DAYS * DAY_S
     for row in rows:
-        if row["role"] != "train" or not row["steps"] or not row["compute_s"]:
+        if row["role"] != "train" or row["group_size"] or not row["steps"] or not row["compute_s"]:
             continue
         named = bytes(row["architecture_hash"]), row["config"]
         if named not in names:

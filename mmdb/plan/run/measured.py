@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from mmdb.db.connection import Row
 from mmdb.plan.equations.makespan import slowdown_at
@@ -33,21 +32,29 @@ def likeness(architecture_hash: bytes, config: Mapping[str, Any]) -> str:
     return f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
 
 
+class Round(NamedTuple):
+    """What a group's steps have taken, as if its node had no other workers."""
+
+    members: int
+    rows: float  # of a step, of all members
+    step_s: float  # computing and exchanging
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What hops of like candidates have cost, as if each worker had been alone.
 
     Attributes:
         steps: seconds of a step over its rows, one point for each batch size.
-        overhead_s: of a train hop, beside computing, reading, and loading a state; None where
-            steps alone were measured.
-        read_row_s, validation_row_s: None where no hop has read, or validated.
+        rounds: of groups that trained a candidate together.
+        build_s: of making a module for a state; None where steps alone were measured.
+        validation_row_s: None where no hop has validated.
         deviation: relative standard deviation of a hop's seconds.
     """
 
     steps: tuple[Point, ...]
-    overhead_s: float | None
-    read_row_s: float | None
+    rounds: tuple[Round, ...]
+    build_s: float | None
     validation_row_s: float | None
     state_bytes: int
     deviation: float
@@ -73,12 +80,15 @@ class Measured:
         return cold[0] * factor, cold[1] * factor
 
 
-def measured(rows: Iterable[Row], slowdown: Sequence[float]) -> dict[str, Measured]:
+def measured(
+    rows: Iterable[Row], slowdown: Sequence[float], load_byte_s: float = 0.0
+) -> dict[str, Measured]:
     """Return what was measured, by likeness.
 
     Args:
         rows: hops, as `find_measured` returns them.
         slowdown: of a step at 1, 2, ... busy workers, which a hop's seconds are divided by.
+        load_byte_s: what a plan adds for a byte of a state that a worker takes up.
     """
     groups: dict[str, list[Row]] = defaultdict(list)
     keys: dict[tuple[bytes, str], str] = {}
@@ -87,7 +97,7 @@ def measured(rows: Iterable[Row], slowdown: Sequence[float]) -> dict[str, Measur
         if key not in keys:
             keys[key] = likeness(key[0], json.loads(key[1]))
         groups[keys[key]].append(row)
-    found = {like: _measured(hops, tuple(slowdown)) for like, hops in groups.items()}
+    found = {like: _measured(hops, tuple(slowdown), load_byte_s) for like, hops in groups.items()}
     return {like: one for like, one in found.items() if one is not None}
 
 
@@ -100,21 +110,11 @@ def typical(values: Sequence[float]) -> float:
     return fmean(min(value, most) for value in values)
 
 
-def gap_s(rows: Iterable[Row]) -> float:
-    """Return the seconds between a worker's hops in which it is told of the next: the median."""
-    by_worker: dict[tuple[int, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        by_worker[row["run_id"], row["worker"]].append(row)
-    gaps = []
-    for hops in by_worker.values():
-        hops.sort(key=lambda hop: hop["started"])
-        gaps += [max(0.0, b["started"] - a["finished"]) for a, b in pairwise(hops)]
-    return median(gaps) if gaps else 0.0
-
-
-def _measured(hops: Sequence[Row], slowdown: tuple[float, ...]) -> Measured | None:
+def _measured(
+    hops: Sequence[Row], slowdown: tuple[float, ...], load_byte_s: float
+) -> Measured | None:
     done = [hop for hop in hops if hop["steps"] and hop["compute_s"]]
-    trained = [hop for hop in done if hop["role"] == "train"]
+    trained = [hop for hop in done if hop["role"] == "train" and not hop["group_size"]]
     timed = [] if trained else [hop for hop in done if hop["role"] == "steps"]
     if not trained and not timed:
         return None
@@ -129,18 +129,10 @@ def _measured(hops: Sequence[Row], slowdown: tuple[float, ...]) -> Measured | No
         points.append(Point(float(size), typical(seconds), 0.0, len(seconds)))
         misses += [abs(one / middle - 1) for one in seconds] if len(seconds) > 1 else []
     checked = [hop for hop in hops if hop["role"] == "validation" and hop["row_count"]]
-    read = [hop["read_s"] / hop["row_count"] for hop in hops if hop["read_s"] and hop["row_count"]]
     return Measured(
         steps=tuple(points),
-        overhead_s=typical(
-            [
-                max(0.0, hop["total_s"] - hop["compute_s"] - hop["read_s"] - hop["load_s"])
-                for hop in trained
-            ]
-        )
-        if trained
-        else None,
-        read_row_s=median(read) if read else None,
+        rounds=tuple(_rounds(done, slowdown)),
+        build_s=_build_s(trained, slowdown, load_byte_s) if trained else None,
         validation_row_s=typical(
             [hop["compute_s"] / hop["row_count"] / _slow(hop, slowdown) for hop in checked]
         )
@@ -151,6 +143,56 @@ def _measured(hops: Sequence[Row], slowdown: tuple[float, ...]) -> Measured | No
         deviation=max(0.01, 1.48 * median(misses)) if len(misses) > 4 else DEVIATION,
         hops=len(trained) or sum(hop["steps"] for hop in timed),
     )
+
+
+def _rounds(hops: Iterable[Row], slowdown: tuple[float, ...]) -> Iterator[Round]:
+    """Yield what rounds of each size of group took, the mean of all but each candidate's first.
+
+    Its first one holds the time in which the members met, too.
+    """
+    found: dict[int, dict[float, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for hop in hops:
+        if hop["group_size"]:
+            found[hop["candidate_id"]][hop["started"]].append(hop)
+    by_size: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for rounds in found.values():
+        for started in sorted(rounds)[1:] or rounds:
+            members = rounds[started]
+            if len(members) != members[0]["group_size"]:  # an epoch's last round may have fewer
+                continue
+            rows = sum(hop["row_count"] for hop in members)
+            step_s = max(hop["compute_s"] for hop in members) / members[0]["steps"]
+            size = len(members), round(rows / members[0]["steps"])
+            by_size[size].append(step_s / slowdown_at(slowdown, len(members)))
+    for (count, rows), seconds in sorted(by_size.items()):
+        yield Round(count, float(rows), typical(seconds))
+
+
+def _build_s(
+    trained: Iterable[Row], slowdown: tuple[float, ...], load_byte_s: float
+) -> float | None:
+    """Return what it took to make the module of a state that the hop's worker had not left itself.
+
+    A worker's first hop does not count, which finds nothing ready, unless there is no other one;
+    nor do runs that were interrupted, in which hops are done again.
+    """
+    seconds: list[float] = []
+    firsts: list[float] = []
+    begun: set[tuple[int, str]] = set()
+    last: dict[int, str] = {}
+    for hop in sorted(trained, key=lambda hop: hop["started"]):
+        candidate, worker = hop["candidate_id"], (hop["run_id"], hop["worker"])
+        before = last.get(candidate)
+        is_taken = before is not None and before != hop["worker"]
+        if (hop["ordinal"] == 0 or is_taken) and hop["starts"] == 1:
+            load_s = hop["load_s"] / _slow(hop, slowdown)
+            load_s -= hop["state_bytes"] * load_byte_s if is_taken else 0.0
+            (seconds if worker in begun else firsts).append(max(0.0, load_s))
+        begun.add(worker)
+        last[candidate] = hop["worker"]
+    if seconds:
+        return typical(seconds) if any(seconds) else 0.0
+    return min(firsts, default=0.0)
 
 
 def _slow(hop: Row, slowdown: tuple[float, ...]) -> float:

@@ -12,23 +12,30 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, EmptySearch
 from mmdb.plan.checks import MOST_SLOTS
-from mmdb.plan.cost import CandidateCost, Cluster, Estimate, Load
+from mmdb.plan.cost import Cluster, Estimate
 from mmdb.plan.described import cluster_of as described
 from mmdb.plan.profile.cluster import cluster_of
 from mmdb.plan.profile.profile import Profile
 from mmdb.plan.profile.stamp import Machine, stamp_here
 from mmdb.plan.profile.store import known_profile
-from mmdb.plan.ranking import explain
-from mmdb.plan.run import changed, store
+from mmdb.plan.run import changed, residuals, store
 from mmdb.plan.run.built import Recorded
 from mmdb.plan.run.choice import chosen
 from mmdb.plan.run.costs import Costs, costs_of
 from mmdb.plan.run.drift import drifted
-from mmdb.plan.run.measured import gap_s, measured
+from mmdb.plan.run.estimates import estimates_of
+from mmdb.plan.run.measured import measured
+from mmdb.plan.run.observed import Observed, observed
 from mmdb.plan.run.probe import Probe, time_steps
 from mmdb.plan.run.wishes import Wishes, wishes_of
-from mmdb.plan.run.workload import PlannedRun, hops_like, planned_run, steps_like
-from mmdb.train.session import STATE_BYTES
+from mmdb.plan.run.workload import (
+    PlannedRun,
+    hops_like,
+    paces_on,
+    planned_run,
+    steps_like,
+    turns_on,
+)
 
 Compute = Callable[[Callable[[], Costs]], Costs]
 Probing = Callable[[], AbstractContextManager[Probe]]
@@ -105,30 +112,32 @@ def plan(
     known = known_profile(connection, now)
     here = _machine(known.profile, now.machine, wishes)
     hops = hops_like(connection, run, now)
-    slowdown = here.nodes[0].slowdown
-    like = measured([*hops, *steps_like(connection, run, now)], slowdown)
+    seen = observed(
+        hops,
+        turns_on(connection, now),
+        paces_on(connection, now),
+        here.nodes[0].slowdown,
+        partitions=len(run.rows),
+        encode_byte_s=here.encode_byte_s,
+        durable_byte_s=here.publish_byte_s + here.checkpoint_byte_s,
+    )
+    here = _as_seen(here, seen)
+    slowdown = seen.slowdown
+    like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     missed: list[str] = []
     if wishes.probe_s and probing and any(one.like not in like for one in run.candidates):
         with probing() as probe:
             missed = time_steps(connection, run, like, probe, wishes.probe_s, now.machine.node)
-        like = measured([*hops, *steps_like(connection, run, now)], slowdown)
-    gap = gap_s(hops)
-    costs = compute(lambda: costs_of(run, like, known.profile, here, gap, followed))
+        like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
+    stamp = known.profile.stamp
+    is_cold = any(one.like not in like for one in run.candidates)
+    residual = residuals.residual_of(connection, stamp, slowdown) if is_cold else None
+    costs = compute(lambda: costs_of(run, like, known.profile, seen, followed, residual))
+    residuals.keep(connection, stamp, costs.cold)
     cluster = here if wishes.cluster is None else described(wishes.cluster, here)
-    estimates = explain(
-        _load(run, costs.candidates),
-        cluster,
-        objective=wishes.objective,
-        kinds=wishes.strategies,
-        workers=wishes.workers,
-        group=wishes.group,
-        batches=wishes.batches,
-        partitions=wishes.partitions,
-        bytes_limit=wishes.bytes_limit,
-        live_bytes=float(STATE_BYTES),
-    )
+    estimates, said = estimates_of(connection, run, wishes, cluster, costs, now)
     slots = wishes.workers or sum(node.slots for node in cluster.nodes)
-    as_it_is = chosen(estimates, run, slots)
+    as_it_is = chosen(estimates, run, slots) if wishes.target is None else None
     rows = [
         store.row_of(estimate, rank, chosen=rank - 1 == as_it_is)
         for rank, estimate in enumerate(estimates, start=1)
@@ -138,8 +147,10 @@ def plan(
         *known.warnings,
         *drifted(hops, known.profile, slowdown, predicted=costs.predicted_s),
         *missed,
+        *residuals.notes(residual, costs.cold, like),
         *costs.notes,
         *changed.of_plan(progress),
+        *said,
         *_notes(run, cluster, estimates),
     ]
     return store.put(
@@ -151,7 +162,7 @@ def plan(
         options=options,
         notes=notes,
         simulated=cluster.simulated,
-        assumed=known.profile.stamp is None,
+        assumed=stamp is None,
     )
 
 
@@ -165,14 +176,10 @@ def _machine(profile: Profile, machine: Machine, wishes: Wishes) -> Cluster:
     return replace(found, nodes=tuple(replace(n, memory_bytes=memory) for n in found.nodes))
 
 
-def _load(run: PlannedRun, candidates: tuple[CandidateCost, ...]) -> Load:
-    return Load(
-        candidates=candidates,
-        rows=run.rows,
-        validation_rows=run.validation_rows,
-        epochs=run.workload.epochs,
-        free=run.workload.free,
-    )
+def _as_seen(cluster: Cluster, seen: Observed) -> Cluster:
+    """Return a cluster whose nodes are as their hops have shown them."""
+    nodes = tuple(replace(node, slowdown=seen.slowdown) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes, gap_s=seen.gap_s, late_s=seen.late_s)
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

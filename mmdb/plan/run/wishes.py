@@ -14,7 +14,7 @@ from mmdb.plan.cost import EXECUTED, Kind
 from mmdb.plan.ranking import KINDS, Objective
 
 KNOWN = ("cluster", "objective", "strategies", "workers", "group", "batches", "partitions",
-         "bytes_limit", "rows", "probe_s")  # fmt: skip
+         "bytes_limit", "rows", "probe_s", "target")  # fmt: skip
 #: Seconds that steps may be timed for, at most.
 MOST_PROBE_S = 60.0
 #: Rows that a plan keeps and returns, if nothing else is asked.
@@ -38,6 +38,7 @@ class Wishes:
     partitions: tuple[int, ...] = ()
     bytes_limit: float | None = None
     rows: int = ROWS
+    target: float | None = None  # of the run's metric: for as many epochs as that takes
     probe_s: float = 0.0  # in which steps are timed that nobody has measured
 
 
@@ -82,6 +83,12 @@ def wishes_of(raw: Mapping[str, Any]) -> Wishes:
         if not is_number or not 0 <= limit <= sys.float_info.max:
             raise InvalidOption(f"bytes_limit is {show(limit)}.", hint="It is a number of bytes.")
         given["bytes_limit"] = float(limit)
+    target = raw.get("target")
+    if target is not None:
+        is_number = isinstance(target, int | float) and not isinstance(target, bool)
+        if not is_number or abs(target) > sys.float_info.max:
+            raise InvalidOption(f"target is {show(target)}.", hint="A value of the run's metric.")
+        given["target"] = float(target)
     seconds = raw.get("probe_s", 0)
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds <= MOST_PROBE_S:

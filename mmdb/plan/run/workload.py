@@ -22,6 +22,8 @@ from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Workload
 
 _Q = load("explain")
+#: Runs, the last ones, that show what a machine takes beside the steps of what is planned.
+LATELY = 20
 _KINDS_OF_PIXELS = ("bytes",)
 
 
@@ -43,6 +45,7 @@ class PlannedRun:
     name: str
     strategy: str  # "auto" until it is decided how it is trained
     workers: int | None  # that were decided on
+    metric: str | None  # what its candidates are compared by, if anything is held out
     options: RunOptions
     architecture: Mapping[str, Any]
     search: Mapping[str, Any]
@@ -111,6 +114,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         name=name,
         strategy=row["strategy"],
         workers=row["workers"],
+        metric=row["metric"],
         options=parse_run_options(json.loads(row["options"]), row["asked_strategy"]),
         architecture=architecture,
         search=json.loads(row["search"]),
@@ -127,6 +131,16 @@ def hops_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]
     return _found(connection, _Q.find_measured, run, here)
 
 
+def turns_on(connection: Connection, here: Stamp) -> list[Row]:
+    """Return what the last runs' workers did on a machine as it is."""
+    return connection.rows(_Q.find_turns, most=LATELY, **place_of(here))
+
+
+def paces_on(connection: Connection, here: Stamp) -> list[Row]:
+    """Return what steps of the last runs' candidates took on a machine as it is."""
+    return connection.rows(_Q.find_paces, most=LATELY, **place_of(here))
+
+
 def steps_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]:
     """Return steps that plans have timed, as if they were hops; their role is "steps"."""
     return _found(connection, _Q.find_timed, run, here)
@@ -137,10 +151,17 @@ def _found(connection: Connection, query: Query, run: PlannedRun, here: Stamp) -
         query,
         run_id=run.run_id,
         dataset_id=run.dataset.dataset_id,
-        node=here.machine.node,
-        device=here.machine.device,
-        environment=f"torch {here.versions.torch}, {here.machine.capability}, %",
+        **place_of(here),
     )
+
+
+def place_of(here: Stamp) -> dict[str, str]:
+    """Return what tells a machine as it is, as queries of hops ask for it."""
+    return {
+        "node": here.machine.node,
+        "device": here.machine.device,
+        "environment": f"torch {here.versions.torch}, {here.machine.capability}, %",
+    }
 
 
 def _parts(dataset: Dataset) -> list[Row]:

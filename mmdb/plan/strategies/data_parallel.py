@@ -56,7 +56,16 @@ def exchange_s(
     """Return what a step waits for each candidate's gradients, (M,).
 
     Over the link inside a node where one has room for all members, else over that between nodes.
+    What groups of as many workers took counts more than the link, for mmdb's own way.
     """
+    by_link = _by_link_s(table, cluster, members, per_node, how)
+    if how != "direct" or members not in table.exchanges or members > per_node:
+        return by_link
+    seen = table.exchanges[members]
+    return np.where(np.isnan(seen), by_link, seen)
+
+
+def _by_link_s(table: Columns, cluster: Cluster, members: int, per_node: int, how: How) -> Floats:
     link = cluster.local if members <= per_node else cluster.link
     start_s, sizes = cluster.start_s, table.gradient_bytes
     if members < 2:

@@ -15,7 +15,7 @@ LEAST, MOST = 0.5, 3.0
 #: Steps below which nothing is learned.
 FEW = 6
 #: The larger, the closer the factors stay to the common one.
-_RIDGE = 0.05
+_RIDGE = 1.0
 _ROUNDS = 200
 
 

@@ -22,8 +22,11 @@ ROWS = 6
 #: Channels that oneDNN computes at a time: others are computed as if there were more.
 _BLOCK = 16
 #: How far shapes are alike, in doublings of one amount; variances of what was measured.
-_REACHES = (1.5, 2.5, 4.0, 7.0)
-_NOISES = (0.02, 0.1, 0.4)
+_REACHES = (1.5, 3.0, 6.0)
+_NOISES = (0.03, 0.2)
+#: How much sooner, or later, shapes of one feature may be unlike; what makes it worth it.
+_TIMES = (5.0, 2.0, 0.4, 0.1)
+_BETTER = 0.98
 #: The largest factor that a correction may be.
 _MOST = 4.0
 
@@ -33,9 +36,9 @@ class Kernel:
     """What an operation of any shape takes; made by `fit_kernel`."""
 
     costs: _Array  # seconds of each of `_columns`
-    known: _Array  # places of what was measured, (measurements, features)
+    known: _Array  # places of what was measured, scaled, (measurements, features)
     weights: _Array
-    reach: float
+    scales: _Array  # of features: the larger, the sooner shapes are unlike
     deviation: float  # of log(measured / predicted), each measurement left out in its turn
 
     def seconds(self, amounts: _Array) -> _Array:
@@ -45,7 +48,7 @@ class Kernel:
             amounts: (ROWS, operations); sides are 0 for what is no product.
         """
         plain = self.costs @ _columns(amounts)
-        alike = _alike(_places(amounts), self.known, self.reach)
+        alike = _alike(_places(amounts) * self.scales, self.known)
         limit = math.log(_MOST)
         found: _Array = plain * np.exp(np.clip(alike @ self.weights, -limit, limit))
         return found
@@ -62,17 +65,28 @@ def fit_kernel(amounts: _Array, seconds: Sequence[float]) -> Kernel:
     costs = least_relative(columns, y)
     misses = np.log(y / np.maximum(1e-12, costs @ columns))
     places = _places(amounts)
-    best: tuple[float, float, _Array] = (math.inf, 0.0, np.zeros(len(y)))
-    for reach in _REACHES:
-        alike = _alike(places, places, reach)
-        for noise in _NOISES:
-            inverse = np.linalg.inv(alike + noise * np.eye(len(y)))
-            weights = inverse @ misses
-            left_out = weights / np.diag(inverse)  # what each would be missed by
-            error = float(np.sqrt((left_out**2).mean()))
-            if error < best[0]:
-                best = (error, reach, np.asarray(weights, dtype=float))
-    return Kernel(costs, places, best[2], best[1], best[0])
+    one = np.ones(places.shape[1])
+    tries = [(one / reach, noise) for reach in _REACHES for noise in _NOISES]
+    best = min((_learned(places * scales, misses, noise)[0], n) for n, (scales, noise) in
+               enumerate(tries))  # fmt: skip
+    error, (scales, noise) = best[0], tries[best[1]]
+    for at in np.flatnonzero(np.ptp(places, axis=0)):  # which features matter more, or less
+        for times in _TIMES:
+            tried = scales.copy()
+            tried[at] *= times
+            found = _learned(places * tried, misses, noise)[0]
+            if found < _BETTER * error:
+                error, scales = found, tried
+    known = places * scales
+    return Kernel(costs, known, _learned(known, misses, noise)[1], scales, error)
+
+
+def _learned(known: _Array, misses: _Array, noise: float) -> tuple[float, _Array]:
+    """Return what measurements are missed by where each is left out in its turn, and weights."""
+    inverse = np.linalg.inv(_alike(known, known) + noise * np.eye(len(misses)))
+    weights: _Array = inverse @ misses
+    left_out = weights / np.diag(inverse)
+    return float(np.sqrt((left_out**2).mean())), weights
 
 
 def least_relative(columns: _Array, seconds: _Array) -> _Array:
@@ -104,9 +118,10 @@ def _columns(amounts: _Array) -> _Array:
 def _places(amounts: _Array) -> _Array:
     _, moved, m, n, k, window = amounts
     inner = k / np.maximum(1, window)
-    padding = _full(amounts)
+    is_convolution = (window > 0) & (k > 0)
     found = np.stack([moved, m, n, inner, window, _groups(amounts) - 1])
-    return np.vstack([np.log2(1 + found), np.log2(padding)]).T
+    whole = [is_convolution & (channels % _BLOCK == 0) for channels in (n, inner)]
+    return np.vstack([np.log2(1 + found), np.log2(_full(amounts)), *whole]).T
 
 
 def _groups(amounts: _Array) -> _Array:
@@ -124,7 +139,7 @@ def _full(amounts: _Array) -> _Array:
     return np.where((window > 0) & (k > 0), found, 1.0)
 
 
-def _alike(left: _Array, right: _Array, reach: float) -> _Array:
-    squares = ((left[:, None] - right[None]) ** 2).sum(axis=2)
-    found: _Array = np.exp(-squares / (2 * reach**2))
+def _alike(left: _Array, right: _Array) -> _Array:
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None] - 2 * left @ right.T
+    found: _Array = np.exp(-np.maximum(0.0, squares) / 2)
     return found

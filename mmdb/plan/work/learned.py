@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from mmdb.graph.meta import on_meta
 from mmdb.plan.profile.measures.references import KIND, REFERENCES, Reference
 from mmdb.plan.profile.profile import profile_of
 from mmdb.plan.profile.row import Row
@@ -38,7 +39,7 @@ def _row(group: str, factor: float) -> Row:
 
 def work_of_reference(reference: Reference) -> Work:
     """Return the work of a network that calibrations train."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with torch.random.fork_rng(devices=[]), on_meta():
         module = reference.build()
     dtype = "int64" if reference.tokens else "float32"
     adam = partial(torch.optim.Adam, lr=1e-4)

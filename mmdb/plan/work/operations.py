@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +30,21 @@ _AS: Mapping[Kind, str] = {
 _NAMED = {"log_softmax": "softmax", "loss": "softmax"}
 #: What is corrected by one factor.
 GROUPS = (
-    "convolution", "depthwise", "pointwise", "matmul", "move", "start", "update", "step", "memory",
+    "convolution", "depthwise", "pointwise", "matmul", "move", "call", "start", "update", "step",
 )  # fmt: skip
 _GROUP = {
     "convolution": "convolution", "depthwise": "depthwise", "pointwise": "pointwise",
     "unrolled": "pointwise", "grouped": "depthwise",
     **dict.fromkeys(("matmul", "batched", "attention"), "matmul"),
 }  # fmt: skip
+
+
+class Known(NamedTuple):
+    """Seconds of the parts of a step; NaN of those that are like nothing measured."""
+
+    working: _Array
+    calling: _Array  # what an operation takes whatever its size
+    groups: dict[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +54,14 @@ class Operations:
     kernels: Mapping[str, Kernel]  # by `kind_of`
     begin_s: float  # of a backward, which is no part of one that is under way
 
-    def seconds(self, work: Work, batch: float) -> tuple[_Array, dict[str, NDArray[np.bool_]]]:
-        """Return the seconds of the parts that are like something measured, and their groups.
-
-        The others are NaN.
-        """
+    def seconds(self, work: Work, batch: float) -> Known:
+        """Return the seconds of the parts that are like something measured."""
         calls = np.maximum(1.0, work.calls.at(batch))
         moved = work.read.at(batch) + work.written.at(batch)
         sides = _forward_sides(work, work.sides.at(batch))
         amounts = np.stack([work.flops.at(batch), moved, *sides, work.windows])
         amounts[:2] /= calls
-        found = np.full(len(calls), np.nan)
+        found, fixed = np.full(len(calls), np.nan), np.zeros(len(calls))
         groups = {name: np.zeros(len(calls), dtype=np.bool_) for name in GROUPS}
         names = np.array(_names(work, amounts, batch), dtype=object)
         for name in set(names.tolist()) - {""}:
@@ -65,9 +71,10 @@ class Operations:
                 continue
             same, back = np.unique(amounts[:, here], axis=1, return_inverse=True)
             found[here] = kernel.seconds(same)[back.ravel()] * calls[here]
+            fixed[here] = np.minimum(found[here], kernel.costs[0] * calls[here])
             op = name.removeprefix("op_").rsplit("_", 1)[0] if name not in _FORWARD else name[3:]
             groups[_GROUP.get(op, "move")] |= here
-        return found, groups
+        return Known(found - fixed, fixed, groups)
 
 
 _FORWARD = frozenset(kind_of(op, "forward") for op in {case.op for case in cases()})

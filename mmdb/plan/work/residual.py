@@ -1,170 +1,129 @@
 """What the roofline misses, learned from steps that were measured: a bounded factor.
 
-A ridge regression of log(measured / predicted) on log features, which fades to none where a model
-is unlike those it learned from. Bounds keep a learned term sane out of distribution (NeuSight,
-ASPLOS 2025).
+A Gaussian process over log(measured / predicted): what all steps have in common is corrected for
+all, the rest only where a step spends its time as measured ones do. Bounds keep a learned term sane
+out of distribution (NeuSight, ASPLOS 2025).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mmdb.plan.cost import CandidateCost
 from mmdb.plan.work.counts import KINDS
+from mmdb.plan.work.roofline import Speeds, part_seconds, update_seconds
 from mmdb.plan.work.work import Work
 
-#: Of the features below: a residual of another version is not used.
+#: Of the features below and of the roofline: what was learned with another version is not used.
 VERSION = 1
+#: How many there are: kinds of operations, the update, the step itself, and two sizes.
+FEATURES = len(KINDS) + 4
 #: The factor lies between 1 - BOUND and 1 + BOUND.
 BOUND = 0.35
 #: Measurements below which nothing is learned.
 LEAST = 8
+#: Logarithm of a size by which two steps are about as far apart as by all of their time.
+_SPAN = 10.0
+#: Distance of two steps from which on little of what one missed is believed of the other.
+_REACH = 0.4
+#: Variance of what all steps have in common, and of a measurement, in those of a step's own.
+_COMMON, _NOISE = 0.05, 0.1
 _Array = NDArray[np.float64]
-_PRODUCTS = ("matmul", "convolution", "pointwise", "depthwise", "attention", "recurrent")
-_BYTES = ("elementwise", "transcendental", "normalisation", "pooling", "reduction", "embedding",
-          "random", "copy", "unknown")  # fmt: skip
-FEATURES = (
-    *(f"{kind}_flops" for kind in _PRODUCTS),
-    *(f"{kind}_bytes" for kind in _BYTES),
-    "calls",
-    "update_bytes",
-    "batch",
-)
 
 
-def features(work: Work, batch: int) -> _Array:
-    """Return the logarithms of what a step does, in the order of FEATURES."""
-    flops = work.flops.at(batch)
-    moved = work.read.at(batch) + work.written.at(batch)
-    sums: dict[str, NDArray[np.bool_]] = {
-        kind: work.kinds == number for number, kind in enumerate(KINDS)
-    }
-    update = work.update.read + work.update.written
-    found = [
-        *(float(flops[sums[kind]].sum()) for kind in _PRODUCTS),
-        *(float(moved[sums[kind]].sum()) for kind in _BYTES),
-        float(work.calls.at(batch).sum()),
-        float(update),
-        float(batch),
-    ]
-    return np.array([math.log1p(one) for one in found])
+def features(work: Work, speeds: Speeds, batch: int) -> _Array:
+    """Return where a step spends its time, and how much: points that are near are alike."""
+    parts = part_seconds(work, speeds, batch)
+    spent = np.array(
+        [
+            *(parts[work.kinds == number].sum() for number in range(len(KINDS))),
+            update_seconds(work, speeds),
+            speeds.step_s * speeds.factors.get("step", 1.0),
+        ]
+    )
+    total = max(1e-12, float(spent.sum()))
+    sizes = [math.log(total) / _SPAN, math.log(batch) / _SPAN]
+    return np.concatenate([np.sqrt(np.maximum(0.0, spent) / total), sizes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """A factor for a prediction.
+    """A correction of predictions.
 
     Attributes:
-        versions: of this module's features and of torch.
-        known: standardised features of what was learned from, (measurements, features).
-        reach: distance to the nearest of them at which half of the correction is left.
+        known: features of what was learned from, (measurements, features).
         deviation: of log(measured / corrected), each measurement left out in its turn.
     """
 
-    versions: tuple[int, str]
-    mean: _Array
-    scale: _Array
-    weights: _Array
-    offset: float
     known: _Array
-    reach: float
+    weights: _Array
+    inverse: _Array
+    variance: float  # of what is a step's own
     deviation: float
 
     def factor(self, row: _Array) -> float:
         """Return what the roofline's seconds are multiplied by."""
-        at = (row - self.mean) / self.scale
-        found = self.offset + float(at @ self.weights)
-        away = math.sqrt(float(((self.known - at) ** 2).mean(axis=1).min()))
-        fading = 1 / (1 + (away / self.reach) ** 2)
-        return min(1 + BOUND, max(1 - BOUND, math.exp(fading * found)))
+        found = float(_alike(self.known, row[None])[:, 0] @ self.weights)
+        return min(1 + BOUND, max(1 - BOUND, math.exp(found)))
 
-    def is_of(self, torch_version: str) -> bool:
-        """Whether it was learned with these features and this torch."""
-        return self.versions == (VERSION, torch_version)
+    def deviation_at(self, row: _Array) -> float:
+        """Return the relative standard deviation of corrected seconds."""
+        alike = _alike(self.known, row[None])[:, 0]
+        left = 1 + _COMMON + _NOISE - float(alike @ self.inverse @ alike)
+        return math.sqrt(self.variance * max(0.0, left))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what `residual_of` reads."""
-        return {
-            "versions": list(self.versions),
-            "features": list(FEATURES),
-            "mean": self.mean.tolist(),
-            "scale": self.scale.tolist(),
-            "weights": self.weights.tolist(),
-            "offset": self.offset,
-            "known": self.known.tolist(),
-            "reach": self.reach,
-            "deviation": self.deviation,
-        }
-
-
-def residual_of(raw: Mapping[str, Any], torch_version: str) -> Residual | None:
-    """Return the residual that JSON says; None if it is of other features or another torch."""
-    versions = tuple(raw.get("versions", ()))
-    if versions != (VERSION, torch_version) or tuple(raw.get("features", ())) != FEATURES:
-        return None
-    arrays = {name: np.array(raw[name], dtype=float) for name in ("mean", "scale", "weights")}
-    return Residual(
-        versions=(VERSION, torch_version),
-        known=np.array(raw["known"], dtype=float),
-        offset=float(raw["offset"]),
-        reach=float(raw["reach"]),
-        deviation=float(raw["deviation"]),
-        **arrays,
-    )
+    def corrected(self, cost: CandidateCost, row: _Array) -> CandidateCost:
+        """Return the costs by the roofline of a candidate whose steps have these features."""
+        factor = self.factor(row)
+        return replace(
+            cost,
+            step_s=cost.step_s * factor,
+            row_s=cost.row_s * factor,
+            validation_row_s=cost.validation_row_s * factor,
+            layers=tuple(
+                layer._replace(forward_row_s=layer.forward_row_s * factor) for layer in cost.layers
+            ),
+            uncertainty=min(cost.uncertainty, self.deviation_at(row)),
+        )
 
 
 def learn(
-    rows: Iterable[_Array],
-    predicted: Sequence[float],
-    measured: Sequence[float],
-    torch_version: str,
-    *,
-    ridge: float = 1.0,
+    rows: Sequence[_Array], predicted: Sequence[float], measured: Sequence[float]
 ) -> Residual | None:
     """Return the residual of measured steps; None where there are fewer than LEAST.
 
     Args:
-        rows: `features` of each measured step.
+        rows: `features` of each step.
         predicted: the roofline's seconds of each.
-        ridge: the larger, the closer the factor stays to the mean one.
     """
-    x = np.array(list(rows), dtype=float)
-    if len(x) < LEAST:
+    if len(rows) < LEAST:
         return None
-    y = np.log(np.asarray(measured, dtype=float) / np.asarray(predicted, dtype=float))
-    y = np.clip(y, math.log(1 - BOUND) * 2, math.log(1 + BOUND) * 2)  # one outlier rules nothing
-    mean, scale = x.mean(axis=0), x.std(axis=0)
-    # A feature that never changed says nothing; one that does later leads far away.
-    scale = np.where(scale > 1e-9, scale, 1.0)
-    known = (x - mean) / scale
-    weights, offset, errors = _ridge(known, y, ridge)
-    gaps = ((known[:, None] - known[None]) ** 2).mean(axis=2)
-    np.fill_diagonal(gaps, np.inf)
-    nearest = np.sqrt(gaps.min(axis=1))
+    known = np.array(rows, dtype=float)
+    missed = np.log(np.asarray(measured, dtype=float) / np.asarray(predicted, dtype=float))
+    # One outlier rules nothing.
+    missed = np.clip(missed, 2 * math.log(1 - BOUND), 2 * math.log(1 + BOUND))
+    noisy = _alike(known, known) + _NOISE * np.eye(len(known))
+    inverse = np.linalg.inv(noisy).astype(np.float64, copy=False)
+    weights = inverse @ missed
+    # Each left out in its turn: Rasmussen and Williams, Gaussian Processes, 5.12.
+    left = np.diag(inverse)
+    errors = weights / left
     return Residual(
-        versions=(VERSION, torch_version),
-        mean=mean,
-        scale=scale,
-        weights=weights,
-        offset=offset,
         known=known,
-        reach=max(0.25, 2 * float(np.median(nearest))),
+        weights=weights,
+        inverse=inverse,
+        variance=float((errors**2 * left).mean()),
         deviation=float(np.sqrt((errors**2).mean())),
     )
 
 
-def _ridge(x: _Array, y: _Array, ridge: float) -> tuple[_Array, float, _Array]:
-    """Return weights, offset, and the errors where each row is left out (by the hat matrix)."""
-    n = len(y)
-    columns = np.hstack([np.ones((n, 1)), x])
-    penalty = np.diag([1e-9, *np.full(x.shape[1], ridge)])
-    inverse = np.linalg.inv(columns.T @ columns + penalty)
-    found = inverse @ columns.T @ y
-    leverage = np.einsum("ij,jk,ik->i", columns, inverse, columns)
-    errors = (y - columns @ found) / np.maximum(1e-6, 1 - leverage)
-    return found[1:], float(found[0]), errors
+def _alike(some: _Array, others: _Array) -> _Array:
+    """Return the covariance of what the roofline misses of steps, (some, others)."""
+    squares = (some**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * some @ others.T
+    found: _Array = _COMMON + np.exp(-np.maximum(0.0, squares) / (2 * _REACH**2))
+    return found

@@ -6,6 +6,7 @@ al. 2009, "Roofline"; Qi et al. 2017, "Paleo", section 3, with a fixed time that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from mmdb.plan.cost import CandidateCost, Layer
 from mmdb.plan.work.counts import KINDS
 from mmdb.plan.work.operations import Operations
-from mmdb.plan.work.work import Work
+from mmdb.plan.work.work import HEAP, Work
 
 _Array = NDArray[np.float64]
 #: Of what a module of one operation costs to be called, what a kernel alone does not show.
@@ -58,8 +59,9 @@ class Speeds:
         cache_bytes, cache_bandwidth: of an operation that moves no more than this.
         call_s, call_backward_s: of starting a kernel.
         update_call_s, update_bandwidth: of the optimizer's kernels.
+        updates: what the bandwidth's seconds are multiplied by, over logarithms of all parameters'
+            bytes.
         step_s: of a step, whatever the model.
-        page_byte_s: of a byte of memory that is the system's until it is written to.
         operations: measured ones, by which parts that are like them are known better.
         factors: of groups of them, by what whole steps were measured to take.
     """
@@ -72,8 +74,8 @@ class Speeds:
     call_backward_s: float = 0.0
     update_call_s: float = 0.0
     update_bandwidth: float = 0.0
+    updates: tuple[tuple[float, float], ...] = ()
     step_s: float = 0.0
-    page_byte_s: float = 0.0
     operations: Operations | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
     assumed: frozenset[str] = field(default=frozenset())  # names of what was not measured
@@ -91,12 +93,13 @@ def part_seconds(work: Work, speeds: Speeds, batch: float) -> _Array:
     found = _by_rates(work, speeds, batch)
     if speeds.operations is None:
         return found
-    known, groups = speeds.operations.seconds(work, batch)
-    found = np.where(np.isnan(known), found, known)
-    starting = work.calls.at(batch) * speeds.call_s * speeds.factors.get("start", 1.0)
-    for group, here in groups.items():
-        found[here] = found[here] * speeds.factors.get(group, 1.0) + _CALLED * starting[here]
-    found[np.isnan(known)] *= speeds.factors.get("start", 1.0)
+    known = speeds.operations.seconds(work, batch)
+    calling = known.calling * speeds.factors.get("call", 1.0)
+    start = speeds.factors.get("start", 1.0)
+    calling += _CALLED * work.calls.at(batch) * speeds.call_s * start
+    for group, here in known.groups.items():
+        found[here] = known.working[here] * speeds.factors.get(group, 1.0) + calling[here]
+    found[np.isnan(known.working)] *= start
     return found
 
 
@@ -121,10 +124,10 @@ def group_seconds(work: Work, speeds: Speeds, batch: float) -> dict[str, float]:
     """Return the seconds of a step by group of operations, where no factor corrects them yet."""
     assert speeds.operations is not None
     parts = part_seconds(work, speeds, batch)
-    known, groups = speeds.operations.seconds(work, batch)
-    found = {g: float(np.nansum(known[here])) for g, here in groups.items()}
+    known = speeds.operations.seconds(work, batch)
+    found = {name: float(known.working[here].sum()) for name, here in known.groups.items()}
+    found["call"] = float(known.calling.sum())
     found |= {"start": float(parts.sum()) - sum(found.values()), "step": speeds.step_s}
-    found["memory"] = memory_seconds(work, speeds, batch)
     return found | {"update": update_seconds(work, speeds)}
 
 
@@ -132,21 +135,18 @@ def update_seconds(work: Work, speeds: Speeds) -> float:
     """Return the seconds of the optimizer's part of a step."""
     update = work.update
     moved = (update.read + update.written) / (speeds.update_bandwidth or speeds.bandwidth)
+    if speeds.updates:  # more bytes fit less into the caches
+        sizes, seconds = zip(*speeds.updates, strict=True)
+        moved *= float(np.interp(math.log(max(1, work.gradient_bytes)), sizes, seconds))
     found = moved + update.calls * (speeds.update_call_s or speeds.call_s)
     return found * speeds.factors.get("update", 1.0)
-
-
-def memory_seconds(work: Work, speeds: Speeds, batch: float) -> float:
-    """Return the seconds of taking memory that the last step gave back to the system."""
-    taken = float(work.alive.at(batch).max(initial=0.0))
-    return taken * speeds.page_byte_s * speeds.factors.get("memory", 1.0)
 
 
 def step_seconds(work: Work, speeds: Speeds, batch: float) -> float:
     """Return the seconds of a step at a batch size."""
     parts = float(part_seconds(work, speeds, batch).sum())
     fixed = speeds.step_s * speeds.factors.get("step", 1.0)
-    return fixed + parts + update_seconds(work, speeds) + memory_seconds(work, speeds, batch)
+    return fixed + parts + update_seconds(work, speeds)
 
 
 def line_through(batches: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
@@ -185,8 +185,8 @@ def candidate_cost(
     fixed, row = line_through(batches, seconds)
     forward = part_seconds(work, speeds, batch_size)[~work.backward].sum() / batch_size
     alive = work.alive.at(batch_size)
-    peak = work.peak_bytes(batch_size)
-    slope = float(work.alive.row[int(alive.argmax())]) if len(alive) else 0.0
+    peak = work.resident_bytes(batch_size)
+    slope = HEAP * float(work.alive.row[int(alive.argmax())]) if len(alive) else 0.0
     return CandidateCost(
         step_s=fixed,
         row_s=row,

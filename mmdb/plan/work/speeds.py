@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from mmdb.plan.profile.cases import at_place
@@ -30,8 +31,8 @@ _ADAM_BYTES = 19  # moved for each byte of a parameter
 _ADAM_CALLS = 9
 #: Of a step, whatever the model: a calibration says how much more or less.
 _STEP_S = 1e-4
-#: Of a byte of fresh memory; as well.
-_PAGE_BYTE_S = 6e-11
+#: Bytes of a parameter from which on its update takes longer than being called.
+_UPDATED = 2**18
 
 
 def speeds_of(profile: Profile) -> Speeds:
@@ -61,7 +62,7 @@ def speeds_of(profile: Profile) -> Speeds:
         update_call_s=profile.unit_s("update_tensors", 64) / _ADAM_CALLS,
         update_bandwidth=_ADAM_BYTES / max(1e-15, profile.unit_s("update_adam", _LARGE)),
         step_s=_STEP_S if profile.points["operation"] else 0.0,
-        page_byte_s=_PAGE_BYTE_S if profile.points["operation"] else 0.0,
+        updates=_updates(profile) if profile.points["operation"] else (),
         operations=_operations(profile.points["operation"]),
         factors={
             GROUPS[int(point.size)]: point.seconds
@@ -69,6 +70,16 @@ def speeds_of(profile: Profile) -> Speeds:
             if 0 <= point.size < len(GROUPS)
         },
         assumed=profile.assumed,
+    )
+
+
+def _updates(profile: Profile) -> tuple[tuple[float, float], ...]:
+    """Return what parameters of all sizes take, over what their bytes do at the bandwidth."""
+    byte_s, fixed_s = profile.unit_s("update_adam", _LARGE), profile.seconds("update_adam", 0.0)
+    return tuple(
+        (math.log(point.size), max(0.1, (point.seconds - fixed_s) / (point.size * byte_s)))
+        for point in profile.points["update_adam"]
+        if point.size >= _UPDATED and byte_s > 0
     )
 
 

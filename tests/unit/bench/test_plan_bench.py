@@ -85,7 +85,7 @@ def test_rows_follow_the_seconds_that_are_wanted() -> None:
     small, large = size_for(SMALL, 0.001), size_for(SMALL, 1000.0)
     assert (small.rows, small.epochs) == (256, LEAST_EPOCHS)
     assert large.epochs > LEAST_EPOCHS and large.rows <= MOST_ROWS
-    assert flops_of_row("mlp", 0, 64) == pytest.approx(4 * 64 * 128 + 6 * 128 * 10, rel=0.05)
+    assert flops_of_row("mlp", 0, 64) == pytest.approx(4 * 64 * 256 + 6 * 256 * 10, rel=0.05)
 
 
 def test_options_of_the_bench(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -79,8 +79,14 @@ def test_what_was_seen_has_bars_of_its_own() -> None:
 
 
 def test_each_iterating_strategy_has_its_figures() -> None:
-    figures = list(iteration_figures(repeats(10.0, 10.0, strategy="data_parallel")))
-    assert {figure.name.partition(":")[0] for figure in figures} == {"data_parallel"}
+    runs = repeats(10.0, 10.0, strategy="data_parallel")
+    runs += repeats(9.0, 9.0, strategy="data_parallel", seen=False, workers=3)
+    figures = list(iteration_figures(runs))
+    assert {figure.name.partition(":")[0] for figure in figures} == {
+        "data_parallel",
+        "data_parallel, seen",
+    }
+    assert by_name(figures, "data_parallel, seen: largest error").value == 0
 
 
 def test_coverage_is_neither_too_little_nor_too_much() -> None:
@@ -151,6 +157,7 @@ def test_steps_have_bars_of_their_own() -> None:
         model="m",
         family="f",
         batch=8,
+        bare_s=1.2,
         cold_s=1.07,
         warm_s=1.02,
         measured_s=1.0,

@@ -77,6 +77,25 @@ def test_equal_candidates_keep_as_many_workers_busy() -> None:
     assert found.p50_s == pytest.approx(found.lower_bound_s, rel=0.02)
 
 
+def test_workers_that_begin_late_share_what_they_missed() -> None:
+    cost = alone(COST, deviation=0.0, read_row_s=0.0, state_bytes=0.0)
+    load, cluster = load_of(8, 4, cost=cost, epochs=3), cluster_with(2)
+    hop_s = float(columns(load, cluster).hops().max())
+    for hops in (None, 20):  # all of them, and an epoch that stands for the others
+        at_once = best(explain(load, cluster, workers=2, hops=hops), "mop")
+        late = best(explain(load, replace(cluster, late_s=1.0), workers=2, hops=hops), "mop")
+        assert late.p50_s - at_once.p50_s == pytest.approx(0.5, abs=2 * hop_s)
+
+
+def test_between_hops_workers_are_idle() -> None:
+    load, cluster = load_of(2, 4, cost=alone(COST, deviation=0.0)), cluster_with(1)
+    without = best(explain(load, cluster), "task")
+    found = best(explain(load, replace(cluster, gap_s=0.5)), "task")
+    assert found.p50_s - without.p50_s == pytest.approx(0.5 * found.hops)
+    assert found.idle_s == pytest.approx(0.5 * found.hops, rel=1e-6)
+    assert found.hop_s == pytest.approx(without.hop_s)
+
+
 def test_rotation_keeps_candidates_in_step_where_nodes_hold_their_partitions() -> None:
     cost = alone(COST, deviation=0.0, read_row_s=0.0, state_bytes=0.0, build_s=0.0)
     cluster = replace(cluster_with(1, 1, 1, 1), shards=True)

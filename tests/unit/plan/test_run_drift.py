@@ -32,6 +32,7 @@ def hops(day: float, step_s: float, count: int = LEAST, **given: Any) -> list[di
         "steps": 10,
         "compute_s": 10 * step_s,
         "workers": 1,
+        "group_size": None,
         "finished": MEASURED_S + day * DAY_S,
     }
     return [row | given for _ in range(count)]
@@ -75,6 +76,7 @@ def test_without_hops_of_then_only_a_large_difference_counts() -> None:
         hops(9, 0.02, role="steps", finished=None),
         hops(9, 0.015, workers=2),  # as slow as busy workers are
         hops(9, 0.02, steps=0),
+        hops(9, 0.02, group_size=2),  # which exchange gradients, too
         [*hops(0.5, 0.01), *hops(9, 0.01), *hops(9, 0.02, architecture_hash=b"b")],
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.run.measured import gap_s, likeness, measured
+from mmdb.plan.run.measured import Round, likeness, measured
 
 CONFIG = {"lr": 0.1, "batch_size": 10, "optimizer": "adam"}
 
@@ -25,6 +25,15 @@ def hop(**given: Any) -> dict[str, Any]:
         "workers": 1,
         "run_id": 1,
         "worker": "a",
+        "candidate_id": 1,
+        "part_id": 1,
+        "epoch": 0,
+        "ordinal": 0,
+        "starts": 1,
+        "group_size": None,
+        "strategy": "mop",
+        "started": 0.0,
+        "finished": 1.25,
     }
     return row | given
 
@@ -62,14 +71,40 @@ def test_what_busy_workers_took_is_what_one_alone_takes_less() -> None:
 
 def test_what_goes_beside_the_steps() -> None:
     rows = [
-        hop(read_s=0.5, total_s=1.9, load_s=0.1),
+        hop(read_s=0.5, total_s=1.9, load_s=0.5),
+        hop(started=5.0, ordinal=1, load_s=9.0),
         hop(role="validation", row_count=50, steps=0, compute_s=0.5),
     ]
     (found,) = measured(rows, (1.0,)).values()
-    assert found.read_row_s == pytest.approx(0.005)
-    assert found.overhead_s == pytest.approx(0.3)
+    assert found.build_s == pytest.approx(0.5)  # of the first hop alone
     assert found.validation_row_s == pytest.approx(0.01)
     assert found.state_bytes == 1000
+
+
+def test_a_workers_first_hop_finds_nothing_ready() -> None:
+    rows = [
+        hop(load_s=0.5),
+        hop(candidate_id=2, started=2.0, load_s=0.1),
+        hop(candidate_id=2, started=3.0, ordinal=1, load_s=0.0),  # which it had left itself
+        hop(candidate_id=3, worker="b", started=3.5, load_s=0.7),
+        hop(candidate_id=2, worker="b", started=4.0, ordinal=2, load_s=0.3),
+    ]
+    (found,) = measured(rows, (1.0,), load_byte_s=1e-4).values()
+    assert found.build_s == pytest.approx((0.1 + 0.3 - 0.1) / 2)
+    again = [one | {"starts": 2} for one in rows]
+    assert [one.build_s for one in measured(again, (1.0,)).values()] == [0.0]
+
+
+def test_a_round_is_what_its_members_did_at_the_same_time() -> None:
+    both = {"group_size": 2, "workers": 2, "compute_s": 3.0}
+    rows = [hop(), *(hop(**both, part_id=k, started=5.0) for k in (1, 2))]
+    rows += [hop(**both | {"compute_s": 9.0}, part_id=k) for k in (1, 2)]  # in which they met
+    rows += [hop(**both, part_id=1, started=7.0)]  # without its other member
+    (found,) = measured(rows, (1.0, 1.5)).values()
+    (one,) = found.rounds
+    assert one == Round(2, 20.0, one.step_s)
+    assert one.step_s == pytest.approx(0.2)
+    assert found.hops == 1
 
 
 def test_validations_alone_say_nothing_of_steps() -> None:
@@ -81,13 +116,6 @@ def test_hops_that_vary_show_it() -> None:
     rows = [hop(compute_s=1.0 + 0.1 * (k % 3 - 1)) for k in range(9)]
     (found,) = measured(rows, (1.0,)).values()
     assert found.deviation == pytest.approx(0.148, rel=0.01)
-
-
-def test_between_hops_a_worker_is_told_of_the_next() -> None:
-    rows = [hop(started=2.0 * k, finished=2.0 * k + 1.75) for k in (3, 1, 2)]
-    rows += [hop(worker="b", started=9.0, finished=10.0)]
-    assert gap_s(rows) == pytest.approx(0.25)
-    assert gap_s(rows[:1]) == 0.0
 
 
 def test_a_line_goes_through_the_size_that_was_measured() -> None:

@@ -23,7 +23,7 @@ def measure_cases(allowance: Allowance, seed: int, device: torch.device) -> Iter
     """Measure cases in their order, for as long as the budget lasts."""
     draw = _Draw(seed, device)
     for number, case in enumerate(cases()):
-        if allowance.left_s <= 0:
+        if number and allowance.left_s <= 0:
             return
         for task in _tasks(number, case, draw):
             timed = allowance.measure(task.work, min(_EACH_S, allowance.left_s), sure_s=1.0)

@@ -22,6 +22,7 @@ from mmdb.plan.profile.measures.hops import measure_chunks, measure_hops
 from mmdb.plan.profile.measures.kernels import measure_convolutions, measure_products
 from mmdb.plan.profile.measures.memory import measure_memory
 from mmdb.plan.profile.measures.overheads import measure_dispatch
+from mmdb.plan.profile.measures.process import measure_process
 from mmdb.plan.profile.measures.reading import measure_decoding, measure_queries, measure_reading
 from mmdb.plan.profile.measures.references import measure_references
 from mmdb.plan.profile.measures.states import measure_states
@@ -50,6 +51,8 @@ COMPUTE: Mapping[str, _Compute] = {
 }
 #: What needs the database.
 DATABASE = ("queries", "reading", "hops")
+#: What is measured in a process that has measured nothing else.
+FIRST = "process"
 #: What `torch.autograd.grad` loads at its first use, for half a second, which is no measurement.
 _LOADED_LATE = "torch.fx.experimental.symbolic_shapes"
 #: What several sessions measure at the same time.
@@ -60,7 +63,7 @@ TOGETHER = ("busy", "group")
 class Order:
     """One thing to measure; plain values that travel to a session as JSON."""
 
-    what: str  # of COMPUTE, DATABASE or TOGETHER
+    what: str  # FIRST, or of COMPUTE, DATABASE or TOGETHER
     budget_s: float
     seed: int = 0
     device: str = "cpu"
@@ -82,7 +85,7 @@ def order_of(raw: Mapping[str, Any]) -> Order:
     """
     try:
         order = Order(**raw)
-        known = order.what in (*COMPUTE, *DATABASE, *TOGETHER)
+        known = order.what in (FIRST, *COMPUTE, *DATABASE, *TOGETHER)
         fits = known and 0 < order.budget_s <= MAX_BUDGET_S and math.isfinite(order.begin_at)
         fits = fits and order.count >= 1 and isinstance(order.seed, int)
     except TypeError as error:
@@ -112,7 +115,8 @@ def perform(
         Cancelled, DeviceMissing, GroupBroken
     """
     device = device_of(order.device)
-    import_module(_LOADED_LATE)
+    if order.what != FIRST:
+        import_module(_LOADED_LATE)
     with exact(order.seed, device=device):  # its first use loads more of torch
         allowance = Allowance(order.budget_s, stopped, synchronize=partial(synchronize, device))
         return list(_rows(order, allowance, device, connection))
@@ -121,6 +125,8 @@ def perform(
 def _rows(
     order: Order, allowance: Allowance, device: torch.device, connection: Connection | None
 ) -> Iterator[Row]:
+    if order.what == FIRST:
+        return measure_process(allowance, order.seed, device)
     if order.what in COMPUTE:
         return COMPUTE[order.what](allowance, order.seed, device)
     if order.what == "busy":

@@ -189,12 +189,13 @@ REFERENCES: tuple[Reference, ...] = (
 def measure_references(allowance: Allowance, seed: int, device: torch.device) -> Iterator[Row]:
     """Measure training steps of the networks, with Adam, for as long as the budget lasts."""
     for number, reference in enumerate(REFERENCES):
-        if allowance.left_s <= 0:
+        if number and allowance.left_s <= 0:
             return
         step = _step(reference, seed, device)
         timed = allowance.measure(step, min(_EACH_S, allowance.left_s), sure_s=1.0)
-        if timed is not None:
-            yield timed.row(KIND, float(number))
+        if timed is None:
+            continue
+        yield timed.row(KIND, float(number))
 
 
 def _step(reference: Reference, seed: int, device: torch.device) -> Callable[[], object]:

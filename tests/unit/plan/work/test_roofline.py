@@ -78,7 +78,7 @@ def test_costs_of_a_candidate(small: Work) -> None:
     parameters = 20 * 64 + 64 + 64 * 32 + 32 + 32 * 3 + 3
     assert cost.gradient_bytes == 4 * parameters
     assert cost.state_bytes == pytest.approx(12 * parameters, rel=0.01)
-    assert cost.memory_bytes + 64 * cost.memory_row_bytes == pytest.approx(small.peak_bytes(64))
+    assert cost.memory_bytes + 64 * cost.memory_row_bytes == pytest.approx(small.resident_bytes(64))
     assert candidate_cost(small, speeds, 64, factor=2.0).row_s == pytest.approx(2 * cost.row_s)
 
 
@@ -100,6 +100,9 @@ def test_the_peak_grows_with_the_batch_and_holds_the_state(small: Work) -> None:
     assert peaks == sorted(peaks)
     assert peaks[0] > small.state_bytes + small.gradient_bytes
     assert peaks[-1] > small.state_bytes + small.kept_bytes(4096)
+    grown = [small.resident_bytes(rows) for rows in (1, 16, 256, 4096)]
+    assert grown == sorted(grown)
+    assert all(grows > peak for grows, peak in zip(grown, peaks, strict=True))
 
 
 def test_a_profile_that_nobody_measured_gives_slow_speeds(small: Work) -> None:

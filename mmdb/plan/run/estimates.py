@@ -1,0 +1,167 @@
+"""Estimates of a run: for its own epochs, or for as many as it takes to reach a metric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log
+from statistics import median
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import InvalidOption
+from mmdb.plan.cost import CandidateCost, Cluster, Estimate, Kind, Load
+from mmdb.plan.equations.band import deviation_seen
+from mmdb.plan.profile.stamp import Stamp
+from mmdb.plan.ranking import explain, ranked
+from mmdb.plan.run.costs import Costs
+from mmdb.plan.run.wishes import Wishes
+from mmdb.plan.run.workload import PlannedRun, place_of
+from mmdb.train.session import STATE_BYTES
+
+_Q = load("explain")
+#: Runs, the last ones, of which it is looked at how far they were from their plans.
+LATELY = 60
+#: Strategies by the executed one that trains as they do, epoch by epoch. What is left out here and
+#: not executed trains in a way that nobody has seen.
+TRAINS_AS: Mapping[Kind, Kind] = {
+    "mop": "mop",
+    "task": "mop",
+    "partitioned": "mop",
+    "pipeline": "mop",
+    "model_average": "model_average",
+    "data_parallel": "data_parallel",
+    "data_parallel_tree": "data_parallel",
+    "data_parallel_overlap": "data_parallel",
+    "parameter_server": "data_parallel",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Runs that were trained in one way: after how many epochs each had reached a metric."""
+
+    epochs: tuple[int, ...]  # of those that had
+    runs: int
+
+    @property
+    def usual(self) -> int | None:
+        """The median; None if less than half of the runs got there."""
+        if not self.epochs or 2 * len(self.epochs) < self.runs:
+            return None
+        return ceil(median(self.epochs))
+
+
+def estimates_of(
+    connection: Connection,
+    run: PlannedRun,
+    wishes: Wishes,
+    cluster: Cluster,
+    costs: Costs,
+    here: Stamp,
+) -> tuple[list[Estimate], list[str]]:
+    """Return estimates, the best first, and what is to be said of them.
+
+    Raises:
+        InvalidOption: a metric is to be reached, and the run has none.
+    """
+    # What is computed, and what does not exist, misses by more than what was measured.
+    is_measured = costs.measured == len(costs.candidates) and not cluster.simulated
+    deviations = _deviations(connection, here) if is_measured else {}
+
+    def some(kinds: Sequence[Kind], epochs: int) -> list[Estimate]:
+        return explain(
+            _load(run, costs.candidates, epochs),
+            cluster,
+            objective=wishes.objective,
+            kinds=kinds,
+            workers=wishes.workers,
+            group=wishes.group,
+            batches=wishes.batches,
+            partitions=wishes.partitions,
+            bytes_limit=wishes.bytes_limit,
+            live_bytes=float(STATE_BYTES),
+            deviations=deviations,
+        )
+
+    if wishes.target is None:
+        return some(wishes.strategies, run.workload.epochs), []
+    if run.metric is None:
+        raise InvalidOption(
+            f"Run {run.name!r} holds nothing out, so that no target is ever reached.",
+            hint="Create its dataset with validation => 0.1.",
+        )
+    reached = _reached(connection, run, wishes.target)
+    by_epochs: dict[int, list[Kind]] = defaultdict(list)
+    unknown: dict[Kind, str] = {}
+    for kind in wishes.strategies:
+        seen = reached.get(TRAINS_AS.get(kind, kind), Reached((), 0))
+        if seen.usual is None:
+            unknown[kind] = _why(seen, run.metric, wishes.target)
+        else:
+            by_epochs[seen.usual].append(kind)
+    found = [one for epochs, kinds in by_epochs.items() for one in some(kinds, epochs)]
+    if unknown:
+        found += [
+            replace(one, why_not=one.why_not or unknown[one.strategy])
+            for one in some(list(unknown), run.workload.epochs)
+        ]
+    return ranked(found, wishes.objective), [*_notes(reached, run.metric, wishes.target)]
+
+
+def _reached(connection: Connection, run: PlannedRun, target: float) -> dict[str, Reached]:
+    """Return by strategy after how many epochs runs of the same models had reached the target."""
+    rows = connection.rows(
+        _Q.find_reached,
+        run_id=run.run_id,
+        dataset_id=run.dataset.dataset_id,
+        target=target,
+    )
+    by_strategy: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_strategy[TRAINS_AS.get(row["strategy"], row["strategy"])].append(row)
+    return {
+        strategy: Reached(
+            tuple(row["epochs"] for row in some if row["epochs"] is not None), len(some)
+        )
+        for strategy, some in by_strategy.items()
+    }
+
+
+def _why(seen: Reached, metric: str, target: float) -> str:
+    if not seen.runs:
+        return (
+            f"no run of these models was trained so, which could tell when {metric} is {target:g}"
+        )
+    return f"{metric} was {target:g} in {len(seen.epochs)} of {seen.runs} runs trained so"
+
+
+def _notes(reached: Mapping[str, Reached], metric: str, target: float) -> list[str]:
+    ways = [
+        f"{strategy} {one.usual} (of {one.runs} runs)"
+        for strategy, one in sorted(reached.items())
+        if one.usual is not None
+    ]
+    if not ways:
+        return []
+    return [f"Epochs until {metric} is {target:g}, by earlier runs: {', '.join(ways)}."]
+
+
+def _deviations(connection: Connection, here: Stamp) -> dict[str, float]:
+    """Return how far runs were from what was said of them, by strategy."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for row in connection.rows(_Q.find_errors, most=LATELY, **place_of(here)):
+        errors[row["strategy"]].append(log(row["took_s"] / row["said_s"]))
+    found = {strategy: deviation_seen(some) for strategy, some in errors.items()}
+    return {strategy: one for strategy, one in found.items() if one is not None}
+
+
+def _load(run: PlannedRun, candidates: tuple[CandidateCost, ...], epochs: int) -> Load:
+    return Load(
+        candidates=candidates,
+        rows=run.rows,
+        validation_rows=run.validation_rows,
+        epochs=epochs,
+        free=run.workload.free,
+    )
