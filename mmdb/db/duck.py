@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -177,7 +177,20 @@ class DuckConnection:
         rows = self.rows(load("catalog").table_columns, table=table)
         return [(r["name"], r["type"]) for r in rows] or None
 
+    @contextmanager
+    def merging(self) -> Iterator[None]:
+        """Inside the block a checkpoint that writes anything merges the rows of each table."""
+        self.script(_MERGES)
+        try:
+            yield
+        finally:
+            self.script(_APPENDS)
+
     def close(self) -> None:
+        # It may be closed already, or in a transaction that has failed; its file may be gone.
+        with suppress(duckdb.Error, OSError):
+            if self._file and Path(self._file).stat().st_size <= _MERGED_BYTES:
+                self.raw.execute(_MERGES)  # in the checkpoint with which a file is closed
         self.raw.close()
         _open_files.discard(self._file)
         atexit.unregister(self.close)
@@ -199,6 +212,15 @@ _BATCH = "mmdb_batch"
 _ALIAS = "mmdb_file"
 
 
+#: A checkpoint may merge the row groups of a table, up to 122,880 rows: so with every 16 MB of log
+#: it would write all states and tensors of a file anew. Without, it appends what is new.
+_APPENDS, _MERGES = "SET max_vacuum_tasks = 0", "RESET max_vacuum_tasks"
+
+#: Bytes of a file up to which its tables are merged each time that it is closed. Else every session
+#: that writes a few rows would leave almost a megabyte of blocks that are hardly filled.
+_MERGED_BYTES = 256 << 20
+
+
 def _shadows(path: str) -> bool:
     return Path(path).stem.lower() == "mmdb"
 
@@ -216,6 +238,7 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             quoted = path.replace("'", "''")
             connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
             connection.execute(f"USE {_ALIAS}")
+        connection.execute(_APPENDS)
         if path != ":memory:":
             connection.execute("CHECKPOINT")
     except duckdb.Error:

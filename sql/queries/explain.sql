@@ -252,6 +252,7 @@ INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id;
 -- name: find_timed
 -- Steps of candidates with the architectures of a run that plans have measured on a node, as hops.
 SELECT
+    c.run_id,
     c.architecture_hash,
     c.config::text AS config,
     'steps' AS role,

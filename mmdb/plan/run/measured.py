@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -110,6 +112,18 @@ def typical(values: Sequence[float]) -> float:
     return fmean(min(value, most) for value in values)
 
 
+def middle(values: Iterable[tuple[float, int]]) -> float:
+    """Return the median of values that count so many times.
+
+    For minutes, others may take a virtual machine's cores: what such a run took says little of the
+    next one, and would draw a mean up.
+    """
+    ordered = sorted(values)
+    below = list(accumulate(count for _, count in ordered))
+    low, high = (below[-1] - 1) // 2, below[-1] // 2
+    return (ordered[bisect_right(below, low)][0] + ordered[bisect_right(below, high)][0]) / 2
+
+
 def _measured(
     hops: Sequence[Row], slowdown: tuple[float, ...], load_byte_s: float
 ) -> Measured | None:
@@ -118,16 +132,18 @@ def _measured(
     timed = [] if trained else [hop for hop in done if hop["role"] == "steps"]
     if not trained and not timed:
         return None
-    by_size: dict[int, list[float]] = defaultdict(list)
+    by_size: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for hop in trained or timed:
         seconds = hop["compute_s"] / hop["steps"] / _slow(hop, slowdown)
-        by_size[round(hop["row_count"] / hop["steps"])].append(seconds)
+        by_size[round(hop["row_count"] / hop["steps"])][hop["run_id"]].append(seconds)
     points = []
     misses: list[float] = []
-    for size, seconds in sorted(by_size.items()):
-        middle = median(seconds)
-        points.append(Point(float(size), typical(seconds), 0.0, len(seconds)))
-        misses += [abs(one / middle - 1) for one in seconds] if len(seconds) > 1 else []
+    for size, by_run in sorted(by_size.items()):
+        taken = [one for some in by_run.values() for one in some]
+        usual = median(taken)
+        step_s = middle((typical(some), len(some)) for some in by_run.values())
+        points.append(Point(float(size), step_s, 0.0, len(taken)))
+        misses += [abs(one / usual - 1) for one in taken] if len(taken) > 1 else []
     checked = [hop for hop in hops if hop["role"] == "validation" and hop["row_count"]]
     return Measured(
         steps=tuple(points),

@@ -7,12 +7,11 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, log
 from statistics import fmean, median
 
 from mmdb.db.connection import Row
 from mmdb.plan.equations.makespan import slowdown_at
-from mmdb.plan.run.measured import likeness
+from mmdb.plan.run.measured import likeness, middle
 
 #: Of a partition that its node has in the cache, until one has been mapped.
 MAPPED_S = 0.01
@@ -131,22 +130,19 @@ def _slowdown(
 
 
 def _ratios(steps: Iterable[Mapping[int, Sequence[tuple[float, int]]]]) -> dict[int, float]:
-    """Return by workers what steps took over what like ones took alone, weighted by hops."""
-    logs: dict[int, float] = defaultdict(float)
-    weights: dict[int, float] = defaultdict(float)
+    """Return by workers what steps took over what like ones took alone: the median of hops."""
+    found: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for by_workers in steps:
-        alone_s, alone = _mean(by_workers.get(1, ()))
+        alone = by_workers.get(1, ())
         for workers, some in by_workers.items():
-            step_s, hops = _mean(some)
-            if workers > 1 and min(alone, hops) >= LEAST:
-                weights[workers] += min(alone, hops)
-                logs[workers] += min(alone, hops) * log(step_s / alone_s)
-    return {k: max(1.0, exp(logs[k] / weights[k])) for k in sorted(weights)}
+            if workers > 1 and min(_count(alone), _count(some)) >= LEAST:
+                alone_s = middle(alone)
+                found[workers] += [(step_s / alone_s, hops) for step_s, hops in some]
+    return {k: max(1.0, middle(some)) for k, some in sorted(found.items())}
 
 
-def _mean(some: Sequence[tuple[float, int]]) -> tuple[float, int]:
-    hops = sum(count for _, count in some)
-    return (sum(step_s * count for step_s, count in some) / hops if hops else 0.0), hops
+def _count(some: Sequence[tuple[float, int]]) -> int:
+    return sum(hops for _, hops in some)
 
 
 def _reading(rows: Sequence[Row]) -> float | None:

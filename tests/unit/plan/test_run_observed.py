@@ -103,4 +103,9 @@ def test_the_planned_architectures_count_more_than_others() -> None:
     others = tuple(pace(k, 0.1 * k, architecture_hash=b"b") for k in (1, 2))
     paces = pace(1, 0.1), pace(2, 0.13), *others
     assert seen((at(0.0),), paces=paces).slowdown == pytest.approx((1.0, 1.3))
-    assert seen(paces=paces).slowdown == pytest.approx((1.0, 2.6**0.5))
+    assert seen(paces=paces).slowdown == pytest.approx((1.0, (1.3 + 2.0) / 2))
+
+
+def test_a_run_whose_cores_were_taken_by_others_does_not_count_for_the_next() -> None:
+    paces = pace(1, 0.1), *(pace(2, step_s) for step_s in (0.1, 0.11, 0.4))
+    assert seen(paces=paces).slowdown == pytest.approx((1.0, 1.1))

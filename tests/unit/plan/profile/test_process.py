@@ -19,7 +19,7 @@ def test_a_process_measures_itself() -> None:
 
 
 def test_what_a_process_holds_is_counted() -> None:
-    """Of a process that does nothing else: this one may give back at any time what tests before it held."""
+    """Of a process that does nothing else: this one may give back what earlier tests have held."""
     code = "print(1, flush=True); input(); kept = bytearray(2**26); print(2, flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
