@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from statistics import fmean, median
 
 from mmdb.db.connection import Row
@@ -50,6 +50,7 @@ def observed(
     *,
     partitions: int,
     encode_byte_s: float = 0.0,
+    publish_byte_s: float = 0.0,
     durable_byte_s: float = 0.0,
 ) -> Observed:
     """Return what hops have shown.
@@ -59,11 +60,12 @@ def observed(
             returns them; the others are returned by the query of their name.
         slowdown: by the profile, for numbers of workers that were not seen.
         partitions: that an epoch visits.
-        encode_byte_s, durable_byte_s: what a plan adds for a byte of a state to every train hop,
-            and to those at an epoch's end.
+        encode_byte_s, publish_byte_s, durable_byte_s: what a plan adds for a byte of a state to
+            every train hop, to one that leaves it to another worker, and to one at an epoch's end.
     """
     factors = _slowdown(paces, {bytes(row["architecture_hash"]) for row in rows}, tuple(slowdown))
-    hop_s, durable_s = _overheads(rows, factors, partitions, encode_byte_s, durable_byte_s)
+    added = encode_byte_s, publish_byte_s, durable_byte_s
+    hop_s, durable_s = _overheads(rows, factors, partitions, added)
     return Observed(
         slowdown=factors,
         read_row_s=_reading(rows),
@@ -164,10 +166,10 @@ def _overheads(
     rows: Iterable[Row],
     slowdown: tuple[float, ...],
     partitions: int,
-    encode_byte_s: float,
-    durable_byte_s: float,
+    added: tuple[float, float, float],
 ) -> tuple[float | None, float]:
     """Return what a train hop takes beside its work, and what one at an epoch's end adds."""
+    encode_byte_s, publish_byte_s, durable_byte_s = added
     epochs: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row["role"] == "train" and row["group_size"] is None and row["strategy"] in _ALONE:
@@ -177,14 +179,15 @@ def _overheads(
         if len(hops) < partitions:
             continue
         hops.sort(key=lambda hop: hop["finished"])
-        for hop in hops:
+        for hop, after in zip_longest(hops, hops[1:]):
             spent = hop["total_s"] - hop["compute_s"] - hop["read_s"] - hop["load_s"]
             spent = spent / slowdown_at(slowdown, max(1, hop["workers"] or 1))
             spent -= hop["state_bytes"] * encode_byte_s
-            if hop is hops[-1]:
+            if after is None:
                 ends.append(max(0.0, spent - hop["state_bytes"] * durable_byte_s))
             else:
-                within.append(max(0.0, spent))
+                moves = after["worker"] != hop["worker"]
+                within.append(max(0.0, spent - moves * hop["state_bytes"] * publish_byte_s))
     if not within:
         return (fmean(ends), 0.0) if ends else (None, 0.0)
     hop_s = fmean(within)

@@ -119,6 +119,7 @@ def plan(
         here.nodes[0].slowdown,
         partitions=len(run.rows),
         encode_byte_s=here.encode_byte_s,
+        publish_byte_s=here.publish_byte_s,
         durable_byte_s=here.publish_byte_s + here.checkpoint_byte_s,
     )
     here = _as_seen(here, seen)

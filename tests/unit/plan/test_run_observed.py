@@ -77,6 +77,13 @@ def test_hops_at_an_epochs_end_take_longer() -> None:
     assert seen(rows, partitions=5).hop_s is None
 
 
+def test_a_state_that_moves_on_is_left_for_another_worker() -> None:
+    first, second = at(0.0, total_s=1.2), at(2.0, total_s=1.1, worker="mmdb b/1")
+    stays = at(2.0, total_s=1.1, worker=first["worker"])
+    assert seen((first, second), partitions=2, publish_byte_s=1e-4).hop_s == pytest.approx(0.1)
+    assert seen((first, stays), partitions=2, publish_byte_s=1e-4).hop_s == pytest.approx(0.2)
+
+
 def test_what_a_hop_takes_among_others_is_that_of_one_alone() -> None:
     rows = (at(0.0, total_s=1.5, workers=2),)
     assert seen(rows, slowdown=(1.0, 1.25)).hop_s == pytest.approx(0.5 / 1.25)
