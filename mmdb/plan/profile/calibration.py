@@ -36,13 +36,13 @@ SHARES = {
     "queries": 1.0,
     "reading": 4.0,
     "hops": 8.0,
-    "busy": 14.0,
+    "busy": 20.0,
     "group": 6.0,
 }
 #: Sizes of groups of workers that are measured, where there are as many.
 GROUPS = (2, 4)
 #: Turns in which 1, 2, ... workers are busy, at most, and seconds of one at least.
-_TURNS, _TURN_S = 8, 0.5
+_TURNS, _TURN_S = 8, 0.6
 #: Seconds until several sessions begin at the same moment, and between two looks at a cancel.
 _LEAD_S, _POLL_S = 0.2, 0.05
 #: Seconds that are spent on a thing however small the budget is.
