@@ -177,20 +177,22 @@ class DuckConnection:
         rows = self.rows(load("catalog").table_columns, table=table)
         return [(r["name"], r["type"]) for r in rows] or None
 
-    @contextmanager
-    def merging(self) -> Iterator[None]:
-        """Inside the block a checkpoint that writes anything merges the rows of each table."""
+    def merge(self) -> None:
+        """Write the row groups of each table together, without what was deleted in them."""
         self.script(_MERGES)
         try:
-            yield
+            self.script(_CHANGE)
+            self.script("CHECKPOINT")
         finally:
-            self.script(_APPENDS)
+            with suppress(errors.MmdbError):  # a file whose disk is full takes no more statements
+                self.script(_APPENDS)
 
     def close(self) -> None:
-        # It may be closed already, or in a transaction that has failed; its file may be gone.
-        with suppress(duckdb.Error, OSError):
-            if self._file and Path(self._file).stat().st_size <= _MERGED_BYTES:
-                self.raw.execute(_MERGES)  # in the checkpoint with which a file is closed
+        if self._file and _size(self._file) <= _MERGED_BYTES:
+            # The checkpoint with which a file is closed merges, if no transaction is under way.
+            for statement in ("ROLLBACK", _MERGES):
+                with suppress(duckdb.Error):  # there is no transaction, or it is closed already
+                    self.raw.execute(statement)
         self.raw.close()
         _open_files.discard(self._file)
         atexit.unregister(self.close)
@@ -216,9 +218,17 @@ _ALIAS = "mmdb_file"
 #: it would write all states and tensors of a file anew. Without, it appends what is new.
 _APPENDS, _MERGES = "SET max_vacuum_tasks = 0", "RESET max_vacuum_tasks"
 
+#: A file in which nothing has changed is not checkpointed.
+_CHANGE = "BEGIN; CREATE TABLE mmdb.merged (x integer); DROP TABLE mmdb.merged; COMMIT"
+
 #: Bytes of a file up to which its tables are merged each time that it is closed. Else every session
 #: that writes a few rows would leave almost a megabyte of blocks that are hardly filled.
 _MERGED_BYTES = 256 << 20
+
+
+def _size(path: str) -> int:
+    """Return the bytes of a file, 0 if it is gone."""
+    return Path(path).stat().st_size if Path(path).exists() else 0
 
 
 def _shadows(path: str) -> bool:
@@ -238,8 +248,8 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             quoted = path.replace("'", "''")
             connection.execute(f"ATTACH '{quoted}' AS {_ALIAS}")
             connection.execute(f"USE {_ALIAS}")
-        connection.execute(_APPENDS)
         if path != ":memory:":
+            connection.execute(_APPENDS)
             connection.execute("CHECKPOINT")
     except duckdb.Error:
         connection.close()

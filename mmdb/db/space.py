@@ -38,10 +38,9 @@ def reclaim(connection: AnyConnection) -> None:
         connection.script(script)
         return
     table = "\n".join(_CHUNK_TABLE.findall(_text(connection, "")))
-    with connection.merging():
-        with connection.transaction():
-            connection.script(script.replace(_CHUNK_TABLE_PLACE, table + "\n"))
-        connection.script("CHECKPOINT")
+    with connection.transaction():
+        connection.script(script.replace(_CHUNK_TABLE_PLACE, table + "\n"))
+    connection.merge()
 
 
 def _text(connection: AnyConnection, what: str) -> str:

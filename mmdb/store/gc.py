@@ -15,6 +15,7 @@ from typing import Any
 
 from mmdb.data.arguments import check_flag
 from mmdb.db.connection import Connection
+from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import load
 from mmdb.db.space import reclaim, used_bytes
 from mmdb.db.url import AnyConnection
@@ -36,7 +37,7 @@ _Q = load("gc")
 #: Rows, and stored bytes, that one transaction deletes at most; one row may be larger.
 BATCH = 1024
 BATCH_BYTES = 256 << 20
-#: Freeing less than this share of the store would cost more than it gives; later saves use it.
+#: Freeing less than this share of the store would cost more than it gives.
 RECLAIM_SHARE = 0.02
 
 
@@ -187,8 +188,11 @@ def gc_and_reclaim(
     """
     before = used_bytes(connection)
     found = gc(connection, dry_run=dry_run, grace=grace)
-    if not dry_run and not connection.in_transaction and _is_worth_it(found, before):
-        reclaim(connection)
+    if not dry_run and not connection.in_transaction:
+        if _is_worth_it(found, before):
+            reclaim(connection)
+        elif isinstance(connection, DuckConnection):
+            connection.merge()
     return Report(found=found, bytes_before=before, bytes_after=used_bytes(connection))
 
 

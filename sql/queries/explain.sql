@@ -197,6 +197,7 @@ ORDER BY s.run_id, h.worker;
 -- name: find_paces
 -- What steps of the last runs' candidates took on a node as it is, and how many workers were busy.
 SELECT
+    c.run_id,
     c.architecture_hash,
     c.config::text AS config,
     g.dataset_id,
@@ -242,6 +243,7 @@ FROM (
     INNER JOIN mmdb.hop AS h ON m.candidate_id = h.candidate_id
     WHERE
         h.steps > 0
+        AND h.compute_s > 0
         AND h.node = %(node)s::text
         AND h.device = %(device)s::text
         AND h.environment LIKE %(environment)s::text

@@ -42,7 +42,7 @@ SHARES = {
 #: Sizes of groups of workers that are measured, where there are as many.
 GROUPS = (2, 4)
 #: Turns in which 1, 2, ... workers are busy, at most, and seconds of one at least.
-_TURNS, _TURN_S = 8, 0.6
+_TURNS, _TURN_S = 8, 0.55
 #: Seconds until several sessions begin at the same moment, and between two looks at a cancel.
 _LEAD_S, _POLL_S = 0.2, 0.05
 #: Seconds that are spent on a thing however small the budget is.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -23,6 +21,8 @@ COSTLY = ("optimizer", "loss", "class_weights", "accumulate", "clip_norm", "clip
 APART = 1.5
 #: Medians that a single measurement counts as, at most: a first step, a busy machine.
 OUTLYING = 4.0
+#: Hops from which on what they took together counts.
+LEAST = 3
 #: Deviation of hops that are too few to show one.
 DEVIATION = 0.05
 
@@ -112,16 +112,17 @@ def typical(values: Sequence[float]) -> float:
     return fmean(min(value, most) for value in values)
 
 
-def middle(values: Iterable[tuple[float, int]]) -> float:
-    """Return the median of values that count so many times.
+def median_of_runs(values: Sequence[tuple[float, int]]) -> float:
+    """Return the median of what runs took, of those with LEAST hops if there are such.
 
     For minutes, others may take a virtual machine's cores: what such a run took says little of the
     next one, and would draw a mean up.
+
+    Args:
+        values: of each run, at least one, and of how many hops it is the mean.
     """
-    ordered = sorted(values)
-    below = list(accumulate(count for _, count in ordered))
-    low, high = (below[-1] - 1) // 2, below[-1] // 2
-    return (ordered[bisect_right(below, low)][0] + ordered[bisect_right(below, high)][0]) / 2
+    many = [value for value, hops in values if hops >= LEAST]
+    return median(many or [value for value, _ in values])
 
 
 def _measured(
@@ -141,7 +142,7 @@ def _measured(
     for size, by_run in sorted(by_size.items()):
         taken = [one for some in by_run.values() for one in some]
         usual = median(taken)
-        step_s = middle((typical(some), len(some)) for some in by_run.values())
+        step_s = median_of_runs([(typical(some), len(some)) for some in by_run.values()])
         points.append(Point(float(size), step_s, 0.0, len(taken)))
         misses += [abs(one / usual - 1) for one in taken] if len(taken) > 1 else []
     checked = [hop for hop in hops if hop["role"] == "validation" and hop["row_count"]]

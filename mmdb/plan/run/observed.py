@@ -8,17 +8,27 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from statistics import fmean, median
+from typing import NamedTuple
 
 from mmdb.db.connection import Row
 from mmdb.plan.equations.makespan import slowdown_at
-from mmdb.plan.run.measured import likeness, middle
+from mmdb.plan.run.measured import LEAST, likeness, median_of_runs
 
 #: Of a partition that its node has in the cache, until one has been mapped.
 MAPPED_S = 0.01
-#: Hops of a kind from which on what they took together counts.
-LEAST = 3
 #: Strategies whose hops leave a state as `mop` does: at an epoch's end for good, else in place.
 _ALONE = ("mop", "task")
+
+
+#: Candidates that are alike, their dataset, and the rows of a step.
+_Like = tuple[str, int, int]
+
+
+class Pace(NamedTuple):
+    """Seconds of a step, or what they are over others', as the mean of so many hops."""
+
+    value: float
+    hops: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +71,18 @@ def observed(
         slowdown: by the profile, for numbers of workers that were not seen.
         partitions: that an epoch visits.
         encode_byte_s, publish_byte_s, durable_byte_s: what a plan adds for a byte of a state to
-            every train hop, to one that leaves it to another worker, and to one at an epoch's end.
+            every train hop, to one after which another worker takes it up, and to one at an
+            epoch's end.
     """
     factors = _slowdown(paces, {bytes(row["architecture_hash"]) for row in rows}, tuple(slowdown))
-    added = encode_byte_s, publish_byte_s, durable_byte_s
-    hop_s, durable_s = _overheads(rows, factors, partitions, added)
+    hop_s, durable_s = _overheads(
+        rows,
+        factors,
+        partitions,
+        encode_byte_s=encode_byte_s,
+        publish_byte_s=publish_byte_s,
+        durable_byte_s=durable_byte_s,
+    )
     return Observed(
         slowdown=factors,
         read_row_s=_reading(rows),
@@ -110,17 +127,16 @@ def _slowdown(
 
     Of those with the architectures that are planned, if there are such; else of all others.
     """
-    steps: dict[tuple[str, int, int], dict[int, list[tuple[float, int]]]] = defaultdict(
-        lambda: defaultdict(list)
+    steps: dict[_Like, dict[int, dict[int, list[Pace]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
     )
     mine = set()
     for row in paces:
         named = bytes(row["architecture_hash"])
         like = likeness(named, json.loads(row["config"]))
         key = like, row["dataset_id"], round(row["row_count"] / row["steps"])
-        steps[key][max(1, row["workers"] or 1)].append(
-            (row["compute_s"] / row["steps"], row["hops"])
-        )
+        pace = Pace(row["compute_s"] / row["steps"], row["hops"])
+        steps[key][max(1, row["workers"] or 1)][row["run_id"]].append(pace)
         if named in own:
             mine.add(key)
     by_own = _ratios(steps[key] for key in mine)
@@ -131,20 +147,28 @@ def _slowdown(
     return tuple(accumulate(factors, max))  # more workers are never slowed down less
 
 
-def _ratios(steps: Iterable[Mapping[int, Sequence[tuple[float, int]]]]) -> dict[int, float]:
-    """Return by workers what steps took over what like ones took alone: the median of hops."""
-    found: dict[int, list[tuple[float, int]]] = defaultdict(list)
+def _ratios(steps: Iterable[Mapping[int, Mapping[int, Sequence[Pace]]]]) -> dict[int, float]:
+    """Return by workers what steps took over what like ones took alone: the median of runs."""
+    found: dict[int, dict[int, list[Pace]]] = defaultdict(lambda: defaultdict(list))
     for by_workers in steps:
-        alone = by_workers.get(1, ())
-        for workers, some in by_workers.items():
-            if workers > 1 and min(_count(alone), _count(some)) >= LEAST:
-                alone_s = middle(alone)
-                found[workers] += [(step_s / alone_s, hops) for step_s, hops in some]
-    return {k: max(1.0, middle(some)) for k, some in sorted(found.items())}
+        alone = [_mean(some) for some in by_workers.get(1, {}).values()]
+        if sum(hops for _, hops in alone) < LEAST:
+            continue
+        alone_s = median_of_runs(alone)
+        for workers, by_run in by_workers.items():
+            for run_id, some in by_run.items() if workers > 1 else ():
+                step_s, hops = _mean(some)
+                found[workers][run_id].append(Pace(step_s / alone_s, hops))
+    ratios = {
+        workers: [mean for mean in map(_mean, by_run.values()) if mean.hops >= LEAST]
+        for workers, by_run in sorted(found.items())
+    }
+    return {workers: max(1.0, median_of_runs(some)) for workers, some in ratios.items() if some}
 
 
-def _count(some: Sequence[tuple[float, int]]) -> int:
-    return sum(hops for _, hops in some)
+def _mean(some: Sequence[Pace]) -> Pace:
+    hops = sum(one.hops for one in some)
+    return Pace(sum(one.value * one.hops for one in some) / hops, hops)
 
 
 def _reading(rows: Sequence[Row]) -> float | None:
@@ -166,10 +190,16 @@ def _overheads(
     rows: Iterable[Row],
     slowdown: tuple[float, ...],
     partitions: int,
-    added: tuple[float, float, float],
+    *,
+    encode_byte_s: float,
+    publish_byte_s: float,
+    durable_byte_s: float,
 ) -> tuple[float | None, float]:
-    """Return what a train hop takes beside its work, and what one at an epoch's end adds."""
-    encode_byte_s, publish_byte_s, durable_byte_s = added
+    """Return what a train hop takes beside its work, and what one at an epoch's end adds.
+
+    A state that was published and then taken up again by its own worker counts as not published:
+    no row says so.
+    """
     epochs: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row["role"] == "train" and row["group_size"] is None and row["strategy"] in _ALONE:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.run.measured import Round, likeness, measured
+from mmdb.plan.run.measured import Round, likeness, measured, median_of_runs
 
 CONFIG = {"lr": 0.1, "batch_size": 10, "optimizer": "adam"}
 
@@ -49,6 +49,29 @@ def test_candidates_are_alike_whatever_their_rate_and_batch_size() -> None:
     assert likeness(b"a", CONFIG) != likeness(b"b", CONFIG)
     assert likeness(b"a", CONFIG) != likeness(b"a", CONFIG | {"optimizer": "sgd"})
     assert likeness(b"a", CONFIG) != likeness(b"a", CONFIG | {"weight_decay": 0.1})
+
+
+def test_a_run_whose_cores_were_taken_by_others_does_not_count_for_the_next() -> None:
+    runs = [
+        hop(run_id=run_id, compute_s=10 * step_s, total_s=20.0)
+        for run_id, step_s in ((1, 0.1), (2, 0.11), (3, 0.4))
+        for _ in range(3 * run_id)
+    ]
+    (found,) = measured(runs, (1.0,)).values()
+    assert found.steps[0].seconds == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([(2.0, 1)], 2.0),
+        ([(2.0, 1), (4.0, 2)], 3.0),
+        ([(2.0, 1), (4.0, 3), (8.0, 3)], 6.0),  # what rests on few hops does not count
+        ([(2.0, 5), (4.0, 3), (8.0, 300)], 4.0),
+    ],
+)
+def test_the_median_of_runs(values: list[tuple[float, int]], expected: float) -> None:
+    assert median_of_runs(values) == expected
 
 
 def test_two_batch_sizes_give_a_line() -> None:

@@ -27,8 +27,8 @@ def turn(workers: int = 1, **given: Any) -> Row:
 def pace(workers: int, step_s: float, **given: Any) -> Row:
     """Return what steps of a candidate took."""
     row = {key: hop()[key] for key in ("architecture_hash", "config")}
-    return {**row, "dataset_id": 1, "workers": workers, "row_count": 300.0, "steps": 30.0,
-            "compute_s": 30 * step_s, "hops": 3} | given  # fmt: skip
+    return {**row, "run_id": workers, "dataset_id": 1, "workers": workers, "row_count": 300.0,
+            "steps": 30.0, "compute_s": 30 * step_s, "hops": 3} | given  # fmt: skip
 
 
 def seen(
@@ -114,5 +114,7 @@ def test_the_planned_architectures_count_more_than_others() -> None:
 
 
 def test_a_run_whose_cores_were_taken_by_others_does_not_count_for_the_next() -> None:
-    paces = pace(1, 0.1), *(pace(2, step_s) for step_s in (0.1, 0.11, 0.4))
-    assert seen(paces=paces).slowdown == pytest.approx((1.0, 1.1))
+    others = tuple(pace(2, 0.4, run_id=4, architecture_hash=name) for name in (b"a", b"b", b"c"))
+    alone = tuple(pace(1, 0.1, architecture_hash=name) for name in (b"a", b"b", b"c"))
+    usual = tuple(pace(2, 0.1 * k, run_id=10 + k, architecture_hash=b"a") for k in (1.0, 1.1))
+    assert seen(paces=(*alone, *usual, *others)).slowdown == pytest.approx((1.0, 1.1))

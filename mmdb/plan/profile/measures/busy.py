@@ -20,8 +20,8 @@ from mmdb.plan.profile.row import Row
 _N = 256  # of a product
 _NUMBERS = 2**22  # of a copy: beyond what the caches hold
 _FEATURES, _HIDDEN, _BATCH = 64, 256, 64
-#: When each ends, of the whole time. Plans rest on the step, so it has most of it, and comes last:
-#: for a tenth of a second after a pause, all take longer.
+#: When each kind ends, as a share of the whole time. Plans rest on the step, so it has most of it;
+#: it comes last, as for a tenth of a second after a pause everything takes longer.
 _ENDS = {"busy_product": 0.2, "busy_copy": 0.3, "busy_step": 1.0}
 #: Seconds between two looks at whether to stop, while waiting to begin.
 _POLL_S = 0.05
@@ -49,9 +49,8 @@ def measure_busy(
         allowance.check()
         sleep(min(left_s, _POLL_S))
     begun = max(begin_at, time())
-    for kind, work in works.items():
-        until = begun + lasts_s * _ENDS[kind]
-        yield _measured(allowance, work, until).row(kind, float(count))
+    for kind, end in _ENDS.items():
+        yield _measured(allowance, works[kind], begun + lasts_s * end).row(kind, float(count))
 
 
 def _measured(allowance: Allowance, work: Work, until: float) -> Timed:

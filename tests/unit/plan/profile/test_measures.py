@@ -63,6 +63,8 @@ def test_busy_work_goes_on_for_its_time() -> None:
         "busy_copy": 3.0,
         "busy_step": 3.0,
     }
+    taken_s = {row.kind: row.samples * row.value for row in rows}
+    assert taken_s["busy_step"] > 2 * taken_s["busy_product"]
 
 
 def test_busy_work_that_waits_to_begin_can_be_ended() -> None:
