@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import sql_directory
 from mmdb.db.url import AnyConnection
-from mmdb.errors import InTransaction
+from mmdb.errors import DatabaseFailed, InTransaction
 
 _CHUNK_TABLE = re.compile(
     r"^(?:CREATE TABLE|COMMENT ON \w+|CREATE INDEX \w+ ON) mmdb\.tensor_chunk\b.*?;$",
@@ -41,6 +42,13 @@ def reclaim(connection: AnyConnection) -> None:
     with connection.transaction():
         connection.script(script.replace(_CHUNK_TABLE_PLACE, table + "\n"))
     connection.merge()
+
+
+def merge(connection: AnyConnection) -> None:
+    """Merge the tables of a DuckDB file, unless somebody writes to it at the moment."""
+    if isinstance(connection, DuckConnection):
+        with suppress(DatabaseFailed):
+            connection.merge()
 
 
 def _text(connection: AnyConnection, what: str) -> str:

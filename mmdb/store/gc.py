@@ -15,9 +15,8 @@ from typing import Any
 
 from mmdb.data.arguments import check_flag
 from mmdb.db.connection import Connection
-from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import load
-from mmdb.db.space import reclaim, used_bytes
+from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
 from mmdb.store.garbage import (
     ARCHITECTURES,
@@ -186,13 +185,13 @@ def gc_and_reclaim(
 
     Inside a transaction that the caller has begun, the space stays as it is.
     """
+    may_reclaim = not dry_run and not connection.in_transaction
+    if may_reclaim:
+        merge(connection)  # else what a log holds would count after it alone
     before = used_bytes(connection)
     found = gc(connection, dry_run=dry_run, grace=grace)
-    if not dry_run and not connection.in_transaction:
-        if _is_worth_it(found, before):
-            reclaim(connection)
-        elif isinstance(connection, DuckConnection):
-            connection.merge()
+    if may_reclaim and _is_worth_it(found, before):
+        reclaim(connection)
     return Report(found=found, bytes_before=before, bytes_after=used_bytes(connection))
 
 
