@@ -181,7 +181,8 @@ class DuckConnection:
         """Write the row groups of each table together, without what was deleted in them."""
         self.script(_MERGES)
         try:
-            self.script(_CHANGE)
+            with self.transaction():
+                self.script(_CHANGE)
             self.script("CHECKPOINT")
         finally:
             with suppress(errors.MmdbError):  # a file whose disk is full takes no more statements
@@ -219,7 +220,7 @@ _ALIAS = "mmdb_file"
 _APPENDS, _MERGES = "SET max_vacuum_tasks = 0", "RESET max_vacuum_tasks"
 
 #: A file in which nothing has changed is not checkpointed.
-_CHANGE = "BEGIN; CREATE TABLE mmdb.merged (x integer); DROP TABLE mmdb.merged; COMMIT"
+_CHANGE = "CREATE TABLE mmdb.merged (x integer); DROP TABLE mmdb.merged"
 
 #: Bytes of a file up to which its tables are merged each time that it is closed. Else every session
 #: that writes a few rows would leave almost a megabyte of blocks that are hardly filled.

@@ -187,7 +187,7 @@ def gc_and_reclaim(
     """
     may_reclaim = not dry_run and not connection.in_transaction
     if may_reclaim:
-        merge(connection)  # else what a log holds would count after it alone
+        merge(connection)  # before the first look: what only a log holds is in the file then
     before = used_bytes(connection)
     found = gc(connection, dry_run=dry_run, grace=grace)
     if may_reclaim and _is_worth_it(found, before):
