@@ -2,6 +2,7 @@
 # make demo    trains, compares and explains a few small models
 # make check   ruff, mypy, sqlfluff
 # make test    everything that continuous integration runs   JOBS=4: test processes, otherwise 2
+# make test-bi  the same against BI tools, which it installs into environments of their own
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
 
@@ -12,7 +13,7 @@ BENCH ?= hop train load store
 JOBS ?= 2
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo check test bench clean
+.PHONY: help setup demo check test test-bi bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -32,6 +33,11 @@ test: setup
 	@$(BIN)/python -m scripts.system_packages
 	@scripts/check
 	@$(BIN)/python -m pytest -n $(JOBS)
+
+test-bi: setup
+	@$(BIN)/python -m scripts.system_packages
+	@$(BIN)/python -m scripts.bi_environments
+	@$(BIN)/python -m pytest tests/bi
 
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name $${MMDB_URL:+--database "$$MMDB_URL"}; done

@@ -289,6 +289,15 @@ class FunctionNotFound(NotFound):
     )
 
 
+class EntityNotFound(NotFound):
+    """Lineage knows nothing of that name."""
+
+    sqlstate = "MM159"
+    default_hint = (
+        "Name it as model:NAME@VERSION, run:NAME, dataset:NAME or column:SCHEMA.TABLE.COLUMN."
+    )
+
+
 class AlreadyExists(InputError):
     """The name is taken."""
 
@@ -301,6 +310,13 @@ class InvalidName(InputError):
 
     sqlstate = "MM161"
     default_hint = "Use 1 to 200 letters, digits, '_', '-', '.' and '/'."
+
+
+class AmbiguousEntity(InputError):
+    """The name is that of several things."""
+
+    sqlstate = "MM162"
+    default_hint = "Say which one is meant by its kind, such as dataset:NAME."
 
 
 class InvalidInput(InputError):
@@ -328,6 +344,19 @@ class FunctionFailed(InputError):
 
     sqlstate = "MM173"
     default_hint = "Call the function by hand with the same arguments."
+
+
+class TargetMismatch(InputError):
+    """Predictions cannot be written to the table."""
+
+    sqlstate = "MM174"
+    default_hint = "Name a table that does not exist yet; it is then made as predictions need it."
+
+
+class ReadOnly(InputError):
+    """What only reads was asked to write."""
+
+    sqlstate = "MM175"
 
 
 # -- files to import and to write ---------------------------------------------
@@ -778,6 +807,13 @@ class DeviceMissing(EngineError):
 
     sqlstate = "MM420"
     default_hint = "Start the worker with --device cpu, or where torch sees that GPU."
+
+
+class SinkFailed(EngineError):
+    """The service that was sent events or runs did not take them."""
+
+    sqlstate = "MM430"
+    default_hint = "See that it runs at this address and takes requests, then export again."
 
 
 class Cancelled(EngineError):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from mmdb.api.exports import Exports
+from mmdb.api.predictions import Predictions
 from mmdb.api.run import Run
 from mmdb.data import registration
 from mmdb.data.names import check_name
@@ -24,7 +26,6 @@ from mmdb.plan.profile.budget import check_budget
 from mmdb.server.arguments import (
     architecture_text,
     check_candidate_id,
-    input_text,
     json_text,
     whole_number,
 )
@@ -32,8 +33,6 @@ from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
 from mmdb.zoo import Zoo
-
-_Q = load("api")
 
 
 def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
@@ -63,7 +62,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(Zoo):
+class Database(Predictions, Exports, Zoo):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(
@@ -301,35 +300,3 @@ class Database(Zoo):
             options=options,
         )
         return f"{row['name']}@{row['version']}"
-
-    def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
-        """Return class probabilities, or the value of a regression, for one row.
-
-        Args:
-            model: `name` or `name@version`.
-            x: the features in order, or a row with the dataset's column names.
-        Raises:
-            ModelNotFound, InvalidInput
-        """
-        return list(self._call("predict", model=model, x=input_text(x)))
-
-    def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:
-        """Return key, prediction and probability for every row of a SELECT.
-
-        Raises:
-            ModelNotFound, QueryError, UnknownColumn
-        """
-        return list(self._call("predict_query", model=model, query=query, key=key))
-
-    def evaluate(self, model: str, dataset: str) -> dict[str, float]:
-        """Return a model's metrics on a dataset's validation slice.
-
-        Raises:
-            ModelNotFound, DatasetNotFound
-        """
-        rows = self._call("evaluate", model=model, dataset=dataset)
-        return {row["metric"]: row["value"] for row in rows}
-
-    def lineage(self, model: str) -> list[Row]:
-        """Return a model's run, candidate, dataset, tables and columns, newest version first."""
-        return self.connection.rows(_Q.model_lineage, model=model.partition("@")[0])

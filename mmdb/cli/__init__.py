@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mmdb.cli.lineage import add_lineage_command
 from mmdb.cli.models import WrongUse, add_commands
 from mmdb.cli.plans import add_plan_commands
 from mmdb.cli.report import add_report_command
 from mmdb.cli.runs import add_run_commands
 from mmdb.cli.service import add_worker_command
+from mmdb.cli.standards import add_standard_commands
+from mmdb.cli.ui import add_ui_command
 from mmdb.errors import MmdbError
 
 #: What `mmdb bench` measures.
@@ -104,7 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(predict)
 
     add_plan_commands(add, _add_database, _add_json)
+    add_lineage_command(add, _add_database, _add_json)
     add_report_command(add, _add_database, _add_json)
+    add_ui_command(add, _add_database, _add_json)
+    add_standard_commands(add, _add_database, _add_json)
     add_worker_command(add)
     add_commands(add, _add_database, _add_json)
 

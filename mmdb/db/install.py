@@ -82,6 +82,7 @@ def current_files(engine: str, mode: Mode = "server") -> Iterator[Path]:
     """Yield the files that are run at each install, in order."""
     yield from sorted(sql_directory("sql/functions").glob("*.sql"))
     yield from sorted(sql_directory("sql/views").glob("*.sql"))
+    yield sql_directory("sql/engines") / f"{engine}_views.sql"
     if engine == "postgres":
         if mode == "server":
             yield from sorted(sql_directory("udf").glob("*.sql"))

@@ -34,10 +34,15 @@ CREATE INDEX zoo_event_model_idx ON mmdb.zoo_event (model_id, event_id);
 CREATE INDEX transfer_parent_idx ON mmdb.transfer (parent_id);
 CREATE INDEX transfer_candidate_idx ON mmdb.transfer (candidate_id);
 CREATE INDEX transfer_model_idx ON mmdb.transfer (model_id);
+CREATE INDEX dataset_source_column_idx ON mmdb.dataset_source (table_name, column_name);
+CREATE INDEX prediction_model_idx ON mmdb.prediction (model_id);
+CREATE INDEX prediction_table_idx ON mmdb.prediction (table_name);
+CREATE INDEX prediction_source_column_idx ON mmdb.prediction_source (table_name, column_name);
 
 -- Who moved an alias or wrote a note: nobody may say otherwise, see postgres_rights.sql.
 ALTER TABLE mmdb.alias_event ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.model_note ALTER COLUMN author SET DEFAULT session_user;
+ALTER TABLE mmdb.prediction ALTER COLUMN author SET DEFAULT session_user;
 
 -- One TOAST table and one index for all tensors of a large zoo would slow down and could not be
 -- vacuumed in parts.

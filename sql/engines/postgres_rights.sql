@@ -56,6 +56,7 @@ mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_e
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
+mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
 mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe
 TO mmdb_trainer;
 GRANT INSERT ON
@@ -68,11 +69,13 @@ mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_e
 mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
+mmdb.prediction_source, mmdb.model_origin,
 mmdb.model_tag, mmdb.model_metric, mmdb.probe
 TO mmdb_trainer;
 -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
 GRANT INSERT (model, alias, version) ON mmdb.alias_event TO mmdb_trainer;
 GRANT INSERT (model_id, note) ON mmdb.model_note TO mmdb_trainer;
+GRANT INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction TO mmdb_trainer;
 GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model TO mmdb_trainer;
 GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_trainer;
 GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;

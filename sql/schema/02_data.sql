@@ -54,12 +54,19 @@ CREATE TABLE mmdb.dataset_source (
     table_name text NOT NULL,
     column_name text,
     output_name text,
+    schema_name text,
+    via text,
+    resolution text,
     CONSTRAINT dataset_source_pkey PRIMARY KEY (dataset_id, ordinal),
     CONSTRAINT dataset_source_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id)
 );
 COMMENT ON TABLE mmdb.dataset_source IS 'Tables and columns that a dataset''s query reads.';
 COMMENT ON COLUMN mmdb.dataset_source.column_name IS 'Null where only the table could be resolved.';
 COMMENT ON COLUMN mmdb.dataset_source.output_name IS 'The output column it feeds; null where it only filters or joins.';
+COMMENT ON COLUMN mmdb.dataset_source.schema_name IS 'Null in datasets older than this column, and where it is not known.';
+COMMENT ON COLUMN mmdb.dataset_source.via IS 'Views through which it is read, outermost first, joined by " > "; else null.';
+COMMENT ON COLUMN mmdb.dataset_source.resolution IS 'column; table: no more is sure; unresolved: of an unknown source; null in older ones.';
+COMMENT ON COLUMN mmdb.dataset_source.table_name IS 'Empty where an output''s source could not be resolved at all.';
 
 CREATE TABLE mmdb.partition (
     part_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -1,0 +1,14 @@
+"""The commands that write what other tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mmdb.cli.models import Add
+
+
+def add_standard_commands(
+    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
+) -> None:
+    """Add to the parser."""

@@ -1,0 +1,1 @@
+-- Views that have no text common to both engines; run at each install.

@@ -1,0 +1,60 @@
+-- What no other row says of lineage: predictions that were written to tables, where models came from.
+
+CREATE TABLE mmdb.prediction (
+    prediction_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    model_id bigint NOT NULL,
+    schema_name text NOT NULL,
+    table_name text NOT NULL,
+    key_name text NOT NULL,
+    query text NOT NULL,
+    row_count bigint NOT NULL,
+    seconds double precision NOT NULL,
+    author text NOT NULL DEFAULT '',
+    predicted_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT prediction_pkey PRIMARY KEY (prediction_id),
+    CONSTRAINT prediction_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id)
+);
+COMMENT ON TABLE mmdb.prediction IS 'Predictions of a model that were written to a table.';
+COMMENT ON COLUMN mmdb.prediction.schema_name IS 'Of the table that was written to, as table_name; the table may be gone since.';
+COMMENT ON COLUMN mmdb.prediction.key_name IS 'The column of the query that names a row.';
+COMMENT ON COLUMN mmdb.prediction.query IS 'The SELECT whose rows were predicted.';
+COMMENT ON COLUMN mmdb.prediction.row_count IS 'Rows that were added.';
+COMMENT ON COLUMN mmdb.prediction.author IS 'The session''s user; empty on DuckDB, which has none.';
+
+CREATE TABLE mmdb.prediction_source (
+    prediction_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    schema_name text,
+    table_name text NOT NULL,
+    column_name text,
+    output_name text,
+    via text,
+    resolution text NOT NULL,
+    CONSTRAINT prediction_source_pkey PRIMARY KEY (prediction_id, ordinal),
+    CONSTRAINT prediction_source_prediction_fkey FOREIGN KEY (prediction_id) REFERENCES mmdb.prediction (prediction_id),
+    CONSTRAINT prediction_source_resolution_check CHECK (resolution IN ('column', 'table', 'unresolved'))
+);
+COMMENT ON TABLE mmdb.prediction_source IS 'Tables and columns that a prediction''s query reads.';
+COMMENT ON COLUMN mmdb.prediction_source.schema_name IS 'Null where it is not known.';
+COMMENT ON COLUMN mmdb.prediction_source.table_name IS 'Empty where an output''s source could not be resolved at all.';
+COMMENT ON COLUMN mmdb.prediction_source.column_name IS 'Null where only the table could be resolved.';
+COMMENT ON COLUMN mmdb.prediction_source.output_name IS 'The output column it feeds; null where it only filters or joins.';
+COMMENT ON COLUMN mmdb.prediction_source.via IS 'Views through which it is read, outermost first, joined by " > "; else null.';
+COMMENT ON COLUMN mmdb.prediction_source.resolution IS 'column; table: no more is sure; unresolved: an output of unknown source.';
+
+CREATE TABLE mmdb.model_origin (
+    model_id bigint NOT NULL,
+    kind text NOT NULL,
+    source text NOT NULL,
+    format text,
+    digest bytea,
+    happened_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT model_origin_pkey PRIMARY KEY (model_id),
+    CONSTRAINT model_origin_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
+    CONSTRAINT model_origin_kind_check CHECK (kind IN ('import', 'pull', 'push'))
+);
+COMMENT ON TABLE mmdb.model_origin IS 'Where a model came from that was not made in this database.';
+COMMENT ON COLUMN mmdb.model_origin.kind IS 'import: from a file; pull, push: from another database.';
+COMMENT ON COLUMN mmdb.model_origin.source IS 'The file, or the database''s URL without its password.';
+COMMENT ON COLUMN mmdb.model_origin.format IS 'Of the file; null for a database.';
+COMMENT ON COLUMN mmdb.model_origin.digest IS 'BLAKE3-256 of the file; null where it was not read whole.';

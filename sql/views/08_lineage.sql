@@ -1,0 +1,1 @@
+-- The graph of lineage, edge by edge.

@@ -1,0 +1,1 @@
+-- What went out to tables, and what came in from elsewhere.

@@ -1,0 +1,1 @@
+-- Runs and models in the shape of an MLflow tracking store.
