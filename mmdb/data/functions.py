@@ -34,11 +34,12 @@ def register_function(connection: Connection, name: str, target: str, kind: str)
         raise InvalidOption(
             f"There is no kind {kind!r} of function.", hint=f"Kinds: {', '.join(KINDS)}."
         )
-    resolve_function(target, kind)
     taken = kind == "tokenizer" and name in BUILT_IN
     if taken or name in find_functions(connection).get(kind, {}):
         raise AlreadyExists(f"There is a {kind} {name!r} already.")
-    connection.run(_Q.add_function, name=name, kind=kind, target=target)
+    with connection.transaction():  # what the caller may not register is not imported
+        connection.run(_Q.add_function, name=name, kind=kind, target=target)
+        resolve_function(target, kind)
 
 
 def find_functions(connection: Connection) -> dict[str, dict[str, str]]:

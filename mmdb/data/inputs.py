@@ -11,7 +11,7 @@ from mmdb.data import functions
 from mmdb.data.decoded import Inputs
 from mmdb.data.decoding import Column, Decoding, Input, numbers_in
 from mmdb.data.features import Field, cast_select
-from mmdb.data.query import analyse
+from mmdb.data.query import parse_select
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
@@ -171,7 +171,7 @@ def scan_inputs(
         NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
     """
     encoders = encoders_of(connection, decoding)
-    select = analyse(query, connection.engine, connection.table_columns).select
+    select, _ = parse_select(query, connection.engine)
     fields = _fields(connection, decoding, select, key)
     kinds = [(field.output, field.scanned) for field in fields]
     try:

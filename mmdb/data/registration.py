@@ -67,7 +67,7 @@ def create_dataset(
     _check_free(connection, name)
     parsed = Options.parse(options)
     tokenizers = functions.with_targets(connection, parsed.tokenize)
-    analysis = analyse(query, connection.engine, connection.table_columns)
+    analysis = analyse(query, connection.engine, connection)
     with connection.snapshot():
         columns = connection.columns(analysis.select)
     request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
@@ -161,16 +161,22 @@ def _add_columns(
     connection.run_many(
         _Q.add_source,
         [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "table_name": source.table,
-                "column_name": source.column,
-                "output_name": source.output,
-            }
+            {"dataset_id": dataset_id, "ordinal": ordinal, **source_row(source)}
             for ordinal, source in enumerate(sources)
         ],
     )
+
+
+def source_row(source: Source) -> dict[str, str | None]:
+    """Return a source as the tables of sources keep it."""
+    return {
+        "table_name": source.table,
+        "column_name": source.column,
+        "output_name": source.output,
+        "schema_name": source.schema,
+        "via": " > ".join(source.via) or None,
+        "resolution": source.resolution,
+    }
 
 
 def _add_partition(

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from mmdb.db.queries import Query
+from mmdb.db.relations import Relation, TableName
+from mmdb.db.target import Table, Target
+
+if TYPE_CHECKING:  # the server loads it only where rows are written
+    import pyarrow as pa
 
 Row = Mapping[str, Any]
 
@@ -112,5 +117,35 @@ class Connection(Protocol):
             NullFound, RaggedFound
         """
 
-    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
-        """Return name and type of a table's columns, or None where it is not there."""
+    def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
+        """Return the table or view of a name, or None where it is not there or not sure.
+
+        Args:
+            beside: the view in whose definition the name stands.
+        """
+
+    def find_target(self, target: Target) -> Table:
+        """Return the table of a name, or the place where it would be made.
+
+        Raises:
+            TargetMismatch: there is no such schema, or it is not for tables of users.
+        """
+
+    def key_type(self, select: str, key: str) -> str:
+        """Return the type of a SELECT's column, as `Table.columns` has it, without running it."""
+
+    def create_target(self, table: Table, select: str, key: str) -> None:
+        """Make a table of predictions whose key is as a SELECT's column.
+
+        Raises:
+            WriteConflict: another session has made it.
+        """
+
+    def append_predictions(
+        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        """Add predictions of a model to a table, at the transaction's time.
+
+        Args:
+            batches: with columns key, prediction (text) and probability (double precision).
+        """

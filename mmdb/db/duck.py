@@ -6,16 +6,22 @@ import atexit
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import numpy as np
 
 from mmdb import errors
+from mmdb.db import prediction_table
 from mmdb.db.batch import arrow_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
-from mmdb.db.queries import Query, load
+from mmdb.db.queries import Query
+from mmdb.db.relations import Relation, TableName, find_duckdb
 from mmdb.db.scan import columns_duckdb, scan_duckdb
+from mmdb.db.target import Table, Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Files that this process has open: functions are registered once a file.
 _open_files: set[str] = set()
@@ -173,9 +179,35 @@ class DuckConnection:
     ) -> Iterator[dict[str, np.ndarray | list[str]]]:
         return scan_duckdb(self.raw, select, kinds)
 
-    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
-        rows = self.rows(load("catalog").table_columns, table=table)
-        return [(r["name"], r["type"]) for r in rows] or None
+    def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
+        with self._translated():
+            return find_duckdb(self.raw, name, beside)
+
+    def find_target(self, target: Target) -> Table:
+        with self._translated():
+            return prediction_table.find_duckdb(self.raw, target)
+
+    def key_type(self, select: str, key: str) -> str:
+        with self._translated():
+            return prediction_table.key_type_duckdb(self.raw, select, key)
+
+    def create_target(self, table: Table, select: str, key: str) -> None:
+        with self._translated():
+            self.raw.execute(prediction_table.create_statement(table, select, key))
+
+    def append_predictions(
+        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        with self._translated():
+            prediction_table.append_duckdb(self.raw, table, model, batches)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        self.raised = None
+        try:
+            yield
+        except duckdb.Error as error:
+            raise self.translate_error(error) from error
 
     def merge(self) -> None:
         """Write the row groups of each table together, without what was deleted in them."""

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import psycopg
@@ -17,9 +17,15 @@ from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from mmdb import errors
+from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
+from mmdb.db.relations import Relation, TableName, find_postgres
 from mmdb.db.scan import columns_postgres, scan_copy
+from mmdb.db.target import Table, Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Seconds for which a lost session is tried to get back, and the pauses in between.
 RECONNECT_S = 120.0
@@ -57,6 +63,8 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         return errors.ConnectionLost(text)
     if state == "42501" and "register_factory" in text:
         return errors.FactoryNotAllowed()
+    if state == "42501" and "row-level security" in text:
+        return errors.RightsMissing(text, hint="The owner says what may be added: docs/roles.md.")
     if state == "42501":
         return errors.RightsMissing(text)
     if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):
@@ -229,9 +237,28 @@ class PostgresConnection:
     ) -> Iterator[dict[str, np.ndarray | list[str]]]:
         return scan_copy(self.raw, select, kinds)
 
-    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
-        rows = self.rows(load("catalog").table_columns, table=table)
-        return [(r["name"], r["type"]) for r in rows] or None
+    def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
+        return find_postgres(self, name)
+
+    def find_target(self, target: Target) -> Table:
+        sql = prediction_table.FIND_POSTGRES.format(name="%(name)s", schema="%(schema)s::text")
+        rows = self.select(sql, {"name": target.sql, "schema": target.schema})
+        return prediction_table.found_postgres(target, rows)
+
+    def key_type(self, select: str, key: str) -> str:
+        return str(self.select(prediction_table.key_type_postgres(select, key))[0]["type"])
+
+    def create_target(self, table: Table, select: str, key: str) -> None:
+        with _translated(), prediction_table.made_once():
+            self.raw.execute(prediction_table.create_statement(table, select, key))
+
+    def append_predictions(
+        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        insert = prediction_table.insert_postgres(table, ["%b"] * 4, percent="%%")
+        with _translated(), self.raw.cursor() as cursor:
+            for batch in batches:
+                cursor.execute(insert, (model, *(c.to_pylist() for c in batch.columns)))
 
     def notifications(self, timeout_s: float) -> list[str]:
         """Wait for the next notification that the session listens to; return what came."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
+from mmdb.db.relations import Relation, TableName, find_postgres
 from mmdb.db.scan import columns_plpy, scan_cursor
+from mmdb.db.target import Table, Target
 from mmdb.errors import NotASelect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Rows that a streamed query holds at once: chunks of tensors are 256 KiB each.
 _FETCHED_ROWS = 16
@@ -104,6 +110,26 @@ class PlpyConnection:
     ) -> Iterator[dict[str, np.ndarray | list[str]]]:
         return scan_cursor(self._plpy, select, kinds)
 
-    def table_columns(self, table: str) -> list[tuple[str, str]] | None:
-        rows = self.rows(load("catalog").table_columns, table=table)
-        return [(r["name"], r["type"]) for r in rows] or None
+    def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
+        return find_postgres(self, name)
+
+    def find_target(self, target: Target) -> Table:
+        sql = prediction_table.FIND_POSTGRES.format(name="$1", schema="$2")
+        rows = self._plpy.prepare(sql, ["text", "text"]).execute([target.sql, target.schema])
+        return prediction_table.found_postgres(target, rows)
+
+    def key_type(self, select: str, key: str) -> str:
+        rows = self._plpy.execute(prediction_table.key_type_postgres(select, key))
+        return str(rows[0]["type"])
+
+    def create_target(self, table: Table, select: str, key: str) -> None:
+        with prediction_table.made_once():
+            self._plpy.execute(prediction_table.create_statement(table, select, key))
+
+    def append_predictions(
+        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        insert = prediction_table.insert_postgres(table, ["$1", "$2", "$3", "$4"])
+        plan = self._plpy.prepare(insert, ["text", "text[]", "text[]", "double precision[]"])
+        for batch in batches:
+            plan.execute([model, *(c.to_pylist() for c in batch.columns)])

@@ -1,16 +1,33 @@
--- name: table_columns
--- Columns of a table or view, by its name with or without a schema.
+-- name: find_relation
+-- A table or view by its name: along the search_path, or in one schema. Views of the system are left closed.
 SELECT
-    c.column_name AS name,
-    c.data_type AS type
-FROM information_schema.columns AS c
+    CASE WHEN n.oid = pg_catalog.pg_my_temp_schema() THEN 'pg_temp' ELSE n.nspname::text END AS schema_name,
+    c.relname::text AS name,
+    CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table' END AS kind,
+    array(
+        SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+    ) AS column_names,
+    array(
+        SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+    ) AS column_types,
+    CASE
+        WHEN c.relkind IN ('v', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'mmdb')
+            THEN pg_catalog.pg_get_viewdef(c.oid)
+    END AS definition
+FROM pg_catalog.pg_class AS c
+INNER JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
 WHERE
-    (
-        lower(c.table_schema::text || '.' || c.table_name::text) = lower(%(table)s::text)
-        OR lower(c.table_name::text) = lower(%(table)s::text)
-    )
-    AND c.table_schema NOT IN ('information_schema', 'pg_catalog')
-ORDER BY c.table_schema, c.ordinal_position;
+    c.relname = %(name)s::text
+    AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+    AND CASE
+        WHEN %(schema)s::text IS NULL THEN pg_catalog.pg_table_is_visible(c.oid)
+        WHEN %(schema)s::text = 'pg_temp' THEN n.oid = pg_catalog.pg_my_temp_schema()
+        ELSE n.nspname = %(schema)s::text
+    END;
 
 -- name: find_factories
 -- The allow-list of factories.

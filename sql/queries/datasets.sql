@@ -178,9 +178,17 @@ VALUES (
 
 -- name: add_source
 -- Add a column that a dataset's query reads.
-INSERT INTO mmdb.dataset_source (dataset_id, ordinal, table_name, column_name, output_name)
-VALUES (
-    %(dataset_id)s::bigint, %(ordinal)s::integer, %(table_name)s::text, %(column_name)s::text, %(output_name)s::text
+INSERT INTO mmdb.dataset_source (
+    dataset_id, ordinal, table_name, column_name, output_name, schema_name, via, resolution
+) VALUES (
+    %(dataset_id)s::bigint,
+    %(ordinal)s::integer,
+    %(table_name)s::text,
+    %(column_name)s::text,
+    %(output_name)s::text,
+    %(schema_name)s::text,
+    %(via)s::text,
+    %(resolution)s::text
 );
 
 -- name: add_partition

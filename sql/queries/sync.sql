@@ -394,7 +394,10 @@ SELECT
     s.ordinal,
     s.table_name,
     s.column_name,
-    s.output_name
+    s.output_name,
+    s.schema_name,
+    s.via,
+    s.resolution
 FROM mmdb.dataset_source AS s
 WHERE s.dataset_id = %(dataset_id)s::bigint
 ORDER BY s.ordinal;

@@ -20,6 +20,22 @@ SELECT
     d.class_counts
 FROM mmdb.dataset AS d;
 COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
+COMMENT ON COLUMN mmdb.dataset_overview.name IS 'Name, unique among datasets in use.';
+COMMENT ON COLUMN mmdb.dataset_overview.query IS 'The SELECT that it was read from, once.';
+COMMENT ON COLUMN mmdb.dataset_overview.label IS 'Output column that models predict.';
+COMMENT ON COLUMN mmdb.dataset_overview.task IS 'classification, regression or multilabel: of the first label.';
+COMMENT ON COLUMN mmdb.dataset_overview.row_count IS 'Rows, those held out included.';
+COMMENT ON COLUMN mmdb.dataset_overview.byte_count IS 'Bytes of its packed blocks.';
+COMMENT ON COLUMN mmdb.dataset_overview.partitions IS 'Train slices.';
+COMMENT ON COLUMN mmdb.dataset_overview.validation IS 'Share of the rows held out for validation, 0 to 1.';
+COMMENT ON COLUMN mmdb.dataset_overview.seed IS 'Seed of the shuffle.';
+COMMENT ON COLUMN mmdb.dataset_overview.input_shape IS 'Shape of one row''s features; empty where there are several inputs.';
+COMMENT ON COLUMN mmdb.dataset_overview.classes IS 'The first label''s values in order of the outputs; null for other tasks.';
+COMMENT ON COLUMN mmdb.dataset_overview.created_at IS 'When it was registered.';
+COMMENT ON COLUMN mmdb.dataset_overview.dropped_at IS 'When its blocks were deleted; null while it can be trained on.';
+COMMENT ON COLUMN mmdb.dataset_overview.targets IS 'Each label with its task, size and classes, in order; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset_overview.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes all.';
+COMMENT ON COLUMN mmdb.dataset_overview.class_counts IS 'Train rows of each class, by label; null in older datasets.';
 
 CREATE OR REPLACE VIEW mmdb.partition_overview AS
 SELECT
@@ -32,13 +48,29 @@ SELECT
 FROM mmdb.partition AS p
 INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id;
 COMMENT ON VIEW mmdb.partition_overview IS 'The partitions of each dataset.';
+COMMENT ON COLUMN mmdb.partition_overview.dataset IS 'Name of the dataset.';
+COMMENT ON COLUMN mmdb.partition_overview.part_id IS 'Number of the partition, unique in the database.';
+COMMENT ON COLUMN mmdb.partition_overview.ordinal IS 'Place among the partitions of its role, from 0.';
+COMMENT ON COLUMN mmdb.partition_overview.role IS 'train or validation.';
+COMMENT ON COLUMN mmdb.partition_overview.row_count IS 'Rows in it.';
+COMMENT ON COLUMN mmdb.partition_overview.byte_count IS 'Bytes of its packed blocks.';
 
 CREATE OR REPLACE VIEW mmdb.dataset_lineage AS
 SELECT
     d.name AS dataset,
     s.table_name,
     s.column_name,
-    s.output_name
+    s.output_name,
+    s.schema_name,
+    s.via,
+    s.resolution
 FROM mmdb.dataset_source AS s
 INNER JOIN mmdb.dataset AS d ON s.dataset_id = d.dataset_id;
 COMMENT ON VIEW mmdb.dataset_lineage IS 'Tables and columns that each dataset was read from.';
+COMMENT ON COLUMN mmdb.dataset_lineage.dataset IS 'Name of the dataset.';
+COMMENT ON COLUMN mmdb.dataset_lineage.table_name IS 'Table that the query reads, views followed; empty where it cannot be told.';
+COMMENT ON COLUMN mmdb.dataset_lineage.column_name IS 'Column that the query reads; null where no more than the table is sure.';
+COMMENT ON COLUMN mmdb.dataset_lineage.output_name IS 'Output column that it feeds; null where it only filters, joins, groups or sorts.';
+COMMENT ON COLUMN mmdb.dataset_lineage.schema_name IS 'Schema of the table; null where it is not known, as in datasets of older versions.';
+COMMENT ON COLUMN mmdb.dataset_lineage.via IS 'Views through which it is read, outermost first, joined by " > "; null where read directly.';
+COMMENT ON COLUMN mmdb.dataset_lineage.resolution IS 'column; table: no more is sure; unresolved: not even that; null in older ones.';

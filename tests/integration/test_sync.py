@@ -631,6 +631,9 @@ def test_without_its_data_a_recipe_arrives_as_weights_with_its_lineage(
     copy_model(trained, server, "origin")
     assert [count(server, table) for table in ("run", "candidate", "dataset")] == [1, 1, 1]
     assert same_lineage(lineage(trained, "origin"), lineage(server, "origin"))
+    sources = "SELECT * FROM mmdb.dataset_lineage ORDER BY column_name, output_name"
+    assert server.select(sources) == trained.select(sources)
+    assert {row["resolution"] for row in server.select(sources)} == {"column"}
 
 
 def test_with_its_data_a_recipe_stays_one_and_is_followed_there(

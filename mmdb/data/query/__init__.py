@@ -1,0 +1,12 @@
+"""What a dataset's query may be, and what it reads: found without running it.
+
+`statement` refuses what is not one SELECT. `select`, `tables`, `stars` and `expressions` bind its
+names as the engine would and build a graph of columns (`columns`); `relations` puts in tables and
+the definitions of views; `sources` walks the graph. What cannot be told is marked, never guessed.
+"""
+
+from mmdb.data.query.relations import Catalog
+from mmdb.data.query.sources import Analysis, Resolution, Source, analyse
+from mmdb.data.query.statement import Engine, parse_select
+
+__all__ = ["Analysis", "Catalog", "Engine", "Resolution", "Source", "analyse", "parse_select"]

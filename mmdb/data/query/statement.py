@@ -1,0 +1,100 @@
+"""A user's query: taken apart by its syntax, and refused if it is not one SELECT."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from mmdb.errors import NotASelect, NotOneStatement, QueryError
+from mmdb.graph.values import show
+
+Engine = Literal["postgres", "duckdb"]
+
+_READS = (exp.Select, exp.SetOperation)
+_WRITES: dict[type[exp.Expression], str] = {
+    exp.Insert: "INSERT",
+    exp.Update: "UPDATE",
+    exp.Delete: "DELETE",
+    exp.Merge: "MERGE",
+    exp.Create: "CREATE",
+    exp.Drop: "DROP",
+    exp.Alter: "ALTER",
+    exp.Copy: "COPY",
+    exp.Into: "SELECT INTO",
+    exp.Lock: "FOR UPDATE",
+}
+
+
+def parse_select(query: str, engine: Engine) -> tuple[str, exp.Expr]:
+    """Return a query's text, ready to be put in parentheses, and its syntax tree.
+
+    Raises:
+        QueryError: it cannot be parsed; the message says where.
+        NotOneStatement: it holds none, or several.
+        NotASelect: it writes, locks, or reads from schema mmdb.
+    """
+    statement = _parse(query, engine)
+    _check_reads_only(statement)
+    tokens = [t for t in sqlglot.tokenize(query, read=engine) if t.text != ";"]
+    return query[tokens[0].start : tokens[-1].end + 1], statement
+
+
+def _parse(query: str, engine: Engine) -> exp.Expr:
+    if not isinstance(query, str):
+        raise QueryError(f"The query is {show(query)}, not a text.")
+    try:
+        parsed = sqlglot.parse(query, read=engine)
+    except ParseError as error:
+        where = error.errors[0] if error.errors else {}
+        raise QueryError(
+            f"The query is not valid SQL at line {where.get('line')}, column {where.get('col')}, "
+            f"near {where.get('highlight')!r}: {where.get('description')}.",
+            hint="Run the query by itself; it must succeed there first.",
+        ) from error
+    except TokenError as error:
+        reason = error.__cause__ or error
+        raise QueryError(f"The query is not valid SQL: {reason}.") from error
+    except RecursionError as error:
+        raise QueryError("The query is nested too deeply.", hint="Use WITH or a view.") from error
+    statements = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
+    if len(statements) != 1:
+        count = f"{len(statements)} statements" if statements else "no statement"
+        raise NotOneStatement(f"The query holds {count}; it must be one SELECT.")
+    return statements[0]
+
+
+# -- what is refused ----------------------------------------------------------
+
+
+def _check_reads_only(statement: exp.Expr) -> None:
+    inner = statement.unnest() if isinstance(statement, exp.Subquery) else statement
+    for node in statement.walk():
+        for kind, word in _WRITES.items():
+            if isinstance(node, kind):
+                raise NotASelect(f"The query holds {word}; it must be one SELECT.")
+        if _schema_of(node).lower() == "mmdb" or _is_private(node):
+            raise NotASelect(
+                f"The query uses {node.sql()}, which is of schema mmdb.",
+                hint="A dataset is made of your own tables; copy what you need out of mmdb first.",
+            )
+    if not isinstance(inner, _READS):
+        word = statement.sql().split()[0].upper() if statement.sql() else "nothing"
+        raise NotASelect(f"The query is {word}, not a SELECT.")
+
+
+def _schema_of(node: exp.Expr) -> str:
+    """Return the schema of a table or of a function call, or an empty text."""
+    if isinstance(node, exp.Table):
+        return str(node.db)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+        schema = node.this.expression if isinstance(node.this, exp.Dot) else node.this
+        return str(schema.name)
+    return ""
+
+
+def _is_private(node: exp.Expr) -> bool:
+    """Return whether it calls a function that DuckDB's macros of schema mmdb stand for."""
+    return isinstance(node, exp.Anonymous) and node.name.lower().startswith("_mmdb_")
