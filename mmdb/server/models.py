@@ -2,97 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
-from mmdb.data.dataset import find_dataset, find_decoding
-from mmdb.data.decoded import Decoded, Inputs
-from mmdb.data.decoding import Decoding, Label
-from mmdb.data.inputs import encoders_of, object_input, scan_inputs, vector_input
+from mmdb.data.dataset import find_dataset
+from mmdb.data.decoded import Inputs
+from mmdb.data.decoding import Decoding
+from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.reader import read_partition
-from mmdb.data.tokenize import Encoder
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.values import show
 from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend, exposed
-from mmdb.store.models import find_model
-from mmdb.train.batch import fitted, outputs_of
+from mmdb.server.predictor import find_predictor
+from mmdb.train.batch import fitted
 from mmdb.train.candidate.metrics import default_metrics
-from mmdb.train.compute.hop import EVALUATION_BATCH
-from mmdb.train.compute.hop import predict as run_module
 from mmdb.train.recipe import save
-
-#: Models that a session keeps for prediction; the least recently used one goes first.
-KEPT_MODELS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Predictor:
-    module: nn.Module
-    decoding: Decoding
-    encoders: Mapping[str, Encoder]
-
-    def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
-        """Return the module's output for each target, float32 (n, size)."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        targets = self.decoding.targets
-        try:
-            found = [outputs_of(run_module(self.module, x), targets) for x in _parts(inputs)]
-        finally:
-            torch.set_num_threads(before)
-        return tuple(map(torch.cat, zip(*found, strict=True)))
-
-    def values(self, inputs: Inputs) -> list[np.ndarray]:
-        """Return for each target the probabilities, or a regression's values, (n, size)."""
-        outputs = zip(self.decoding.labels, self.outputs(inputs), strict=True)
-        return [
-            _probable(label, output).reshape(len(output), -1).numpy() for label, output in outputs
-        ]
-
-
-def _probable(label: Label, output: Tensor) -> Tensor:
-    if label.task == "classification":
-        return torch.softmax(output, dim=-1)
-    return torch.sigmoid(output) if label.task == "multilabel" else output
-
-
-def _parts(inputs: Inputs) -> Iterator[Tensor | dict[str, Tensor]]:
-    """Yield the rows that one forward pass takes."""
-    arrays = Decoded(inputs, ()).input_arrays
-    for start in range(0, len(arrays[0]), EVALUATION_BATCH):
-        rows = slice(start, start + EVALUATION_BATCH)
-        if isinstance(inputs, dict):
-            yield {name: torch.from_numpy(array[rows]) for name, array in inputs.items()}
-        else:
-            yield torch.from_numpy(inputs[rows])
-
-
-def _predictor(backend: Backend, reference: str) -> _Predictor:
-    """Return a model, kept in the session; models are immutable, so their id is the key."""
-    connection = backend.connection
-    saved = find_model(connection, reference)
-    kept: OrderedDict[int, _Predictor] = backend.models
-    if saved.model_id not in kept:
-        if saved.dataset_id is None:
-            raise InvalidInput(
-                f"Model {saved.reference} was saved without a dataset.",
-                hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
-            )
-        decoding = find_decoding(connection, saved.dataset_id)
-        encoders = encoders_of(connection, decoding)
-        kept[saved.model_id] = _Predictor(backend.recover(saved), decoding, encoders)
-        while len(kept) > KEPT_MODELS:
-            kept.popitem(last=False)
-    kept.move_to_end(saved.model_id)
-    return kept[saved.model_id]
 
 
 @exposed
@@ -113,7 +39,7 @@ def save_candidate(
 @exposed
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
-    predictor = _predictor(backend, model)
+    predictor = find_predictor(backend, model)
     value = json_value(x) if isinstance(x, str) else x
     given: Inputs
     if isinstance(value, dict):
@@ -128,37 +54,19 @@ def predict(backend: Backend, model: str, x: Any) -> list[float]:
 @exposed
 def predict_query(backend: Backend, model: str, query: str, key: str) -> list[dict[str, Any]]:
     """Return key, prediction and probability of the first target for every row of a SELECT."""
-    predictor = _predictor(backend, model)
-    label = predictor.decoding.labels[0]
+    predictor = find_predictor(backend, model)
     found: list[dict[str, Any]] = []
     for keys, inputs in scan_inputs(backend.connection, predictor.decoding, query, key):
-        values = predictor.values(inputs)[0]
-        found += [
-            {"key": name} | _prediction(label, row) for name, row in zip(keys, values, strict=True)
-        ]
+        rows = zip(keys, *predictor.predictions(inputs), strict=True)
+        found += [{"key": k, "prediction": p, "probability": q} for k, p, q in rows]
     return found
-
-
-def _prediction(label: Label, values: np.ndarray) -> dict[str, Any]:
-    """Return what is predicted for one row, and how probable it is.
-
-    Args:
-        values: (size,), see `_Predictor.values`.
-    """
-    if label.task == "multilabel":
-        return {"prediction": json.dumps([float(p) for p in values]), "probability": None}
-    best = int(values.argmax())
-    number = float(values[best])
-    if label.classes is None:
-        return {"prediction": str(number), "probability": None}
-    return {"prediction": str(label.classes[best]), "probability": number}
 
 
 @exposed
 def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]:
     """Return metrics over the validation slice, or over all rows where there is none."""
     connection = backend.connection
-    predictor = _predictor(backend, model)
+    predictor = find_predictor(backend, model)
     found = find_dataset(connection, dataset)
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")

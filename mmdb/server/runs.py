@@ -17,11 +17,12 @@ from mmdb.train.driver import new_run
 def register_factory(backend: Backend, name: str, target: str) -> str:
     """Put a callable on the allow-list; the engine's rights say who may."""
     check_name(name)
-    resolve(target)
     known = backend.connection.rows(load("catalog").find_factories)
     if any(row["name"] == name for row in known):
         raise AlreadyExists(f"A factory named {name!r} is registered.")
-    backend.connection.run(load("catalog").add_factory, name=name, target=target)
+    with backend.connection.transaction():  # what the caller may not register is not imported
+        backend.connection.run(load("catalog").add_factory, name=name, target=target)
+        resolve(target)
     return name
 
 

@@ -13,9 +13,10 @@ from mmdb.train.recipe.trainer import resolve_trainer
 def register_trainer(backend: Backend, name: str, target: str) -> str:
     """Put a training function on the allow-list; the engine's rights say who may."""
     check_name(name)
-    resolve_trainer(target)
     queries = load("recipes")
     if backend.connection.rows(queries.find_trainer, name=name):
         raise AlreadyExists(f"A trainer named {name!r} is registered.")
-    backend.connection.run(queries.add_trainer, name=name, target=target)
+    with backend.connection.transaction():  # what the caller may not register is not imported
+        backend.connection.run(queries.add_trainer, name=name, target=target)
+        resolve_trainer(target)
     return name

@@ -1,7 +1,8 @@
 -- Who may do what; run at each install, after the functions and views.
---   mmdb_reader   selects from the views, and nothing else
+--   mmdb_reader   selects from the views and asks for lineage, and nothing else
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
--- The owner of the schema alone registers factories, trainers and functions, changes settings and collects garbage.
+--   mmdb_admin    also collects garbage, sets the price of a worker's hour, and registers what the owner has allowed
+-- The owner of the schema alone decides which code may be registered, and by which login the server's workers come.
 
 -- Roles belong to the whole server: an install in another database may make them at this moment.
 DO $$
@@ -24,26 +25,58 @@ END
 $$;
 DO $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_admin') THEN
+        CREATE ROLE mmdb_admin NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
     IF NOT pg_catalog.pg_has_role('mmdb_trainer', 'mmdb_reader', 'MEMBER') THEN
         GRANT mmdb_reader TO mmdb_trainer;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_admin', 'mmdb_trainer', 'MEMBER') THEN
+        GRANT mmdb_trainer TO mmdb_admin;
     END IF;
 END
 $$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public;
-REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
+REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
+REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
 
 GRANT USAGE ON SCHEMA mmdb TO mmdb_reader;
-GRANT SELECT ON
-mmdb.run_progress, mmdb.hop_timeline, mmdb.leaderboard,
-mmdb.candidate_overview, mmdb.candidate_progress, mmdb.candidate_failures, mmdb.worker_status,
-mmdb.dataset_overview, mmdb.partition_overview, mmdb.dataset_lineage,
-mmdb.model_overview, mmdb.model_lineage, mmdb.tensor_storage,
-mmdb.model_alias, mmdb.alias_history, mmdb.tag_overview, mmdb.metric_overview, mmdb.note_overview,
-mmdb.zoo, mmdb.zoo_decisions, mmdb.transfer_map, mmdb.warm_start_overview,
-mmdb.profile_overview, mmdb.plan_overview, mmdb.plan_outcome, mmdb.plan_accuracy
-TO mmdb_reader;
+-- Every view, but for one that showed bytes: those are tensors, states and rows of datasets.
+-- A server without PL/Python has no function lineage.
+DO $$
+DECLARE
+    visible regclass;
+    askable regprocedure;
+BEGIN
+    FOR visible IN
+        SELECT c.oid
+        FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
+            AND NOT EXISTS (
+                SELECT 1 FROM pg_catalog.pg_attribute AS a
+                WHERE a.attrelid = c.oid AND a.atttypid IN ('bytea'::regtype, 'bytea[]'::regtype)
+            )
+    LOOP
+        EXECUTE format('GRANT SELECT ON %s TO mmdb_reader', visible);
+    END LOOP;
+    FOR askable IN
+        SELECT p.oid
+        FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname = 'lineage'
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mmdb_reader', askable);
+    END LOOP;
+END
+$$;
 
 GRANT SELECT ON
 mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function,
@@ -57,6 +90,7 @@ mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
+mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
 mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe
 TO mmdb_trainer;
 GRANT INSERT ON
@@ -70,6 +104,7 @@ mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe,
 mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.prediction_source, mmdb.model_origin,
+mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
 mmdb.model_tag, mmdb.model_metric, mmdb.probe
 TO mmdb_trainer;
 -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
@@ -81,7 +116,10 @@ GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_tr
 GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;
 GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat TO mmdb_trainer;
 GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment TO mmdb_trainer;
-GRANT DELETE ON mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag TO mmdb_trainer;
+GRANT DELETE ON
+mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
+mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total
+TO mmdb_trainer;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
 -- Those that bring in code; a server without PL/Python has none of them.
@@ -95,6 +133,54 @@ BEGIN
         WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname LIKE 'register\_%'
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM mmdb_trainer', brings_code);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mmdb_admin', brings_code);
     END LOOP;
 END
 $$;
+
+-- What gc takes; to lock a row takes the right to change one of its columns.
+GRANT UPDATE (manifest_id, pack_id, architecture_id) ON mmdb.model TO mmdb_admin;
+GRANT UPDATE (created_at) ON mmdb.tensor, mmdb.manifest TO mmdb_admin;
+GRANT UPDATE (is_traced) ON mmdb.architecture TO mmdb_admin;
+GRANT UPDATE (parameter_bytes) ON mmdb.architecture_prefix TO mmdb_admin;
+GRANT DELETE ON
+mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor,
+mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.outline
+TO mmdb_admin;
+
+-- Code: an admin registers what the owner has named in setting 'admin_targets', a list with commas of
+-- package, package.module or package.module:callable. Row security holds for plain INSERTs, too.
+GRANT INSERT (name, target) ON mmdb.factory, mmdb.trainer TO mmdb_admin;
+GRANT INSERT (name, kind, target) ON mmdb.function TO mmdb_admin;
+GRANT INSERT, DELETE, UPDATE (value) ON mmdb.setting TO mmdb_admin;
+DO $$
+DECLARE
+    allowing text;
+BEGIN
+    FOREACH allowing IN ARRAY ARRAY['factory', 'trainer', 'function']
+    LOOP
+        EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', allowing);
+        EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_read', allowing);
+        EXECUTE format(
+            'CREATE POLICY %I ON mmdb.%I FOR SELECT TO mmdb_trainer USING (true)',
+            allowing || '_read', allowing
+        );
+        EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_add', allowing);
+        EXECUTE format(
+            'CREATE POLICY %1$I ON mmdb.%2$I FOR INSERT TO mmdb_admin WITH CHECK (EXISTS ('
+            'SELECT 1 FROM mmdb.setting AS s'
+            ' CROSS JOIN LATERAL regexp_split_to_table(btrim(s.value), ''\s*,\s*'') AS a (allowed)'
+            ' WHERE s.name = ''admin_targets'' AND (%2$I.target = a.allowed'
+            ' OR starts_with(%2$I.target, a.allowed || ''.'')'
+            ' OR starts_with(%2$I.target, a.allowed || '':''))))',
+            allowing || '_add', allowing
+        );
+    END LOOP;
+END
+$$;
+ALTER TABLE mmdb.setting ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS setting_read ON mmdb.setting;
+CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer USING (TRUE);
+DROP POLICY IF EXISTS setting_write ON mmdb.setting;
+CREATE POLICY setting_write ON mmdb.setting FOR ALL TO mmdb_admin
+USING (name = 'price_per_worker_hour') WITH CHECK (name = 'price_per_worker_hour');

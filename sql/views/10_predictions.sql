@@ -1,1 +1,47 @@
 -- What went out to tables, and what came in from elsewhere.
+
+CREATE OR REPLACE VIEW mmdb.prediction_overview AS
+SELECT
+    p.prediction_id,
+    m.name AS model,
+    m.version,
+    p.schema_name,
+    p.table_name,
+    p.key_name,
+    p.query,
+    p.row_count,
+    p.seconds,
+    p.author,
+    p.predicted_at
+FROM mmdb.prediction AS p
+INNER JOIN mmdb.model AS m ON p.model_id = m.model_id;
+COMMENT ON VIEW mmdb.prediction_overview IS 'Predictions that were written to tables, one row a call of predict_into.';
+COMMENT ON COLUMN mmdb.prediction_overview.prediction_id IS 'Number of the call.';
+COMMENT ON COLUMN mmdb.prediction_overview.model IS 'Name of the model that predicted.';
+COMMENT ON COLUMN mmdb.prediction_overview.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.prediction_overview.schema_name IS 'Schema of the table that was written to.';
+COMMENT ON COLUMN mmdb.prediction_overview.table_name IS 'The table that was written to; it may be gone since.';
+COMMENT ON COLUMN mmdb.prediction_overview.key_name IS 'The column that names a row, in the query and in the table.';
+COMMENT ON COLUMN mmdb.prediction_overview.query IS 'The SELECT whose rows were predicted.';
+COMMENT ON COLUMN mmdb.prediction_overview.row_count IS 'Rows that were added.';
+COMMENT ON COLUMN mmdb.prediction_overview.seconds IS 'Seconds from the call to the last row.';
+COMMENT ON COLUMN mmdb.prediction_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
+COMMENT ON COLUMN mmdb.prediction_overview.predicted_at IS 'When; the rows in the table have the same predicted_at.';
+
+CREATE OR REPLACE VIEW mmdb.origin_overview AS
+SELECT
+    m.name AS model,
+    m.version,
+    o.kind,
+    o.source,
+    o.format,
+    o.happened_at
+FROM mmdb.model_origin AS o
+INNER JOIN mmdb.model AS m ON o.model_id = m.model_id;
+COMMENT ON VIEW mmdb.origin_overview IS 'Models that were not made in this database, and where they came from.';
+COMMENT ON COLUMN mmdb.origin_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.origin_overview.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.origin_overview.kind IS 'import: from a file; pull, push: from another database.';
+COMMENT ON COLUMN mmdb.origin_overview.source IS 'The file or folder, or the database''s URL without its password.';
+COMMENT ON COLUMN mmdb.origin_overview.format IS 'Of the file; null for a database.';
+COMMENT ON COLUMN mmdb.origin_overview.happened_at IS 'When it came in.';

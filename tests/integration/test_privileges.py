@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from mmdb import api, errors
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
+from mmdb.graph.factories import linear
 from tests.cluster import Cluster
 
 GOLDEN = Path(__file__).with_name("privileges.txt")
@@ -67,6 +68,16 @@ UNION ALL
 SELECT o.kind, o.name, 'owner only', ''
 FROM object AS o
 WHERE NOT EXISTS (SELECT 1 FROM aclexplode(o.acl) AS x WHERE x.grantee <> 10)
+UNION ALL
+SELECT
+    'policy',
+    c.relname || '.' || p.polname,
+    r.role::regrole::text,
+    CASE p.polcmd WHEN 'r' THEN 'select' WHEN 'a' THEN 'insert' ELSE 'all' END
+FROM pg_policy AS p
+INNER JOIN pg_class AS c ON p.polrelid = c.oid
+CROSS JOIN LATERAL unnest(p.polroles) AS r (role)
+WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relrowsecurity
 """
 
 
@@ -123,7 +134,7 @@ def test_a_reader_sees_the_views_and_nothing_else(role_url: str, postgres_url: s
     grant(postgres_url, "GRANT mmdb_reader TO eve")
     with closing(PostgresConnection(role_url)) as connection:
         for name in names("view"):
-            assert connection.select(f"SELECT * FROM mmdb.{name}") == []
+            connection.select(f"SELECT * FROM mmdb.{name}")
         for name in names("table"):
             with pytest.raises(errors.RightsMissing):
                 connection.select(f"SELECT * FROM mmdb.{name}")
@@ -198,6 +209,141 @@ def test_a_trainer_reads_only_what_it_may_read_itself(role_url: str, postgres_ur
         db.create_dataset("salary", "SELECT x, y FROM public.salary", partitions=1)
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SELECT count(*) FROM mmdb.dataset").fetchone() == (0,)
+
+
+# -- admins -------------------------------------------------------------------
+
+NEVER_LOADED = "colorsys:rgb_to_hsv"  # the server's Python has no use for it
+
+
+def test_the_roles_may_do_nothing_to_the_server(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        roles = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'mmdb\\_%'"
+            " AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
+            " OR rolbypassrls OR rolcanlogin)"
+        ).fetchall()
+        members = connection.execute(
+            "SELECT m.member::regrole::text, m.roleid::regrole::text, m.admin_option"
+            " FROM pg_auth_members AS m WHERE m.member::regrole::text LIKE 'mmdb\\_%'"
+            " OR m.roleid::regrole::text LIKE 'mmdb\\_%' ORDER BY 1"
+        ).fetchall()
+    assert roles == []
+    assert members == [
+        ("mmdb_admin", "mmdb_trainer", False),
+        ("mmdb_trainer", "mmdb_reader", False),
+    ]
+
+
+def test_an_admin_registers_what_the_owner_has_allowed(role_url: str, postgres_url: str) -> None:
+    grant(
+        postgres_url,
+        "GRANT mmdb_admin TO eve",
+        "CREATE FUNCTION public.loaded(name text) RETURNS boolean LANGUAGE plpython3u AS"
+        " 'import sys; return name in sys.modules'",
+    )
+    loaded = "SELECT public.loaded('colorsys') AS it"
+
+    def registers(target: str) -> bool:
+        """Return whether all three kinds of code may be registered; then forget them."""
+        insert = "INSERT INTO mmdb.factory (name, target) VALUES ('plain', %(target)s)"
+        given: list[Callable[[], object]] = [
+            lambda: db.register_factory("mine", target),
+            lambda: db.register_trainer("mine", target),
+            lambda: db.register_function("mine", target, "metric"),
+            lambda: db.sql(insert, {"target": target}),
+        ]
+        refused = 0
+        for register in given:
+            try:
+                register()
+            except errors.RightsMissing:
+                refused += 1
+        grant(
+            postgres_url,
+            *(
+                f"DELETE FROM mmdb.{name} WHERE name IN ('mine', 'plain')"
+                for name in ("factory", "trainer", "function")
+            ),
+        )
+        assert refused in (0, len(given))
+        return not refused
+
+    with api.connect(role_url) as db:
+        for target in (NEVER_LOADED, "os:system", "mmdb.graph.factories:linear"):
+            assert not registers(target)
+        assert db.sql(loaded) == [{"it": False}]  # what is refused is not imported
+        allowed = "acme, colorsys:rgb_to_hsv ,mmdb.graph, json"
+        grant(postgres_url, f"INSERT INTO mmdb.setting VALUES ('admin_targets', ' {allowed} ')")
+        for target in (NEVER_LOADED, "mmdb.graph.factories:linear", "json:dumps"):
+            assert registers(target)
+        assert db.sql(loaded) == [{"it": True}]
+        for target in ("os:system", "colorsys:hsv_to_rgb", "mmdb.errors:MmdbError", "jsonschema:x"):
+            assert not registers(target)
+
+
+def test_an_admin_sets_a_price_and_nothing_else(role_url: str, postgres_url: str) -> None:
+    settings = {"worker_dsn": "host=db", "admin_targets": "acme"}
+    grant(
+        postgres_url,
+        "GRANT mmdb_admin TO eve",
+        *(f"INSERT INTO mmdb.setting VALUES ('{n}', '{v}')" for n, v in settings.items()),
+    )
+    with closing(PostgresConnection(role_url)) as connection:
+        connection.select("INSERT INTO mmdb.setting VALUES ('price_per_worker_hour', '2')")
+        connection.select("UPDATE mmdb.setting SET value = '3'")  # its own row alone
+        with pytest.raises(errors.RightsMissing):
+            connection.select("INSERT INTO mmdb.setting VALUES ('another', '')")
+        with pytest.raises(errors.RightsMissing):
+            connection.select("UPDATE mmdb.setting SET name = 'worker_dsn'")
+        found = connection.select("SELECT name, value FROM mmdb.setting")
+        assert {r["name"]: r["value"] for r in found} == settings | {"price_per_worker_hour": "3"}
+        connection.select("DELETE FROM mmdb.setting")
+        found = connection.select("SELECT name, value FROM mmdb.setting")
+        assert {r["name"]: r["value"] for r in found} == settings
+
+
+def test_an_admin_collects_garbage_and_a_trainer_does_not(role_url: str, postgres_url: str) -> None:
+    module = linear((200,), 200)
+    with api.connect(postgres_url) as owner:
+        owner.save("gone", module, architecture="linear", input_shape=(200,), outputs=200)
+        owner.drop_model("gone@1")
+    grant(postgres_url, "GRANT mmdb_trainer TO eve")
+    with api.connect(role_url) as db:
+        with pytest.raises(errors.RightsMissing):
+            db.sql("SELECT * FROM mmdb.gc(false, '0 s')")
+        grant(postgres_url, "GRANT mmdb_admin TO eve")
+        went = {row["what"] for row in db.sql("SELECT * FROM mmdb.gc(false, '0 s')") if row["goes"]}
+        assert went == {"model", "manifest", "tensor", "architecture"}
+        assert db.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk") == [{"n": 0}]
+
+
+def test_an_admin_makes_no_object_and_runs_no_code(role_url: str, postgres_url: str) -> None:
+    grant(postgres_url, "GRANT mmdb_admin TO eve")
+    with closing(PostgresConnection(role_url)) as connection:
+        for statement in (
+            "CREATE TABLE mmdb.mine (a integer)",
+            "CREATE FUNCTION mmdb.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+            "CREATE FUNCTION pg_temp.mine() RETURNS integer LANGUAGE plpython3u AS 'return 1'",
+            "DO LANGUAGE plpython3u $$ pass $$",
+            "COPY (SELECT 1) TO PROGRAM 'id'",
+            "UPDATE mmdb.factory SET target = 'os:system'",
+            "UPDATE mmdb.trainer SET target = 'os:system'",
+            "UPDATE mmdb.function SET target = 'os:system'",
+            "DELETE FROM mmdb.factory",
+            "ALTER TABLE mmdb.factory DISABLE ROW LEVEL SECURITY",
+            "DROP POLICY factory_add ON mmdb.factory",
+            "CREATE POLICY mine ON mmdb.factory FOR INSERT WITH CHECK (true)",
+            "COPY mmdb.factory (name, target) FROM STDIN",
+            "CREATE TRIGGER t BEFORE INSERT ON mmdb.factory FOR EACH ROW"
+            " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+            "SET ROLE postgres",
+            "GRANT mmdb_admin TO eve WITH ADMIN OPTION",
+            "ALTER ROLE mmdb_admin SUPERUSER",
+            "CREATE ROLE mine SUPERUSER",
+        ):
+            with pytest.raises(errors.MmdbError, match=r"permission|must |COPY FROM not"):
+                connection.select(statement)
 
 
 if __name__ == "__main__":

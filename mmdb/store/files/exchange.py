@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import blake3
@@ -19,11 +20,12 @@ from mmdb.errors import ImportMismatch, NotReplayable
 from mmdb.store.content import DTYPES, hash_of
 from mmdb.store.entries import Contents, Entry, contents_of
 from mmdb.store.files.description import Description
-from mmdb.store.files.formats import Format, open_tensors, write_tensors
+from mmdb.store.files.formats import Format, format_of_source, open_tensors, write_tensors
 from mmdb.store.files.huggingface_format import SHARD_BYTES
 from mmdb.store.files.lazy import LazyTensors, Spec
 from mmdb.store.files.safetensors_format import OWN_KEY
 from mmdb.store.models import SavedModel, find_entries, find_model, model_of
+from mmdb.store.origins import add_origin, of_file
 from mmdb.store.recover import ModelReader
 from mmdb.store.save import save_model
 
@@ -99,6 +101,7 @@ def import_model(
             description = replace(description, tags={**description.tags, CONFIG_TAG: text})
         else:
             notes.append("config.json was not kept: it is too long or holds a NUL")
+    origin = of_file(source, format_of_source(Path(source)) if format == "auto" else format)
     with connection.transaction():
         saved = save_model(
             connection,
@@ -114,6 +117,7 @@ def import_model(
         if own.get("state_hash", found.hex()) != found.hex():
             raise ImportMismatch(f"The tensors of {source} are not those of {own.get('model')!r}.")
         description.add_to(connection, model)
+        add_origin(connection, saved.model_id, origin)
     return Imported(
         model=model.reference,
         approach=saved.approach,

@@ -49,7 +49,7 @@ def open_tensors(
         FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent, InvalidOption
     """
     path = Path(source)
-    kind = _format_of_source(path) if format == "auto" else check_format(format)
+    kind = format_of_source(path) if format == "auto" else check_format(format)
     if kind == "huggingface":
         found = open_huggingface(path if path.is_dir() else path.parent)
     elif path.is_dir():
@@ -81,7 +81,12 @@ def check_format(format: str) -> Format:
     )
 
 
-def _format_of_source(path: Path) -> Format:
+def format_of_source(path: Path) -> Format:
+    """Return the format that a file's first bytes tell; a folder is one of save_pretrained.
+
+    Raises:
+        FileNotRead
+    """
     if path.is_dir() or (path.is_file() and path.name.endswith(INDEX)):
         return "huggingface"
     if not path.is_file():

@@ -23,6 +23,7 @@ from mmdb.store.files.safetensors_format import can_hold
 from mmdb.store.files.zoo_folder import Version, ZooFolder
 from mmdb.store.files.zoo_version import HashedEntry
 from mmdb.store.models import SavedModel, model_of
+from mmdb.store.origins import add_origin, of_file
 from mmdb.store.registry import set_alias
 from mmdb.store.save import save_model
 
@@ -264,6 +265,7 @@ def _add(
         if model.weights_hash.hex() != row["weights_hash"]:
             raise ImportMismatch(f"The tensors of {saved.reference} in {zoo.folder} have changed.")
         description.add_to(connection, model)
+        add_origin(connection, saved.model_id, of_file(zoo.folder, "zoo"))
     imported.added.append(saved.reference)
     imported.stored_bytes += saved.stored_bytes
 

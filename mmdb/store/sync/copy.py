@@ -31,6 +31,7 @@ from mmdb.errors import (
 )
 from mmdb.store.files.exchange import Replay
 from mmdb.store.models import find_model
+from mmdb.store.origins import Origin, of_database
 from mmdb.store.sync.models import CopyOptions, ModelCopier
 from mmdb.store.sync.sides import Progress
 
@@ -89,6 +90,7 @@ def push(
             all_versions=all_versions,
             replay=replay,
             on_progress=on_progress,
+            origin=of_database(connection.url, "push"),
         )
 
 
@@ -112,6 +114,7 @@ def pull(
             all_versions=all_versions,
             replay=replay,
             on_progress=on_progress,
+            origin=of_database(source.url, "pull"),
         )
 
 
@@ -124,8 +127,13 @@ def copy_model(
     all_versions: bool = False,
     replay: Replay | None = None,
     on_progress: _Report | None = None,
+    origin: Origin | None = None,
 ) -> Copied:
-    """Copy a model between two open databases; see `push`."""
+    """Copy a model between two open databases; see `push`.
+
+    Args:
+        origin: recorded at the target of every model that is copied.
+    """
     started = perf_counter()
     options = options or CopyOptions()
     _check_options(options)
@@ -136,7 +144,12 @@ def copy_model(
             )
     progress = Progress() if on_progress is None else Progress(report=on_progress)
     copier = ModelCopier(
-        source=source, target=target, options=options, replay=replay, progress=progress
+        source=source,
+        target=target,
+        options=options,
+        replay=replay,
+        progress=progress,
+        origin=origin,
     )
     if all_versions:  # a base that one difference is not worth may serve those that follow
         copier.options = replace(options, keep_differences=True)

@@ -14,6 +14,7 @@ import blake3
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
+from mmdb.db.totals import unseal
 from mmdb.errors import BlockCorrupt
 from mmdb.store import states
 from mmdb.store.sync.sides import Progress
@@ -117,12 +118,14 @@ def put_candidate(source: Connection, target: Connection, candidate_id: int, epo
     run_id = _put_run(source, target, row, dataset.dataset_id)
     found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     if not found:
+        unseal(target, run_id)
         _add_candidate(source, target, row, run_id, candidate_id, dataset.dataset_id)
         found = target.rows(_Q.find_same_candidate, run_id=run_id, ordinal=row["ordinal"])
     own, last = found[0]["candidate_id"], found[0]["last_hop"]
     after = -1 if last is None else last
     hops = source.rows(_Q.read_hops, candidate_id=candidate_id, epoch=epoch, after=after)
     if hops:
+        unseal(target, run_id)
         parts = _parts(source, target, row["dataset_id"], dataset.dataset_id)
         target.run_many(
             load("hops").add_hop,

@@ -12,6 +12,7 @@ from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, CorruptTensor, NotReplayable, WriteConflict
 from mmdb.store.files.exchange import Replay
 from mmdb.store.models import find_entries, model_of, weights_hash
+from mmdb.store.origins import Origin, add_origin
 from mmdb.store.reading import BadTensor
 from mmdb.store.recover import Verify
 from mmdb.store.sync.lineage import put_candidate, put_dataset
@@ -56,6 +57,7 @@ class ModelCopier:
     options: CopyOptions
     replay: Replay | None
     progress: Progress
+    origin: Origin | None = None  # what the target is told of where its copies came from
     copied: list[str] = field(default_factory=list)  # name@version at the target
     kept: list[str] = field(default_factory=list)  # likewise: they were there
     skipped_bytes: int = 0
@@ -235,6 +237,8 @@ class _OneCopy:
                 put_recipe(self.target, model_id, recipe, places)
             own = f"{self.name}@{self.version}"
             put_said(self.source, self.target, self.row["model_id"], model_id, own)
+            if self.copier.origin is not None:
+                add_origin(self.target, model_id, self.copier.origin)
             self._check(model_id, listing)
         return There(
             model_id=model_id,

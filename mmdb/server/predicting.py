@@ -1,0 +1,114 @@
+"""`predict_into`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import IO
+
+import pyarrow as pa
+
+from mmdb.data.inputs import scan_inputs
+from mmdb.data.query import Source, analyse
+from mmdb.data.registration import source_row
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.db.target import Table, Target, check_columns, check_key
+from mmdb.server.backend import Backend, exposed
+from mmdb.server.predictor import Predictor, find_predictor
+
+_Q = load("predictions")
+#: Rows on their way from the query to the table: a session cannot read and write at once.
+_SCHEMA = pa.schema(
+    [("key", pa.string()), ("prediction", pa.string()), ("probability", pa.float64())]
+)
+
+
+@exposed
+def predict_into(backend: Backend, model: str, query: str, target: str, key: str) -> int:
+    """Write key, prediction and probability of every row of a SELECT to a table; return the rows.
+
+    The table is made where it is not there, its key with the type that the query gives it; else
+    rows are added to it. Table, rows and their record are there as a whole or not at all.
+
+    Raises:
+        ModelNotFound, InvalidName, TargetMismatch, QueryError, UnknownColumn
+        NullValues, RaggedArray, NotFinite, InvalidInput
+        InTransaction: outside of the server, a transaction block is open.
+        RightsMissing: the caller may not read, make or fill a table.
+    """
+    started = perf_counter()
+    connection = backend.connection
+    place = Target.parse(target, connection.engine)
+    check_key(key)
+    predictor = find_predictor(backend, model)
+    analysis = analyse(query, connection.engine, connection)
+    with tempfile.TemporaryFile(prefix="mmdb-predict-") as file:
+        with connection.snapshot():
+            names = [name for name, _ in connection.columns(analysis.select)]
+            if key in names:  # else the scan says what is missing
+                _find_table(connection, place, analysis.select, key)
+            row_count = _spool(connection, predictor, query, key, file)
+        with connection.transaction():
+            table = _find_table(connection, place, analysis.select, key)
+            if not table.exists:
+                connection.create_target(table, analysis.select, key)
+                table = _find_table(connection, place, analysis.select, key)
+            connection.append_predictions(table, predictor.model.reference, _batches(file))
+            about = {"key_name": key, "query": query, "row_count": row_count}
+            where = {"schema_name": table.schema, "table_name": table.name}
+            _record(
+                connection,
+                analysis.sources_of(names),
+                model_id=predictor.model.model_id,
+                seconds=perf_counter() - started,
+                **about,
+                **where,
+            )
+    return row_count
+
+
+def _find_table(connection: Connection, place: Target, select: str, key: str) -> Table:
+    """Return the target's table, or the place for it.
+
+    Raises:
+        TargetMismatch: it has other columns than predictions with this key.
+    """
+    table = connection.find_target(place)
+    if table.exists:
+        check_columns(table, key, connection.key_type(select, key), connection.engine)
+    return table
+
+
+def _spool(
+    connection: Connection, predictor: Predictor, query: str, key: str, file: IO[bytes]
+) -> int:
+    """Predict the rows of a query into a file; return how many they are."""
+    row_count = 0
+    with pa.ipc.new_stream(file, _SCHEMA) as writer:
+        for keys, inputs in scan_inputs(connection, predictor.decoding, query, key):
+            predictions, probabilities = predictor.predictions(inputs)
+            columns = [keys, predictions, probabilities]
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+            row_count += len(keys)
+    return row_count
+
+
+def _batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    file.seek(0)
+    with pa.ipc.open_stream(file) as reader:
+        yield from reader
+
+
+def _record(connection: Connection, sources: Sequence[Source], **about: object) -> None:
+    """Record what was predicted from what; see sql/schema/12_lineage.sql."""
+    (added,) = connection.rows(_Q.add_prediction, **about)
+    connection.run_many(
+        _Q.add_source,
+        [
+            {"prediction_id": added["prediction_id"], "ordinal": ordinal, **source_row(source)}
+            for ordinal, source in enumerate(sources)
+        ],
+    )

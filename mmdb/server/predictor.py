@@ -1,0 +1,108 @@
+"""A saved model that predicts rows, kept in the session that uses it."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmdb.data.dataset import find_decoding
+from mmdb.data.decoded import Decoded, Inputs
+from mmdb.data.decoding import Decoding, Label
+from mmdb.data.inputs import encoders_of
+from mmdb.data.tokenize import Encoder
+from mmdb.errors import InvalidInput
+from mmdb.server.backend import Backend
+from mmdb.store.models import SavedModel, find_model
+from mmdb.train.batch import outputs_of
+from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.compute.hop import predict as run_module
+
+#: Models that a session keeps for prediction; the least recently used one goes first.
+KEPT_MODELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A model with what turns rows into its inputs."""
+
+    model: SavedModel
+    module: nn.Module
+    decoding: Decoding
+    encoders: Mapping[str, Encoder]
+
+    def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        """Return the module's output for each target, float32 (n, size)."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        targets = self.decoding.targets
+        try:
+            found = [outputs_of(run_module(self.module, x), targets) for x in _parts(inputs)]
+        finally:
+            torch.set_num_threads(before)
+        return tuple(map(torch.cat, zip(*found, strict=True)))
+
+    def values(self, inputs: Inputs) -> list[np.ndarray]:
+        """Return for each target the probabilities, or a regression's values, (n, size)."""
+        outputs = zip(self.decoding.labels, self.outputs(inputs), strict=True)
+        return [
+            _probable(label, output).reshape(len(output), -1).numpy() for label, output in outputs
+        ]
+
+    def predictions(self, inputs: Inputs) -> tuple[list[str], list[float | None]]:
+        """Return what is predicted of the first target for each row, and how probable it is."""
+        label, values = self.decoding.labels[0], self.values(inputs)[0]
+        nothing: list[float | None] = [None] * len(values)
+        if label.task == "multilabel":
+            return [json.dumps(row) for row in values.tolist()], nothing
+        if label.classes is None:
+            return [str(number) for number in values[:, 0].tolist()], nothing
+        best = values.argmax(axis=1)
+        names = [str(name) for name in label.classes]
+        return [names[k] for k in best], values[np.arange(len(best)), best].tolist()
+
+
+def find_predictor(backend: Backend, reference: str) -> Predictor:
+    """Return a model, kept in the session; models are immutable, so their id is the key.
+
+    Raises:
+        ModelNotFound, InvalidInput: it was saved without a dataset.
+    """
+    connection = backend.connection
+    saved = find_model(connection, reference)
+    kept: OrderedDict[int, Predictor] = backend.models
+    if saved.model_id not in kept:
+        if saved.dataset_id is None:
+            raise InvalidInput(
+                f"Model {saved.reference} was saved without a dataset.",
+                hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
+            )
+        decoding = find_decoding(connection, saved.dataset_id)
+        encoders = encoders_of(connection, decoding)
+        kept[saved.model_id] = Predictor(saved, backend.recover(saved), decoding, encoders)
+        while len(kept) > KEPT_MODELS:
+            kept.popitem(last=False)
+    kept.move_to_end(saved.model_id)
+    return kept[saved.model_id]
+
+
+def _probable(label: Label, output: Tensor) -> Tensor:
+    if label.task == "classification":
+        return torch.softmax(output, dim=-1)
+    return torch.sigmoid(output) if label.task == "multilabel" else output
+
+
+def _parts(inputs: Inputs) -> Iterator[Tensor | dict[str, Tensor]]:
+    """Yield the rows that one forward pass takes."""
+    arrays: Sequence[np.ndarray] = Decoded(inputs, ()).input_arrays
+    for start in range(0, len(arrays[0]), EVALUATION_BATCH):
+        rows = slice(start, start + EVALUATION_BATCH)
+        if isinstance(inputs, dict):
+            yield {name: torch.from_numpy(array[rows]) for name, array in inputs.items()}
+        else:
+            yield torch.from_numpy(inputs[rows])

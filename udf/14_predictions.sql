@@ -1,0 +1,16 @@
+-- Predictions written to tables.
+
+-- It reads a query of the caller's, so its search_path is the caller's too.
+CREATE OR REPLACE FUNCTION mmdb.predict_into(
+    model text,
+    query text,
+    target text,
+    key text DEFAULT 'id'
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+AS $$
+from mmdb.server.predicting import predict_into
+return predict_into(plpy, GD, model, query, target, key)
+$$;
+COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text)
+IS 'Predict every row of a SELECT into a table, which is made as needed; returns the rows written.';
