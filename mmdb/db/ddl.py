@@ -41,8 +41,8 @@ _NODES = {
         Filter GT GTE If(true) In(query) Is(negate) JSONExtract(only_json_types)
         JSONExtractScalar(only_json_types) LT LTE Like(negate) Mul NEQ Neg Not NullSafeEQ
         NullSafeNEQ Or Sub
-        Anonymous Coalesce Count(big_int) CurrentTimestamp Length Lower Max Min Nullif RowNumber
-        Sum UnixToTime Upper
+        Anonymous Coalesce Count(big_int) CurrentTimestamp Floor Length Lower Max Min Nullif
+        RowNumber Sum UnixToTime Upper
         """,
     )
 }

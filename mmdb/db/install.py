@@ -22,6 +22,7 @@ from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
+from mmdb.db.totals import seal_finished
 from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import (
     AlreadyExists,
@@ -106,7 +107,9 @@ def install(url: str, *, mode: Mode | None = None, directory: Path | None = None
     """
     connection = connect(url)
     try:
-        return install_in(connection, mode=mode, directory=directory)
+        chosen = install_in(connection, mode=mode, directory=directory)
+        seal_finished(connection)  # those of an older version have no totals
+        return chosen
     finally:
         connection.close()
 

@@ -10,6 +10,7 @@ CREATE INDEX run_event_run_idx ON mmdb.run_event (run_id);
 CREATE INDEX candidate_architecture_idx ON mmdb.candidate (architecture_hash);
 CREATE INDEX candidate_event_candidate_idx ON mmdb.candidate_event (candidate_id);
 CREATE UNIQUE INDEX hop_candidate_ordinal_key ON mmdb.hop (candidate_id, ordinal);
+CREATE INDEX hop_objective_idx ON mmdb.hop (candidate_id, epoch, objective) WHERE objective IS NOT NULL;
 CREATE INDEX checkpoint_candidate_idx ON mmdb.checkpoint (candidate_id);
 CREATE INDEX run_request_run_idx ON mmdb.run_request (run_id);
 CREATE INDEX candidate_request_candidate_idx ON mmdb.candidate_request (candidate_id);

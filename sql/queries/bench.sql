@@ -24,6 +24,38 @@ WHERE candidate_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_run_totals
+-- What a bench's runs came to.
+DELETE FROM mmdb.run_total
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_candidate_totals
+-- What their candidates came to.
+DELETE FROM mmdb.candidate_total
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_epoch_totals
+-- What their epochs added up to.
+DELETE FROM mmdb.epoch_total
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_hour_totals
+-- What their workers did in each hour.
+DELETE FROM mmdb.hour_total
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_hops
 -- A bench's hops.
 DELETE FROM mmdb.hop

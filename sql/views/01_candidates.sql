@@ -1,7 +1,23 @@
 -- What people and BI tools select from: candidates. No bytes, times with their zone.
 -- A filter on the run's name must reach the hops before they are gathered: each part groups by it.
+-- Runs that have finished are read from their totals, which mmdb/db/totals.py took of these same views.
 
-CREATE OR REPLACE VIEW mmdb.candidate_overview AS
+-- Where nearly all runs have totals, PostgreSQL expects no other one; DISTINCT, which changes nothing, lets it count on one
+-- run with its candidates in what joins this view, rather than on one candidate.
+CREATE OR REPLACE VIEW mmdb.open_run AS
+SELECT DISTINCT
+    r.run_id,
+    r.name AS run,
+    r.dataset_id,
+    r.epochs,
+    r.metric,
+    r.maximize
+FROM mmdb.run AS r
+LEFT JOIN mmdb.run_total AS t ON r.run_id = t.run_id
+WHERE t.run_id IS NULL;
+COMMENT ON VIEW mmdb.open_run IS 'The runs without totals, whose hops the other views add up themselves: most have not finished.';
+
+CREATE OR REPLACE VIEW mmdb.open_candidate AS
 WITH visit AS (
     SELECT
         p.dataset_id,
@@ -12,7 +28,7 @@ WITH visit AS (
 
 done AS (
     SELECT
-        r.name,
+        r.run,
         c.ordinal,
         count(*) AS hops,
         sum(h.total_s) AS total_s,
@@ -23,68 +39,83 @@ done AS (
         max(h.finished_at) AS last_hop_at
     FROM mmdb.hop AS h
     INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
     INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-    GROUP BY r.name, c.ordinal
+    GROUP BY r.run, c.ordinal
 ),
 
 validation AS (
     SELECT
-        r.name,
+        r.run,
         c.ordinal,
         h.epoch,
         h.objective,
         h.loss,
         h.metrics,
         row_number() OVER (
-            PARTITION BY r.name, c.ordinal
+            PARTITION BY r.run, c.ordinal
             ORDER BY
                 CASE WHEN r.maximize THEN -h.objective ELSE h.objective END ASC NULLS LAST,
                 h.epoch ASC
         ) AS place
     FROM mmdb.hop AS h
     INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
     INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
     WHERE p.role = 'validation'
 ),
 
+epoch_loss AS (
+    SELECT
+        r.run,
+        c.ordinal,
+        cast(sum(h.loss * h.row_count) AS double precision) / nullif(sum(h.row_count), 0) AS loss,
+        row_number() OVER (PARTITION BY r.run, c.ordinal ORDER BY h.epoch DESC) AS place
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    WHERE p.role = 'train'
+    GROUP BY r.run, c.ordinal, h.epoch
+),
+
 named AS (
     SELECT
-        r.name,
+        r.run,
         d.kind,
         d.epoch,
         d.ordinal AS place,
-        coalesce(d.candidate, row_number() OVER (PARTITION BY r.name, d.kind ORDER BY d.ordinal) - 1) AS ordinal
+        coalesce(d.candidate, row_number() OVER (PARTITION BY r.run, d.kind ORDER BY d.ordinal) - 1) AS ordinal
     FROM mmdb.decision AS d
-    INNER JOIN mmdb.run AS r ON d.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON d.run_id = r.run_id
     WHERE d.kind IN ('start', 'goal', 'stop')
 ),
 
 decided AS (
     SELECT
-        n.name,
+        n.run,
         n.ordinal,
         n.kind,
         n.epoch,
-        row_number() OVER (PARTITION BY n.name, n.ordinal ORDER BY n.place DESC) AS place
+        row_number() OVER (PARTITION BY n.run, n.ordinal ORDER BY n.place DESC) AS place
     FROM named AS n
 ),
 
 failure AS (
     SELECT
-        r.name,
+        r.run,
         c.ordinal,
         coalesce(min(e.message), 'failed') AS error
     FROM mmdb.candidate_event AS e
     INNER JOIN mmdb.candidate AS c ON e.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-    GROUP BY r.name, c.ordinal
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
+    GROUP BY r.run, c.ordinal
 ),
 
 candidate AS (
     SELECT
-        r.name AS run,
+        r.run_id,
+        r.run,
         c.candidate_id,
         c.ordinal AS candidate,
         c.parent_id,
@@ -106,17 +137,20 @@ candidate AS (
         b.loss AS validation_loss,
         b.metrics,
         h.started_at,
-        h.last_hop_at
+        h.last_hop_at,
+        l.loss AS training_loss
     FROM mmdb.candidate AS c
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
     INNER JOIN visit AS v ON r.dataset_id = v.dataset_id
-    LEFT JOIN done AS h ON r.name = h.name AND c.ordinal = h.ordinal
-    LEFT JOIN validation AS b ON r.name = b.name AND c.ordinal = b.ordinal AND b.place = 1
-    LEFT JOIN decided AS d ON r.name = d.name AND c.ordinal = d.ordinal AND d.place = 1
-    LEFT JOIN failure AS f ON r.name = f.name AND c.ordinal = f.ordinal
+    LEFT JOIN done AS h ON r.run = h.run AND c.ordinal = h.ordinal
+    LEFT JOIN validation AS b ON r.run = b.run AND c.ordinal = b.ordinal AND b.place = 1
+    LEFT JOIN epoch_loss AS l ON r.run = l.run AND c.ordinal = l.ordinal AND l.place = 1
+    LEFT JOIN decided AS d ON r.run = d.run AND c.ordinal = d.ordinal AND d.place = 1
+    LEFT JOIN failure AS f ON r.run = f.run AND c.ordinal = f.ordinal
 )
 
 SELECT
+    c.run_id,
     c.run,
     c.candidate_id,
     c.candidate,
@@ -147,18 +181,87 @@ SELECT
     c.metrics,
     c.error,
     c.started_at,
-    c.last_hop_at
+    c.last_hop_at,
+    c.training_loss,
+    row_number() OVER (
+        PARTITION BY c.run
+        ORDER BY
+            c.error IS NULL DESC,
+            CASE WHEN c.maximize THEN -c.best_value ELSE c.best_value END ASC NULLS LAST,
+            c.validation_loss ASC NULLS LAST,
+            c.training_loss ASC NULLS LAST,
+            c.candidate ASC
+    ) AS rank
 FROM candidate AS c;
+COMMENT ON VIEW mmdb.open_candidate IS 'The candidates of open runs, as candidate_overview shows them.';
+
+CREATE OR REPLACE VIEW mmdb.candidate_overview AS
+SELECT
+    r.name AS run,
+    t.candidate_id,
+    c.ordinal AS candidate,
+    c.parent_id,
+    c.config,
+    t.status,
+    t.goal,
+    t.epochs,
+    t.hops,
+    t.total_s,
+    t.hops_done,
+    t.hops_total,
+    t.spent_s,
+    r.metric,
+    r.maximize,
+    t.best_value,
+    t.best_epoch,
+    t.validation_loss,
+    t.metrics,
+    t.error,
+    t.started_at,
+    t.last_hop_at,
+    t.training_loss,
+    t.rank
+FROM mmdb.candidate_total AS t
+INNER JOIN mmdb.candidate AS c ON t.run_id = c.run_id AND t.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON t.run_id = r.run_id
+UNION ALL
+SELECT
+    o.run,
+    o.candidate_id,
+    o.candidate,
+    o.parent_id,
+    o.config,
+    o.status,
+    o.goal,
+    o.epochs,
+    o.hops,
+    o.total_s,
+    o.hops_done,
+    o.hops_total,
+    o.spent_s,
+    o.metric,
+    o.maximize,
+    o.best_value,
+    o.best_epoch,
+    o.validation_loss,
+    o.metrics,
+    o.error,
+    o.started_at,
+    o.last_hop_at,
+    o.training_loss,
+    o.rank
+FROM mmdb.open_candidate AS o;
 COMMENT ON VIEW mmdb.candidate_overview IS 'Each candidate of each run: how far it is, what it has reached and what it took.';
 
 CREATE OR REPLACE VIEW mmdb.candidate_progress AS
 WITH training AS (
     SELECT
-        r.name AS run,
+        r.run,
         h.candidate_id,
         c.ordinal AS candidate,
         h.epoch,
         r.metric,
+        r.maximize,
         count(*) AS hops,
         cast(sum(h.row_count) AS bigint) AS row_count,
         cast(sum(h.steps) AS bigint) AS steps,
@@ -168,15 +271,15 @@ WITH training AS (
         max(h.finished_at) AS trained_at
     FROM mmdb.hop AS h
     INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
     INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
     WHERE p.role = 'train'
-    GROUP BY r.name, h.candidate_id, c.ordinal, h.epoch, r.metric
+    GROUP BY r.run, h.candidate_id, c.ordinal, h.epoch, r.metric, r.maximize
 ),
 
 validation AS (
     SELECT
-        r.name AS run,
+        r.run,
         h.candidate_id,
         h.epoch,
         h.loss,
@@ -185,11 +288,32 @@ validation AS (
         h.finished_at
     FROM mmdb.hop AS h
     INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
     INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
     WHERE p.role = 'validation'
 )
 
+SELECT
+    r.name AS run,
+    t.candidate_id,
+    t.candidate,
+    t.epoch,
+    t.hops,
+    t.row_count,
+    t.steps,
+    t.training_loss,
+    t.validation_loss,
+    r.metric,
+    t.objective,
+    t.metrics,
+    t.compute_s,
+    t.total_s,
+    t.trained_at,
+    t.validated_at,
+    t.best_so_far
+FROM mmdb.epoch_total AS t
+INNER JOIN mmdb.run AS r ON t.run_id = r.run_id
+UNION ALL
 SELECT
     t.run,
     t.candidate_id,
@@ -206,7 +330,11 @@ SELECT
     t.compute_s,
     t.total_s,
     t.trained_at,
-    v.finished_at AS validated_at
+    v.finished_at AS validated_at,
+    CASE -- the least of what is to be low: NaN, which is above all numbers, is then the best of nothing
+        WHEN t.maximize THEN -min(-v.objective) OVER (PARTITION BY t.run, t.candidate_id ORDER BY t.epoch)
+        ELSE min(v.objective) OVER (PARTITION BY t.run, t.candidate_id ORDER BY t.epoch)
+    END AS best_so_far
 FROM training AS t
 LEFT JOIN validation AS v ON t.run = v.run AND t.candidate_id = v.candidate_id AND t.epoch = v.epoch;
 COMMENT ON VIEW mmdb.candidate_progress IS 'The learning curves: each epoch of each candidate.';
@@ -225,144 +353,3 @@ FROM mmdb.candidate_event AS e
 INNER JOIN mmdb.candidate AS c ON e.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id;
 COMMENT ON VIEW mmdb.candidate_failures IS 'What ended candidates before their last epoch, with the traceback.';
-
-CREATE OR REPLACE VIEW mmdb.warm_start_overview AS
-WITH asked AS ( -- what a candidate began with a parent for, of any run: its cold arm is gathered once for all of them
-    SELECT DISTINCT
-        c.architecture_hash,
-        r.dataset_id,
-        r.metric,
-        r.maximize
-    FROM mmdb.warm_start AS w
-    INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-    WHERE w.state_hash IS NOT NULL
-),
-
-cold AS ( -- the validations of the candidates that had no parent for it
-    SELECT
-        a.architecture_hash,
-        a.dataset_id,
-        a.metric,
-        a.maximize,
-        h.candidate_id,
-        h.epoch,
-        h.objective,
-        CASE
-            WHEN a.maximize THEN max(h.objective) OVER (PARTITION BY a.architecture_hash, a.dataset_id, a.metric, a.maximize)
-            ELSE min(h.objective) OVER (PARTITION BY a.architecture_hash, a.dataset_id, a.metric, a.maximize)
-        END AS target
-    FROM asked AS a
-    INNER JOIN mmdb.candidate AS c ON a.architecture_hash = c.architecture_hash
-    INNER JOIN mmdb.run AS r
-        ON c.run_id = r.run_id AND a.dataset_id = r.dataset_id AND a.metric = r.metric AND a.maximize = r.maximize
-    INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
-    LEFT JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
-    WHERE c.parent_id IS NULL AND w.state_hash IS NULL AND h.objective IS NOT NULL
-),
-
-best AS (
-    SELECT
-        k.architecture_hash,
-        k.dataset_id,
-        k.metric,
-        k.maximize,
-        k.candidate_id,
-        k.target,
-        min(k.epoch) AS epoch
-    FROM cold AS k
-    WHERE k.objective = k.target
-    GROUP BY k.architecture_hash, k.dataset_id, k.metric, k.maximize, k.candidate_id, k.target
-),
-
-best_steps AS (
-    SELECT
-        b.architecture_hash,
-        b.dataset_id,
-        b.metric,
-        b.maximize,
-        b.target,
-        cast(
-            sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
-        ) AS steps
-    FROM best AS b
-    INNER JOIN mmdb.hop AS h ON b.candidate_id = h.candidate_id AND b.epoch >= h.epoch
-    GROUP BY b.architecture_hash, b.dataset_id, b.metric, b.maximize, b.candidate_id, b.target
-),
-
-aim AS (
-    SELECT
-        s.architecture_hash,
-        s.dataset_id,
-        s.metric,
-        s.maximize,
-        s.target,
-        min(s.steps) AS steps
-    FROM best_steps AS s
-    GROUP BY s.architecture_hash, s.dataset_id, s.metric, s.maximize, s.target
-),
-
-reached AS (
-    SELECT
-        r.name,
-        c.candidate_id,
-        min(h.epoch) AS epoch
-    FROM mmdb.run AS r
-    INNER JOIN mmdb.candidate AS c ON r.run_id = c.run_id
-    INNER JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
-    INNER JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
-    INNER JOIN aim AS m
-        ON
-            c.architecture_hash = m.architecture_hash AND r.dataset_id = m.dataset_id
-            AND r.metric = m.metric AND r.maximize = m.maximize
-    WHERE
-        w.state_hash IS NOT NULL
-        AND CASE WHEN r.maximize THEN h.objective >= m.target ELSE h.objective <= m.target END
-    GROUP BY r.name, c.candidate_id
-),
-
-taken AS (
-    SELECT
-        e.name,
-        e.candidate_id,
-        cast(
-            sum(cast(h.steps AS double precision) / nullif(coalesce(h.group_size, 1), 0)) AS bigint
-        ) AS steps
-    FROM reached AS e
-    INNER JOIN mmdb.hop AS h ON e.candidate_id = h.candidate_id AND e.epoch >= h.epoch
-    GROUP BY e.name, e.candidate_id
-)
-
-SELECT
-    r.name AS run,
-    w.candidate_id,
-    c.ordinal AS candidate,
-    CASE
-        WHEN p.model_id IS NOT NULL THEN p.name || '@' || cast(p.version AS text)
-        WHEN t.parent_candidate_id IS NOT NULL THEN 'candidate ' || cast(t.parent_candidate_id AS text)
-    END AS parent,
-    t.similarity,
-    t.coverage,
-    w.reason,
-    w.lr_scale,
-    w.lr_epochs,
-    m.target,
-    e.steps AS steps_to_target,
-    m.steps AS cold_steps,
-    m.steps - e.steps AS steps_saved,
-    w.match_s,
-    t.transfer_s,
-    w.decided_at,
-    w.transfer_id
-FROM mmdb.warm_start AS w
-INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
-INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-LEFT JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
-LEFT JOIN mmdb.model AS p ON t.parent_id = p.model_id
-LEFT JOIN aim AS m
-    ON
-        c.architecture_hash = m.architecture_hash AND r.dataset_id = m.dataset_id
-        AND r.metric = m.metric AND r.maximize = m.maximize AND w.state_hash IS NOT NULL
-LEFT JOIN taken AS e ON r.name = e.name AND w.candidate_id = e.candidate_id;
-COMMENT ON VIEW mmdb.warm_start_overview
-IS 'What candidates with a warm start began with, and the optimizer steps that it took them to what the best cold candidate reached.';

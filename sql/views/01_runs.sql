@@ -1,26 +1,9 @@
 -- Runs, as people and BI tools see them, upon the views of their candidates.
 
 CREATE OR REPLACE VIEW mmdb.leaderboard AS
-WITH epoch_loss AS (
-    SELECT
-        t.run,
-        t.candidate_id,
-        t.training_loss AS loss,
-        row_number() OVER (PARTITION BY t.run, t.candidate_id ORDER BY t.epoch DESC) AS place
-    FROM mmdb.candidate_progress AS t
-)
-
 SELECT
     o.run,
-    row_number() OVER (
-        PARTITION BY o.run
-        ORDER BY
-            o.error IS NULL DESC,
-            CASE WHEN o.maximize THEN -o.best_value ELSE o.best_value END ASC NULLS LAST,
-            o.validation_loss ASC NULLS LAST,
-            l.loss ASC NULLS LAST,
-            o.candidate ASC
-    ) AS rank,
+    o.rank,
     o.candidate_id,
     o.config,
     cast(o.metrics ->> 'accuracy' AS double precision) AS accuracy,
@@ -31,7 +14,7 @@ SELECT
     o.hops,
     o.total_s,
     o.error,
-    l.loss AS training_loss,
+    o.training_loss,
     o.metric,
     o.best_value AS objective,
     o.status,
@@ -45,7 +28,6 @@ SELECT
     w.cold_steps,
     w.steps_saved
 FROM mmdb.candidate_overview AS o
-LEFT JOIN epoch_loss AS l ON o.run = l.run AND o.candidate_id = l.candidate_id AND l.place = 1
 LEFT JOIN mmdb.warm_start_overview AS w ON o.run = w.run AND o.candidate_id = w.candidate_id;
 COMMENT ON VIEW mmdb.leaderboard IS 'Candidates of each run, the best first: by best validated epoch, else by last training loss.';
 
@@ -74,10 +56,37 @@ WITH member AS (
                 o.validation_loss ASC NULLS LAST,
                 o.candidate ASC
         ) AS place
-    FROM mmdb.candidate_overview AS o
+    FROM mmdb.open_candidate AS o
 ),
 
-progress AS (
+timed AS (
+    SELECT
+        r.run,
+        h.finished_at,
+        min(h.started_at) OVER (PARTITION BY r.run) AS first_at,
+        max(h.finished_at) OVER (PARTITION BY r.run) AS last_at
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
+),
+
+recent AS (
+    SELECT
+        t.run,
+        cast(count(*) AS double precision) / nullif(
+            CASE
+                WHEN min(t.first_at) > min(t.last_at) - cast('1 minute' AS interval)
+                    THEN extract(EPOCH FROM min(t.last_at)) - extract(EPOCH FROM min(t.first_at))
+                ELSE 60
+            END,
+            0
+        ) AS hops_per_s
+    FROM timed AS t
+    WHERE t.finished_at > t.last_at - cast('1 minute' AS interval)
+    GROUP BY t.run
+),
+
+added AS (
     SELECT
         m.run,
         count(*) AS candidates,
@@ -99,31 +108,46 @@ progress AS (
     GROUP BY m.run
 ),
 
-timed AS (
+progress AS (
     SELECT
-        r.name,
-        h.finished_at,
-        min(h.started_at) OVER (PARTITION BY r.name) AS first_at,
-        max(h.finished_at) OVER (PARTITION BY r.name) AS last_at
-    FROM mmdb.hop AS h
-    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-),
-
-recent AS (
+        r.name AS run,
+        t.candidates,
+        t.failed,
+        t.training,
+        t.resting,
+        t.trained,
+        t.stopped,
+        t.hops_done,
+        t.hops_total,
+        t.started_at,
+        t.last_hop_at,
+        t.best_candidate_id,
+        t.best_value,
+        t.hops_per_s,
+        cast(NULL AS double precision) AS left_s,
+        cast(NULL AS double precision) AS longest_s
+    FROM mmdb.run_total AS t
+    INNER JOIN mmdb.run AS r ON t.run_id = r.run_id
+    UNION ALL
     SELECT
-        t.name,
-        cast(count(*) AS double precision) / nullif(
-            CASE
-                WHEN min(t.first_at) > min(t.last_at) - cast('1 minute' AS interval)
-                    THEN extract(EPOCH FROM min(t.last_at)) - extract(EPOCH FROM min(t.first_at))
-                ELSE 60
-            END,
-            0
-        ) AS hops_per_s
-    FROM timed AS t
-    WHERE t.finished_at > t.last_at - cast('1 minute' AS interval)
-    GROUP BY t.name
+        a.run,
+        a.candidates,
+        a.failed,
+        a.training,
+        a.resting,
+        a.trained,
+        a.stopped,
+        a.hops_done,
+        a.hops_total,
+        a.started_at,
+        a.last_hop_at,
+        a.best_candidate_id,
+        a.best_value,
+        n.hops_per_s,
+        a.left_s,
+        a.longest_s
+    FROM added AS a
+    LEFT JOIN recent AS n ON a.run = n.run
 ),
 
 latest AS (
@@ -155,7 +179,7 @@ SELECT
     r.metric,
     p.best_candidate_id,
     p.best_value,
-    t.hops_per_s,
+    p.hops_per_s,
     CASE
         WHEN l.event <> 'started' THEN NULL
         WHEN p.longest_s * l.workers > p.left_s THEN p.longest_s
@@ -166,7 +190,6 @@ FROM mmdb.run AS r
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 LEFT JOIN progress AS p ON r.name = p.run
-LEFT JOIN recent AS t ON r.name = t.name
 LEFT JOIN latest AS l ON r.name = l.name AND l.place = 1;
 COMMENT ON VIEW mmdb.run_progress IS 'How far each run is; hops include validations.';
 
@@ -207,3 +230,70 @@ INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id;
 COMMENT ON VIEW mmdb.hop_timeline IS 'Every hop with its phases in seconds; start-up is what reading, computing and storing leave over.';
+
+CREATE OR REPLACE VIEW mmdb.run_time AS
+WITH visit AS (
+    SELECT
+        r.run,
+        p.role,
+        h.started_at,
+        h.finished_at,
+        h.compute_s,
+        h.read_s,
+        h.load_s,
+        h.total_s,
+        h.state_bytes
+    FROM mmdb.hop AS h
+    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
+    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
+    UNION ALL
+    SELECT
+        r.run,
+        'merge' AS role,
+        m.started_at,
+        m.finished_at,
+        0 AS compute_s,
+        0 AS read_s,
+        0 AS load_s,
+        m.total_s,
+        m.state_bytes
+    FROM mmdb.merge AS m
+    INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
+    INNER JOIN mmdb.open_run AS r ON c.run_id = r.run_id
+)
+
+SELECT
+    r.name AS run,
+    t.visits,
+    t.seconds,
+    t.compute_s,
+    t.read_s,
+    t.hop_s,
+    t.validation_s,
+    t.busy_s,
+    t.bytes_moved
+FROM mmdb.run_total AS t
+INNER JOIN mmdb.run AS r ON t.run_id = r.run_id
+WHERE t.visits IS NOT NULL
+UNION ALL
+SELECT
+    v.run,
+    count(*) AS visits,
+    cast(extract(EPOCH FROM max(v.finished_at)) - extract(EPOCH FROM min(v.started_at)) AS double precision)
+        AS seconds,
+    sum(CASE WHEN v.role = 'train' THEN v.compute_s ELSE 0 END) AS compute_s,
+    sum(v.read_s) AS read_s,
+    sum(
+        CASE v.role
+            WHEN 'train' THEN v.total_s - v.compute_s - v.read_s
+            WHEN 'validation' THEN v.load_s
+            ELSE v.total_s
+        END
+    ) AS hop_s,
+    sum(CASE WHEN v.role = 'validation' THEN v.total_s - v.read_s - v.load_s ELSE 0 END) AS validation_s,
+    sum(v.total_s) AS busy_s,
+    cast(sum(CASE WHEN v.load_s > 0 OR v.role = 'merge' THEN v.state_bytes ELSE 0 END) AS bigint) AS bytes_moved
+FROM visit AS v
+GROUP BY v.run;
+COMMENT ON VIEW mmdb.run_time IS 'What the workers of each run did with their time: hops and merges, by phase.';

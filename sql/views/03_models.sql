@@ -162,7 +162,8 @@ SELECT
     m.version,
     n.note,
     n.created_at,
-    n.author
+    n.author,
+    n.note_id
 FROM mmdb.model_note AS n
 INNER JOIN mmdb.model AS m ON n.model_id = m.model_id
 WHERE m.dropped_at IS NULL;

@@ -13,56 +13,6 @@ WITH began AS (
     GROUP BY r.name
 ),
 
-visit AS (
-    SELECT
-        r.name,
-        p.role,
-        h.started_at,
-        h.finished_at,
-        h.compute_s,
-        h.read_s,
-        h.load_s,
-        h.total_s
-    FROM mmdb.hop AS h
-    INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-    INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-    UNION ALL
-    SELECT
-        r.name,
-        'merge' AS role,
-        m.started_at,
-        m.finished_at,
-        0 AS compute_s,
-        0 AS read_s,
-        0 AS load_s,
-        m.total_s
-    FROM mmdb.merge AS m
-    INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-),
-
-spent AS (
-    SELECT
-        v.name,
-        count(*) AS hops,
-        cast(extract(EPOCH FROM max(v.finished_at)) - extract(EPOCH FROM min(v.started_at)) AS double precision)
-            AS seconds,
-        sum(CASE WHEN v.role = 'train' THEN v.compute_s ELSE 0 END) AS compute_s,
-        sum(v.read_s) AS read_s,
-        sum(
-            CASE v.role
-                WHEN 'train' THEN v.total_s - v.compute_s - v.read_s
-                WHEN 'validation' THEN v.load_s
-                ELSE v.total_s
-            END
-        ) AS hop_s,
-        sum(CASE WHEN v.role = 'validation' THEN v.total_s - v.read_s - v.load_s ELSE 0 END) AS validation_s,
-        sum(v.total_s) AS busy_s
-    FROM visit AS v
-    GROUP BY v.name
-),
-
 planned AS (
     SELECT
         r.name,
@@ -161,11 +111,11 @@ SELECT
     f.bytes_moved,
     f.peak_memory,
     f.hops,
-    s.hops AS actual_hops,
-    coalesce(b.starts = 1 AND f.hops = s.hops, FALSE) AS is_comparable
+    s.visits AS actual_hops,
+    coalesce(b.starts = 1 AND f.hops = s.visits, FALSE) AS is_comparable
 FROM trained AS t
 INNER JOIN began AS b ON t.name = b.name
-INNER JOIN spent AS s ON t.name = s.name
+INNER JOIN mmdb.run_time AS s ON t.name = s.run
 LEFT JOIN foreseen AS f ON t.name = f.name AND f.place = 1
 WHERE b.finished_at IS NOT NULL;
 COMMENT ON VIEW mmdb.plan_outcome IS 'Trained runs: what the last plan before the start said of what was done, and what it took.';

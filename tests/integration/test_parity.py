@@ -176,6 +176,13 @@ def test_comments_are_the_same(postgres: Database, duckdb: Database) -> None:
     assert theirs == {name: text for name, text in ours.items() if name not in POSTGRES_TABLES}
 
 
+def test_every_column_of_a_view_has_a_comment(postgres: Database) -> None:
+    commented = {row["name"] for row in postgres.sql(POSTGRES_COMMENTS)}
+    seen = columns(postgres.sql(POSTGRES_COLUMNS), {}, views=True)
+    names = {f"{view}.{name}" for view, of_it in seen.items() for name, *_ in of_it}
+    assert names - commented == set()
+
+
 # -- functions ----------------------------------------------------------------
 
 
@@ -308,6 +315,9 @@ SAME = [
     "SELECT v.a, v.b FROM (VALUES (1, 'x'), (2, NULL)) AS v (a, b) ORDER BY 1",
     "SELECT to_timestamp(1.5) = to_timestamp(1.5), extract(epoch FROM to_timestamp(1.5))",
     "SELECT t <= now(), t > now() - CAST('1 day' AS interval) FROM mmdb.left_table ORDER BY id",
+    "SELECT floor(x), floor(-x), floor(CAST(n AS double precision) / 3)"
+    " FROM mmdb.left_table ORDER BY id",
+    "SELECT floor(extract(epoch FROM to_timestamp(7199.9)) / CAST(3600 AS double precision))",
     "SELECT octet_length(b) FROM mmdb.left_table ORDER BY id",
     "SELECT ARRAY['a', 'b'] = CAST(ARRAY['a', 'b'] AS text[])",
     r"SELECT 'it''s', 'a\b', '$.x', 1e3",

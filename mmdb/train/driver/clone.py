@@ -8,6 +8,7 @@ from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
+from mmdb.db.totals import unseal
 from mmdb.errors import CandidateNotFound, DatasetDropped, InvalidHyperparameter, StateNotFound
 from mmdb.graph.values import show
 from mmdb.store import states
@@ -106,6 +107,7 @@ def clone_candidate(
         ordinal, made = add_candidate(
             connection, parent["run_id"], config, parent=parent["ordinal"]
         )
+        unseal(connection, parent["run_id"])
     return made, ordinal
 
 

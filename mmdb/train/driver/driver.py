@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from mmdb.db.queries import load
+from mmdb.db.totals import seal_some, unseal
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, WorkerDragged
 from mmdb.train.driver.control import Control
@@ -388,10 +389,15 @@ class Driver:
         forget_states(self._control.connection, job.candidate_ids)
         self._watch.end(name)
         self._control.unlock(job.run.run_id)
+        if error is None:
+            with suppress(MmdbError):  # views add up the hops then, and the next run tries again
+                self._control.do(seal_some)
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
     def _note(self, job: Job, event: str) -> None:
         """Note in `run_event` what happens to a run."""
         query = load("runs").add_run_event
         row = {"run_id": job.run.run_id, "event": event, "workers": len(self._pool)}
+        if event == "started":
+            self._control.do(lambda c: unseal(c, job.run.run_id))
         self._control.do(lambda c: c.run(query, **row))

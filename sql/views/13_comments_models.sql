@@ -1,0 +1,157 @@
+-- What the columns of models, workers and the zoo mean: BI tools show it.
+
+COMMENT ON COLUMN mmdb.model_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.model_overview.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.model_overview.dataset IS 'Name of the dataset that it was trained on; null where none is known.';
+COMMENT ON COLUMN mmdb.model_overview.run IS 'Name of the run that it comes from; null for models saved without one.';
+COMMENT ON COLUMN mmdb.model_overview.candidate_id IS 'The candidate whose checkpoint it is; null without a run.';
+COMMENT ON COLUMN mmdb.model_overview.epoch IS 'The epoch of that checkpoint, from 0.';
+COMMENT ON COLUMN mmdb.model_overview.metrics IS 'Metrics known when it was saved; later ones are in metric_overview.';
+COMMENT ON COLUMN mmdb.model_overview.architecture IS 'The architecture as the run gave it.';
+COMMENT ON COLUMN mmdb.model_overview.arguments IS 'What the candidate added to it.';
+COMMENT ON COLUMN mmdb.model_overview.tensors IS 'Entries of its state dict.';
+COMMENT ON COLUMN mmdb.model_overview.byte_count IS 'Bytes of its state dict.';
+COMMENT ON COLUMN mmdb.model_overview.created_at IS 'When it was saved.';
+COMMENT ON COLUMN mmdb.model_overview.approach IS 'How it is kept: snapshot, update or provenance.';
+COMMENT ON COLUMN mmdb.model_overview.parent IS 'The model it was made from, as name@version.';
+COMMENT ON COLUMN mmdb.model_overview.stored_bytes IS 'Bytes that saving it added to the database.';
+COMMENT ON COLUMN mmdb.model_overview.save_s IS 'Seconds that saving it took.';
+COMMENT ON COLUMN mmdb.model_overview.reason IS 'Why this approach: what each was predicted to cost.';
+COMMENT ON COLUMN mmdb.model_overview.nodes IS 'Nodes of its architecture.';
+COMMENT ON COLUMN mmdb.model_overview.parameters IS 'Parameters of its architecture.';
+COMMENT ON COLUMN mmdb.model_overview.dropped_at IS 'When the model was dropped; null while it can be used.';
+COMMENT ON COLUMN mmdb.model_overview.model_id IS 'The model version; unique in the database.';
+
+COMMENT ON COLUMN mmdb.model_lineage.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.model_lineage.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.model_lineage.run IS 'Name of the run that it comes from.';
+COMMENT ON COLUMN mmdb.model_lineage.candidate_id IS 'The candidate; unique in the database.';
+COMMENT ON COLUMN mmdb.model_lineage.epoch IS 'The epoch of its checkpoint, from 0.';
+COMMENT ON COLUMN mmdb.model_lineage.dataset IS 'Name of the dataset.';
+COMMENT ON COLUMN mmdb.model_lineage.table_name IS 'Table that the dataset''s query reads.';
+COMMENT ON COLUMN mmdb.model_lineage.column_name IS 'Column of that table; null where the table alone is known.';
+COMMENT ON COLUMN mmdb.model_lineage.output_name IS 'Column of the query that it feeds; null where it filters or joins.';
+COMMENT ON COLUMN mmdb.model_lineage.approach IS 'How it is kept: snapshot, update or provenance.';
+COMMENT ON COLUMN mmdb.model_lineage.parent IS 'The model it was made from, as name@version.';
+COMMENT ON COLUMN mmdb.model_lineage.warm_parent IS 'The model, as name@version, or the candidate whose tensors it began with.';
+COMMENT ON COLUMN mmdb.model_lineage.similarity IS 'How similar the architectures are, 0 to 1.';
+COMMENT ON COLUMN mmdb.model_lineage.coverage IS 'Share of its parameters that came from the parent, 0 to 1.';
+
+COMMENT ON COLUMN mmdb.tensor_storage.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.tensor_storage.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.tensor_storage.ordinal IS 'Place in the state dict, from 0.';
+COMMENT ON COLUMN mmdb.tensor_storage.path IS 'Name in the state dict.';
+COMMENT ON COLUMN mmdb.tensor_storage.kind
+IS 'parameter, buffer, transient (outside of the state dict) or storage (memory that views share).';
+COMMENT ON COLUMN mmdb.tensor_storage.trainable IS 'Whether it is trained.';
+COMMENT ON COLUMN mmdb.tensor_storage.tied_to IS 'Ordinal of the entry that is the very same tensor.';
+COMMENT ON COLUMN mmdb.tensor_storage.dtype IS 'Type of its elements.';
+COMMENT ON COLUMN mmdb.tensor_storage.shape IS 'Its shape.';
+COMMENT ON COLUMN mmdb.tensor_storage.byte_count IS 'Bytes of the tensor.';
+COMMENT ON COLUMN mmdb.tensor_storage.stored_bytes IS 'Bytes of its chunks as they are stored; null for a small tensor.';
+COMMENT ON COLUMN mmdb.tensor_storage.chunks IS 'How many chunks it has.';
+COMMENT ON COLUMN mmdb.tensor_storage.chunk_bytes IS 'Bytes of a chunk before encoding.';
+COMMENT ON COLUMN mmdb.tensor_storage.base_id IS 'tensor_id of the tensor that it is kept as a difference to.';
+COMMENT ON COLUMN mmdb.tensor_storage.minimum IS 'Least element that is not NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.maximum IS 'Greatest element that is not NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.mean IS 'Mean of the elements that are not NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.deviation IS 'Standard deviation of the elements that are not NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.zeros IS 'Elements equal to zero.';
+COMMENT ON COLUMN mmdb.tensor_storage.nans IS 'Elements that are NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.created_at IS 'When the content was first saved.';
+COMMENT ON COLUMN mmdb.tensor_storage.tensor_id IS 'The content, which models share.';
+
+COMMENT ON COLUMN mmdb.alias_history.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.alias_history.alias IS 'The alias.';
+COMMENT ON COLUMN mmdb.alias_history.version IS 'The version it was moved to; null where it was taken away.';
+COMMENT ON COLUMN mmdb.alias_history.happened_at IS 'When it was moved.';
+COMMENT ON COLUMN mmdb.alias_history.author IS 'The session''s user; empty on DuckDB.';
+COMMENT ON COLUMN mmdb.alias_history.event_id IS 'Key, in the order of the events.';
+
+COMMENT ON COLUMN mmdb.model_alias.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.model_alias.alias IS 'The alias.';
+COMMENT ON COLUMN mmdb.model_alias.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.model_alias.since IS 'When it was moved there.';
+COMMENT ON COLUMN mmdb.model_alias.author IS 'The session''s user; empty on DuckDB.';
+
+COMMENT ON COLUMN mmdb.tag_overview.key IS 'Name of the tag.';
+COMMENT ON COLUMN mmdb.tag_overview.value IS 'Value of the tag.';
+COMMENT ON COLUMN mmdb.tag_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.tag_overview.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.tag_overview.created_at IS 'When it was set.';
+
+COMMENT ON COLUMN mmdb.metric_overview.metric IS 'Name of the metric.';
+COMMENT ON COLUMN mmdb.metric_overview.dataset IS 'What it was measured on; empty where that was not said.';
+COMMENT ON COLUMN mmdb.metric_overview.value IS 'Value of the metric.';
+COMMENT ON COLUMN mmdb.metric_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.metric_overview.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.metric_overview.created_at IS 'When it was recorded.';
+
+COMMENT ON COLUMN mmdb.note_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.note_overview.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.note_overview.note IS 'What was written.';
+COMMENT ON COLUMN mmdb.note_overview.created_at IS 'When it was written.';
+COMMENT ON COLUMN mmdb.note_overview.author IS 'The session''s user; empty on DuckDB.';
+COMMENT ON COLUMN mmdb.note_overview.note_id IS 'Key of the note.';
+
+COMMENT ON COLUMN mmdb.worker_status.worker IS 'Name of the slot.';
+COMMENT ON COLUMN mmdb.worker_status.process IS 'Worker process that holds the slot.';
+COMMENT ON COLUMN mmdb.worker_status.node IS 'Machine.';
+COMMENT ON COLUMN mmdb.worker_status.device IS 'Device that computed.';
+COMMENT ON COLUMN mmdb.worker_status.mode IS 'Where its hops compute: server or client.';
+COMMENT ON COLUMN mmdb.worker_status.state IS 'hopping, idle, lost (silent for too long) or stopped.';
+COMMENT ON COLUMN mmdb.worker_status.run IS 'The run that it works for now.';
+COMMENT ON COLUMN mmdb.worker_status.candidate_id IS 'The candidate that it works on now.';
+COMMENT ON COLUMN mmdb.worker_status.epoch IS 'The epoch of that hop, from 0.';
+COMMENT ON COLUMN mmdb.worker_status.role IS 'train, validation or merge.';
+COMMENT ON COLUMN mmdb.worker_status.partition IS 'Ordinal of the partition of that hop.';
+COMMENT ON COLUMN mmdb.worker_status.since IS 'Since when it is in this state.';
+COMMENT ON COLUMN mmdb.worker_status.last_beat IS 'Its last sign of life.';
+COMMENT ON COLUMN mmdb.worker_status.hops IS 'Hops that it did in the last hour.';
+COMMENT ON COLUMN mmdb.worker_status.busy_share IS 'Share of the last hour that it worked, 0 to 1.';
+COMMENT ON COLUMN mmdb.worker_status.started_at IS 'When the slot was offered.';
+COMMENT ON COLUMN mmdb.worker_status.worker_id IS 'The slot; unique in the database.';
+
+COMMENT ON COLUMN mmdb.zoo.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.zoo.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.zoo.status IS 'admitted, refused, evicted, or unknown where the architecture is not known.';
+COMMENT ON COLUMN mmdb.zoo.reason IS 'Of the last decision; null where there was none.';
+COMMENT ON COLUMN mmdb.zoo.decided_at IS 'When that was decided.';
+COMMENT ON COLUMN mmdb.zoo.dataset IS 'Name of the dataset.';
+COMMENT ON COLUMN mmdb.zoo.task IS 'Task of that dataset.';
+COMMENT ON COLUMN mmdb.zoo.metric IS 'Metric of its run, else accuracy.';
+COMMENT ON COLUMN mmdb.zoo.value IS 'Value of that metric.';
+COMMENT ON COLUMN mmdb.zoo.hits IS 'How often it was taken as a parent.';
+COMMENT ON COLUMN mmdb.zoo.last_hit_at IS 'When it was last taken as a parent.';
+COMMENT ON COLUMN mmdb.zoo.nodes IS 'Nodes of its architecture.';
+COMMENT ON COLUMN mmdb.zoo.parameters IS 'Parameters of its architecture.';
+COMMENT ON COLUMN mmdb.zoo.is_traced IS 'False where its forward could not be followed.';
+COMMENT ON COLUMN mmdb.zoo.byte_count IS 'Bytes of its state dict.';
+COMMENT ON COLUMN mmdb.zoo.stored_bytes IS 'Bytes that saving it added to the database.';
+COMMENT ON COLUMN mmdb.zoo.created_at IS 'When it was saved.';
+COMMENT ON COLUMN mmdb.zoo.model_id IS 'The model version; unique in the database.';
+
+COMMENT ON COLUMN mmdb.zoo_decisions.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.zoo_decisions.version IS 'Version of the model, from 1.';
+COMMENT ON COLUMN mmdb.zoo_decisions.event IS 'admitted, refused, evicted, or hit: it was taken as a parent.';
+COMMENT ON COLUMN mmdb.zoo_decisions.reason IS 'Why, in words.';
+COMMENT ON COLUMN mmdb.zoo_decisions.by_rule IS 'False where somebody said so.';
+COMMENT ON COLUMN mmdb.zoo_decisions.happened_at IS 'When that was.';
+COMMENT ON COLUMN mmdb.zoo_decisions.dropped_at IS 'When the model was dropped; null while it can be used.';
+COMMENT ON COLUMN mmdb.zoo_decisions.event_id IS 'Key, in the order of the events.';
+
+COMMENT ON COLUMN mmdb.transfer_map.transfer_id IS 'The warm start; unique in the database.';
+COMMENT ON COLUMN mmdb.transfer_map.run IS 'The run of the child, where it is a candidate.';
+COMMENT ON COLUMN mmdb.transfer_map.candidate_id IS 'The child, where it is a candidate.';
+COMMENT ON COLUMN mmdb.transfer_map.model IS 'The child, as name@version, that was saved from a module outside of runs.';
+COMMENT ON COLUMN mmdb.transfer_map.parent IS 'The model, as name@version, whose tensors the child has.';
+COMMENT ON COLUMN mmdb.transfer_map.parent_candidate_id IS 'The candidate of the same run whose tensors the child has.';
+COMMENT ON COLUMN mmdb.transfer_map.ordinal IS 'Place of the tensor in the child''s state dict.';
+COMMENT ON COLUMN mmdb.transfer_map.path IS 'Name of the tensor in the child.';
+COMMENT ON COLUMN mmdb.transfer_map.parent_path IS 'Name of the tensor in the parent; null where nothing came from it.';
+COMMENT ON COLUMN mmdb.transfer_map.operator IS 'copy, widen, narrow, kernel, deepen, identity, fresh ...';
+COMMENT ON COLUMN mmdb.transfer_map.fraction IS 'Share of the tensor''s elements that came from the parent, 0 to 1.';
+COMMENT ON COLUMN mmdb.transfer_map.reason IS 'Why nothing, or not all, came from the parent.';
+COMMENT ON COLUMN mmdb.transfer_map.similarity IS 'How similar the architectures are, 0 to 1.';
+COMMENT ON COLUMN mmdb.transfer_map.coverage IS 'Share of the child''s parameters that came from the parent, 0 to 1.';
+COMMENT ON COLUMN mmdb.transfer_map.created_at IS 'When it was done.';
