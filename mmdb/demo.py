@@ -60,7 +60,7 @@ def run_demo(url: str | None, workers: int | None) -> None:
         show_leaderboard(run.leaderboard())
         model = f"{summary.model}@{summary.version}"
         _show_predictions(db, model)
-        show_rows(f"Lineage of {model}", _lineage(db, summary.model))
+        show_rows(f"Lineage of {model}", _lineage(db, model))
     _show_next(url, model, perf_counter() - started)
 
 
@@ -114,15 +114,15 @@ def _show_predictions(db: Database, model: str) -> None:
 
 
 def _lineage(db: Database, model: str) -> list[dict[str, Any]]:
+    """Return what the model came from, without its hops: 1,000 of them say little in a table."""
     return [
         {
-            "model": f"{row['model']}@{row['version']}",
-            "candidate": str(row["candidate_id"]),
-            "epoch": str(row["epoch"]),
-            "dataset": row["dataset"],
-            "source": f"{row['table_name']}.{row['column_name']}",
+            "depth": str(row["depth"]),
+            "parent": row["parent"],
+            "via": row["via"],
+            "child": row["child"],
         }
-        for row in db.lineage(model)
+        for row in db.lineage(f"model:{model}", hops=False)
     ]
 
 

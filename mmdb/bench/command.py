@@ -9,10 +9,13 @@ from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.asha import bench_asha
+from mmdb.bench.bi import bench_bi
+from mmdb.bench.bi_scan import bench_scan
 from mmdb.bench.concurrency import bench_concurrency
 from mmdb.bench.convergence import bench_convergence, plot
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
+from mmdb.bench.lineage import bench_lineage
 from mmdb.bench.load import bench_load
 from mmdb.bench.match import bench_match
 from mmdb.bench.plan.bench import bench_plan
@@ -27,12 +30,15 @@ from mmdb.terminal import console, show_rows
 
 BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "asha": bench_asha,
+    "bi": bench_bi,
     "concurrency": bench_concurrency,
     "convergence": bench_convergence,
     "hop": bench_hop,
+    "lineage": bench_lineage,
     "load": bench_load,
     "match": bench_match,
     "plan": bench_plan,
+    "scan": bench_scan,
     "schedule": bench_schedule,
     "store": bench_store,
     "train": bench_train,

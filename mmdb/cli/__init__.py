@@ -23,12 +23,15 @@ from mmdb.errors import MmdbError
 #: What `mmdb bench` measures.
 BENCHES = (
     "asha",
+    "bi",
     "concurrency",
     "convergence",
     "hop",
+    "lineage",
     "load",
     "match",
     "plan",
+    "scan",
     "schedule",
     "store",
     "train",
@@ -103,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("model", help="name or name@version")
     predict.add_argument("query")
     predict.add_argument("--key", default="id", help="column that names a row (id)")
+    predict.add_argument(
+        "--into", metavar="TABLE", help="add the predictions to this table, made as needed"
+    )
     _add_database(predict)
     _add_json(predict)
 
@@ -197,6 +203,11 @@ def _predict(given: argparse.Namespace) -> int:
     from mmdb.api import connect
 
     with connect(given.database) as db:
+        if given.into is not None:
+            count = db.predict_into(given.model, given.query, given.into, key=given.key)
+            found = {"model": given.model, "target": given.into, "rows": count}
+            print(json.dumps(found) if given.json else f"{count} rows added to {given.into}")
+            return 0
         rows = db.predict_query(given.model, given.query, key=given.key)
     return _print_rows(f"Predictions of {given.model}", rows, given.json)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,3 +14,29 @@ def add_lineage_command(
     add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
 ) -> None:
     """Add to the parser."""
+    about = "Show what a model, dataset, table or column came from, or what came of it."
+    command = add("lineage", _lineage, about)
+    command.add_argument("entity", help="name, model:name@version, column:schema.table.column, ...")
+    command.add_argument("--down", action="store_true", help="what came of it")
+    command.add_argument("--hops", action="store_true", help="show partitions and hops too")
+    command.add_argument("--max-depth", type=int, metavar="N", help="edges away at most")
+    add_database(command)
+    add_json(command)
+
+
+def _lineage(given: argparse.Namespace) -> int:
+    from mmdb.lineage.reading import lineage
+    from mmdb.report.session import reading
+    from mmdb.terminal import show_rows
+
+    direction = "down" if given.down else "up"
+    with reading(given.database) as connection:
+        steps = lineage(
+            connection, given.entity, direction, hops=given.hops, max_depth=given.max_depth
+        )
+    rows = [step._asdict() for step in steps]
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        show_rows(f"Lineage of {given.entity}, {direction}", rows, spare=("kind",))
+    return 0

@@ -110,6 +110,13 @@ SELECT
     t.probability
 FROM mmdb.predict_query(%(model)s::text, %(query)s::text, %(key)s::text) AS t;
 
+-- name: predict_into
+-- Predict every row of a query into a table.
+SELECT
+    mmdb.predict_into(
+        %(model)s::text, %(query)s::text, %(target)s::text, %(key)s::text
+    ) AS row_count;
+
 -- name: evaluate
 -- Metrics of a model on a dataset.
 SELECT
@@ -147,25 +154,15 @@ FROM mmdb.leaderboard AS l
 WHERE l.run = %(run)s::text
 ORDER BY l.rank;
 
--- name: model_lineage
--- Where a model comes from, down to columns.
+-- name: lineage
+-- The edges up or down from an entity.
 SELECT
-    m.model,
-    m.version,
-    m.run,
-    m.candidate_id,
-    m.epoch,
-    m.dataset,
-    m.table_name,
-    m.column_name,
-    m.output_name,
-    m.parent,
-    m.warm_parent,
-    m.similarity,
-    m.coverage
-FROM mmdb.model_lineage AS m
-WHERE m.model = %(model)s::text
-ORDER BY m.version DESC, m.table_name ASC, m.column_name ASC;
+    l.depth,
+    l.kind,
+    l.parent,
+    l.child,
+    l.via
+FROM mmdb.lineage(%(entity)s::text, %(direction)s::text, %(hops)s::boolean, %(max_depth)s::integer) AS l;
 
 -- name: explain_train
 -- Plan a run.

@@ -243,11 +243,20 @@ def test_steps_of_a_group_and_of_an_average_are_counted_once(
 
 def test_lineage_has_the_edge(trained: dict[str, Database]) -> None:
     for db in trained.values():
-        assert {row["warm_parent"] for row in db.lineage("wide")} == {"parent@1"}
-        assert {row["warm_parent"] for row in db.lineage("parent")} == {None}
-        (row, *_) = db.lineage("growing")
-        assert row["warm_parent"] is None or row["warm_parent"].startswith("candidate ")
-        assert {row["coverage"] for row in db.lineage("wide")} == {1.0}
+        parents = {
+            model: {row["parent"] for row in db.lineage(model) if row["via"] == "warm start"}
+            for model in ("wide", "parent", "growing")
+        }
+        assert parents["wide"] == {"model:parent@1"} and parents["parent"] == set()
+        assert {parent.partition(":")[0] for parent in parents["growing"]} <= {"checkpoint"}
+        below = [
+            row["kind"]
+            for row in db.lineage("parent", "down")
+            if row["parent"].startswith("model:")
+        ]
+        assert below and set(below) == {"candidate"}
+        rows = db.sql("SELECT warm_parent, coverage FROM mmdb.model_lineage WHERE model = 'wide'")
+        assert {tuple(row.values()) for row in rows} == {("parent@1", 1.0)}
 
 
 def test_taking_a_parent_is_a_hit(trained: dict[str, Database]) -> None:

@@ -1,0 +1,197 @@
+"""The neighbours of nodes, read from the views `lineage_*` by named queries, each level at once.
+
+What a query returns beside the nodes that were asked for is kept: all epochs of a candidate come
+at once, and a walk that goes far through models reads the edges of all, so that its depth costs
+few queries.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import Query, load
+from mmdb.lineage.entity import join, numbers, split
+from mmdb.lineage.walk import Direction, Edge
+
+_Q = load("lineage")
+
+#: Levels of models that are read one by one, before a level brings the models of numbers near by:
+#: those of a long chain mostly are.
+_LEVELS = {"postgres": 8, "duckdb": 1}
+#: How many numbers are near by: DuckDB, which has no use for an index here, scans all for one.
+_NEAR = {"postgres": 2_000, "duckdb": 20_000}
+#: Levels after which that is done where the numbers are far apart as well, and how often.
+_MOST_LEVELS, _MOST_RANGES = 64, 50
+
+#: How a state comes from the one before where hops are not shown.
+_FOLDED = "train"
+
+
+class Graph:
+    """Edges in one direction, as `walk` asks for them.
+
+    Args:
+        hops: show partitions and hops; else a state follows upon its candidate, or upon the state
+            before of which something was made, and candidates of which nothing was made are left
+            out on the way down.
+    """
+
+    def __init__(self, connection: Connection, direction: Direction, *, hops: bool) -> None:
+        self._connection = connection
+        self._down = direction == "down"
+        self._hops = hops
+        self._edges: dict[str, list[Edge]] = {}  # of a node that is here, all
+        self._ids: dict[str, int] = {}  # of models, runs and datasets
+        self._made: dict[int, list[Edge]] = {}  # from a candidate's states, where hops are hidden
+        self._near = _NEAR[connection.engine]
+        self._model_levels = 0
+        self._ranges: list[tuple[int, int]] = []  # of models that are here
+
+    def know(self, node: str, number: int | None) -> None:
+        """Tell the number of a node that has a name."""
+        if number is not None:
+            self._ids[node] = number
+
+    def neighbours(self, kind: str, nodes: Sequence[str]) -> Iterator[Edge]:
+        """Yield the edges of nodes of one kind."""
+        unknown = [node for node in nodes if node not in self._edges]
+        if unknown:
+            self._keep(unknown, self._read(kind, unknown))
+        for node in nodes:
+            yield from self._edges[node]
+
+    def _keep(self, asked: Sequence[str], edges: Iterable[Edge]) -> None:
+        found: dict[str, list[Edge]] = defaultdict(list)
+        for edge in edges:
+            found[edge.parent if self._down else edge.child].append(edge)
+        for node in asked:
+            self._edges[node] = found[node]
+        for node, of_node in found.items():
+            self._edges.setdefault(node, of_node)
+
+    def _read(self, kind: str, nodes: Sequence[str]) -> Iterable[Edge]:
+        match kind:
+            case "table" | "column":
+                return self._read_names(kind, nodes)
+            case "dataset" | "run":
+                return self._read_ids(kind, nodes)
+            case "model":
+                return self._read_models(nodes)
+            case "file" | "database":
+                names = list(nodes)
+                return self._taken(_Q.outside_down, names=names) if self._down else []
+            case "partition":
+                query = _Q.partition_down if self._down else _Q.partition_up
+                return self._taken(query, ids=sorted(numbers(node)[0] for node in nodes))
+            case "candidate" | "checkpoint" | "hop":
+                return self._read_candidates(kind, nodes)
+        return []  # what could not be resolved came from nowhere
+
+    def _taken(self, query: Query, **parameters: object) -> list[Edge]:
+        far = "child" if self._down else "parent"
+        edges = []
+        for row in self._connection.rows(query, **parameters):
+            if row["far_id"] is not None:
+                self._ids[row[far]] = row["far_id"]
+            edges.append(Edge(row["parent"], row["child"], row["via"]))
+        return edges
+
+    def _read_names(self, kind: str, nodes: Sequence[str]) -> list[Edge]:
+        parts = [part for node in nodes if (part := split(node.partition(":")[2]))]
+        if kind == "table":
+            query = _Q.table_down if self._down else _Q.table_up
+            return self._taken(query, tables=sorted({part[-1] for part in parts}))
+        if not self._down:
+            return [
+                Edge(join("table", part[:-1]), join("column", part), "column") for part in parts
+            ]
+        tables, columns = ({part[place] for part in parts} for place in (-2, -1))
+        return self._taken(_Q.column_down, tables=sorted(tables), columns=sorted(columns))
+
+    def _read_ids(self, kind: str, nodes: Sequence[str]) -> list[Edge]:
+        ids = sorted(self._ids[node] for node in nodes)
+        if not self._down:
+            return self._taken(_Q.dataset_up if kind == "dataset" else _Q.run_up, ids=ids)
+        if kind == "run":
+            return self._taken(_Q.run_down, ids=ids) if self._hops else self._read_run(ids)
+        edges = self._taken(_Q.dataset_down, ids=ids)
+        return edges + self._taken(_Q.dataset_partitions, ids=ids) if self._hops else edges
+
+    def _read_models(self, nodes: Sequence[str]) -> list[Edge]:
+        self._model_levels += 1
+        left = self._outside({self._ids[node] for node in nodes})
+        edges: list[Edge] = []
+        if left and self._goes_far(left):
+            # What was made of a model was saved after it, and has a higher number.
+            low = min(left) if self._down else max(left) - self._near
+            self._ranges.append((low, low + self._near))
+            query = _Q.models_down if self._down else _Q.models_up
+            edges = self._taken(query, low=low, high=low + self._near)
+            left = self._outside(left)
+        if left:
+            query = _Q.model_down if self._down else _Q.model_up
+            edges += self._taken(query, ids=sorted(left))
+        return edges
+
+    def _goes_far(self, models: set[int]) -> bool:
+        is_near = max(models) - min(models) <= self._near
+        levels = _LEVELS[self._connection.engine] if is_near else _MOST_LEVELS
+        return self._model_levels > levels and len(self._ranges) < _MOST_RANGES
+
+    def _outside(self, models: set[int]) -> set[int]:
+        return {
+            model for model in models if not any(low <= model <= high for low, high in self._ranges)
+        }
+
+    def _read_run(self, ids: Sequence[int]) -> list[Edge]:
+        """Return the edges to candidates of which something was made; keep what it was."""
+        edges = []
+        for row in self._connection.rows(_Q.run_saved, ids=ids):
+            edges.append(Edge(row["parent"], row["child"], row["via"]))
+            self._ids[row["made"]] = row["far_id"]
+            made = self._made.setdefault(numbers(row["child"])[0], [])
+            made.append(Edge(row["state"], row["made"], row["made_via"]))
+        return edges
+
+    def _read_candidates(self, kind: str, nodes: Sequence[str]) -> list[Edge]:
+        ids = sorted({numbers(node)[0] for node in nodes})
+        if kind == "hop" and not self._hops:  # where the walk begins
+            near = "parent" if self._down else "child"
+            edges = self._taken(_Q.hops_down if self._down else _Q.hops_up, ids=ids)
+            return [edge for edge in edges if getattr(edge, near) in nodes]
+        if self._hops:
+            begun, states = (
+                (_Q.candidate_down, _Q.hops_down) if self._down else (_Q.candidate_up, _Q.hops_up)
+            )
+            return self._taken(begun, ids=ids) + self._taken(states, ids=ids)
+        made = self._made_of(ids)
+        next_to = made if self._down else self._taken(_Q.candidate_up, ids=ids)
+        return [*next_to, *_folded(made, nodes)]
+
+    def _made_of(self, ids: Sequence[int]) -> list[Edge]:
+        edges = [edge for candidate in ids for edge in self._made.get(candidate, ())]
+        left = [candidate for candidate in ids if candidate not in self._made]
+        return edges + self._taken(_Q.candidate_down, ids=left) if left else edges
+
+
+def _folded(made: Iterable[Edge], nodes: Iterable[str]) -> Iterator[Edge]:
+    """Yield edges from candidates to their states, in the order of epochs, without their hops.
+
+    Args:
+        made: edges from the states of which something was made.
+        nodes: states that are shown as well.
+    """
+    states = {edge.parent for edge in made} | set(nodes)
+    epochs: dict[int, set[int]] = defaultdict(set)
+    for state in states:
+        if state.startswith("checkpoint:"):
+            candidate, epoch = numbers(state)
+            epochs[candidate].add(epoch)
+    for candidate, of_candidate in epochs.items():
+        before = f"candidate:{candidate}"
+        for epoch in sorted(of_candidate):
+            state = f"checkpoint:{candidate}/{epoch}"
+            yield Edge(before, state, _FOLDED)
+            before = state
