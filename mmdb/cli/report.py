@@ -14,8 +14,15 @@ def add_report_command(
     add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
 ) -> None:
     """Add the command to the parser."""
-    command = add("report", _report, "Write what became of a run as a page, a picture or JSON.")
-    command.add_argument("run")
+    command = add(
+        "report",
+        _report,
+        "Write what there is to say of a run or a model as a page, a picture or JSON.",
+    )
+    command.add_argument("name", metavar="RUN|MODEL", help="model, model@version or model@alias")
+    command.add_argument(
+        "--kind", choices=("run", "model"), help="where a run and a model have the same name"
+    )
     command.add_argument("--out", metavar="FILE", required=True, help="overwritten if it is there")
     command.add_argument(
         "--format", choices=("html", "json", "png"), help="as the file's name says if left out"
@@ -26,15 +33,19 @@ def add_report_command(
 
 def _report(given: argparse.Namespace) -> int:
     from mmdb.report.file import format_of, write_report
-    from mmdb.report.run.report import run_report
     from mmdb.report.session import reading
+    from mmdb.report.subject import make_report
 
     kind = format_of(given.out, given.format)
     with reading(given.database) as connection:
-        report = run_report(connection, given.run)
+        report = make_report(connection, given.name, given.kind)
     count = write_report(report, given.out, kind)
     if given.json:
-        print(json.dumps({"run": given.run, "file": given.out, "format": kind, "bytes": count}))
+        print(
+            json.dumps(
+                {report.kind: report.name, "file": given.out, "format": kind, "bytes": count}
+            )
+        )
     else:
         from mmdb.report.explanation import bytes_text
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.report.graph.folding import Graph
 from mmdb.report.texts import value_text
 
 #: A Vega-Lite specification without width, colours and fonts, which are the theme's.
@@ -31,6 +32,7 @@ class Column:
     label: str = ""
     show: Callable[[Any], str] = value_text
     right: bool = False
+    entity: str = ""  # key of the entity whose page a cell leads to, where there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,14 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """A graph that can be clicked through; a page has one at most."""
+
+    graph: Graph
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One part of a report; `key` names it in JSON and in links."""
 
@@ -55,6 +65,7 @@ class Section:
     warnings: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    lineage: Lineage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +76,14 @@ class Fact:
     label: str
     value: Any
     text: str
+    entity: str = ""  # whose page it leads to, where there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A report of one thing."""
 
-    kind: str  # "run"
+    kind: str  # "run", "model"
     name: str
     made: float  # seconds since 1970
     facts: tuple[Fact, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -52,6 +53,22 @@ def short(text: str, most: int = 32) -> str:
     'lr=0.1 op…'
     """
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def architecture_text(text: str) -> str:
+    """Return how a model was built as people write it; a text that is no JSON as it is.
+
+    >>> architecture_text('{"arguments":{"hidden":[8]},"factory":"mlp"}'), architecture_text("x")
+    ('mlp(hidden=[8])', 'x')
+    """
+    try:
+        known = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(known, dict) or "factory" not in known:
+        return text
+    given = ", ".join(f"{k}={json.dumps(v)}" for k, v in (known.get("arguments") or {}).items())
+    return f"{known['factory']}({given})"
 
 
 def strategy_text(strategy: str, group_size: int, executed: bool) -> str:

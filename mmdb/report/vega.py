@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,8 @@ VERSION = "6.4"
 #: Pixels for each point of a picture: sharp on paper and on dense screens.
 SCALE = 2
 _LIBRARIES = "window.vegaEmbed = vegaEmbed;"
+#: Characters that XML cannot hold, not even escaped.
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NOTICE = (
     "/* Vega, Vega-Lite and Vega-Embed. Copyright (c) University of Washington Interactive Data "
     "Lab and contributors. BSD-3-Clause. */\n"
@@ -52,6 +55,16 @@ def png(spec: Spec, config: dict[str, Any]) -> bytes:
         _full(spec), vl_version=VERSION, config=config, scale=SCALE, allowed_base_urls=[]
     )
     return drawn
+
+
+def png_of(drawn: str) -> bytes:
+    """Return an SVG as PNG; control characters in its texts become the sign for unknown ones.
+
+    Raises:
+        EngineError: vl-convert is not installed.
+    """
+    found: bytes = _converter().svg_to_png(_NOT_XML.sub("\ufffd", drawn), scale=SCALE)
+    return found
 
 
 @cache

@@ -26,11 +26,18 @@ SELECT
     m.model,
     m.version,
     m.candidate_id,
-    m.byte_count
+    m.epoch,
+    m.approach,
+    m.byte_count,
+    m.stored_bytes,
+    s.shared_bytes,
+    s.encoded_away_bytes,
+    extract(EPOCH FROM m.created_at)::double precision AS created
 FROM mmdb.model_overview AS m
+LEFT JOIN mmdb.storage_overview AS s ON m.model_id = s.model_id
 WHERE m.run = %(run)s::text AND m.dropped_at IS NULL
 ORDER BY m.created_at DESC, m.model ASC, m.version DESC
-LIMIT 20;
+LIMIT 200;
 
 -- name: find_board
 -- The candidates of a run, best first.

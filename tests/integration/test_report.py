@@ -1,4 +1,4 @@
-"""Reports of runs through the views, on both engines, and for whoever may only read."""
+"""Reports of runs and models through the views, on both engines, and for whoever may only read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.cli import main
-from mmdb.errors import RunNotFound
+from mmdb.errors import InvalidOption, ModelNotFound, NotFound, RunNotFound
+from mmdb.report.file import write_report
+from mmdb.report.model.report import model_report
 from mmdb.report.run.report import run_report
 from mmdb.report.session import reading
+from mmdb.report.subject import make_report
 from tests.cluster import Cluster
 from tests.run_rows import Writer, add_run, ids, insert
 
@@ -42,12 +45,13 @@ def sections(db: Database, run: str) -> list[str]:
 
 def test_a_report_grows_with_its_run(db: Database, tmp_path: Path) -> None:
     run = create(db)
-    assert sections(db, "search") == ["leaderboard", "plan"]
+    assert sections(db, "search") == ["leaderboard", "plan", "lineage"]
     explained = run.explain({"workers": 1})
-    plan = run_report(db.connection, "search").sections[-1]
+    plan = run_report(db.connection, "search").sections[1]
     assert len(plan.charts) == 2 and plan.warnings
     run.train(workers=1)
-    assert sections(db, "search") == ["leaderboard", "learning", "workers", "plan", "outcome"]
+    trained = ["leaderboard", "learning", "workers", "plan", "outcome", "storage", "lineage"]
+    assert sections(db, "search") == trained
     file = tmp_path / "search.json"
     run.report(file)
     found = json.loads(file.read_text())
@@ -67,7 +71,7 @@ def test_a_report_grows_with_its_run(db: Database, tmp_path: Path) -> None:
 def test_a_run_of_failures_has_a_report(db: Database) -> None:
     (dataset_id,) = ids(db, "dataset", "dataset_id")
     add_run(db, "bad", dataset_id, metric="accuracy", maximize=True, epochs=2, strategy="mop")
-    assert sections(db, "bad") == ["plan"]  # it has no candidates yet
+    assert sections(db, "bad") == ["plan", "lineage"]  # it has no candidates yet
     writer = Writer(db, "bad")
     for lr in (0.1, 0.2):
         writer.candidate({"lr": lr})
@@ -79,6 +83,59 @@ def test_a_run_of_failures_has_a_report(db: Database) -> None:
     board = report.sections[0].tables[0]
     assert [row["error"] for row in board.rows] == ["<b>no</b>"] * 2
     assert "workers" in [section.key for section in report.sections]
+
+
+def test_a_model_has_a_report(db: Database, tmp_path: Path) -> None:
+    create(db).train(workers=1)
+    db.set_alias("search", "best", version=1)
+    db.predict_into("search@1", f"SELECT a AS id, a, b FROM ({QUERY}) AS q", "foretold")
+    (row,) = db.sql("SELECT candidate_id, epoch FROM mmdb.model_overview")
+    report = model_report(db.connection, "search@best")
+    assert report.title == "Model search@1"
+    told = {fact.key: fact.text for fact in report.facts}
+    assert told["aliases"] == "best" and told["dataset"] == "points"
+    assert told["run"].endswith(f"candidate {row['candidate_id']}, epoch {row['epoch'] + 1}")
+    assert told["architecture"] == "mlp(hidden=[8])"
+    found = {section.key: section for section in report.sections}
+    parts = ["lineage", "versions", "predictions", "training", "storage", "outcome"]
+    assert list(found) == parts
+    (written,) = found["predictions"].tables[0].rows
+    assert written["table_name"] == "foretold" and written["row_count"] == 300
+    assert found["lineage"].lineage is not None
+    names = [node.name for node in found["lineage"].lineage.graph.nodes]
+    assert {"points", "search", "search@1", "foretold", f"candidate {row['candidate_id']}"} <= set(
+        names
+    )
+    assert len(found["storage"].tables[0].rows) == 4  # tensors of the perceptron
+    assert len(found["training"].charts) == 2
+    write_report(report, tmp_path / "model.json")
+    values = json.loads((tmp_path / "model.json").read_text())
+    assert values["model"] == "search@1"
+    assert values["sections"]["versions"]["versions"][0]["accuracy"] is not None
+    (subject,) = (n for n in values["sections"]["lineage"]["nodes"] if n["kind"] == "model")
+    assert subject["entity"] == "model:search@1"
+    _check_names(db)
+    db.drop_alias("search", "best")
+    db.drop_model("search", 1)
+    report = model_report(db.connection, "search@1")  # a dropped one by its number
+    assert "dropped" in {fact.key for fact in report.facts}
+    assert "storage" not in {section.key for section in report.sections}
+    for reference in ("search", "search@best", "search@2", "search@1@2", "nothing@1"):
+        with pytest.raises(ModelNotFound):
+            model_report(db.connection, reference)
+
+
+def _check_names(db: Database) -> None:
+    """A name is a run's, and else a model's."""
+    assert make_report(db.connection, "search").kind == "run"
+    assert make_report(db.connection, "search", "model").kind == "model"
+    assert make_report(db.connection, "search@1").kind == "model"
+    with pytest.raises(RunNotFound):
+        make_report(db.connection, "search@1", "run")
+    with pytest.raises(NotFound, match="run or model"):
+        make_report(db.connection, "nothing")
+    with pytest.raises(InvalidOption, match="dataset"):
+        make_report(db.connection, "points", "dataset")
 
 
 def test_there_is_no_report_of_nothing(db: Database) -> None:
@@ -99,7 +156,8 @@ def test_whoever_may_only_read_can_make_a_report(
         url = postgres_url.replace("//postgres:", "//reader:")
         assert url != postgres_url
         with reading(url) as connection_of_reader:
-            assert run_report(connection_of_reader, "search").sections[-1].charts
+            made = {s.key: s for s in run_report(connection_of_reader, "search").sections}
+        assert made["plan"].charts and made["lineage"].lineage
         assert main(["report", "search", "--out", str(tmp_path / "r.json"), "--database", url]) == 0
     finally:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -125,7 +183,7 @@ def test_the_command_writes_each_format(
     assert report("nothing", "--out", tmp_path / "r.html") == 1
     assert report("search", "--out", tmp_path / "r.pdf") == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "RunNotFound" in said and "InvalidOption" in said
+    assert "no run or model" in said and "InvalidOption" in said
     plot = tmp_path / "plan.png"
     done = main(["explain", "search", "--plot", str(plot), "--database", installed_duckdb_url])
     assert done == 0 and plot.stat().st_size > 20_000

@@ -1,17 +1,15 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const given = JSON.parse(document.getElementById("charts").textContent);
-  const places = [...document.querySelectorAll(".chart")];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 640px)");
   const button = document.getElementById("theme");
-  let views = [];
+  const views = new Map(); // by place
 
   const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
-  async function drawChart(place, spec) {
-    const config = given.configs[theme()][narrow.matches ? "narrow" : "wide"];
+  async function drawChart(place, spec, configs) {
+    const config = configs[theme()][narrow.matches ? "narrow" : "wide"];
     const whole = {
       width: "container",
       autosize: { type: "fit-x", contains: "padding" },
@@ -26,18 +24,28 @@
       tooltip: { theme: theme() },
       logLevel: 1, // errors
     };
-    views.push(await vegaEmbed(place, whole, options));
+    views.set(place, await vegaEmbed(place, whole, options));
+    // the place says what the chart shows; its marks have no names of their own
+    for (const drawn of place.querySelectorAll("svg, canvas")) drawn.setAttribute("aria-hidden", "true");
+    place.dataset.done = 1;
   }
 
-  async function draw() {
-    for (const view of views) view.finalize();
-    views = [];
+  // Draws all charts; or those that are new, when the page took over others.
+  async function draw(fresh) {
+    const places = [...document.querySelectorAll(".chart")];
+    for (const [place, view] of views)
+      if (!fresh || !places.includes(place)) {
+        view.finalize();
+        views.delete(place);
+      }
     button.textContent = theme() === "dark" ? "Light" : "Dark";
+    const given = JSON.parse(document.getElementById("charts").textContent);
     let failed = 0;
     for (const [k, place] of places.entries()) {
+      if (views.has(place)) continue;
       await new Promise((next) => setTimeout(next)); // whoever reads or types comes first
       try {
-        await drawChart(place, given.charts[k]);
+        await drawChart(place, given.charts[k], given.configs);
       } catch (error) {
         failed += 1;
         place.textContent = "This chart could not be drawn; the table below has its numbers.";
@@ -50,7 +58,8 @@
 
   // One drawing at a time: a second wish waits for the first to end.
   let last = Promise.resolve();
-  const redraw = () => { last = last.then(draw); };
+  const redraw = () => (last = last.then(() => draw(false)));
+  window.mmdbDraw = () => (last = last.then(() => draw(true)));
   button.hidden = false;
   button.addEventListener("click", () => {
     root.dataset.theme = theme() === "dark" ? "light" : "dark";

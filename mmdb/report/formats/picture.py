@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 from mmdb.report import vega
+from mmdb.report.graph.drawing import drawing
 from mmdb.report.parts import Chart, Report, Spec
-from mmdb.report.theme import LIGHT, ROOM, config
+from mmdb.report.theme import FONT, LIGHT, ROOM, config
 
 #: Points that a chart is wide, axes and legend not counted.
 WIDTH = 680
+#: Points around it all.
+EDGE = 20
 
 
-def stack(title: str, subtitle: str, charts: Iterable[Chart]) -> Spec:
+def stack(title: str, subtitle: str | list[str], charts: Iterable[Chart]) -> Spec:
     """Return one specification of several charts, each with its own scales and its title."""
     parts = [_titled(chart) for chart in charts]
-    scales = dict.fromkeys(("color", "shape", "strokeDash", "x", "y"), "independent")
+    scales = dict.fromkeys(("color", "shape", "strokeDash", "x", "y", "yOffset"), "independent")
     head: dict[str, Any] = {"text": title, "fontSize": 20, "offset": 20}
     if subtitle:
         head["subtitle"] = subtitle
@@ -25,20 +31,53 @@ def stack(title: str, subtitle: str, charts: Iterable[Chart]) -> Spec:
         "params": ROOM,
         "vconcat": parts,
         "spacing": 36,
-        "padding": 20,
+        "padding": EDGE,
         "resolve": {"scale": scales},
     }
 
 
 def report_picture(report: Report) -> bytes:
-    """Return all charts of a report as PNG, on light.
+    """Return all charts of a report as PNG, on light, its lineage below them.
 
     Raises:
         EngineError: vl-convert is not installed.
     """
     charts = [chart for section in report.sections for chart in section.charts]
-    facts = " · ".join(f"{fact.label} {fact.text}" for fact in report.facts[:6])
-    return vega.png(stack(report.title, facts, charts), config(LIGHT))
+    facts = _lines(" · ".join(f"{fact.label} {fact.text}" for fact in report.facts[:6]), 110)
+    parts = [_heading(report.title)]
+    if charts:
+        parts = [vega.svg(stack(report.title, facts, charts), config(LIGHT)).decode()]
+    for section in report.sections:
+        if section.lineage is not None:
+            parts += [_heading(section.title), drawing(section.lineage.graph, theme=LIGHT)]
+    return vega.png_of(_below(parts))
+
+
+def _heading(text: str) -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="400" height="40">'
+        f'<text y="26" font-size="16" font-weight="bold" font-family="{FONT}" '
+        f'fill="{LIGHT.text}">{escape(text)}</text></svg>'
+    )
+
+
+def _below(parts: Iterable[str]) -> str:
+    """Return drawings below each other as one; each says at its head how large it is."""
+    placed, across, down = [], 0, 0
+    for part in parts:
+        width, height = (_size(part, side) for side in ("width", "height"))
+        x = EDGE if down else 0  # the charts have an edge of their own
+        placed.append(part.replace("<svg ", f'<svg x="{x}" y="{down}" ', 1))
+        across, down = max(across, width + 2 * x), down + height
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down + EDGE}">'
+        f'<rect width="100%" height="100%" fill="{LIGHT.ground}"/>{"".join(placed)}</svg>'
+    )
+
+
+def _size(drawn: str, side: str) -> int:
+    match = re.search(rf'\b{side}="([\d.]+)', drawn)
+    return math.ceil(float(match[1])) if match else 0
 
 
 def _titled(chart: Chart) -> Spec:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mmdb.report.graph.folding import Graph
 from mmdb.report.parts import Report, Section
 
 
@@ -28,7 +29,16 @@ def _section(section: Section) -> dict[str, Any]:
         hidden = {table.swatch}
         rows = [{k: v for k, v in row.items() if k not in hidden} for row in table.rows]
         found.setdefault(table.key, []).extend(rows)
-    return found
+    return found if section.lineage is None else found | _graph(section.lineage.graph)
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    nodes = [
+        {"entity": node.key, "kind": node.kind, "name": node.name, "members": node.members}
+        for node in graph.nodes
+    ]
+    edges = [dict(zip(("parent", "child", "via"), edge, strict=True)) for edge in graph.edges]
+    return {"nodes": nodes, "edges": edges}
 
 
 def _plain(value: Any) -> Any:

@@ -16,12 +16,13 @@ def section(facts: RunFacts) -> Section | None:
     """Return the section, or None where the run has no candidates."""
     if not facts.board:
         return None
+    varied = facts.varied  # of all candidates: not once for each
     places = {candidate: place for place, candidate in enumerate(facts.leaders)}
     rows = [
         {
             "rank": row["rank"],
             "candidate": row["candidate_id"],
-            **{f"config.{key}": row["config"].get(key) for key in facts.varied},
+            **{f"config.{key}": row["config"].get(key) for key in varied},
             **{
                 key: row[key]
                 for key in ("objective", "validation_loss", "training_loss", "status", "parent")
@@ -37,9 +38,7 @@ def section(facts: RunFacts) -> Section | None:
     ]
     metric = facts.run["metric"] or "value"
     validated = any(row["objective"] is not None for row in rows)
-    given = [
-        Column(key=f"config.{key}", label=key.removeprefix("architecture.")) for key in facts.varied
-    ]
+    given = [Column(key=f"config.{key}", label=key.removeprefix("architecture.")) for key in varied]
     wanted = (
         Column(key="objective", label=metric, right=True),
         Column(key="validation_loss", label="validation loss", right=True),
@@ -52,7 +51,10 @@ def section(facts: RunFacts) -> Section | None:
         Column(key="error", label="error"),
     )
     told = tuple(column for column in wanted if _tells(column.key, [r[column.key] for r in rows]))
-    first = (Column(key="rank", label="", right=True), Column(key="candidate", label="candidate"))
+    first = (
+        Column(key="rank", label="rank", right=True),
+        Column(key="candidate", label="candidate"),
+    )
     columns = (*first, *given, *told)
     shown = Table(
         key="candidates", title="Candidates", columns=columns, rows=rows[:SHOWN], swatch="color"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmdb.db.connection import Row
 from mmdb.report.charts.phases import COMPARED, compared_phases
 from mmdb.report.explanation import seconds_text
 from mmdb.report.parts import Column, Section, Table
@@ -10,7 +11,11 @@ from mmdb.report.run.reading import RunFacts
 
 def section(facts: RunFacts) -> Section | None:
     """Return the section, or None where there is no plan or no end to compare."""
-    outcome = facts.outcome
+    return section_of(facts.outcome)
+
+
+def section_of(outcome: Row | None) -> Section | None:
+    """Return the section of a row of plan_outcome."""
     if outcome is None or outcome["plan_id"] is None:
         return None
     low, said, high, took = (outcome[key] for key in ("t_p10", "t_p50", "t_p90", "actual_s"))

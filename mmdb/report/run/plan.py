@@ -53,7 +53,7 @@ def _table(facts: RunFacts) -> Table:
         for row in facts.plan
     ]
     columns = (
-        Column(key="rank", right=True),
+        Column(key="rank", label="rank", right=True),
         Column(key="way", label="strategy"),
         Column(key="workers", label="workers", right=True),
         *(Column(key=key, label=label, show=seconds_text, right=True) for key, label in TIMES),

@@ -11,11 +11,15 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import RunNotFound
 from mmdb.graph.values import show
+from mmdb.report.graph.folding import Graph
+from mmdb.report.lineage import Part, lineage_graph
 from mmdb.report.parts import Rows
 from mmdb.report.texts import short, value_text
 from mmdb.report.theme import LEADERS
 
 _Q = load("report")
+#: Models of a run whose lineage is drawn, the last of them.
+DRAWN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,7 @@ class RunFacts:
     hops: Rows  # by worker, in order
     plan: Rows  # what was said before the run began, or last; the best way first
     outcome: Row | None
+    lineage: Graph | None = None
 
     @property
     def varied(self) -> list[str]:
@@ -61,9 +66,10 @@ def read_run(connection: Connection, name: str) -> RunFacts:
         outcome = next(iter(connection.rows(_Q.find_outcome, run=name)), None)
         plan_id = _told_most(connection.rows(_Q.find_plans, run=name), found[0]["started"])
         board = connection.rows(_Q.find_board, run=name)
+        models = connection.rows(_Q.find_models, run=name)
         return RunFacts(
             run=found[0],
-            models=connection.rows(_Q.find_models, run=name),
+            models=models,
             board=[{**row, "config": json.loads(row["config"])} for row in board],
             epochs=connection.rows(_Q.find_epochs, run=name),
             hops=connection.rows(_Q.find_hops, run=name),
@@ -71,7 +77,23 @@ def read_run(connection: Connection, name: str) -> RunFacts:
             if plan_id is None
             else connection.rows(_Q.find_plan, run=name, plan_id=plan_id),
             outcome=outcome,
+            lineage=_lineage(connection, found[0], models, board),
         )
+
+
+def _lineage(connection: Connection, run: Row, models: Rows, board: Rows) -> Graph | None:
+    """Return where the run's models came from and what came of them; of its best state where no
+    model was saved.
+    """
+    subject = f"run:{run['run']}"
+    parts = [Part(subject, "up"), Part(subject, "down", 1)]
+    for row in models[:DRAWN]:
+        model = f"model:{row['model']}@{row['version']}"
+        parts += [Part(model, "up"), Part(model, "down")]
+    best = next((row for row in board if row["best_epoch"] is not None), None)
+    if not models and best is not None:
+        parts.append(Part(f"checkpoint:{best['candidate_id']}/{best['best_epoch']}", "up"))
+    return lineage_graph(connection, subject, parts)
 
 
 def _told_most(plans: Rows, started: float | None) -> int | None:

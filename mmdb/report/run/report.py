@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from mmdb.db.connection import Connection
 from mmdb.report.explanation import seconds_text
+from mmdb.report.lineage import section_of
 from mmdb.report.parts import Fact, Report, Section
-from mmdb.report.run import leaderboard, learning, outcome, plan, work
+from mmdb.report.run import leaderboard, learning, outcome, plan, storage, work
 from mmdb.report.run.reading import RunFacts, read_run
 from mmdb.report.texts import time_text, value_text
 
@@ -19,6 +20,8 @@ SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
     work.section,
     plan.section,
     outcome.section,
+    storage.section,
+    lambda facts: section_of(facts.lineage),
 )
 
 
@@ -49,7 +52,13 @@ def _facts(facts: RunFacts) -> list[Fact]:
     stopped = f", {run['stopped']} stopped" if run["stopped"] else ""
     found = [
         Fact(key="status", label="status", value=run["status"], text=run["status"]),
-        Fact(key="dataset", label="dataset", value=run["dataset"], text=run["dataset"]),
+        Fact(
+            key="dataset",
+            label="dataset",
+            value=run["dataset"],
+            text=run["dataset"],
+            entity=f"dataset:{run['dataset']}",
+        ),
         Fact(
             key="strategy",
             label="strategy",
@@ -84,5 +93,8 @@ def _facts(facts: RunFacts) -> list[Fact]:
     found.append(Fact(key=label, label=label, value=begun, text=time_text(begun)))
     if facts.models:
         names = [f"{m['model']}@{m['version']}" for m in facts.models]
-        found.append(Fact(key="models", label="saved as", value=names, text=", ".join(names[:3])))
+        one = f"model:{names[0]}" if len(names) == 1 else ""
+        found.append(
+            Fact(key="models", label="saved as", value=names, text=", ".join(names[:3]), entity=one)
+        )
     return found

@@ -8,6 +8,8 @@ from typing import Any
 from mmdb.plan import CandidateCost, Cluster, Load, Node, explain
 from mmdb.plan.cost import PHASES, Layer
 from mmdb.plan.run.store import row_of
+from mmdb.report.graph.folding import Edge, graph_of
+from mmdb.report.model.reading import ModelFacts
 from mmdb.report.run.reading import RunFacts
 
 BEGIN = 1_790_000_000.0
@@ -92,14 +94,108 @@ def facts(
     plan = plan_rows()
     whole: dict[str, Any] = {
         "run": run,
-        "models": [{"model": name, "version": 1}],
+        "models": [model_row(name, 1)],
         "board": board,
         "epochs": curves,
         "hops": hops,
         "plan": plan,
         "outcome": outcome_of(plan),
+        "lineage": graph_of(edges_of(name), f"run:{name}"),
     }
     return RunFacts(**(whole | given))
+
+
+def model_row(name: str, version: int) -> dict[str, Any]:
+    """Return a model as model_overview has it."""
+    return {
+        "model": name,
+        "version": version,
+        "candidate_id": 100,
+        "epoch": 1,
+        "approach": "snapshot" if version == 1 else "update",
+        "byte_count": 4_000_000,
+        "stored_bytes": 2_000_000 // version,
+        "shared_bytes": 1_000_000 * (version - 1),
+        "encoded_away_bytes": 4_000_000 - 2_000_000 // version - 1_000_000 * (version - 1),
+        "created": BEGIN,
+    }
+
+
+def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
+    """Return what is read of the second version of a model; `given` replaces some of it."""
+    trained = facts(candidates=2, epochs=2, workers=1, name="search")
+    versions = [
+        {**model_row(name, version), "parent": parent, "run": "search", "dropped": None}
+        for version, parent in ((1, None), (2, f"{name}@1"))
+    ]
+    model = versions[1] | {
+        "dataset": "digits",
+        "architecture": '{"factory":"mlp","arguments":{"hidden":[8]}}',
+        "parameters": 1000,
+        "reason": None,
+    }
+    tensor = {"kind": "parameter", "tied_to": None, "dtype": "float32", "shape": [10, 100],
+              "byte_count": 4000, "chunks": 1, "is_difference": False, "minimum": -1.0,
+              "maximum": 1.0, "mean": 0.0, "deviation": 0.5, "tensor_id": 1}  # fmt: skip
+    whole: dict[str, Any] = {
+        "model": model,
+        "versions": versions,
+        "metrics": [
+            {"version": v, "metric": "accuracy", "dataset": "", "value": 0.8 + v / 100}
+            for v in (1, 2)
+        ],
+        "aliases": [{"alias": "best", "version": 2, "author": "ann", "happened": BEGIN}],
+        "tags": [{"key": "stage", "value": NASTY}],
+        "notes": [{"note": NASTY, "author": "ann", "created": BEGIN}],
+        "tensors": [
+            {**tensor, "ordinal": k, "path": f"layer{k}.weight", "stored_bytes": 100 * k or None}
+            for k in range(30)
+        ],
+        "storage": model_row(name, 2),
+        "origin": {"kind": "import", "source": "/data/churn.onnx", "format": "onnx"},
+        "predictions": [
+            {
+                "schema_name": "public",
+                "table_name": NASTY,
+                "row_count": 5,
+                "seconds": 0.5,
+                "author": "ann",
+                "predicted": BEGIN,
+            }
+        ],
+        "epochs": [{**row, "metric": "accuracy"} for row in trained.epochs[:2]],
+        "hops": [hop for hop in trained.hops if hop["candidate_id"] == 100],
+        "transfers": [{"parent": "base@1", "similarity": 0.9, "coverage": 0.5}],
+        "outcome": trained.outcome,
+        "lineage": graph_of(edges_of(name), f"model:{name}@2"),
+    }
+    return ModelFacts(**(whole | given))
+
+
+def edges_of(name: str) -> list[Edge]:
+    """Return the lineage of a model that is the second epoch of candidate 100, fine-tuned after."""
+    found = [(f"column:public.orders.c{k}", "dataset:digits", f"c{k}") for k in range(6)]
+    found += [("column:public.customers.id", "dataset:digits", "filter")]
+    for part in (1, 2, 3):
+        found.append(("dataset:digits", f"partition:{part}", ""))
+        for candidate in (100, 101):
+            found.append((f"candidate:{candidate}", f"hop:{candidate}/0/{part}", ""))
+            for epoch in (0, 1):
+                hop = f"hop:{candidate}/{epoch}/{part}"
+                found.append((f"partition:{part}", hop, ""))
+                found.append((hop, f"checkpoint:{candidate}/{epoch}", ""))
+                if epoch:
+                    found.append((f"checkpoint:{candidate}/{epoch - 1}", hop, ""))
+    found += [(f"run:{name}", f"candidate:{candidate}", "") for candidate in (100, 101)]
+    return [
+        *found,
+        ("checkpoint:100/1", f"model:{name}@1", ""),
+        (f"model:{name}@1", f"model:{name}@2", "fine-tune"),
+        (f"model:{name}@2", "table:public.predicted", "predictions"),
+        ("table:public.predicted", "dataset:again", ""),
+        ("file:/data/base.onnx", "model:base@1", "import"),
+        ("model:base@1", "candidate:101", "warm start"),
+    ]
 
 
 def hops_of(candidates: int, epochs: int, workers: int, parts: int = 4) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from mmdb.report.charts.curves import curves_of, learning
 from mmdb.report.charts.hops import BARS, OTHERS, timeline
 from mmdb.report.charts.phases import TOO_LONG, compared_phases, planned_phases
 from mmdb.report.charts.scaling import NAMES, scaling
+from mmdb.report.charts.storage import models_chart, tensors_chart
+from mmdb.report.charts.versions import versions_chart
 from mmdb.report.parts import Chart
 from mmdb.report.run.work import spent
 from mmdb.report.theme import STRATEGIES
@@ -182,3 +184,45 @@ def test_logarithmic_ticks_of_time_are_few_and_within(low: float, high: float) -
     bottom, top = axis["scale"]["domain"]
     assert 1 <= len(axis["axis"]["values"]) <= 9
     assert all(bottom <= value <= top for value in axis["axis"]["values"])
+
+
+def test_the_metrics_of_versions_are_lines_once_there_are_two() -> None:
+    rows = [
+        {"version": v, "metric": m, "dataset": d, "value": v / 10}
+        for v in (1, 2, 5)
+        for m, d in (("accuracy", ""), ("accuracy", "new"))
+    ]
+    rows += [{"version": 5, "metric": "rmse", "dataset": "", "value": 2.0}]
+    rows += [{"version": 1, "metric": "nan", "dataset": "", "value": math.nan}] * 2
+    chart = made(versions_chart(rows, 5))
+    points = values(chart)
+    assert Counter(point["name"] for point in points) == {"accuracy": 3, "accuracy on new": 3}
+    assert {point["version"] for point in points if "here" in point} == {5}
+    assert "accuracy on new: 0.1 at version 1, 0.5 at version 5" in chart.alt
+    assert versions_chart(rows[:1], 1) is None
+
+
+def test_bytes_of_tensors_are_in_pairs() -> None:
+    tensors: list[dict[str, Any]] = [
+        {"path": f"t{k}", "byte_count": 1000 * k, "stored_bytes": 10 * k or None} for k in range(40)
+    ]
+    pairs = {(v["name"], v["kind"]): v["value"] for v in values(made(tensors_chart(tensors)))}
+    assert pairs["t39", "size"] == 39_000 and pairs["t39", "stored"] == 390
+    rest = sum(tensor["byte_count"] for tensor in tensors) - sum(range(25, 40)) * 1000
+    assert pairs["25 more", "size"] == rest
+
+
+def test_bars_of_models_say_what_became_of_their_bytes() -> None:
+    parts = {"stored_bytes": 10, "shared_bytes": 85, "encoded_away_bytes": 5}
+    row = {"model": "m", "version": 1, "byte_count": 100} | parts
+    small = row | {"version": 2, "shared_bytes": None, "encoded_away_bytes": -3, "byte_count": 7}
+    chart = made(models_chart([row, small]))
+    found = {(v["name"], v["part"]): v["value"] for v in values(chart, 0)}
+    assert found == {
+        ("m@1", "stored"): 10,
+        ("m@1", "shared with other models"): 85,
+        ("m@1", "saved by encoding"): 5,
+        ("m@2", "stored"): 10,
+    }
+    assert [(v["value"], v["text"]) for v in values(chart, 1)] == [(100, "100 B"), (10, "7 B")]
+    assert "m@1: 10 B stored, 85 B shared with other models" in chart.alt

@@ -6,15 +6,19 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
 from mmdb.report import vega
-from mmdb.report.formats.page import page
+from mmdb.report.formats.page import Frame, page
+from mmdb.report.model.report import report_of as model_report_of
 from mmdb.report.parts import Report
 from mmdb.report.run.reading import RunFacts
 from mmdb.report.run.report import report_of
-from tests.unit.report.rows import BEGIN, NASTY, facts
+from tests.unit.report.rows import BEGIN, NASTY, facts, model_facts
+
+RUN = ["leaderboard", "learning", "workers", "plan", "outcome"]
 
 
 class Seen(HTMLParser):
@@ -54,14 +58,14 @@ def seen(some: RunFacts | None = None) -> Seen:
 def test_the_page_has_every_section_chart_and_table() -> None:
     found = seen()
     sections = [attributes["id"] for attributes in found.named("section")]
-    assert sections == ["leaderboard", "learning", "workers", "plan", "outcome"]
+    assert sections == [*RUN, "storage", "lineage"]
     links = [attributes["href"] for attributes in found.named("a")][1:]
-    assert links == [f"#{name}" for name in sections]
+    assert links[: len(sections)] == [f"#{name}" for name in sections]
     charts = [a for a in found.named("div") if a.get("class") == "chart"]
-    assert len(charts) == 6
+    assert len(charts) == 7
     assert all(a["role"] == "img" and len(a["aria-label"] or "") > 40 for a in charts)
     tables = [a for a in found.named("div") if a.get("class") == "scroll"]
-    assert all(a["tabindex"] == "0" and a["aria-label"] for a in tables) and len(tables) == 5
+    assert all(a["tabindex"] == "0" and a["aria-label"] for a in tables) and len(tables) == 7
 
 
 def test_the_page_asks_for_nothing() -> None:
@@ -72,6 +76,7 @@ def test_the_page_asks_for_nothing() -> None:
     (policy,) = (a["content"] for a in found.named("meta") if a.get("http-equiv"))
     assert policy is not None and policy.startswith("default-src 'none'")
     text = page(report()).decode()
+    text = text.replace('xmlns="http://www.w3.org/2000/svg"', "")  # a name, not an address
     assert not re.search(r"url\(|@import|https?:", text)
 
 
@@ -79,7 +84,7 @@ def test_the_specifications_are_in_the_page() -> None:
     found = seen()
     (data,) = (text for tag, text in found.texts if text.startswith('{"configs"'))
     given = json.loads(data)
-    assert len(given["charts"]) == 6 and set(given["configs"]) == {"light", "dark"}
+    assert len(given["charts"]) == 7 and set(given["configs"]) == {"light", "dark"}
     whole = report()
     assert given["charts"] == [c.spec for section in whole.sections for c in section.charts]
 
@@ -90,7 +95,7 @@ def test_what_comes_from_data_is_escaped() -> None:
     notes = [{**row, "notes": json.dumps([NASTY])} for row in facts().plan]
     some = facts(name=NASTY, board=board, hops=hops, plan=notes)
     found = seen(some)
-    assert len(found.named("script")) == 3
+    assert len(found.named("script")) == 4
     assert not any("alert" in str(value) for _, a in found.elements for key, value in a.items()
                    if key != "aria-label")  # fmt: skip
     assert any(tag == "h1" and NASTY in text for tag, text in found.texts)
@@ -101,14 +106,69 @@ def test_what_comes_from_data_is_escaped() -> None:
 def test_a_run_that_was_never_trained_has_a_plan_alone() -> None:
     nothing = dict.fromkeys(("best_value", "started", "ended"))
     fresh = {**facts().run, **nothing, "status": "created"}
-    some = replace(facts(), run=fresh, board=[], epochs=[], hops=[], models=[], outcome=None)
+    some = replace(
+        facts(), run=fresh, board=[], epochs=[], hops=[], models=[], outcome=None, lineage=None
+    )
     assert [a["id"] for a in seen(some).named("section")] == ["plan"]
     bare = replace(some, plan=[])
     assert any("mmdb explain search" in text for _, text in seen(bare).texts)
 
 
+def test_a_page_of_a_model_has_its_sections_and_escapes_what_people_wrote() -> None:
+    some = model_facts()
+    whole = model_report_of(some, BEGIN)
+    found = Seen(page(whole).decode())
+    sections = [attributes["id"] for attributes in found.named("section")]
+    assert sections == [
+        "lineage", "versions", "predictions", "training", "storage", "outcome",
+    ]  # fmt: skip
+    assert ("dd", "import of /data/churn.onnx") in found.texts
+    assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 5
+    assert len(found.named("script")) == 4
+    notes = [text for tag, text in found.texts if tag == "td" and text == NASTY]
+    assert len(notes) == 1  # the tag is among the facts
+    assert ("dd", f"stage={NASTY}") in found.texts
+    bare = ["versions", "metrics", "aliases", "tags", "notes", "tensors", "epochs", "hops"]
+    nothing: dict[str, Any] = {key: [] for key in [*bare, "transfers", "predictions"]}
+    least = model_report_of(model_facts(**nothing, outcome=None, lineage=None, origin=None), BEGIN)
+    assert [section.key for section in least.sections] == ["versions"]
+    assert page(least)
+
+
+def test_every_node_of_the_graph_has_a_row_that_links_to_its_neighbours() -> None:
+    some = facts()
+    assert some.lineage is not None
+    found = seen(some)
+    ids = {attributes["id"] for attributes in found.named("tr") if "id" in attributes}
+    assert ids == {f"node-{k}" for k in range(len(some.lineage.nodes))}
+    links = [a["href"] for a in found.named("a") if (a["href"] or "").startswith("#node-")]
+    drawn = [a["href"] for a in found.named("a") if a.get("class", "") or "data-n" in a]
+    assert {link for link in links if link} == {f"#{one}" for one in ids}
+    nodes, edges = len(some.lineage.nodes), len(some.lineage.edges)
+    assert len(drawn) - 1 == 2 * nodes  # for screens and for phones; and the link to the content
+    assert len(links) == 2 * nodes + 2 * edges
+
+
+def test_scripts_are_named_by_their_hashes() -> None:
+    found = seen()
+    (policy,) = (a["content"] for a in found.named("meta") if a.get("http-equiv"))
+    assert policy is not None and "unsafe-inline" not in policy.split("style-src")[0]
+    assert policy.count("'sha256-") == 3
+
+
+def test_a_page_that_is_served_has_links_and_no_scripts_of_its_own() -> None:
+    frame = Frame(scripts=("/a.js", "/b.js"), page_of=lambda e: f"/at/{e}", state="/s", tag="t")
+    text = page(report(), frame).decode()
+    found = Seen(text)
+    assert [a.get("src") for a in found.named("script")[1:]] == ["/a.js", "/b.js"]
+    assert not any(tag == "script" and "mmdb" in body for tag, body in found.texts[1:])
+    assert "http-equiv" not in text and 'data-state="/s" data-tag="t"' in text
+    links = [a["href"] for a in found.named("a")]
+    assert "/at/dataset:digits" in links and "/at/model:search@1" in links
+
+
 def test_a_thousand_candidates_are_not_too_many() -> None:
     some = facts(candidates=1000, epochs=5, workers=8)
     whole = page(report(some))
-    assert len(whole) < 4_000_000  # Vega is 0.65 MB more
-    assert seen(some).named("tr")[0] is not None
+    assert len(whole) < 4_000_000  # Vega is 0.9 MB more
+    assert whole.count(b"<tr>") > 1000

@@ -1,0 +1,161 @@
+"""A lineage's graph as SVG: plain, a link for each node, without script. Pure.
+
+Colours are a page's variables, or, where it stands alone, its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from mmdb.report.graph.folding import Edge, Graph, Node
+from mmdb.report.graph.layout import BEND, Layout, layered
+from mmdb.report.texts import short
+from mmdb.report.theme import FONT, LIGHT, Theme
+
+#: Pixels: a node's height, the gaps beside and below it.
+HEIGHT, GAP, BELOW = 46, 14, 44
+#: Pixels of a letter, about, of a name and of what stands below it.
+LETTER, SMALL = 7.4, 6.3
+#: Pixels that a node is wide, at least and at most.
+NARROWEST, WIDEST = 104, 210
+#: What an edge is that has its name beside it, by the kinds of its ends.
+TOLD = {("model", "model"), ("checkpoint", "candidate"), ("model", "candidate"), ("model", "table")}
+#: The stripe of each kind: its place among the categories.
+COLORS = {
+    "database": 8, "file": 8, "table": 8, "column": 0, "dataset": 3, "partition": 3, "run": 1,
+    "candidate": 1, "hop": 7, "checkpoint": 6, "model": 2,
+}  # fmt: skip
+
+Href = Callable[[int, Node], str | None]
+
+
+def style(theme: Theme | None = None) -> str:
+    """Return the rules of a drawing: with a theme's colours, or with a page's variables."""
+    ink = {name: f"var(--{name})" for name in ("text", "quiet", "ground")}
+    stripes = tuple(f"var(--c{k})" for k in range(len(LIGHT.category)))
+    if theme is not None:
+        ink, stripes = {name: getattr(theme, name) for name in ink}, theme.category
+    rules = [
+        f"text {{ fill: {ink['text']}; font-size: 13px; font-family: {FONT}; }}",
+        f"text.q {{ fill: {ink['quiet']}; font-size: 11.5px; }}",
+        f"text.v {{ fill: {ink['quiet']}; font-size: 11.5px; stroke: {ink['ground']}; "
+        "stroke-width: 4; paint-order: stroke; }",
+        f".box {{ fill: {ink['ground']}; stroke: {ink['quiet']}; }}",
+        f".subject .box {{ stroke: {ink['text']}; stroke-width: 2.5; }}",
+        ".subject text { font-weight: 600; }",
+        ".subject text.q { font-weight: 400; }",
+        f".edge {{ fill: none; stroke: {ink['quiet']}; stroke-opacity: .75; }}",
+        f".tip {{ fill: {ink['quiet']}; }}",
+        *(f".k{place} {{ fill: {stripes[place]}; }}" for place in sorted(set(COLORS.values()))),
+    ]
+    return "\n".join(f".lineage {rule}" for rule in rules)
+
+
+def drawing(
+    graph: Graph,
+    *,
+    href: Href | None = None,
+    room: int = 1000,
+    most: int = 5,
+    theme: Theme | None = None,
+) -> str:
+    """Return the graph as an `svg` element, what came first at the top.
+
+    Args:
+        href: where a node's link leads, given its place in the graph; without it there are none.
+        room: pixels across; the drawing is wider only where nodes would be too narrow to read.
+        most: nodes beside each other.
+        theme: its colours; a page's variables where it is left out.
+    """
+    pairs = [(parent, child) for parent, child, _ in graph.edges]
+    places = layered([node.key for node in graph.nodes], pairs, most)
+    slot = min(max(room / max(places.width, 1), NARROWEST + GAP), WIDEST + GAP)
+    number = {node.key: k for k, node in enumerate(graph.nodes)}
+    width = round(slot * places.width)
+    height = places.layers * (HEIGHT + BELOW) - BELOW + 8
+    ground = (
+        ""
+        if theme is None
+        else (
+            f'<style>{style(theme)}</style><rect width="100%" height="100%" fill="{theme.ground}"/>'
+        )
+    )
+    edges = [_edge(edge, graph, number, places, slot) for edge in graph.edges]
+    nodes = [_node(k, node, places, slot, href) for k, node in enumerate(graph.nodes)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}" role="group" '
+        f'aria-label="Lineage as a graph">{ground}{"".join(edges)}{"".join(nodes)}</svg>'
+    )
+
+
+def _node(k: int, node: Node, at: Layout, slot: float, href: Href | None) -> str:
+    x, y = at.across[node.key] * slot + GAP / 2, _down(at.layer[node.key])
+    wide = slot - GAP
+    name = short(node.name, int((wide - 20) / LETTER))
+    more = short(node.more, int((wide - 20) / SMALL))
+    told = escape(_told(node))
+    inside = (
+        f'<title>{told}</title><rect class="box" width="{wide:.1f}" height="{HEIGHT}" rx="6"/>'
+        f'<rect class="k{COLORS[node.kind]}" x="4" y="8" width="4" height="{HEIGHT - 16}" rx="2"/>'
+        f'<text x="15" y="20">{escape(name)}</text>'
+        f'<text class="q" x="15" y="36">{escape(more)}</text>'
+    )
+    kind = "node subject" if node.is_subject else "node"
+    common = f'class="{kind}" data-n="{k}" transform="translate({x:.1f},{y})"'
+    link = None if href is None else href(k, node)
+    if link is None:
+        return f"<g {common}>{inside}</g>"
+    return f'<a {common} href="{escape(link)}" aria-label="{told}">{inside}</a>'
+
+
+def _told(node: Node) -> str:
+    """Return what a node is, for whoever hears it."""
+    text = f"{node.name}, {node.more}" if node.more else node.name
+    return text + (" (the subject)" if node.is_subject else "")
+
+
+def _edge(edge: Edge, graph: Graph, number: Mapping[str, int], at: Layout, slot: float) -> str:
+    parent, child, via = edge
+    bends = at.paths[(parent, child)]
+    stops = [
+        ((at.across[parent] + 0.5) * slot, _down(at.layer[parent]) + HEIGHT),
+        *(
+            ((across + BEND / 2) * slot, _down(layer) + down)
+            for across, layer in bends
+            for down in (0, HEIGHT)
+        ),
+        ((at.across[child] + 0.5) * slot, _down(at.layer[child])),
+    ]
+    ends = (number[parent], number[child])
+    x, y = stops[-1]
+    mark = f'data-e="{ends[0]} {ends[1]}"'
+    drawn = (
+        f'<path class="edge" {mark} d="{_curve(stops)}"/>'
+        f'<path class="tip" {mark} d="M{x - 4:.1f},{y - 6}l4,6l4,-6z"/>'
+    )
+    if not via or (graph.nodes[ends[0]].kind, graph.nodes[ends[1]].kind) not in TOLD:
+        return drawn
+    return (
+        f'{drawn}<text class="v" {mark} x="{x + 8:.1f}" y="{y - 8}">{escape(short(via, 24))}</text>'
+    )
+
+
+def _down(layer: int) -> int:
+    return layer * (HEIGHT + BELOW) + 4
+
+
+def _curve(stops: Sequence[tuple[float, int]]) -> str:
+    """Return a path that leaves and enters each stop straight down."""
+    (x, y), *rest = stops
+    found = [f"M{x:.1f},{y}"]
+    for right, down in rest:
+        if right == x:
+            found.append(f"V{down}")
+            y = down
+            continue
+        half = (y + down) // 2
+        found.append(f"C{x:.1f},{half} {right:.1f},{half} {right:.1f},{down}")
+        x, y = right, down
+    return "".join(found)

@@ -1,0 +1,1 @@
+"""Reports in a browser, live: runs, models and lineage, for whoever may read them."""

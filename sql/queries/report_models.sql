@@ -1,0 +1,191 @@
+-- name: find_version
+-- What a report says of a model at its head; by number, by alias, or the last version.
+SELECT
+    m.model,
+    m.version,
+    m.dataset,
+    m.run,
+    m.candidate_id,
+    m.epoch,
+    m.approach,
+    m.parent,
+    m.architecture::text AS architecture,
+    m.nodes,
+    m.parameters,
+    m.tensors,
+    m.byte_count,
+    m.stored_bytes,
+    m.save_s,
+    m.reason::text AS reason,
+    extract(EPOCH FROM m.created_at)::double precision AS created,
+    extract(EPOCH FROM m.dropped_at)::double precision AS dropped
+FROM mmdb.model_overview AS m
+WHERE
+    m.model = %(model)s::text
+    AND m.version = (
+        CASE
+            WHEN %(version)s::integer IS NOT NULL THEN %(version)s::integer
+            WHEN %(alias)s::text IS NOT NULL
+                THEN (
+                    SELECT a.version
+                    FROM mmdb.model_alias AS a
+                    WHERE a.model = %(model)s::text AND a.alias = %(alias)s::text
+                )
+            ELSE (
+                SELECT max(n.version)
+                FROM mmdb.model_overview AS n
+                WHERE n.model = %(model)s::text AND n.dropped_at IS NULL
+            )
+        END
+    );
+
+-- name: find_versions
+-- The versions of a model, the first first.
+SELECT
+    m.version,
+    m.approach,
+    m.parent,
+    m.run,
+    m.candidate_id,
+    m.byte_count,
+    m.stored_bytes,
+    extract(EPOCH FROM m.created_at)::double precision AS created,
+    extract(EPOCH FROM m.dropped_at)::double precision AS dropped
+FROM mmdb.model_overview AS m
+WHERE m.model = %(model)s::text
+ORDER BY m.version;
+
+-- name: find_model_metrics
+-- The metrics of all versions of a model.
+SELECT
+    t.version,
+    t.metric,
+    t.dataset,
+    t.value
+FROM mmdb.metric_overview AS t
+WHERE t.model = %(model)s::text
+ORDER BY t.metric, t.dataset, t.version;
+
+-- name: find_alias_history
+-- Which version of a model each of its aliases was on, and since when.
+SELECT
+    h.alias,
+    h.version,
+    h.author,
+    extract(EPOCH FROM h.happened_at)::double precision AS happened
+FROM mmdb.alias_history AS h
+WHERE h.model = %(model)s::text
+ORDER BY h.event_id;
+
+-- name: find_tags
+-- The tags of a model's version.
+SELECT
+    t.key,
+    t.value
+FROM mmdb.tag_overview AS t
+WHERE t.model = %(model)s::text AND t.version = %(version)s::integer
+ORDER BY t.key;
+
+-- name: find_notes
+-- What people wrote about a model's version, the last first.
+SELECT
+    n.note,
+    n.author,
+    extract(EPOCH FROM n.created_at)::double precision AS created
+FROM mmdb.note_overview AS n
+WHERE n.model = %(model)s::text AND n.version = %(version)s::integer
+ORDER BY n.created_at DESC;
+
+-- name: find_tensors
+-- The tensors of a model's version and how they lie in the database.
+SELECT
+    s.ordinal,
+    s.path,
+    s.kind,
+    s.tied_to,
+    s.dtype,
+    s.shape,
+    s.byte_count,
+    s.stored_bytes,
+    s.chunks,
+    s.base_id IS NOT NULL AS is_difference,
+    s.minimum,
+    s.maximum,
+    s.mean,
+    s.deviation,
+    s.tensor_id
+FROM mmdb.tensor_storage AS s
+WHERE s.model = %(model)s::text AND s.version = %(version)s::integer
+ORDER BY s.ordinal;
+
+-- name: find_storage
+-- What sharing tensors and encoding them saved of a model's version.
+SELECT
+    s.byte_count,
+    s.stored_bytes,
+    s.shared_bytes,
+    s.encoded_away_bytes
+FROM mmdb.storage_overview AS s
+WHERE s.model = %(model)s::text AND s.version = %(version)s::integer;
+
+-- name: find_origin
+-- Where a model's version came from that was not made here.
+SELECT
+    o.kind,
+    o.source,
+    o.format
+FROM mmdb.origin_overview AS o
+WHERE o.model = %(model)s::text AND o.version = %(version)s::integer;
+
+-- name: find_predictions
+-- Tables that a model's version has written predictions to, the last first.
+SELECT
+    p.schema_name,
+    p.table_name,
+    p.row_count,
+    p.seconds,
+    p.author,
+    extract(EPOCH FROM p.predicted_at)::double precision AS predicted
+FROM mmdb.prediction_overview AS p
+WHERE p.model = %(model)s::text AND p.version = %(version)s::integer
+ORDER BY p.predicted_at DESC, p.prediction_id DESC
+LIMIT 100;
+
+-- name: find_candidate_epochs
+-- The learning curve of one candidate of a run.
+SELECT
+    p.candidate_id,
+    p.epoch,
+    p.metric,
+    p.training_loss,
+    p.objective
+FROM mmdb.candidate_progress AS p
+WHERE p.run = %(run)s::text AND p.candidate_id = %(candidate_id)s::bigint
+ORDER BY p.epoch;
+
+-- name: find_candidate_hops
+-- The hops of one candidate of a run, by worker and in order.
+SELECT
+    h.worker,
+    h.node,
+    h.candidate_id,
+    h.epoch,
+    h.role,
+    extract(EPOCH FROM h.started_at)::double precision AS begun,
+    h.read_s,
+    h.load_s,
+    h.compute_s,
+    h.total_s
+FROM mmdb.hop_timeline AS h
+WHERE h.run = %(run)s::text AND h.candidate_id = %(candidate_id)s::bigint
+ORDER BY h.worker, h.started_at;
+
+-- name: find_transfer
+-- What was carried over from whom into a model's candidate.
+SELECT
+    w.parent,
+    w.similarity,
+    w.coverage,
+    w.reason
+FROM mmdb.warm_start_overview AS w
+WHERE w.run = %(run)s::text AND w.candidate_id = %(candidate_id)s::bigint AND w.parent IS NOT NULL;
