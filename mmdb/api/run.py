@@ -135,6 +135,11 @@ class Run:
 
         return export_tensorboard(self.database.connection, self.name, folder)
 
+    def _repr_html_(self) -> str:
+        from mmdb.report.notebook import html_or_error, run_html
+
+        return html_or_error(lambda: run_html(self.database.connection, self.name))
+
     def leaderboard(self) -> list[dict[str, Any]]:
         """Return the candidates, best first, with their configurations as dictionaries."""
         rows = self.database.connection.rows(_Q.leaderboard, run=self.name)

@@ -38,6 +38,13 @@ class Model:
         """Its tensors by path."""
         return Tensors(self._reader, self._saved)
 
+    def _repr_html_(self) -> str:
+        from mmdb.report.notebook import html_or_error, model_html
+
+        return html_or_error(
+            lambda: model_html(self._saved, self._reader.catalog(self._saved).entries)
+        )
+
 
 class Tensors(Mapping[str, "torch.Tensor"]):
     """A state dict whose tensors are read when they are asked for, each time anew."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mmdb.db.url import AnyConnection
 
 if TYPE_CHECKING:  # these load torch
-    from mmdb.store.diff import Difference
+    from mmdb.report.notebook import Differences
     from mmdb.store.gc import Report
     from mmdb.store.registry import Dropped
 
@@ -69,7 +69,7 @@ class Registry:
 
         registry.note_model(self.connection, model, note)
 
-    def diff(self, a: str, b: str, *, norms: bool = True) -> list[Difference]:
+    def diff(self, a: str, b: str, *, norms: bool = True) -> Differences:
         """Return the tensors in which two models differ.
 
         Args:
@@ -77,9 +77,11 @@ class Registry:
         Raises:
             ModelNotFound
         """
+        from mmdb.report.notebook import Differences
         from mmdb.store.diff import model_diff
 
-        return model_diff(self.connection, a, b, norms=norms)
+        found = model_diff(self.connection, a, b, norms=norms)
+        return Differences(found, f"From {a} to {b}")
 
     def drop_model(self, model: str, version: int | None = None) -> Dropped:
         """Drop a version of a model; its lineage stays, its bytes go with `gc`.

@@ -1,0 +1,186 @@
+"""What notebooks show of runs, models, differences and lineage: HTML without script or links.
+
+Whatever comes from data is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import MmdbError, RunNotFound
+from mmdb.graph.values import show
+from mmdb.report.explanation import bytes_text
+from mmdb.report.graph.drawing import drawing
+from mmdb.report.graph.folding import graph_of
+from mmdb.report.parts import Column, Table
+from mmdb.report.run import leaderboard
+from mmdb.report.run.reading import RunFacts
+from mmdb.report.theme import LIGHT
+
+if TYPE_CHECKING:  # these load torch
+    from mmdb.store.diff import Difference
+    from mmdb.store.entries import Entry
+    from mmdb.store.models import SavedModel
+
+_Q = load("report")
+_STEP = ("depth", "kind", "parent", "child", "via")
+#: Rows of a table that are shown.
+SHOWN = 20
+_RIGHT = ' style="text-align: right"'
+
+
+class LineageRows(list[Mapping[str, Any]]):
+    """Steps of a lineage: depth, kind, parent, child, via; a notebook draws them.
+
+    Args:
+        direction: in which they were walked.
+    """
+
+    def __init__(
+        self, rows: Iterable[Mapping[str, Any]] = (), direction: Literal["up", "down"] = "up"
+    ) -> None:
+        super().__init__(rows)
+        self.direction = direction
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return _paragraph("No lineage is known.")
+        edges = [(row["parent"], row["child"], row["via"] or "") for row in self]
+        graph = graph_of(edges, self[0]["child" if self.direction == "up" else "parent"])
+        left = f"{graph.left_out:,} more are too far away to be drawn." if graph.left_out else ""
+        columns = [
+            Column(key=key, label=key) for key in ("depth", "kind", "parent", "child", "via")
+        ]
+        return (
+            f'<div style="overflow-x: auto">{drawing(graph, theme=LIGHT)}</div>'
+            f"{_paragraph(left)}<details><summary>{_steps(len(self))}</summary>"
+            f"{_table(columns, self)}</details>"
+        )
+
+
+class Differences(list["Difference"]):
+    """The tensors in which two models differ; a notebook shows them as a table."""
+
+    def __init__(self, rows: Iterable[Difference] = (), title: str = "") -> None:
+        super().__init__(rows)
+        self.title = title
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return _titled(self.title) + _paragraph("No tensor differs.")
+        columns = [
+            Column(key="path", label="tensor"),
+            Column(key="change", label="change"),
+            Column(key="dtype", label="dtype"),
+            Column(key="shape", label="shape", show=_shape),
+            Column(key="l2", label="L2 distance", right=True),
+            Column(key="max_abs", label="largest difference", right=True),
+        ]
+        rows = [{column.key: getattr(row, column.key) for column in columns} for row in self]
+        return _titled(self.title) + _table(columns, rows)
+
+
+def html_or_error(make: Callable[[], str]) -> str:
+    """Return what `make` returns, or what kept it from that: a notebook would show a traceback."""
+    try:
+        return make()
+    except MmdbError as error:
+        return _paragraph(str(error))
+
+
+def run_html(connection: Connection, name: str) -> str:
+    """Return how far a run is, and its best candidates.
+
+    Raises:
+        RunNotFound
+    """
+    found = connection.rows(_Q.find_run, run=name)
+    if not found:
+        raise RunNotFound(f"There is no run named {show(name)}.")
+    board = connection.rows(_Q.find_board, run=name)
+    run = found[0]
+    facts = RunFacts(
+        run=run,
+        models=[],
+        board=[{**row, "config": json.loads(row["config"])} for row in board],
+        epochs=[],
+        hops=[],
+        plan=[],
+        outcome=None,
+    )
+    section = leaderboard.section(facts)
+    (table, *_) = section.tables if section else (None,)
+    told = (
+        f"{run['status']}, dataset {run['dataset']}, {run['hops_done']:,} of "
+        f"{run['hops_total']:,} hops, {_many(run['candidates'], 'candidate')}"
+    )
+    return _titled(f"Run {name}") + _paragraph(told) + _candidates(table, len(board))
+
+
+def model_html(model: SavedModel, entries: Sequence[Entry]) -> str:
+    """Return what a model consists of; no tensor is read."""
+    kept = [one for one in entries if one.kind in ("parameter", "buffer")]
+    size = sum(one.byte_count for one in kept if one.tied_to is None)
+    columns = [
+        Column(key="path", label="tensor"),
+        Column(key="dtype", label="dtype"),
+        Column(key="shape", label="shape", show=_shape),
+        Column(key="byte_count", label="size", show=bytes_text, right=True),
+    ]
+    rows = [{column.key: getattr(one, column.key) for column in columns} for one in kept]
+    told = f"{model.approach}, {_many(len(kept), 'tensor')}, {bytes_text(size)}"
+    return _titled(f"Model {model.reference}") + _paragraph(told) + _table(columns, rows)
+
+
+def _candidates(table: Table | None, count: int) -> str:
+    return "" if table is None else _table(table.columns, table.rows, count)
+
+
+def _table(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], count: int | None = None
+) -> str:
+    """Return the first rows as a table, and how many more there are."""
+    head = "".join(f"<th{_side(column)}>{escape(column.label)}</th>" for column in columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{_side(c)}>{escape(c.show(row[c.key]))}</td>" for c in columns)
+        + "</tr>"
+        for row in rows[:SHOWN]
+    )
+    more = (len(rows) if count is None else count) - min(len(rows), SHOWN)
+    left = _paragraph(f"{more:,} more rows") if more else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{left}"
+
+
+def _side(column: Column) -> str:
+    return _RIGHT if column.right else ""
+
+
+def _shape(shape: Sequence[int]) -> str:
+    """Return a shape as text.
+
+    >>> _shape((3, 4)), _shape(())
+    ('3 x 4', 'scalar')
+    """
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _steps(count: int) -> str:
+    return _many(count, "step")
+
+
+def _titled(title: str) -> str:
+    return f"<p><b>{escape(title)}</b></p>" if title else ""
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>" if text else ""
