@@ -1,0 +1,283 @@
+"""A model card: Markdown with a YAML head, as model hubs read it. Equal facts give equal text."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from mmdb.db.connection import Row
+from mmdb.standards.card.facts import CardFacts
+from mmdb.standards.place import moment
+
+_TASKS = {
+    "classification": "tabular-classification",
+    "multilabel": "tabular-classification",
+    "regression": "tabular-regression",
+}
+#: What would be a list, a heading or a rule at the beginning of a line.
+_MARKER = re.compile(r"^(?=[-+=])|^(\d+)(?=[.)])")
+#: Characters that YAML cannot hold as they are, or takes for the end of a line.
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+#: Characters that would be markup in the middle of a line.
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#&~])")
+
+
+def card(facts: CardFacts) -> str:
+    """Return the card of a version."""
+    parts = [
+        _head(facts),
+        _model(facts),
+        _use(facts),
+        _training(facts),
+        _data(facts),
+        _evaluation(facts),
+        _lineage(facts),
+        _notes(facts),
+    ]
+    return "\n".join(line for part in parts for line in part).rstrip() + "\n"
+
+
+def text(value: object) -> str:
+    """Return a text so that it stands in a line or a table as it is.
+
+    >>> text("a|b <i> *c*")
+    'a\\\\|b \\\\<i\\\\> \\\\*c\\\\*'
+    """
+    return _MARKUP.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def _reference(facts: CardFacts) -> str:
+    return f"{facts.model['model']}@{facts.model['version']}"
+
+
+def _head(facts: CardFacts) -> Iterator[str]:
+    """Yield the YAML; each value is JSON, which YAML holds."""
+    name = _reference(facts)
+    tags = ["mmdb", facts.model["approach"], *(f"{t['key']}:{t['value']}" for t in facts.tags)]
+    yield "---"
+    yield "library_name: pytorch"
+    yield f"tags: {_json(tags)}"
+    if facts.model["dataset"] is not None:
+        yield f"datasets: {_json([facts.model['dataset']])}"
+    if facts.metrics:
+        yield f"metrics: {_json(sorted({m['metric'] for m in facts.metrics}))}"
+    if facts.metrics and facts.dataset is not None:
+        yield "model-index:"
+        yield f"- name: {_json(name)}"
+        yield "  results:"
+        for dataset in dict.fromkeys(metric["dataset"] for metric in facts.metrics):
+            yield "  - task:"
+            yield f"      type: {_json(_TASKS.get(facts.dataset['task'], facts.dataset['task']))}"
+            yield "    dataset:"
+            yield f"      name: {_json(dataset or facts.model['dataset'])}"
+            yield '      type: "mmdb"'
+            yield "    metrics:"
+            for metric in facts.metrics:
+                if metric["dataset"] == dataset:
+                    yield f"    - type: {_json(metric['metric'])}"
+                    yield f"      value: {_number(metric['value'])}"
+    yield "---"
+    yield ""
+
+
+def _model(facts: CardFacts) -> Iterator[str]:
+    model = facts.model
+    yield f"# {text(_reference(facts))}"
+    yield ""
+    if model["dropped_at"] is not None:
+        yield f"**Dropped** at {moment(model['dropped_at'])}: its lineage is kept, its weights not."
+        yield ""
+    yield from _table(
+        ("", ""),
+        [
+            ("saved", moment(model["created_at"])),
+            ("kept as", model["approach"]),
+            ("aliases", ", ".join(facts.aliases)),
+            ("parameters", _count(model["parameters"])),
+            ("tensors", _count(model["tensors"])),
+            ("bytes", _count(model["byte_count"])),
+            ("bytes that saving it added", _count(model["stored_bytes"])),
+            ("layers and operations", _count(model["nodes"])),
+        ],
+    )
+    if model["architecture"] is not None:
+        yield "Architecture:"
+        yield ""
+        yield from _block("json", _pretty(model["architecture"]))
+        if json.loads(model["arguments"]):
+            yield "with the candidate's arguments:"
+            yield ""
+            yield from _block("json", _pretty(model["arguments"]))
+
+
+def _use(facts: CardFacts) -> Iterator[str]:
+    if facts.model["dropped_at"] is not None:
+        return
+    reference = _reference(facts)
+    yield "## Use"
+    yield ""
+    loaded = f"module = db.recover({json.dumps(reference)})"
+    yield from _block("python", f"with mmdb.connect(URL) as db:\n    {loaded}")
+    if facts.dataset is not None:
+        quoted = reference.replace("'", "''")
+        query = f"SELECT * FROM mmdb.predict_query('{quoted}', 'SELECT … FROM …', 'id');"
+        yield from _block("sql", query)
+
+
+def _training(facts: CardFacts) -> Iterator[str]:
+    if facts.run is None:
+        return
+    run, candidate = facts.run, facts.candidate
+    yield "## Training"
+    yield ""
+    rows: list[tuple[str, Any]] = [
+        ("run", facts.model["run"]),
+        ("strategy", run["strategy"]),
+        ("compared by", run["metric"]),
+        ("epochs of the run", run["epochs"]),
+        ("epoch of this model", None if facts.model["epoch"] is None else facts.model["epoch"] + 1),
+    ]
+    if candidate is not None:
+        rows.append(("candidate", f"{candidate['candidate'] + 1} of {run['candidates']}"))
+    yield from _table(("", ""), rows)
+    config = json.loads(candidate["config"]) if candidate is not None else {}
+    if config:
+        yield "Hyper-parameters:"
+        yield ""
+        yield from _table(("name", "value"), [(k, _plain(config[k])) for k in sorted(config)])
+
+
+def _data(facts: CardFacts) -> Iterator[str]:
+    yield "## Training data"
+    yield ""
+    if facts.dataset is None:
+        yield "It was saved without a dataset: what it was trained on is not known here."
+        yield ""
+        return
+    dataset = facts.dataset
+    classes = json.loads(dataset["classes"]) if dataset["classes"] else None
+    rows = [
+        ("dataset", facts.model["dataset"]),
+        ("rows", _count(dataset["row_count"])),
+        ("held out for validation", f"{dataset['validation']:.0%}"),
+        ("label", dataset["label"]),
+        ("task", dataset["task"]),
+        ("classes", None if classes is None else len(classes)),
+        ("registered", moment(dataset["created_at"])),
+    ]
+    yield from _table(("", ""), rows)
+    yield "The rows that this query returned on that day:"
+    yield ""
+    yield from _block("sql", dataset["query"])
+    read = [s for s in facts.sources if s["table_name"] is not None]
+    if read:
+        yield "Columns that it reads:"
+        yield ""
+        columns = ("table", "column", "becomes")
+        yield from _table(columns, [_source(s) for s in read], keep_empty=True)
+
+
+def _source(row: Row) -> tuple[str, str, str]:
+    table = ".".join(part for part in (row["schema_name"], row["table_name"]) if part)
+    through = f" through {row['via']}" if row["via"] else ""
+    return (
+        table + through if table else "not resolved",
+        row["column_name"] or "not resolved",
+        row["output_name"] or "nothing: it decides which rows",
+    )
+
+
+def _evaluation(facts: CardFacts) -> Iterator[str]:
+    if not facts.metrics:
+        return
+    yield "## Evaluation"
+    yield ""
+    own = "the validation rows" if facts.dataset is not None else "not said"
+    rows = [(m["metric"], m["dataset"] or own, _number(m["value"])) for m in facts.metrics]
+    yield from _table(("metric", "measured on", "value"), rows, keep_empty=True)
+
+
+def _lineage(facts: CardFacts) -> Iterator[str]:
+    warm = next((s for s in facts.sources if s["warm_parent"] is not None), None)
+    children = ", ".join(f"{c['model']}@{c['version']}" for c in facts.children)
+    rows = [
+        ("made from", facts.model["parent"]),
+        ("began with tensors of", None if warm is None else warm["warm_parent"]),
+        ("share of parameters from there", None if warm is None else f"{warm['coverage']:.0%}"),
+        ("models made from it", children or None),
+    ]
+    if any(value is not None for _, value in rows):
+        yield "## Lineage"
+        yield ""
+        yield from _table(("", ""), rows)
+
+
+def _notes(facts: CardFacts) -> Iterator[str]:
+    if facts.notes:
+        yield "## Notes"
+        yield ""
+        for note in facts.notes:
+            by = f", {text(note['author'])}" if note["author"] else ""
+            said = _MARKER.sub(r"\1\\", text(note["note"]))
+            yield f"- {said} ({moment(note['created_at'])}{by})"
+        yield ""
+
+
+# -- pieces -----------------------------------------------------------------------------------
+
+
+def _table(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], *, keep_empty: bool = False
+) -> Iterator[str]:
+    """Yield a table; rows whose last cell is None or empty are left out unless they are kept."""
+    yield f"| {' | '.join(names)} |"
+    yield f"|{'---|' * len(names)}"
+    for row in rows:
+        if keep_empty or row[-1] not in (None, ""):
+            yield f"| {' | '.join(text(cell) for cell in row)} |"
+    yield ""
+
+
+def _block(language: str, content: str) -> Iterator[str]:
+    """Yield a block of code, in a fence longer than any inside it."""
+    longest = max((len(run) for run in re.findall("`+", content)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield f"{fence}{language}"
+    yield content
+    yield fence
+    yield ""
+
+
+def _json(value: object) -> str:
+    found = json.dumps(value, ensure_ascii=False)
+    return _NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", found)
+
+
+def _pretty(value: str) -> str:
+    return json.dumps(json.loads(value), indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """Return a number as YAML has it.
+
+    >>> _number(0.25), _number(1e-05), _number(float("-inf"))
+    ('0.25', '1.0e-05', '-.inf')
+    """
+    if math.isnan(value):
+        return ".nan"
+    if not math.isfinite(value):
+        return f"{'-' if value < 0 else ''}.inf"
+    digits, exponent, power = f"{value:.6g}".partition("e")
+    # without a point, YAML 1.1 takes a number with an exponent for a text
+    return f"{digits if '.' in digits else f'{digits}.0'}e{power}" if exponent else digits
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"

@@ -1,0 +1,1 @@
+"""The views as a dbt source."""

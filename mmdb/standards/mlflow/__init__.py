@@ -1,0 +1,1 @@
+"""Runs and models, copied into an MLflow tracking server."""

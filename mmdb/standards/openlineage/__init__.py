@@ -1,0 +1,1 @@
+"""Runs, datasets, models and predictions as OpenLineage events."""

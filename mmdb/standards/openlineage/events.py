@@ -1,0 +1,268 @@
+"""From facts to events: datasets, runs with their hops, models, predictions, in this order.
+
+A dataset is a job with its SQL, whose output has the columns' lineage; a run is a job that reads
+the dataset and leaves models. So a catalog shows table -> dataset -> model -> table. Ids are made
+of what is stored, so that whoever exports twice sends the same ids.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from mmdb.db.connection import Row
+from mmdb.standards.openlineage import facets as ol
+from mmdb.standards.openlineage.attempts import Attempt, attempt_at, attempts
+from mmdb.standards.openlineage.facets import Part
+from mmdb.standards.openlineage.facts import Facts
+from mmdb.standards.place import Place, moment
+
+#: Columns of a table that predictions are written to.
+_PREDICTED = (
+    ("prediction", "text"),
+    ("probability", "double precision"),
+    ("model", "text"),
+    ("predicted_at", "timestamptz"),
+)
+Hops = Callable[[int], Iterable[Row]]
+
+
+def events(facts: Facts, place: Place, hops: Hops | None = None) -> Iterator[Part]:
+    """Yield the events of all that the facts hold.
+
+    Args:
+        hops: returns the hops of a run by its id, in order of time; each becomes a run of its own,
+            below its run. None leaves them out.
+    """
+    writer = _Writer(facts, place)
+    for dataset in facts.datasets.values():
+        yield from writer.dataset(dataset)
+    trained = set()
+    for run in facts.runs:
+        yield from writer.run(run, hops)
+        if facts.run_events.get(run["run_id"]):
+            trained.add(run["run_id"])
+    if facts.of_one_run:
+        return
+    for model in facts.models.values():
+        if model["run_id"] not in trained:
+            yield from writer.model(model)
+    for prediction in facts.predictions:
+        yield from writer.prediction(prediction)
+
+
+class _Writer:
+    def __init__(self, facts: Facts, place: Place) -> None:
+        self.facts = facts
+        self.place = place
+        self.models_of: defaultdict[int, list[Row]] = defaultdict(list)
+        for model in facts.models.values():
+            if model["run_id"] is not None:
+                self.models_of[model["run_id"]].append(model)
+
+    # -- datasets ---------------------------------------------------------------------------
+
+    def dataset(self, row: Row) -> Iterator[Part]:
+        place, name = self.place, row["name"]
+        run = ol.run_part(place.id("dataset", name, moment(row["created_at"])))
+        job = ol.job_part(place, f"dataset.{name}", "DATASET", sql=ol.sql(place, row["query"]))
+        sources = self.facts.dataset_sources.get(row["dataset_id"], ())
+        read = ol.tables(place, sources)
+        written = self._dataset_part(row)
+        written["facets"] |= {
+            "schema": ol.schema(
+                (c["name"], c["kind"])
+                for c in self.facts.dataset_columns.get(row["dataset_id"], ())
+            ),
+            "columnLineage": ol.column_lineage(place, [(s["output_name"], s) for s in sources]),
+            **ol.unresolved(sources),
+        }
+        written["outputFacets"] = _statistics(row["row_count"], row["byte_count"])
+        yield ol.event("START", row["created_at"], run, job, read)
+        yield ol.event("COMPLETE", row["created_at"], run, job, read, [written])
+
+    def _dataset_part(self, row: Row) -> Part:
+        version = ol.facet(
+            "DatasetVersionDatasetFacet", datasetVersion=bytes(row["content_hash"]).hex()
+        )
+        name = self.place.table("mmdb.dataset", row["name"])
+        return ol.dataset_part(self.place, name, version=version)
+
+    # -- runs -------------------------------------------------------------------------------
+
+    def run(self, row: Row, hops: Hops | None) -> Iterator[Part]:
+        name, run_id = row["name"], row["run_id"]
+        all_failed = bool(row["candidates"]) and row["failed"] >= row["candidates"]
+        found = attempts(self.facts.run_events.get(run_id, ()), all_failed=all_failed)
+        job = ol.job_part(self.place, f"run.{name}", "TRAINING")
+        read = [self._dataset_part(self.facts.datasets[row["dataset_id"]])]
+        parents = (p["parent_id"] for p in self.facts.warm_parents.get(run_id, ()))
+        read += [self._model_part(self.facts.models[parent]) for parent in parents]
+        left = [self._model_part(model) for model in self.models_of.get(run_id, ())]
+        below = self._hops(row, found, hops(run_id)) if hops and found else iter(())
+        hop = next(below, None)
+        for number, attempt in enumerate(found):
+            run = self._attempt(row, number, attempt)
+            yield ol.event("START", attempt.started_at, run, job, read)
+            while hop is not None and hop[0] == number:
+                yield from hop[1]
+                hop = next(below, None)
+            if attempt.end is not None and attempt.ended_at is not None:
+                is_last = number == len(found) - 1
+                written = left if is_last else []
+                yield ol.event(attempt.end, attempt.ended_at, run, job, read, written)
+
+    def _attempt(self, row: Row, number: int, attempt: Attempt) -> Part:
+        asked = {
+            "architecture": row["architecture"],
+            "search": row["search"],
+            "epochs": row["epochs"],
+            "strategy": row["strategy"],
+            "warm_start": row["warm_start"],
+            "metric": row["metric"],
+            "seed": row["seed"],
+            "candidates": row["candidates"],
+            "workers": attempt.workers,
+        }
+        given = {"executionParameters": ol.parameters(asked)}
+        if attempt.end == "FAIL":
+            given["errorMessage"] = ol.facet(
+                "ErrorMessageRunFacet",
+                message=row["error"] or "every candidate failed",
+                programmingLanguage="Python",
+            )
+        return ol.run_part(self._attempt_id(row, number), **given)
+
+    def _attempt_id(self, row: Row, number: int) -> str:
+        return self.place.id("run", row["name"], moment(row["created_at"]), number)
+
+    def _hops(
+        self, row: Row, found: Sequence[Attempt], hops: Iterable[Row]
+    ) -> Iterator[tuple[int, list[Part]]]:
+        """Yield the events of each hop with the attempt that it belongs to."""
+        job = ol.job_part(self.place, f"run.{row['name']}.hop", "HOP")
+        read = [self._dataset_part(self.facts.datasets[row["dataset_id"]])]
+        for hop in hops:
+            number = attempt_at(found, hop["started_at"])
+            parent = ol.facet(
+                "ParentRunFacet",
+                run={"runId": self._attempt_id(row, number)},
+                job={"namespace": self.place.jobs, "name": f"run.{row['name']}"},
+            )
+            key = (hop["candidate"], hop["epoch"], hop["role"], hop["partition"])
+            hop_id = self.place.id("hop", row["name"], moment(row["created_at"]), *key)
+            run = ol.run_part(hop_id, parent=parent, mmdb_hop=_hop_facet(hop))
+            yield (
+                number,
+                [
+                    ol.event("START", hop["started_at"], run, job, read),
+                    ol.event("COMPLETE", hop["finished_at"], run, job, read),
+                ],
+            )
+
+    # -- models -----------------------------------------------------------------------------
+
+    def model(self, row: Row) -> Iterator[Part]:
+        """Yield the events of a model that came out of no run here."""
+        parents = dict.fromkeys(
+            p for p in (row["parent_id"], row["warm_parent_id"]) if p in self.facts.models
+        )
+        read = [self._model_part(self.facts.models[parent]) for parent in parents]
+        if row["dataset_id"] in self.facts.datasets:
+            read.append(self._dataset_part(self.facts.datasets[row["dataset_id"]]))
+        if row["origin"] == "import":
+            read.append({"namespace": "file", "name": row["source"], "facets": {}})
+        elif row["origin"] is not None:
+            name = f"mmdb.model.{row['name']}.{row['version']}"
+            read.append({"namespace": row["source"], "name": name, "facets": {}})
+        reference = f"{row['name']}@{row['version']}"
+        run = ol.run_part(self.place.id("model", reference, moment(row["created_at"])))
+        job = ol.job_part(self.place, f"model.{row['name']}", "MODEL")
+        start = row["created_at"] - timedelta(seconds=row["save_s"])
+        yield ol.event("START", start, run, job, read)
+        yield ol.event("COMPLETE", row["created_at"], run, job, read, [self._model_part(row)])
+
+    def _model_part(self, row: Row) -> Part:
+        parent = self.facts.models.get(row["parent_id"])
+        version = ol.facet(
+            "DatasetVersionDatasetFacet", datasetVersion=bytes(row["weights_hash"]).hex()
+        )
+        about = ol.own_facet(
+            "ModelDatasetFacet",
+            name=row["name"],
+            version=row["version"],
+            approach=row["approach"],
+            tensors=row["tensor_count"],
+            bytes=row["byte_count"],
+            parameters=row["parameter_count"],
+            candidate=row["candidate"],
+            epoch=row["epoch"],
+            parent=None if parent is None else f"{parent['name']}@{parent['version']}",
+            metrics=_numbers(json.loads(row["metrics"])),
+        )
+        name = self.place.table("mmdb.model", f"{row['name']}.{row['version']}")
+        return ol.dataset_part(self.place, name, version=version, mmdb_model=about)
+
+    # -- predictions ------------------------------------------------------------------------
+
+    def prediction(self, row: Row) -> Iterator[Part]:
+        place, model = self.place, self.facts.models[row["model_id"]]
+        sources = self.facts.prediction_sources.get(row["prediction_id"], ())
+        read = [*ol.tables(place, sources), self._model_part(model)]
+        feeds = [(_predicted_column(s["output_name"], row["key_name"]), s) for s in sources]
+        columns = [(row["key_name"], "key"), *_PREDICTED]
+        written = ol.dataset_part(
+            place,
+            place.table(row["schema_name"], row["table_name"]),
+            schema=ol.schema(columns),
+            columnLineage=ol.column_lineage(place, feeds),
+            **ol.unresolved(sources),
+        )
+        written["outputFacets"] = _statistics(row["row_count"], None)
+        run_id = place.id("prediction", row["prediction_id"], moment(row["predicted_at"]))
+        run = ol.run_part(run_id)
+        reference = f"{model['name']}@{model['version']}"
+        job = ol.job_part(
+            place, f"predict.{reference}", "PREDICTION", sql=ol.sql(place, row["query"])
+        )
+        start = row["predicted_at"] - timedelta(seconds=row["seconds"])
+        yield ol.event("START", start, run, job, read)
+        yield ol.event("COMPLETE", row["predicted_at"], run, job, read, [written])
+
+
+def _predicted_column(output: str | None, key: str) -> str | None:
+    """Return what an output of the query becomes: the key stays, all others make the prediction."""
+    return output if output is None or output == key else "prediction"
+
+
+def _statistics(rows: int, size: int | None) -> Part:
+    facet = ol.facet("OutputStatisticsOutputDatasetFacet", rowCount=rows, size=size)
+    return {"outputStatistics": facet}
+
+
+def _hop_facet(hop: Row) -> Part:
+    return ol.own_facet(
+        "HopRunFacet",
+        candidate=hop["candidate"],
+        epoch=hop["epoch"],
+        partition=hop["partition"],
+        role=hop["role"],
+        rows=hop["row_count"],
+        steps=hop["steps"],
+        loss=hop["loss"],
+        objective=hop["objective"],
+        worker=hop["worker"],
+    )
+
+
+def _numbers(metrics: Any) -> dict[str, float | None]:
+    kept = metrics.items() if isinstance(metrics, dict) else ()
+    return {name: value for name, value in kept if value is None or _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,1 @@
+"""All views as Parquet files, for tools that cannot open the database."""

@@ -1,0 +1,116 @@
+"""Writes each view to a Parquet file of its own, and what is said of them to views.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mmdb.db.columnar import View, find_views, read_view
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
+from mmdb.standards.keys import declared_keys
+from mmdb.store.files.atomic import replacing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file with the rows of a view."""
+
+    view: str
+    file: str
+    rows: int
+    bytes: int
+
+
+def export_parquet(
+    connection: AnyConnection, folder: str | Path, only: Sequence[str] = ()
+) -> list[Written]:
+    """Write views to `<folder>/<view>.parquet`, over files that are there, and `views.json`.
+
+    Compressed by zstd; comments of columns lie in the files too. The views are read one after the
+    other, each whole; where others write meanwhile, a later one may know more than an earlier.
+
+    Args:
+        only: these views; all if empty.
+    Raises:
+        InvalidOption: there is no such view.
+        FileNotWritten, FileExists: a file's name is that of a folder.
+    """
+    views = chosen(find_views(connection), only)
+    keys = _keys(connection, views)
+    target = Path(folder)
+    found = [_write(connection, view, target) for view in views]
+    about = [_about(view, written, keys) for view, written in zip(views, found, strict=True)]
+    with replacing(target / "views.json", overwrite=True) as file:
+        text = json.dumps({"format": 1, "views": about}, indent=2, ensure_ascii=False)
+        file.write(text.encode() + b"\n")
+    return found
+
+
+def chosen(views: Iterable[View], only: Sequence[str]) -> list[View]:
+    """Return the views of these names, or all.
+
+    Raises:
+        InvalidOption: there is no such view.
+    """
+    by_name = {view.name: view for view in views}
+    for name in only:
+        if name not in by_name:
+            raise InvalidOption(
+                f"There is no view {show(name)}.", hint=f"Views: {', '.join(by_name)}."
+            )
+    return [view for name, view in by_name.items() if not only or name in only]
+
+
+def _write(connection: AnyConnection, view: View, folder: Path) -> Written:
+    path = folder / f"{view.name}.parquet"
+    schema, batches = read_view(connection, view.name)
+    comments = {column.name: column.comment for column in view.columns}
+    schema = pa.schema(
+        [
+            field.with_metadata({"comment": comments[field.name]})
+            if comments.get(field.name)
+            else field
+            for field in schema
+        ],
+        metadata={"comment": view.comment or ""},
+    )
+    rows = 0
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(path, overwrite=True) as file:
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                rows += batch.num_rows
+        size = file.tell()
+    return Written(view=view.name, file=path.name, rows=rows, bytes=size)
+
+
+def _about(view: View, written: Written, keys: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "file": written.file,
+        "comment": view.comment,
+        "rows": written.rows,
+        "columns": [{"name": c.name, "type": c.type, "comment": c.comment} for c in view.columns],
+        "keys": keys.get(view.name, []),
+    }
+
+
+def _keys(connection: AnyConnection, views: Sequence[View]) -> dict[str, list[dict[str, Any]]]:
+    """Return the declared keys of each view."""
+    found: dict[str, list[dict[str, Any]]] = {view.name: [] for view in views}
+    for row in declared_keys(connection):
+        if row["view_name"] in found:
+            key = {"key": row["key"], "column": row["column_name"], "kind": row["kind"]}
+            found[row["view_name"]].append(
+                key | {"refers_to": row["refers_to"], "refers_column": row["refers_column"]}
+            )
+    return found

@@ -1,0 +1,160 @@
+"""A service that is spoken to in JSON over HTTP, by urllib; what it does not take raises."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from mmdb.errors import InvalidOption, SinkFailed
+from mmdb.graph.values import show
+
+#: Answers that may be others a moment later.
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+#: Seconds before the second, third, … try.
+_DELAYS = (0.2, 1.0, 3.0, 10.0)
+_TIMEOUT_S = 60
+_SHOWN_CHARACTERS = 300
+#: Bytes of an answer; pages of MLflow's have a thousand runs.
+_MOST_BYTES = 1 << 28
+_KEY = re.compile(r"[!-~]+")
+
+
+class Refused(SinkFailed):
+    """The service answered that it will not do it."""
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code  # of the body's `error_code`; empty without one
+
+
+class _Stays(HTTPRedirectHandler):
+    """Follows no redirection: a POST would become a GET, and the token go to another host."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Return no request, which makes the answer an HTTPError."""
+
+
+_OPENER = build_opener(_Stays)
+
+
+class Service:
+    """Where requests go.
+
+    Args:
+        url: `http://host:port` or `https://…`; paths are put behind it.
+        key: sent as a bearer token.
+        delays: seconds before each further try.
+    Raises:
+        InvalidOption: the URL is of another kind, or the key cannot be sent.
+    """
+
+    def __init__(
+        self, url: str, key: str | None = None, *, delays: Sequence[float] | None = None
+    ) -> None:
+        if not _is_address(url):
+            raise InvalidOption(
+                f"{show(url.rpartition('@')[2])} is no address of a service.",
+                hint="It begins with http:// or https://, and has no user or password: "
+                "a token is passed as the key.",
+            )
+        if key and not _KEY.fullmatch(key):
+            raise InvalidOption("The key has characters that no header may have.")
+        self.url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._delays = _DELAYS if delays is None else delays
+
+    def post(self, path: str, body: Mapping[str, Any], *, again: bool = True) -> dict[str, Any]:
+        """Send a body and return the answer's.
+
+        Args:
+            again: whether it may be sent twice: else only what surely was not taken is repeated.
+        Raises:
+            Refused, SinkFailed
+        """
+        return self._send("POST", path, json.dumps(body, allow_nan=False).encode(), again)
+
+    def get(self, path: str, **parameters: str) -> dict[str, Any]:
+        """Ask, and return the answer's body.
+
+        Raises:
+            Refused, SinkFailed
+        """
+        return self._send("GET", f"{path}?{urlencode(parameters)}", None, True)
+
+    def _send(self, method: str, path: str, body: bytes | None, again: bool) -> dict[str, Any]:
+        for delay in (*self._delays, None):
+            request = Request(self.url + path, body, self._headers, method=method)
+            try:
+                with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
+                    return _parsed(answer.read(_MOST_BYTES))
+            except HTTPError as error:
+                with error:
+                    text = _read_refusal(error)
+                if (
+                    delay is None
+                    or error.code not in _TRY_AGAIN
+                    or not (again or error.code == 429)
+                ):
+                    raise _refused(method, self.url + path, error.code, text) from error
+            except (URLError, HTTPException, OSError) as error:
+                reason = getattr(error, "reason", error)
+                if delay is None or not (again or isinstance(reason, ConnectionRefusedError)):
+                    raise SinkFailed(f"{self.url} does not answer: {reason}.") from error
+            time.sleep(delay)
+        raise AssertionError("unreachable")
+
+
+def _is_address(url: str) -> bool:
+    """Return whether requests can be sent to a URL.
+
+    >>> _is_address("http://box:5000/a"), _is_address("http://ann:secret@box"), _is_address("a b")
+    (True, False, False)
+    """
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises where there is no such port
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def _read_refusal(error: HTTPError) -> bytes:
+    """Return what was answered; of a redirection, where it leads."""
+    if error.code in (301, 302, 303, 307, 308):
+        return f"it leads to {error.headers.get('Location')}".encode()
+    try:
+        return error.read(_MOST_BYTES)
+    except (HTTPException, OSError):  # the status says enough
+        return b""
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text or b"{}")
+    except (ValueError, RecursionError):  # some answer with a word
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refused(method: str, url: str, status: int, text: bytes) -> Refused:
+    body = _parsed(text)
+    said = body.get("message") or text.decode(errors="replace")
+    where, shown = url.partition("?")[0], " ".join(str(said).split())
+    return Refused(
+        f"{method} {where} was answered with {status}: {shown[:_SHOWN_CHARACTERS]}",
+        status,
+        str(body.get("error_code", "")),
+    )

@@ -1,0 +1,97 @@
+"""Model cards, from rows that are written here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from mmdb.standards.card.facts import CardFacts
+from mmdb.standards.card.markdown import card
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+MODEL: dict[str, Any] = {
+    "model": "digits",
+    "version": 3,
+    "dataset": "points",
+    "run": None,
+    "candidate_id": None,
+    "epoch": None,
+    "architecture": None,
+    "arguments": None,
+    "tensors": 4,
+    "byte_count": 1_024,
+    "stored_bytes": 96,
+    "created_at": DAY,
+    "approach": "update",
+    "parent": "digits@2",
+    "nodes": None,
+    "parameters": None,
+    "dropped_at": None,
+}
+DATASET: dict[str, Any] = {
+    "query": "SELECT '```' AS a -- ````\nFROM t",
+    "label": "y",
+    "task": "regression",
+    "row_count": 1_000,
+    "validation": 0.25,
+    "seed": 0,
+    "classes": None,
+    "created_at": DAY,
+}
+SOURCES: list[dict[str, Any]] = [
+    {"schema_name": "shop", "table_name": "t", "column_name": "a", "output_name": "a"},
+    {"schema_name": None, "table_name": "", "column_name": None, "output_name": "b"},
+]
+FACTS = CardFacts(
+    model=MODEL,
+    aliases=["best", "champion"],
+    metrics=[
+        {"metric": "rmse", "dataset": "", "value": float("nan")},
+        {"metric": "rmse", "dataset": "test", "value": 0.123456789},
+    ],
+    tags=[{"key": "stage", "value": 'a "b": [c]'}],
+    notes=[{"note": "Two\nlines: <script>", "author": "ann", "created_at": DAY}],
+    dataset=DATASET,
+    sources=[s | {"via": None, "warm_parent": "old@1", "coverage": 0.5} for s in SOURCES],
+    run=None,
+    candidate=None,
+    children=[{"model": "next", "version": 1, "approach": "snapshot"}],
+)
+
+
+def test_the_head_is_yaml_whatever_is_in_it() -> None:
+    head = yaml.safe_load(card(FACTS).split("---\n")[1])
+    assert head["tags"] == ["mmdb", "update", 'stage:a "b": [c]']
+    (result,) = head["model-index"][0]["results"]
+    assert result["task"] == {"type": "tabular-regression"}
+    nan, number = (metric["value"] for metric in result["metrics"])
+    assert nan != nan and number == 0.123457
+
+
+def test_nothing_in_it_becomes_markup() -> None:
+    content = card(FACTS)
+    assert "`````sql\nSELECT '```' AS a -- ````\nFROM t\n`````" in content
+    assert r"- Two lines: \<script\> (2026-01-01T00:00:00.000000Z, ann)" in content
+
+
+def test_what_is_known_is_said_and_the_rest_left_out() -> None:
+    content = card(FACTS)
+    lines = content.splitlines()
+    assert "| aliases | best, champion |" in lines and "| made from | digits@2 |" in lines
+    assert "| began with tensors of | old@1 |" in lines
+    assert "| share of parameters from there | 50% |" in lines
+    assert "| models made from it | next@1 |" in lines
+    assert "| shop.t | a | a |" in lines and "| not resolved | not resolved | b |" in lines
+    assert (
+        "| rmse | the validation rows | .nan |" in lines and "| rmse | test | 0.123457 |" in lines
+    )
+    assert "None" not in content and "## Training\n" not in content
+
+
+def test_a_dropped_model_has_a_card_without_a_use() -> None:
+    content = card(replace(FACTS, model=MODEL | {"dropped_at": DAY}, dataset=None, sources=[]))
+    assert "**Dropped** at 2026-01-01" in content and "## Use" not in content
+    assert "what it was trained on is not known here" in content
