@@ -43,5 +43,5 @@ bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name $${MMDB_URL:+--database "$$MMDB_URL"}; done
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist mmdb-demo.duckdb mmdb-demo.duckdb.wal
+	rm -rf .venv .venv-bi .venv-mlflow .venv-superset .mypy_cache .pytest_cache .ruff_cache build dist mmdb-demo.duckdb mmdb-demo.duckdb.wal
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,8 @@ what it prints. Examples of one page run in order, in one folder:
   on `zoo.duckdb` instead, `<!-- run: both -->` on both. All of a page's SQL is one psql's, as a
   reader's is; the file is closed where an example in another language may open it.
 
+`<!-- run: analyst -->` and the marks of docs/bi.md are run by test_analyst.py.
+
 `postgresql://NAME@localhost/shop` stands for the PostgreSQL database.
 """
 
