@@ -12,7 +12,8 @@ from sqlalchemy.orm import configure_mappers
 from mmdb import api, errors, orm
 from mmdb.zoo import Zoo
 
-MAPPED = [mapper.class_ for mapper in orm.Base.registry.mappers]
+# xdist needs one order in all processes
+MAPPED = sorted((m.class_ for m in orm.Base.registry.mappers), key=lambda mapped: mapped.__name__)
 #: Calls that are commands.
 COMMANDS = {"`mmdb install`", "`mmdb worker`"}
 
