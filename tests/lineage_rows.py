@@ -23,7 +23,7 @@ def fill(db: Database) -> None:
     dropped = add_dataset(db, "d", [("t", "a", "x", None, None, None)], dropped_at=START)
     assert dropped == 1
     d = add_dataset(db, "d", SOURCES)
-    odd = add_dataset(db, "odd", [('we"ird', "two.parts", "x", "my.schema", None, "column")])
+    odd = add_dataset(db, "odd", [('we".ird', "two.parts", "x", "my.schema", None, "column")])
     add_dataset(db, "other", [("t", "a", "x", "depot", None, "column")])
 
     add_run(db, "r", d, metric="accuracy", maximize=True, epochs=3, strategy="mop")

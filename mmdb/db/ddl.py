@@ -40,9 +40,9 @@ _NODES = {
         Add And Between(high low) Case(default ifs) DPipe(safe) Div(typed) EQ Exists Extract
         Filter GT GTE If(true) In(query) Is(negate) JSONExtract(only_json_types)
         JSONExtractScalar(only_json_types) LT LTE Like(negate) Mul NEQ Neg Not NullSafeEQ
-        NullSafeNEQ Or Sub
+        NullSafeNEQ Or RegexpLike Sub
         Anonymous Coalesce Count(big_int) CurrentTimestamp Floor Length Lower Max Min Nullif
-        RowNumber Sum UnixToTime Upper
+        Replace(replacement) RowNumber Sum UnixToTime Upper
         """,
     )
 }
@@ -51,6 +51,8 @@ _OPERANDS = {"this", "expression", "expressions"}
 _TYPES = set("BIGINT BOOLEAN DOUBLE FLOAT INT INTERVAL JSONB TEXT TIMESTAMPTZ VARBINARY".split())
 #: Functions that sqlglot passes on by name; those of schema mmdb may be called as well.
 _FUNCTIONS = {"octet_length"}
+#: Patterns that mean the same to both: characters, sets of them, groups and counts, from ^ to $.
+_PLAIN_PATTERN = re.compile(r"\^[a-zA-Z0-9_\[\](){},.?*+-]*\$")
 _KINDS = {"COLUMN", "SCHEMA", "TABLE", "VIEW"}
 _HINT = (
     "If both engines mean the same by it, add it to mmdb/db/ddl.py and "
@@ -121,6 +123,8 @@ def _objections(node: exp.Expr) -> Iterator[str]:
             yield "A division by what may be zero, for want of nullif(..., 0)"  # error or infinity
         case exp.Extract() if node.name.upper() != "EPOCH":
             yield f"EXTRACT({node.name})"  # the others depend on the session's time zone
+        case exp.RegexpLike() if not _PLAIN_PATTERN.fullmatch(node.expression.name):
+            yield "A pattern that is not plain and of the whole text"  # the dialects differ
         case exp.JSONExtract() | exp.JSONExtractScalar() if not _has_path(node):
             yield "A JSON key that is not a literal"  # DuckDB reads $ in it as a path
         case exp.Alter() | exp.Comment() | exp.Create() | exp.Drop() if _kind(node) not in _KINDS:

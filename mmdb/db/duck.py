@@ -193,7 +193,10 @@ class DuckConnection:
 
     def create_target(self, table: Table, select: str, key: str) -> None:
         with self._translated():
-            self.raw.execute(prediction_table.create_statement(table, select, key))
+            try:
+                self.raw.execute(prediction_table.create_statement(table, select, key))
+            except duckdb.TransactionException as error:
+                raise errors.WriteConflict("Another session has just made the table.") from error
 
     def append_predictions(
         self, table: Table, model: str, batches: Iterable[pa.RecordBatch]

@@ -241,9 +241,7 @@ class PostgresConnection:
         return find_postgres(self, name)
 
     def find_target(self, target: Target) -> Table:
-        sql = prediction_table.FIND_POSTGRES.format(name="%(name)s", schema="%(schema)s::text")
-        rows = self.select(sql, {"name": target.sql, "schema": target.schema})
-        return prediction_table.found_postgres(target, rows)
+        return prediction_table.find_postgres(self, target)
 
     def key_type(self, select: str, key: str) -> str:
         return str(self.select(prediction_table.key_type_postgres(select, key))[0]["type"])

@@ -6,15 +6,18 @@ their errors are told apart by SQLSTATE.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mmdb import errors
+from mmdb.db.queries import load
 from mmdb.db.target import COLUMNS, Table, Target, check_schema, quote_name
 
 if TYPE_CHECKING:  # the server loads it only where rows are written
     import pyarrow as pa
+
+    from mmdb.db.connection import Connection
 
 
 def create_statement(table: Table, select: str, key: str) -> str:
@@ -31,28 +34,15 @@ def create_statement(table: Table, select: str, key: str) -> str:
 
 # -- PostgreSQL, both ways ----------------------------------------------------
 
-#: Takes the name of a table as SQL text, and its schema or NULL for that of new tables.
-FIND_POSTGRES = """
-SELECT
-    coalesce(n.nspname, s.nspname)::text AS schema_name,
-    c.relname::text AS table_name,
-    c.relkind IN ('r', 'p') AS is_base,
-    a.attname::text AS column_name,
-    pg_catalog.format_type(a.atttypid, NULL) AS type,
-    pg_catalog.format_type(a.atttypid, -1) AS key_cast
-FROM (SELECT pg_catalog.to_regclass({name}) AS found) AS f
-LEFT JOIN pg_catalog.pg_class AS c ON c.oid = f.found
-LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_namespace AS s
-    ON s.nspname = coalesce({schema}, pg_catalog.current_schema()::text)
-LEFT JOIN pg_catalog.pg_attribute AS a
-    ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
 
+def find_postgres(connection: Connection, target: Target) -> Table:
+    """Return a target's table, or the place for it.
 
-def found_postgres(target: Target, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what the rows of FIND_POSTGRES say about a target."""
+    Raises:
+        TargetMismatch: there is no such schema, or it is not for tables of users.
+    """
+    query = load("catalog").find_target
+    rows = connection.rows(query, name=target.sql, schema=target.schema)
     first = rows[0]
     schema = _existing(target, first["schema_name"])
     if first["table_name"] is None:
@@ -105,17 +95,22 @@ def insert_postgres(table: Table, marks: Sequence[str], percent: str = "%") -> s
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """Raise WriteConflict where another session made the table first."""
+    """Raise WriteConflict where another session made the table first.
+
+    PostgreSQL says duplicate_table, or, if that session had still to commit, unique_violation of
+    its own catalog.
+    """
     try:
         yield
     except Exception as error:
-        if getattr(error, "sqlstate", None) == "42P07":
+        if getattr(error, "sqlstate", None) in ("42P07", "23505"):
             raise errors.WriteConflict("Another session has just made the table.") from error
         raise
 
 
 # -- DuckDB -------------------------------------------------------------------
 
+#: DuckDB's functions have no counterpart on PostgreSQL, so these are no named queries.
 _FIND_DUCKDB = """
 SELECT t.schema_name, t.table_name, t.is_base, c.column_name, c.data_type
 FROM (

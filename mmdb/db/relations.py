@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,6 +85,9 @@ SELECT
     current_schema() AS schema,
     current_setting('search_path') AS search_path
 """
+#: An entry of the search_path, and a part of it: `shop`, `zoo.shop`, `"my, own.shop"`.
+_ENTRY = re.compile(r'(?:"(?:[^"]|"")*"|[^",])+')
+_PART = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^".]+)')
 
 
 def find_duckdb(session: Any, name: TableName, beside: Relation | None) -> Relation | None:
@@ -151,11 +155,12 @@ def _places(path: Row, beside: Relation | None) -> list[tuple[str, str]]:
     """Return the schemas in which a name without one is looked up, in order."""
     database, schema = path["database"].lower(), path["schema"].lower()
     view = [(beside.database.lower(), beside.schema.lower())] if beside and beside.database else []
-    rest = [_entry(entry, database) for entry in (path["search_path"] or "").split(",")[1:]]
+    rest = [_entry(entry, database) for entry in _ENTRY.findall(path["search_path"] or "")[1:]]
     last = [(database, "main"), ("system", "main"), ("system", "pg_catalog")]
     return [("temp", "main"), *view, (database, schema), *rest, *last]
 
 
 def _entry(entry: str, database: str) -> tuple[str, str]:
-    first, *second = (part.strip(' "').lower() for part in entry.split("."))
-    return (first, second[0]) if second else (database, first)
+    parts = [m["plain"] or m["quoted"].replace('""', '"') for m in _PART.finditer(entry)]
+    *around, schema = (part.lower() for part in parts)
+    return (around[-1] if around else database), schema

@@ -1,7 +1,7 @@
 """How the nodes of the lineage graph are written: `model:resnet@3`, `column:shop.orders.total`.
 
 The views `lineage_*` write the same texts in SQL: a text is the node. Names of tables and columns
-stand as they are; one that holds a dot or a quote is put in quotes, none of them doubled.
+stand as they are; one that holds a dot or a quote is put in quotes, those in it doubled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from mmdb.db.target import quote_name
 from mmdb.errors import EntityNotFound
 from mmdb.graph.values import show
 
@@ -20,7 +21,7 @@ NUMBERED = {"partition": 1, "candidate": 1, "checkpoint": 2, "hop": 3}
 OUTSIDE = ("file", "database")
 KINDS = (*NAMED, *NUMBERED, *OUTSIDE)
 
-_PART = re.compile(r'"(?P<quoted>.+?)"(?=\.|\Z)|(?P<plain>[^."]+)(?=\.|\Z)', re.DOTALL)
+_PART = re.compile(r'"(?P<quoted>(?:[^"]|"")+)"(?=\.|\Z)|(?P<plain>[^."]+)(?=\.|\Z)')
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -75,10 +76,10 @@ def check_numbers(kind: str, name: str) -> str:
 def quote(name: str) -> str:
     """Return one part of a table's or column's name as it stands in a node.
 
-    >>> quote("total"), quote("v1.5")
-    ('total', '"v1.5"')
+    >>> print(quote("total"), quote("v1.5"), quote('a"b'))
+    total "v1.5" "a""b"
     """
-    return f'"{name}"' if "." in name or '"' in name else name
+    return quote_name(name) if "." in name or '"' in name else name
 
 
 def join(kind: str, parts: tuple[str, ...]) -> str:

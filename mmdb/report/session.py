@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
 
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.url import AnyConnection, connect
-from mmdb.errors import NotInstalled
+from mmdb.errors import NotInstalled, WrongUrl
 
 
 @contextmanager
@@ -18,7 +20,7 @@ def reading(url: str) -> Iterator[AnyConnection]:
     Raises:
         WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
     """
-    connection = connect(url)
+    connection = connect_to_read(url)
     try:
         if isinstance(connection, DuckConnection):
             ensure_duckdb(connection)
@@ -27,3 +29,15 @@ def reading(url: str) -> Iterator[AnyConnection]:
         yield connection
     finally:
         connection.close()
+
+
+def connect_to_read(url: str) -> AnyConnection:
+    """Open a database that is there: a DuckDB file is not made.
+
+    Raises:
+        WrongUrl, DatabaseLocked
+    """
+    file = unquote(url.removeprefix("duckdb://")).removeprefix("/")
+    if url.startswith("duckdb:///") and file not in ("", ":memory:") and not Path(file).exists():
+        raise WrongUrl(f"There is no file {file}.", hint="`mmdb install URL` makes one.")
+    return connect(url)

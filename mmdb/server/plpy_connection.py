@@ -114,9 +114,7 @@ class PlpyConnection:
         return find_postgres(self, name)
 
     def find_target(self, target: Target) -> Table:
-        sql = prediction_table.FIND_POSTGRES.format(name="$1", schema="$2")
-        rows = self._plpy.prepare(sql, ["text", "text"]).execute([target.sql, target.schema])
-        return prediction_table.found_postgres(target, rows)
+        return prediction_table.find_postgres(self, target)
 
     def key_type(self, select: str, key: str) -> str:
         rows = self._plpy.execute(prediction_table.key_type_postgres(select, key))

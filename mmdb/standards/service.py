@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -51,13 +51,19 @@ class Service:
     Args:
         url: `http://host:port` or `https://…`; paths are put behind it.
         key: sent as a bearer token.
+        objects: whether what is no JSON object is no answer; else it counts as an empty one.
         delays: seconds before each further try.
     Raises:
         InvalidOption: the URL is of another kind, or the key cannot be sent.
     """
 
     def __init__(
-        self, url: str, key: str | None = None, *, delays: Sequence[float] | None = None
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        objects: bool = False,
+        delays: Sequence[float] | None = None,
     ) -> None:
         if not _is_address(url):
             raise InvalidOption(
@@ -71,6 +77,7 @@ class Service:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
+        self._objects = objects
         self._delays = _DELAYS if delays is None else delays
 
     def post(self, path: str, body: Mapping[str, Any], *, again: bool = True) -> dict[str, Any]:
@@ -96,7 +103,10 @@ class Service:
             request = Request(self.url + path, body, self._headers, method=method)
             try:
                 with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
-                    return _parsed(answer.read(_MOST_BYTES))
+                    text = answer.read(_MOST_BYTES)
+                    if answer.length:  # there was to be more
+                        raise IncompleteRead(text, answer.length)
+                    return self._understood(text)
             except HTTPError as error:
                 with error:
                     text = _read_refusal(error)
@@ -112,6 +122,12 @@ class Service:
                     raise SinkFailed(f"{self.url} does not answer: {reason}.") from error
             time.sleep(delay)
         raise AssertionError("unreachable")
+
+    def _understood(self, text: bytes) -> dict[str, Any]:
+        found = _parsed(text)
+        if found is None and self._objects:
+            raise SinkFailed(f"{self.url} does not answer with JSON.")
+        return found or {}
 
 
 def _is_address(url: str) -> bool:
@@ -141,16 +157,17 @@ def _read_refusal(error: HTTPError) -> bytes:
         return b""
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """Return a JSON object, or None where it is none: some answer with a word, or nothing."""
     try:
-        found = json.loads(text or b"{}")
-    except (ValueError, RecursionError):  # some answer with a word
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _refused(method: str, url: str, status: int, text: bytes) -> Refused:
-    body = _parsed(text)
+    body = _parsed(text) or {}
     said = body.get("message") or text.decode(errors="replace")
     where, shown = url.partition("?")[0], " ".join(str(said).split())
     return Refused(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import blake3
 
@@ -15,6 +15,8 @@ from mmdb.db.queries import load
 
 _Q = load("predictions")
 _DUCKDB = "duckdb:///"
+#: As libpq takes a URL apart: a password may hold any sign but a slash, also ? and #.
+_URL = re.compile(r"(?P<scheme>[^:]*)://(?:(?P<name>[^:/?#]*)[^/]*@)?(?P<place>[^?]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,10 @@ def _bare(url: str) -> str:
     if url.startswith(_DUCKDB):
         path = url.removeprefix(_DUCKDB)
         return url if path in ("", ":memory:") else _DUCKDB + str(Path(path).absolute())
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    return f"{parts.scheme}://{name}{'@' if name else ''}{host}{parts.path}"
+    found = _URL.match(url)
+    assert found is not None  # it has been connected to
+    name = f"{found['name']}@" if found["name"] else ""
+    return f"{found['scheme']}://{name}{found['place']}"
 
 
 def _text(path: str) -> str:

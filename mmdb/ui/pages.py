@@ -104,6 +104,10 @@ def _model_state(connection: Connection, reference: str) -> list[Row]:
     return connection.rows(_Q.model_state, model=reference_of(reference).name)
 
 
+def _lineage_state(connection: Connection, _: str) -> list[Row]:
+    return [*connection.rows(_Q.lineage_state), *_models_state(connection, _)]
+
+
 def _runs_state(connection: Connection, _: str) -> list[Row]:
     return connection.rows(_Q.runs_state)
 
@@ -119,7 +123,7 @@ def _state(connection: Connection, _: str) -> list[Row]:
 KINDS = {
     "run": Kind(report=run_report, state=_run_state),
     "model": Kind(report=model_report, state=_model_state),
-    "lineage": Kind(report=_lineage, state=_models_state),
+    "lineage": Kind(report=_lineage, state=_lineage_state),
     "runs": Kind(report=_all_runs, state=_runs_state),
     "models": Kind(report=_all_models, state=_models_state),
 }

@@ -42,6 +42,7 @@ def _serve_on(listener: socket.socket, url: str, rules: Rules, say: Callable[[st
         config = uvicorn.Config(
             make_app(sessions, rules),
             log_level="warning",
+            ws="none",
             access_log=False,  # addresses hold the token
             server_header=False,
             timeout_graceful_shutdown=2,

@@ -10,8 +10,9 @@ from threading import BoundedSemaphore
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.url import AnyConnection, connect
+from mmdb.db.url import AnyConnection
 from mmdb.errors import NotInstalled
+from mmdb.report.session import connect_to_read
 
 #: Sessions of a PostgreSQL server; more readers than that wait.
 SESSIONS = 4
@@ -29,7 +30,7 @@ class Sessions:
             WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
         """
         self.url = url
-        first = connect(url)
+        first = connect_to_read(url)
         self._is_duckdb = isinstance(first, DuckConnection)
         self._free: LifoQueue[AnyConnection] = LifoQueue()
         self._turns = BoundedSemaphore(1 if self._is_duckdb else SESSIONS)

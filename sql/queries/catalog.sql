@@ -29,6 +29,24 @@ WHERE
         ELSE n.nspname = %(schema)s::text
     END;
 
+-- name: find_target
+-- A table by its name as SQL text, its columns in order, and the schema that it is in or would be made in.
+SELECT
+    coalesce(n.nspname, s.nspname)::text AS schema_name,
+    c.relname::text AS table_name,
+    c.relkind IN ('r', 'p') AS is_base,
+    a.attname::text AS column_name,
+    pg_catalog.format_type(a.atttypid, NULL) AS type,
+    pg_catalog.format_type(a.atttypid, -1) AS key_cast
+FROM (SELECT pg_catalog.to_regclass(%(name)s::text) AS found) AS f
+LEFT JOIN pg_catalog.pg_class AS c ON f.found = c.oid
+LEFT JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
+LEFT JOIN pg_catalog.pg_namespace AS s
+    ON coalesce(%(schema)s::text, pg_catalog.current_schema()::text) = s.nspname
+LEFT JOIN pg_catalog.pg_attribute AS a
+    ON c.oid = a.attrelid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum;
+
 -- name: find_factories
 -- The allow-list of factories.
 SELECT

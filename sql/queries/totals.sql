@@ -124,6 +124,12 @@ INNER JOIN mmdb.open_run AS r ON p.run = r.run
 LEFT JOIN mmdb.run_time AS t ON p.run = t.run AND t.run = any(%(names)s::text[])
 WHERE p.run = any(%(names)s::text[]);
 
+-- name: find_total
+-- Whether a run has totals: most that go on have none.
+SELECT t.run_id
+FROM mmdb.run_total AS t
+WHERE t.run_id = %(run_id)s::bigint;
+
 -- name: unseal_run
 -- A run goes on: its totals hold no longer.
 DELETE FROM mmdb.run_total

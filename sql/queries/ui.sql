@@ -44,7 +44,17 @@ SELECT
     p.hops_done,
     p.hops_total,
     p.last_hop_at,
-    p.best_value
+    p.best_value,
+    (
+        SELECT count(*)
+        FROM mmdb.model_overview AS m
+        WHERE m.run = %(run)s::text AND m.dropped_at IS NULL
+    ) AS models,
+    (
+        SELECT max(l.plan_id)
+        FROM mmdb.plan_overview AS l
+        WHERE l.run = %(run)s::text
+    ) AS plan_id
 FROM mmdb.run_progress AS p
 WHERE p.run = %(run)s::text;
 
@@ -67,7 +77,17 @@ SELECT
         SELECT count(*)
         FROM mmdb.note_overview AS n
         WHERE n.model = %(model)s::text
-    ) AS notes
+    ) AS notes,
+    (
+        SELECT count(*)
+        FROM mmdb.tag_overview AS g
+        WHERE g.model = %(model)s::text
+    ) AS tags,
+    (
+        SELECT count(*)
+        FROM mmdb.prediction_overview AS p
+        WHERE p.model = %(model)s::text
+    ) AS predictions
 FROM mmdb.model_overview AS m
 WHERE m.model = %(model)s::text;
 
@@ -87,3 +107,10 @@ SELECT
     count(*) FILTER (WHERE m.dropped_at IS NULL) AS kept,
     max(m.model_id) AS last_model
 FROM mmdb.model_overview AS m;
+
+-- name: lineage_state
+-- What changes when something new came of something.
+SELECT
+    (SELECT count(*) FROM mmdb.dataset_overview) AS datasets,
+    (SELECT count(*) FROM mmdb.run_progress) AS runs,
+    (SELECT count(*) FROM mmdb.prediction_overview) AS predictions;

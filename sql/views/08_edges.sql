@@ -1,6 +1,6 @@
 -- Edges of lineage by what they are about. lineage() reads these: a filter on kind and number reaches an index.
 
--- What datasets and predictions were read from. A name that holds a dot or a quote is quoted.
+-- What datasets and predictions were read from. A name that holds a dot or a quote is quoted, its quotes doubled.
 CREATE OR REPLACE VIEW mmdb.lineage_source AS
 SELECT
     n.reader_kind,
@@ -20,15 +20,15 @@ FROM (
     SELECT
         s.*,
         CASE
-            WHEN s.schema_name LIKE '%.%' OR s.schema_name LIKE '%"%' THEN '"' || s.schema_name || '"'
+            WHEN s.schema_name LIKE '%.%' OR s.schema_name LIKE '%"%' THEN '"' || replace(s.schema_name, '"', '""') || '"'
             ELSE s.schema_name
         END AS quoted_schema,
         CASE
-            WHEN s.table_name LIKE '%.%' OR s.table_name LIKE '%"%' THEN '"' || s.table_name || '"'
+            WHEN s.table_name LIKE '%.%' OR s.table_name LIKE '%"%' THEN '"' || replace(s.table_name, '"', '""') || '"'
             ELSE s.table_name
         END AS quoted_table,
         CASE
-            WHEN s.column_name LIKE '%.%' OR s.column_name LIKE '%"%' THEN '"' || s.column_name || '"'
+            WHEN s.column_name LIKE '%.%' OR s.column_name LIKE '%"%' THEN '"' || replace(s.column_name, '"', '""') || '"'
             ELSE s.column_name
         END AS quoted_column
     FROM (
@@ -49,9 +49,15 @@ FROM (
         SELECT
             'table' AS reader_kind,
             'table:'
-            || CASE WHEN p.schema_name LIKE '%.%' OR p.schema_name LIKE '%"%' THEN '"' || p.schema_name || '"' ELSE p.schema_name END
+            || CASE
+                WHEN p.schema_name LIKE '%.%' OR p.schema_name LIKE '%"%' THEN '"' || replace(p.schema_name, '"', '""') || '"'
+                ELSE p.schema_name
+            END
             || '.'
-            || CASE WHEN p.table_name LIKE '%.%' OR p.table_name LIKE '%"%' THEN '"' || p.table_name || '"' ELSE p.table_name END AS reader,
+            || CASE
+                WHEN p.table_name LIKE '%.%' OR p.table_name LIKE '%"%' THEN '"' || replace(p.table_name, '"', '""') || '"'
+                ELSE p.table_name
+            END AS reader,
             cast(NULL AS bigint) AS reader_id,
             p.table_name AS reader_table,
             s.schema_name,
@@ -555,9 +561,15 @@ SELECT
     'model:' || m.name || '@' || cast(m.version AS text) AS parent,
     'table' AS child_kind,
     'table:'
-    || CASE WHEN p.schema_name LIKE '%.%' OR p.schema_name LIKE '%"%' THEN '"' || p.schema_name || '"' ELSE p.schema_name END
+    || CASE
+        WHEN p.schema_name LIKE '%.%' OR p.schema_name LIKE '%"%' THEN '"' || replace(p.schema_name, '"', '""') || '"'
+        ELSE p.schema_name
+    END
     || '.'
-    || CASE WHEN p.table_name LIKE '%.%' OR p.table_name LIKE '%"%' THEN '"' || p.table_name || '"' ELSE p.table_name END AS child,
+    || CASE
+        WHEN p.table_name LIKE '%.%' OR p.table_name LIKE '%"%' THEN '"' || replace(p.table_name, '"', '""') || '"'
+        ELSE p.table_name
+    END AS child,
     'predict' AS via,
     p.predicted_at AS happened_at,
     m.model_id AS parent_id,

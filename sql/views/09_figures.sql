@@ -118,7 +118,8 @@ spent AS (
         t.bytes_moved,
         t.seconds,
         (
-            SELECT cast(p.value AS double precision) FROM mmdb.setting AS p
+            SELECT CASE WHEN p.value ~ '^[0-9]{1,15}([.][0-9]{1,15})?$' THEN cast(p.value AS double precision) END
+            FROM mmdb.setting AS p
             WHERE p.name = 'price_per_worker_hour'
         ) AS price_per_worker_hour,
         r.created_at
@@ -145,7 +146,7 @@ SELECT
     s.price_per_worker_hour * (cast(s.worker_s + coalesce(s.wait_s, 0) AS double precision) / 3600) AS cost,
     s.created_at
 FROM spent AS s;
-COMMENT ON VIEW mmdb.run_cost IS 'What each run took of its workers, and what that cost where the owner has set a price.';
+COMMENT ON VIEW mmdb.run_cost IS 'What each run took of its workers, and what that cost where a price is set.';
 
 CREATE OR REPLACE VIEW mmdb.zoo_hits AS
 WITH daily AS (

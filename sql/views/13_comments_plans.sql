@@ -100,7 +100,7 @@ COMMENT ON COLUMN mmdb.metric_history.run IS 'Name of the run.';
 COMMENT ON COLUMN mmdb.metric_history.candidate_id IS 'The candidate; unique in the database.';
 COMMENT ON COLUMN mmdb.metric_history.candidate IS 'Ordinal of the candidate in its run, from 0.';
 COMMENT ON COLUMN mmdb.metric_history.epoch IS 'Epoch, from 0.';
-COMMENT ON COLUMN mmdb.metric_history.validated_at IS 'When its validation ended; null before.';
+COMMENT ON COLUMN mmdb.metric_history.validated_at IS 'When its validation ended.';
 COMMENT ON COLUMN mmdb.metric_history.metric IS 'Name of the metric that the run compares candidates by.';
 COMMENT ON COLUMN mmdb.metric_history.value IS 'Value of the metric.';
 COMMENT ON COLUMN mmdb.metric_history.best_so_far IS 'Best value of the metric up to this epoch.';
@@ -108,7 +108,7 @@ COMMENT ON COLUMN mmdb.metric_history.best_so_far IS 'Best value of the metric u
 COMMENT ON COLUMN mmdb.hops_per_hour.hour IS 'Begin of the hour, in UTC.';
 COMMENT ON COLUMN mmdb.hops_per_hour.run IS 'Name of the run.';
 COMMENT ON COLUMN mmdb.hops_per_hour.node IS 'Machine.';
-COMMENT ON COLUMN mmdb.hops_per_hour.worker IS 'Session that did it.';
+COMMENT ON COLUMN mmdb.hops_per_hour.worker IS 'Session that did them.';
 COMMENT ON COLUMN mmdb.hops_per_hour.hops IS 'Hops that ended in it, validations included.';
 COMMENT ON COLUMN mmdb.hops_per_hour.train_hops IS 'Train hops among them.';
 COMMENT ON COLUMN mmdb.hops_per_hour.row_count IS 'Rows that they went over.';
@@ -136,7 +136,8 @@ COMMENT ON COLUMN mmdb.run_cost.overhead_s IS 'worker_s less compute_s.';
 COMMENT ON COLUMN mmdb.run_cost.wait_s IS 'Worker-seconds without work; null where the run was started more than once.';
 COMMENT ON COLUMN mmdb.run_cost.bytes_moved IS 'Bytes of the states that hops had to fetch.';
 COMMENT ON COLUMN mmdb.run_cost.seconds IS 'Seconds from the first hop''s begin to the last one''s end.';
-COMMENT ON COLUMN mmdb.run_cost.price_per_worker_hour IS 'The setting of this name; null without.';
+COMMENT ON COLUMN mmdb.run_cost.price_per_worker_hour
+IS 'The setting of this name, such as 1.5; null without, or where it is no such number.';
 COMMENT ON COLUMN mmdb.run_cost.cost IS 'Price of worker_s and wait_s; null without a price.';
 COMMENT ON COLUMN mmdb.run_cost.created_at IS 'When the run was made.';
 

@@ -109,6 +109,9 @@ def test_copies_know_where_they_came_from(
     [
         ("postgresql://ann:s3cret@db/zoo", "postgresql://ann@db/zoo"),
         ("postgresql://ann:s3@cret@db/zoo", "postgresql://ann@db/zoo"),
+        ("postgresql://ann:s3?cr#et@db/zoo?x=1", "postgresql://ann@db/zoo"),
+        ("postgresql://:s3cret@db/zoo", "postgresql://db/zoo"),
+        ("postgresql://db/zoo?user=ann&password=s3@cret", "postgresql://db/zoo"),
         ("postgres://db:5433/zoo?password=s3cret&x=1", "postgres://db:5433/zoo"),
         ("postgresql://a@h1:1,h2:2/zoo?sslpassword=s3cret", "postgresql://a@h1:1,h2:2/zoo"),
         ("postgresql:///zoo?host=/run&password=s3cret", "postgresql:///zoo"),

@@ -279,6 +279,8 @@ SAME = [
     "SELECT k LIKE 'c_d', k LIKE '%', k NOT LIKE 'a%' FROM mmdb.left_table ORDER BY id",
     r"SELECT k LIKE 'c\_d', k LIKE 'c\%' FROM mmdb.left_table ORDER BY id",
     "SELECT k || '!', upper(k), lower(k), length(k) FROM mmdb.left_table ORDER BY id",
+    "SELECT replace(k, '_', '__'), replace(k, '', 'x'), replace(k, 'c_d', '')"
+    " FROM mmdb.left_table ORDER BY id",
     "SELECT coalesce(n, 0), nullif(n, 3) FROM mmdb.left_table ORDER BY id",
     "SELECT CASE WHEN n > 0 THEN 'up' WHEN n < 0 THEN 'down' ELSE '?' END"
     " FROM mmdb.left_table ORDER BY id",
@@ -318,6 +320,9 @@ SAME = [
     "SELECT floor(x), floor(-x), floor(CAST(n AS double precision) / 3)"
     " FROM mmdb.left_table ORDER BY id",
     "SELECT floor(extract(epoch FROM to_timestamp(7199.9)) / CAST(3600 AS double precision))",
+    "SELECT v.a ~ '^[0-9]{1,2}([.][0-9]+)?$'"
+    " FROM (VALUES (1, '12'), (2, '1.5'), (3, '123'), (4, 'a1'), (5, NULL), (6, '1.')) AS v (i, a)"
+    " ORDER BY v.i",
     "SELECT octet_length(b) FROM mmdb.left_table ORDER BY id",
     "SELECT ARRAY['a', 'b'] = CAST(ARRAY['a', 'b'] AS text[])",
     r"SELECT 'it''s', 'a\b', '$.x', 1e3",

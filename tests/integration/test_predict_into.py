@@ -15,8 +15,10 @@ import torch
 import mmdb
 from mmdb import errors
 from mmdb.cli import main
+from mmdb.db.duck import DuckConnection
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
+from mmdb.db.target import Target
 from mmdb.graph.factories import linear
 from tests.cluster import Cluster
 
@@ -121,6 +123,16 @@ def test_the_rows_are_those_of_predict_query(db: mmdb.Database, target: str) -> 
     assert {(row["model"], row["predicted_at"]) for row in rows} == {
         ("m@1", recorded(db)[-1]["predicted_at"])
     }
+
+
+def test_a_number_has_no_probability(db: mmdb.Database, target: str) -> None:
+    db.create_dataset(target, "SELECT a, b, a + b AS y FROM points", partitions=1)
+    db.save(target, linear((2,), 1), architecture="linear", dataset=target)
+    assert db.predict_into(target, QUERY, target) == 50
+    rows = db.sql(f"SELECT id, prediction, probability FROM {target}")
+    wanted = {row["key"]: row["prediction"] for row in db.predict_query(target, QUERY)}
+    assert {str(row["id"]): row["prediction"] for row in rows} == wanted
+    assert {row["probability"] for row in rows} == {None}
 
 
 def test_a_second_call_adds_rows(db: mmdb.Database, target: str) -> None:
@@ -430,6 +442,20 @@ def test_it_is_called_from_the_command_line(
         ]
 
 
+# -- DuckDB's own -------------------------------------------------------------
+
+
+def test_a_table_that_another_session_has_not_committed_is_a_conflict() -> None:
+    with mmdb.connect("duckdb://") as db:
+        assert isinstance(db.connection, DuckConnection)
+        table = db.connection.find_target(Target.parse("mine", "duckdb"))
+        other = db.connection.raw.cursor()
+        other.execute("BEGIN")
+        other.execute("CREATE TABLE mine (id integer)")
+        with pytest.raises(errors.WriteConflict, match="has just made the table"):
+            db.connection.create_target(table, "SELECT 1 AS id", "id")
+
+
 # -- PostgreSQL's own ---------------------------------------------------------
 
 
@@ -533,7 +559,7 @@ def test_of_two_sessions_that_make_a_table_at_once_one_is_told(
         while not owner.sql(waits):
             assert not waiting.done()
         owner.sql("COMMIT")
-        with pytest.raises(errors.WriteConflict):
+        with pytest.raises(errors.WriteConflict, match="has just made the table"):
             waiting.result()
     assert owner.predict_into(*call) == 20
     assert owner.sql("SELECT count(*) AS n FROM race.mine") == [{"n": 40}]

@@ -18,7 +18,7 @@ import mmdb
 from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.db.columnar import find_views
-from mmdb.errors import InvalidOption, ModelNotFound, RightsMissing, RunNotFound
+from mmdb.errors import FileNotWritten, InvalidOption, ModelNotFound, RightsMissing, RunNotFound
 from mmdb.standards.card.export import model_card
 from mmdb.standards.mlflow.export import key_text
 from mmdb.standards.openlineage.export import lineage_events
@@ -123,6 +123,9 @@ def test_what_cannot_be_exported_is_said(db: Database, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound):
         db.model_card("search@9")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(FileNotWritten):
+        db.export_parquet(tmp_path / "file", ["run_progress"])
 
 
 # -- MLflow's shape ---------------------------------------------------------------------------

@@ -14,6 +14,9 @@ from mmdb.api import Database, connect
 from mmdb.bench.bi_fill import Size, fill
 from mmdb.db import totals
 from mmdb.db.ddl import translate_schema
+from mmdb.db.postgres import PostgresConnection
+from mmdb.train.dispatch.ledger import Ledger
+from mmdb.train.spec import HopResult, HopStep
 from tests.cluster import Cluster
 
 SIZE = Size(
@@ -162,14 +165,54 @@ def test_a_run_that_goes_on_has_no_totals(filled: Filled) -> None:
     db.sql("INSERT INTO mmdb.run_event (run_id, event, workers) VALUES (3, 'finished', 2)")
     totals.seal_some(connection)  # one small run is not worth it
     assert filled.count("run_total") == SIZE.runs - 1
-    assert connection.try_lock("run", 3)
-    try:
-        if connection.engine == "duckdb":  # on PostgreSQL the lock is this session's own
+    if isinstance(connection, PostgresConnection):
+        with connect(connection.url) as other, other.connection.transaction():
+            totals.unseal(other.connection, 3)  # as by a hop that is recorded, but not committed
             assert totals.seal_finished(connection) == 0
-    finally:
-        connection.unlock("run", 3)
     assert totals.seal_finished(connection) == 1
     assert filled.count("run_total") == SIZE.runs
+
+
+def test_a_hop_by_hand_ends_the_totals_of_its_run(filled: Filled) -> None:
+    connection = filled.db.connection
+    (last,) = filled.db.sql("SELECT * FROM mmdb.hop_timeline WHERE run = 'run-5' LIMIT 1")
+    ledger = Ledger(connection, "by hand")
+    candidate = ledger.candidate(last["candidate_id"])
+    before = filled.count("hop")
+    step = HopStep(
+        part_id=last["part_id"],
+        partition="",
+        epoch=SIZE.epochs,
+        ordinal=SIZE.hops,
+        seed=0,
+        validates=False,
+        ends_epoch=False,
+    )
+    result = HopResult(
+        rows=10,
+        steps=1,
+        loss=0.5,
+        metrics={},
+        state_in="00",
+        state_out="00",
+        state_bytes=0,
+        load_s=0.0,
+        compute_s=1.0,
+        encode_s=0.0,
+        device="cpu",
+        environment="test",
+    )
+    times = {"started": last["finished_at"].timestamp(), "read_s": 0.0, "find_s": 0.0}
+    with pytest.raises(RuntimeError), connection.transaction():
+        ledger.add_hop(candidate, step, result, group=1, **times)
+        assert filled.count("run_total") == SIZE.runs - 1
+        (row,) = filled.db.sql(
+            "SELECT hops_done FROM mmdb.candidate_overview"
+            f" WHERE candidate_id = {last['candidate_id']}"
+        )
+        assert row["hops_done"] == SIZE.hops // SIZE.candidates + 1
+        raise RuntimeError
+    assert (filled.count("hop"), filled.count("run_total")) == (before, SIZE.runs)
 
 
 # -- figures ------------------------------------------------------------------
@@ -215,7 +258,9 @@ def test_a_run_costs_what_its_workers_do(filled: Filled) -> None:
     )
     assert free["worker_s"] == pytest.approx(timed["s"])
     assert free["overhead_s"] == pytest.approx(timed["s"] - free["compute_s"])
-    filled.db.sql("INSERT INTO mmdb.setting VALUES ('price_per_worker_hour', '1.5')")
+    filled.db.sql("INSERT INTO mmdb.setting VALUES ('price_per_worker_hour', 'about 1.5')")
+    assert filled.db.sql(question) == [free]  # no number is no price
+    filled.db.sql("UPDATE mmdb.setting SET value = '1.5' WHERE name = 'price_per_worker_hour'")
     (row,) = filled.db.sql(question)
     assert row["cost"] == pytest.approx(1.5 * (row["worker_s"] + row["wait_s"]) / 3600)
 

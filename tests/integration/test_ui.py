@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -22,7 +23,9 @@ from playwright.sync_api import Browser
 
 import mmdb
 from mmdb.cli import main
+from mmdb.errors import InvalidOption
 from mmdb.ui.app import make_app
+from mmdb.ui.pages import address_of as address_of_page
 from mmdb.ui.security import POLICY, Rules, is_loopback
 from mmdb.ui.serve import address_of, rules_of
 from mmdb.ui.sessions import Sessions
@@ -34,6 +37,8 @@ LOCAL = Rules(host="127.0.0.1")
 TOKEN = "a-token-of-a-test"
 OPEN = Rules(host="0.0.0.0", token=TOKEN, names=frozenset({"box"}))
 ROWS = "SELECT i * 0.01 AS a, i % 3 AS y FROM generate_series(1, 90) AS g (i)"
+#: Names of runs that a browser would take for other addresses.
+DOTTED = ("..", "a/../../b")
 NASTY = "<script>alert(1)</script>"
 
 
@@ -85,7 +90,9 @@ def fill(url: str) -> None:
         db.sql(f"CREATE TABLE t AS {ROWS}")
         db.create_dataset("points", "SELECT a, y FROM t", label="y", partitions=2)
         (dataset_id,) = ids(db, "dataset", "dataset_id")
-        add_run(db, "a/b", dataset_id, metric="accuracy", maximize=True, epochs=3, strategy="mop")
+        for name in ("a/b", *DOTTED):
+            add_run(db, name, dataset_id, metric="accuracy", maximize=True, epochs=3,
+                    strategy="mop")  # fmt: skip
         writer = Writer(db, "a/b")
         for lr in (0.1, 0.2):
             writer.candidate({"lr": lr, "note": NASTY})
@@ -119,11 +126,25 @@ def test_pages_lead_to_each_other(pages: int) -> None:
     assert 'href="/run/a/b"' in lineage and 'href="/lineage/column:' in lineage
 
 
+def test_names_that_no_path_can_hold_have_pages(pages: int) -> None:
+    text = ask(pages, "/lineage/points").text
+    assert 'href="/run/?name=a%2F..%2F..%2Fb"' in text
+    for name in DOTTED:
+        found = ask(pages, address_of_page(f"run:{name}"))
+        assert found.status == 200 and f"<h1>Run {name}</h1>" in found.text
+        assert f'data-state="/state/run/?{urlencode({"name": name})}"' in found.text
+        assert ask(pages, f"/state/run/?{urlencode({'name': name})}").status == 200
+    column = 'column:t."a\n/../b"'  # there is none, and that is what the page says
+    found = ask(pages, address_of_page(column))
+    assert found.status == 404 and "There is no such page" not in found.text
+
+
 def test_what_pages_say_can_be_had_as_json(pages: int) -> None:
     found = json.loads(ask(pages, "/api/run/a/b").text)
     assert found["run"] == "a/b" and len(found["sections"]["leaderboard"]["candidates"]) == 2
     runs = json.loads(ask(pages, "/api/runs/").text)["sections"]["runs"]["runs"]
-    assert [(row["run"], row["candidates"]) for row in runs] == [("a/b", 2)]
+    counts = {row["run"]: row["candidates"] for row in runs}
+    assert counts == {"a/b": 2} | dict.fromkeys(DOTTED, 0)
     missing = ask(pages, "/api/run/none")
     assert missing.status == 404 and json.loads(missing.text)["sqlstate"] == "MM153"
 
@@ -278,9 +299,14 @@ def test_a_host_that_others_reach_has_a_token() -> None:
     first, second = (rules_of("0.0.0.0", None).token for _ in range(2))
     assert first and second and first != second and len(first) >= 32
     assert not is_loopback("::") and is_loopback("::1")
+    for wrong in ("", "a b", "a;b", "schlüssel", 'a"'):
+        with pytest.raises(InvalidOption):
+            rules_of("127.0.0.1", wrong)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert address_of(listener, LOCAL) == f"http://127.0.0.1:{port}/"
+        odd = address_of(listener, Rules(host="127.0.0.1", token="a+b/c="))
+        assert odd == f"http://127.0.0.1:{port}/?token=a%2Bb%2Fc%3D"
         assert address_of(listener, Rules(host="::1", token="x")) == f"http://[::1]:{port}/?token=x"
 
 
@@ -395,6 +421,8 @@ def test_what_cannot_be_served_is_said(
         assert "--port" in ui(installed_duckdb_url, "--port", taken.getsockname()[1])
     assert "--port" in ui(installed_duckdb_url, "--port", "70000")
     assert "WrongUrl" in ui("mysql://here", "--port", "0")
+    assert "There is no file" in ui(f"duckdb:///{tmp_path}/none.duckdb", "--port", "0")
+    assert not (tmp_path / "none.duckdb").exists()
     assert "DatabaseLocked" in _locked(installed_duckdb_url, ui)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import TokenType
 
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
 from mmdb.graph.values import show
@@ -38,7 +39,8 @@ def parse_select(query: str, engine: Engine) -> tuple[str, exp.Expr]:
     """
     statement = _parse(query, engine)
     _check_reads_only(statement)
-    tokens = [t for t in sqlglot.tokenize(query, read=engine) if t.text != ";"]
+    semicolon = TokenType.SEMICOLON  # by its type: a text may be ';' as well
+    tokens = [t for t in sqlglot.tokenize(query, read=engine) if t.token_type is not semicolon]
     return query[tokens[0].start : tokens[-1].end + 1], statement
 
 

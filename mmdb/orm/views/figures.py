@@ -59,7 +59,7 @@ class StorageOverview(View):
 
 
 class RunCost(View):
-    """What each run took of its workers, and what that cost where the owner has set a price."""
+    """What each run took of its workers, and what that cost where a price is set."""
 
     __tablename__ = "run_cost"
 

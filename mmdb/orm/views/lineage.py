@@ -39,7 +39,7 @@ class LineageEntity(View):
 
     __tablename__ = "lineage_entity"
 
-    kind: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
     entity: Mapped[str] = mapped_column(primary_key=True)
     entity_id: Mapped[BigInt | None]
     name: Mapped[str | None]

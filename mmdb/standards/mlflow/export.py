@@ -64,7 +64,7 @@ def export_mlflow(
         SinkFailed: the server does not answer or refuses, or has an experiment of that name that
             is not this run's.
     """
-    tracking = Tracking(Service(url, key))
+    tracking = Tracking(Service(url, key, objects=True))
     experiments = connection.rows(_Q.find_experiments, run=run)
     if run is not None and not experiments:
         raise RunNotFound(f"There is no run named {show(run)}.")
@@ -186,7 +186,8 @@ def key_text(key: str) -> str:
     text = _NOT_IN_KEY.sub("_", key)[:_KEY_CHARACTERS]
     if posixpath.normpath(text) == text and not text.startswith(("..", "/")) and text != ".":
         return text
-    return text.replace("/", "_") if text.strip("./") else f"_{text.replace('/', '_')}"
+    text = text.replace("/", "_")
+    return f"_{text}" if text.startswith("..") or text in ("", ".") else text
 
 
 def _digest(row: Row, params: Sequence[Any], metrics: Sequence[Any]) -> str:
@@ -223,7 +224,7 @@ def _copy_models(
         if number is None:
             run_id = runs.get(row["run_id"] or "")
             tags = _version_tags(row) | {"mmdb.model": reference}
-            number = tracking.create_version(name, row["source"], run_id, tags)
+            number = tracking.create_version(name, source_text(row["source"]), run_id, tags)
             copied.versions += 1
             if (name, number) != (prefix + row["name"], str(row["version"])):
                 copied.notes.append(f"{reference} is version {number} of {name} in MLflow.")
@@ -233,7 +234,8 @@ def _copy_models(
     for row in connection.rows(_Q.find_tags):
         if (row["model"], row["version"]) in numbers:
             name, number = numbers[row["model"], row["version"]]
-            tracking.tag_version(name, number, row["key"], row["value"][:_TAG_CHARACTERS])
+            key, value = key_text(row["key"]), row["value"][:_TAG_CHARACTERS]
+            tracking.tag_version(name, number, key, value)
     for row in connection.rows(_Q.find_aliases):
         if (row["model"], row["version"]) in numbers:
             _copy_alias(tracking, *numbers[row["model"], row["version"]], row["alias"], copied)
@@ -242,10 +244,22 @@ def _copy_models(
 def model_name(name: str) -> str:
     """Return a name that MLflow allows for a registered model.
 
-    >>> model_name("vision/digits-v1.2")
-    'vision.digits-v1.2'
+    >>> model_name("vision/digits-v1.2"), model_name("../a")
+    ('vision.digits-v1.2', '_...a')
     """
-    return re.sub("[/:]", ".", name)
+    text = re.sub("[/:]", ".", name)
+    return f"_{text}" if text.startswith("..") or text == "." else text
+
+
+def source_text(source: str) -> str:
+    """Return a source that MLflow takes: one whose path has no dots or gaps.
+
+    >>> source_text("mmdb:/vision/digits/3"), source_text("mmdb:/../1")
+    ('mmdb:/vision/digits/3', 'mmdb:/_../1')
+    """
+    start, slash, path = source.partition("/")
+    parts = (f"_{part}" if part in ("", ".", "..") else part for part in path.split("/"))
+    return start + slash + "/".join(parts)
 
 
 def _version_tags(row: Row) -> dict[str, str]:

@@ -16,7 +16,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
 from mmdb.standards.keys import declared_keys
-from mmdb.store.files.atomic import replacing
+from mmdb.store.files.atomic import replacing, writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,8 @@ def _write(connection: AnyConnection, view: View, folder: Path) -> Written:
         metadata={"comment": view.comment or ""},
     )
     rows = 0
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     with replacing(path, overwrite=True) as file:
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for batch in batches:

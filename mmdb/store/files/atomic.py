@@ -35,12 +35,14 @@ def replacing(target: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
 
     Raises:
         FileExists: `target` is there and `overwrite` is false, or it is a folder.
-        FileNotWritten
+        FileNotWritten: a device or a pipe is never replaced.
     """
-    if target.is_dir() or (not overwrite and os.path.lexists(target)):
-        raise FileExists(f"{target} is there already.")
-    hidden = beside(target)
     with writing(target):
+        if target.is_dir() or (not overwrite and os.path.lexists(target)):
+            raise FileExists(f"{target} is there already.")
+        if target.exists() and not target.is_file():
+            raise FileNotWritten(f"{target} is no file.")
+        hidden = beside(target)
         try:
             with hidden.open("xb") as file:
                 yield file

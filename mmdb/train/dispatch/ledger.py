@@ -10,6 +10,7 @@ from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
+from mmdb.db.totals import unseal
 from mmdb.errors import (
     CandidateBusy,
     CandidateNotFound,
@@ -226,6 +227,7 @@ class Ledger:
             "group_size": group if group > 1 else None,
         }
         self._connection.run(_Q.add_hop, **row, started=started, finished=finished)
+        unseal(self._connection, candidate.row["run_id"])  # a hop by hand may come after totals
         return row
 
     def add_merge(
@@ -250,4 +252,5 @@ class Ledger:
             "node": platform.node(),
         }
         self._connection.run(_Q.add_merge, **row, started=started, finished=finished)
+        unseal(self._connection, candidate.row["run_id"])
         return row

@@ -280,6 +280,10 @@ class Driver:
 
     def _start(self, job: Job, assignment: Assignment) -> None:
         members = members_of(assignment)
+        standing = self._runs[job.name]
+        if not standing.is_noted:  # before its first hop, which would delete the same totals
+            standing.is_noted = True
+            self._note(job, "started")
         started = Round(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
@@ -288,10 +292,6 @@ class Driver:
             part = assignment.group[rank][1] if assignment.group else hop.part
             self._watch.hop_started(job.name, worker, hop.candidate, hop.epoch, part, now)
         self._shares.begin(job.name, len(members))
-        standing = self._runs[job.name]
-        if not standing.is_noted:
-            standing.is_noted = True
-            self._note(job, "started")
 
     def _finish(self, slot: Slot, round: Round, message: Message) -> None:
         """Take in what became of an order; a group's round ends with its last member."""
@@ -390,14 +390,21 @@ class Driver:
         self._watch.end(name)
         self._control.unlock(job.run.run_id)
         if error is None:
-            with suppress(MmdbError):  # views add up the hops then, and the next run tries again
-                self._control.do(seal_some)
+            try:
+                seal_some(self._control.connection)
+            except MmdbError:  # views add up the hops then, and the next run tries again
+                self._control.check()
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
     def _note(self, job: Job, event: str) -> None:
         """Note in `run_event` what happens to a run."""
         query = load("runs").add_run_event
         row = {"run_id": job.run.run_id, "event": event, "workers": len(self._pool)}
-        if event == "started":
-            self._control.do(lambda c: unseal(c, job.run.run_id))
-        self._control.do(lambda c: c.run(query, **row))
+
+        def note(connection: AnyConnection) -> None:
+            with connection.transaction():
+                connection.run(query, **row)
+                if event == "started":
+                    unseal(connection, job.run.run_id)
+
+        self._control.do(note)

@@ -23,6 +23,7 @@ GOLDEN = Path(__file__).with_name("duckdb_schema.sql")
 #: Named queries that only PostgreSQL is sent.
 POSTGRES_ONLY = {
     "catalog.find_relation": "DuckDB's catalog has other functions",
+    "catalog.find_target": "DuckDB's catalog has other functions",
     "catalog.has_written": "only a session inside the server asks",
     "doctor.find_role": "DuckDB has no roles",
     "doctor.find_functions": "DuckDB's functions are made at each connect",
@@ -42,6 +43,8 @@ POSTGRES_ONLY = {
     "locks.lock_hop": "no other process has the file open",
     "locks.lock_run": "no other process has the file open",
     "locks.unlock_run": "no other process has the file open",
+    "locks.lock_totals": "no other process has the file open",
+    "locks.share_totals": "no other process has the file open",
     "replicas.identify": "a DuckDB file has no replicas",
     "replicas.read_position": "a DuckDB file has no replicas",
     "states.read_in_flight": "states in flight stay in the process that owns the file",

@@ -48,6 +48,20 @@ def test_a_name_leads_to_the_first_schema_of_the_path(session: duckdb.DuckDBPyCo
     assert found(session, "t") == "temp.main.t"
 
 
+@pytest.mark.parametrize("schema", ["my.shop", "my, shop", 'my "shop"'])
+def test_schemas_of_the_path_may_have_any_name(
+    session: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    quoted = '"' + schema.replace('"', '""') + '"'
+    session.execute(f"CREATE SCHEMA {quoted}; CREATE TABLE {quoted}.t (g integer)")
+    session.execute("CREATE SCHEMA empty")
+    for place in (quoted, f"memory.{quoted}"):
+        session.execute(f"SET search_path = 'empty,{place}'")
+        assert found(session, "t") == f"{schema}.t"
+        (row,) = session.execute("DESCRIBE SELECT * FROM t").fetchall()
+        assert row[0] == "g"  # what DuckDB itself finds
+
+
 def test_a_name_with_parts_is_taken_by_them(session: duckdb.DuckDBPyConnection) -> None:
     assert found(session, "shop", "t") == "shop.t"
     assert found(session, "other", "far") == "other.main.far"

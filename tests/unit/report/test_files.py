@@ -13,6 +13,7 @@ from mmdb.errors import EngineError, FileNotWritten, InvalidOption
 from mmdb.report.explanation import Explanation
 from mmdb.report.file import format_of, write_report
 from mmdb.report.run.report import report_of
+from mmdb.report.vega import png_of
 from tests.unit.report.rows import BEGIN, facts, outcome_of, plan_rows
 
 
@@ -55,6 +56,13 @@ def test_a_plan_can_be_drawn(tmp_path: Path, name: str, trained: bool) -> None:
 def test_a_report_can_be_a_picture(tmp_path: Path) -> None:
     write_report(report_of(facts(), BEGIN), tmp_path / "report.png")
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_holds_what_xml_does_not() -> None:
+    drawn = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text>a\x01\x00</text></svg>'
+    )
+    assert png_of(drawn).startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,16 +65,30 @@ FACTS = CardFacts(
 def test_the_head_is_yaml_whatever_is_in_it() -> None:
     head = yaml.safe_load(card(FACTS).split("---\n")[1])
     assert head["tags"] == ["mmdb", "update", 'stage:a "b": [c]']
-    (result,) = head["model-index"][0]["results"]
-    assert result["task"] == {"type": "tabular-regression"}
-    nan, number = (metric["value"] for metric in result["metrics"])
+    own, other = head["model-index"][0]["results"]
+    assert own["task"] == {"type": "tabular-regression"}
+    assert (own["dataset"]["name"], other["dataset"]["name"]) == ("points", "test")
+    (nan,), (number,) = ([m["value"] for m in one["metrics"]] for one in (own, other))
     assert nan != nan and number == 0.123457
+
+
+def test_characters_and_numbers_are_those_of_yaml() -> None:
+    tag = {"key": "k", "value": "a\x7fb\x85c\u2028d\ufeff"}
+    small = {"metric": "mae", "dataset": "", "value": 1e-5}
+    head = yaml.safe_load(card(replace(FACTS, tags=[tag], metrics=[small])).split("---\n")[1])
+    assert head["tags"][-1] == f"k:{tag['value']}"
+    assert head["model-index"][0]["results"][0]["metrics"] == [{"type": "mae", "value": 1e-5}]
 
 
 def test_nothing_in_it_becomes_markup() -> None:
     content = card(FACTS)
     assert "`````sql\nSELECT '```' AS a -- ````\nFROM t\n`````" in content
     assert r"- Two lines: \<script\> (2026-01-01T00:00:00.000000Z, ann)" in content
+    for note, line in (("---", r"- \---"), ("1. a", r"- 1\. a"), ("2) a", r"- 2\) a"),
+                       ("+ a", r"- \+ a"), ("1.5 is best", r"- 1\.5 is best")):  # fmt: skip
+        assert f"\n{line} (" in card(
+            replace(FACTS, notes=[{"note": note, "author": "", "created_at": DAY}])
+        )
 
 
 def test_what_is_known_is_said_and_the_rest_left_out() -> None:
