@@ -816,6 +816,15 @@ class SinkFailed(EngineError):
     default_hint = "See that it runs at this address and takes requests, then export again."
 
 
+class SinkRefused(SinkFailed):
+    """The service that was sent events or runs answered that it will not take them."""
+
+    sqlstate = "MM431"
+    default_hint = "The answer says why; see that the address is that of the service."
+    status = 0  # of the answer
+    code = ""  # of the answer's `error_code`; empty without one
+
+
 class Cancelled(EngineError):
     """The statement was cancelled, or ran past its timeout."""
 

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from mmdb.errors import InvalidOption, SinkFailed
+from mmdb.errors import InvalidOption, SinkFailed, SinkRefused
 from mmdb.graph.values import show
 
 #: Answers that may be others a moment later.
@@ -24,15 +24,6 @@ _SHOWN_CHARACTERS = 300
 #: Bytes of an answer; pages of MLflow's have a thousand runs.
 _MOST_BYTES = 1 << 28
 _KEY = re.compile(r"[!-~]+")
-
-
-class Refused(SinkFailed):
-    """The service answered that it will not do it."""
-
-    def __init__(self, message: str, status: int, code: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code  # of the body's `error_code`; empty without one
 
 
 class _Stays(HTTPRedirectHandler):
@@ -86,7 +77,7 @@ class Service:
         Args:
             again: whether it may be sent twice: else only what surely was not taken is repeated.
         Raises:
-            Refused, SinkFailed
+            SinkRefused, SinkFailed
         """
         return self._send("POST", path, json.dumps(body, allow_nan=False).encode(), again)
 
@@ -94,7 +85,7 @@ class Service:
         """Ask, and return the answer's body.
 
         Raises:
-            Refused, SinkFailed
+            SinkRefused, SinkFailed
         """
         return self._send("GET", f"{path}?{urlencode(parameters)}", None, True)
 
@@ -166,12 +157,10 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _refused(method: str, url: str, status: int, text: bytes) -> Refused:
+def _refused(method: str, url: str, status: int, text: bytes) -> SinkRefused:
     body = _parsed(text) or {}
     said = body.get("message") or text.decode(errors="replace")
     where, shown = url.partition("?")[0], " ".join(str(said).split())
-    return Refused(
-        f"{method} {where} was answered with {status}: {shown[:_SHOWN_CHARACTERS]}",
-        status,
-        str(body.get("error_code", "")),
-    )
+    error = SinkRefused(f"{method} {where} was answered with {status}: {shown[:_SHOWN_CHARACTERS]}")
+    error.status, error.code = status, str(body.get("error_code", ""))
+    return error

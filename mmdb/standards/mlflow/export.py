@@ -18,10 +18,10 @@ from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import RunNotFound, SinkFailed
+from mmdb.errors import RunNotFound, SinkFailed, SinkRefused
 from mmdb.graph.values import show
 from mmdb.standards.mlflow.tracking import Tracking
-from mmdb.standards.service import Refused, Service
+from mmdb.standards.service import Service
 
 _Q = load("standards")
 _CANDIDATE, _DIGEST, _CREATED = "mmdb.candidate", "mmdb.digest", "mmdb.created"
@@ -276,7 +276,7 @@ def _copy_alias(tracking: Tracking, name: str, version: str, alias: str, copied:
     try:
         tracking.set_alias(name, alias, version)
         copied.aliases += 1
-    except Refused as error:
+    except SinkRefused as error:
         if error.status != 400:
             raise
         copied.notes.append(f"MLflow takes no alias {alias} of {name}: {error.message}")

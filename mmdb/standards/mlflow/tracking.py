@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
-from mmdb.errors import SinkFailed
-from mmdb.standards.service import Refused, Service
+from mmdb.errors import SinkFailed, SinkRefused
+from mmdb.standards.service import Service
 
 _API = "/api/2.0/mlflow"
 _PAGE = 1000
@@ -29,7 +29,7 @@ class Tracking:
         """Return an experiment, a deleted one too."""
         try:
             answer = self._service.get(f"{_API}/experiments/get-by-name", experiment_name=name)
-        except Refused as error:
+        except SinkRefused as error:
             if error.code == _NOT_THERE:
                 return None
             raise
@@ -99,7 +99,7 @@ class Tracking:
         """Return the versions of a registered model, made if needed, by the tag `mmdb.model`."""
         try:
             self._service.get(f"{_API}/registered-models/get", name=name)
-        except Refused as error:
+        except SinkRefused as error:
             if error.code != _NOT_THERE:
                 raise
             self._post("registered-models/create", {"name": name}, again=False)
@@ -140,7 +140,7 @@ class Tracking:
         """Let an alias name a version.
 
         Raises:
-            Refused: MLflow allows no alias of that name.
+            SinkRefused: MLflow allows no alias of that name.
         """
         self._post("registered-models/alias", {"name": name, "alias": alias, "version": version})
 
