@@ -65,6 +65,9 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         return errors.FactoryNotAllowed()
     if state == "42501" and "row-level security" in text:
         return errors.RightsMissing(text, hint="The owner says what may be added: docs/roles.md.")
+    if state == "42501" and "for schema" in text and "schema mmdb" not in text:
+        hint = "The role needs a right on that schema: GRANT CREATE, USAGE ON SCHEMA … TO the role."
+        return errors.RightsMissing(text, hint=hint)
     if state == "42501":
         return errors.RightsMissing(text)
     if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):

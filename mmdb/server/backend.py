@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin
+from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
 from mmdb.server.interrupt import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.dispatch.dispatcher import Dispatcher
@@ -163,6 +163,7 @@ class PlpyBackend:
         Raises:
             InTransaction: the procedure was called inside a transaction block.
             NoWorkerLogin: the owner has set no login.
+            WrongUrl: the login does not work.
         """
         from mmdb.db.postgres import PostgresConnection  # loads a driver: only where one is used
 
@@ -170,7 +171,14 @@ class PlpyBackend:
         if not rows:
             raise NoWorkerLogin("The owner has set no login for worker sessions.")
         self.pause()
-        connection = PostgresConnection(str(rows[0]["value"]), application_name="mmdb driver")
+        try:
+            connection = PostgresConnection(str(rows[0]["value"]), application_name="mmdb driver")
+        except WrongUrl as error:
+            raise WrongUrl(
+                f"The login of mmdb.setting 'worker_dsn' does not work: {error.message}",
+                hint="The server opens it: its password is kept by the server's user, in .pgpass; "
+                "docs/running.md.",
+            ) from error
         try:
             yield connection, self.pause
         finally:

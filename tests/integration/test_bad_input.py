@@ -509,6 +509,11 @@ def test_train_in_sql_needs_the_owners_login_and_no_transaction(db: Database) ->
         db.sql("CALL mmdb.train('nope')")
     with pytest.raises(errors.InvalidOption, match="workers"):
         db.sql("CALL mmdb.train('s', 0)")
+    nowhere = {"dsn": "postgresql://nobody@127.0.0.1:1/none"}
+    db.sql("UPDATE mmdb.setting SET value = %(dsn)s WHERE name = 'worker_dsn'", nowhere)
+    with pytest.raises(errors.WrongUrl, match="'worker_dsn' does not work") as wrong:
+        db.sql("CALL mmdb.train('x')")
+    assert "docs/running.md" in wrong.value.hint
     db.sql("DELETE FROM mmdb.setting WHERE name = 'worker_dsn'")
 
 
