@@ -10,15 +10,13 @@ from mmdb.db.target import Target
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction
 from mmdb.server.arguments import input_text
+from mmdb.zoo.calls import Calls
 
 
-class Predictions:
+class Predictions(Calls):
     """Part of `Database`."""
 
     connection: AnyConnection
-
-    def _call(self, function: str, **arguments: Any) -> Any:
-        raise NotImplementedError
 
     def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
         """Return class probabilities, or the value of a regression, for one row.

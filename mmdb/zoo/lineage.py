@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mmdb.zoo.calls import Calls
 
 if TYPE_CHECKING:  # it draws: a program that asks for rows need not load that
     from mmdb.report.notebook import LineageRows
 
 
-class Lineage:
+class Lineage(Calls):
     """Part of `Zoo`."""
-
-    def _call(self, function: str, **arguments: Any) -> Any:
-        raise NotImplementedError
 
     def lineage(
         self,
