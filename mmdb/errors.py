@@ -525,6 +525,16 @@ class PartitionUnreachable(HopError):
     default_hint = "Start a worker on that node, then train the run again: it goes on."
 
 
+class RanOnCoordinator(HopError):
+    """A hop on Citus was not handed to the node of its partition."""
+
+    sqlstate = "MM216"
+    default_hint = (
+        "Call SELECT * FROM mmdb.train_hop(...) alone: outside BEGIN, without WHERE, JOIN or WITH, "
+        "each argument a constant or a parameter."
+    )
+
+
 class PrecisionMissing(HopError):
     """The worker's device does not compute in the candidate's precision."""
 
@@ -764,6 +774,20 @@ class RightsMissing(EngineError):
 
     sqlstate = "MM407"
     default_hint = "GRANT mmdb_trainer TO the role, or ask the owner."
+
+
+class LimitReached(EngineError):
+    """The role has as many workers, bytes or seconds as its limits allow."""
+
+    sqlstate = "MM414"
+    default_hint = "SELECT * FROM mmdb.role_limit shows the limits; the owner sets them."
+
+
+class NodeLost(EngineError):
+    """A node of the cluster does not answer; the session with its coordinator goes on."""
+
+    sqlstate = "MM415"
+    default_hint = "SELECT * FROM mmdb.node_status; what needs the node goes on when it is back."
 
 
 class DatabaseFailed(EngineError):

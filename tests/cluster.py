@@ -60,16 +60,19 @@ class Cluster:
 
     Args:
         settings: server settings, added to or put over `SETTINGS`.
+        password: of the superuser; one of its own if left out.
     Raises:
         NoServer: no usable PostgreSQL is installed.
         NoUser: there is no user for it to run as.
         ClusterError: the server did not start; the message ends with its log.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, *, password: str | None = None
+    ) -> None:
         self.server = find_server()
         self.settings = SETTINGS | (settings or {})
-        self.password = secrets.token_urlsafe(16)
+        self.password = password or secrets.token_urlsafe(16)
         self.port = 0
         self._owner = server_owner()
         self._creator_pid = os.getpid()

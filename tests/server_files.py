@@ -25,6 +25,7 @@ class ServerFiles:
 
     bin: Path
     version: str  # "15.20"
+    extensions: Path  # the folder of control files
     has_plpython: bool
     python_version: str | None  # "3.11", of the libpython that PL/Python is linked with
 
@@ -82,11 +83,12 @@ def _describe(bin_directory: Path) -> ServerFiles | None:
     major = re.match(r"\d+", version)
     if major is None or int(major[0]) < OLDEST_VERSION:
         return None
-    control = Path(_ask(pg_config, "--sharedir"), "extension", "plpython3u.control")
+    extensions = Path(_ask(pg_config, "--sharedir"), "extension")
     return ServerFiles(
         bin=bin_directory.resolve(),
         version=version,
-        has_plpython=control.exists(),
+        extensions=extensions,
+        has_plpython=(extensions / "plpython3u.control").exists(),
         python_version=_linked_python(Path(_ask(pg_config, "--pkglibdir"), "plpython3.so")),
     )
 
