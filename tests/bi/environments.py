@@ -102,13 +102,13 @@ class Service:
         """Return where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
-    def wait(self) -> None:
+    def wait(self, limit_s: float = START_S) -> None:
         """Return when it accepts connections.
 
         Raises:
             AssertionError: it ended before, or does not in time; the message ends with its log.
         """
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline and self._process.poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

@@ -11,47 +11,34 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
-from tests.bi.environments import Service, output, program
+from tests.bi.environments import Service, program
+from tests.cluster import ROOT
 
+PREPARED_S = 900  # it makes its own database first
 USER, PASSWORD = "admin", secrets.token_urlsafe(12)
-_SETTINGS = """
-SECRET_KEY = {secret!r}
-SQLALCHEMY_DATABASE_URI = "sqlite:///{folder}/superset.db"
-WTF_CSRF_ENABLED = True
-TALISMAN_ENABLED = False  # it warns that there is no https, which loopback needs not
-RATELIMIT_ENABLED = False
-"""
-_ADMIN = ("--firstname", "Ann", "--lastname", "Admin", "--email", "ann@example.org")
+_CONTAINER = ROOT / "docker" / "superset"
 
 
 @contextmanager
 def superset(folder: Path) -> Iterator[Service]:
-    """Make Superset's own database, and serve it while the context lasts."""
-    settings = folder / "superset_config.py"
-    settings.write_text(_SETTINGS.format(secret=secrets.token_hex(32), folder=folder))
+    """Run what the container of docker/superset runs, and serve while the context lasts."""
+    for name, secret in {"key": secrets.token_hex(32), "password": PASSWORD}.items():
+        (folder / name).write_text(f"{secret}\n")
+    gunicorn = program("superset", "gunicorn")
     variables = {
-        "SUPERSET_CONFIG_PATH": str(settings),
+        "PATH": f"{gunicorn.parent}:/usr/bin:/bin",
+        "SUPERSET_CONFIG_PATH": str(_CONTAINER / "settings.py"),
         "SUPERSET_HOME": str(folder),
+        "SUPERSET_KEY_FILE": str(folder / "key"),
+        "SUPERSET_PASSWORD_FILE": str(folder / "password"),
+        "MMDB_URI": "postgresql+psycopg2://dashboard@127.0.0.1/shop",  # not connected to
         "FLASK_APP": "superset",
         "HOME": str(folder),
         "SCARF_ANALYTICS": "false",
     }
-    command = program("superset", "superset")
-    for arguments in (
-        ("db", "upgrade"),
-        ("fab", "create-admin", "--username", USER, "--password", PASSWORD, *_ADMIN),
-        ("init",),
-    ):
-        output(command, *arguments, limit_s=300, folder=folder, variables=variables)
-    server = Service(
-        program("superset", "gunicorn"),
-        *("--bind", "127.0.0.1:{port}", "--workers", "1", "--threads", "8", "--timeout", "120"),
-        "superset.app:create_app()",
-        log=folder / "server.log",
-        variables=variables,
-    )
-    with server:
-        server.wait()
+    command = ("env", "BIND=127.0.0.1:{port}", _CONTAINER / "serve.sh")
+    with Service(*command, log=folder / "server.log", variables=variables) as server:
+        server.wait(PREPARED_S)
         yield server
 
 

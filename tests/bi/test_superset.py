@@ -56,8 +56,15 @@ def rest(server: Service) -> Rest:
 def database(rest: Rest, shop: Shop) -> int:
     """Return the id of the database as Superset knows it, connected to by the reader."""
     url = shop.reader_url.replace("postgresql:", "postgresql+psycopg2:", 1)
-    made = rest.post("/database/", {"database_name": "mmdb", "sqlalchemy_uri": url})
+    made = rest.post("/database/", {"database_name": "shop", "sqlalchemy_uri": url})
     return int(made["id"])
+
+
+def test_the_container_s_database_is_there(rest: Rest) -> None:
+    (database,) = rest.get("/database/?q=(filters:!((col:database_name,opr:eq,value:mmdb)))")[
+        "result"
+    ]
+    assert database["backend"] == "postgresql"
 
 
 def add_dataset(rest: Rest, database: int, view: str) -> int:
