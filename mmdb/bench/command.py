@@ -15,11 +15,13 @@ from mmdb.bench.concurrency import bench_concurrency
 from mmdb.bench.convergence import bench_convergence, plot
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
+from mmdb.bench.ingest import bench_ingest
 from mmdb.bench.lineage import bench_lineage
-from mmdb.bench.load import bench_load
+from mmdb.bench.load import bench_load, load_of
 from mmdb.bench.match import bench_match
 from mmdb.bench.plan.bench import bench_plan
 from mmdb.bench.plan.bench import share_of as plan_share
+from mmdb.bench.scale import bench_scale
 from mmdb.bench.schedule import bench_schedule
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
@@ -34,10 +36,12 @@ BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "concurrency": bench_concurrency,
     "convergence": bench_convergence,
     "hop": bench_hop,
+    "ingest": bench_ingest,
     "lineage": bench_lineage,
     "load": bench_load,
     "match": bench_match,
     "plan": bench_plan,
+    "scale": bench_scale,
     "scan": bench_scan,
     "schedule": bench_schedule,
     "store": bench_store,
@@ -57,9 +61,12 @@ def run_bench(
 
     Args:
         plot_file: where the bench `convergence` draws its curves, as SVG.
-        share: of the benches `plan` and `warm`: fields of their `Share` that are not None.
+        share: of the benches `load`, `plan` and `warm`: fields of `Load` or of their `Share` that
+            are not None.
     """
     bench = BENCHES[name]
+    if name == "load":
+        bench = partial(bench_load, share=load_of(share or {}))
     if name == "warm":
         bench = partial(bench_warm, share=warm_share(share or {}))
     if name == "plan":

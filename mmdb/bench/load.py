@@ -1,92 +1,274 @@
-"""`mmdb bench load`: rows per second into a dataset, from Python and inside the server."""
+"""`mmdb bench load`: predictors, readers and savers beside a run that is trained, for minutes.
+
+Each kind of client is a process of its own with a session, and a thread, for each client. Requests
+are an open loop: they begin at times of a Poisson process that nothing delays, and an answer's time
+counts from there (mmdb/bench/load_clients.py). The run has workers enough for every processor, and
+goes on for as long as requests are made.
+"""
 
 from __future__ import annotations
 
-import json
+import math
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from time import perf_counter
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
 
-from mmdb.api import Database, connect
-from mmdb.bench.figures import Figure, at_least, at_most
+from mmdb.api import Database, Run, connect
+from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.load_clients import (
+    CLASSES,
+    SHOWN_ERRORS,
+    WIDTH,
+    Answers,
+    Crowd,
+    Ready,
+    network,
+    percentile,
+    run_crowd,
+)
+from mmdb.bench.load_memory import Memory
 from mmdb.bench.workload import bench_names, make_points
+from mmdb.db.queries import load
+from mmdb.errors import EngineError
 
-ROWS, COLUMNS, ROUNDS = 1_000_000, 32, 3
-PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 200_000, 120_000, 500.0
+_Q = load("bench_load")
+_T = TypeVar("_T")
 
-
-def bench_load(databases: list[Database]) -> list[Figure]:
-    """Measure every database in one run."""
-    return [figure for db in databases for figure in _measure(db)]
-
-
-def _measure(db: Database) -> Iterator[Figure]:
-    engine = db.connection.engine
-    with bench_names(db) as prefix:
-        make_points(db, prefix, ROWS, COLUMNS, 10)
-        if engine == "postgres":
-            yield from _from_python(db.connection.url, prefix)
-            yield from _inside_server(db.connection.url, prefix)
-        else:
-            rates = []
-            for k in range(ROUNDS):
-                started = perf_counter()
-                db.create_dataset(f"{prefix}-{k}", f"SELECT * FROM {prefix}")
-                rates.append(ROWS / (perf_counter() - started))
-            yield at_least("duckdb: from Python", rates, "rows/s", PYTHON_BAR)
+ROWS = 20_000  # of a partition: hops of about 0.2 s
+CONNECTS, TAIL_BAR, GROWTH_BAR = 1_000, 3.0, 0.05
+START_S, POLL_S = 300.0, 0.2
 
 
-def _from_python(url: str, prefix: str) -> Iterator[Figure]:
-    """Each round in a process of its own, whose peak memory is the call's."""
-    rates, peaks = [], []
-    for k in range(ROUNDS):
-        command = [sys.executable, "-m", "mmdb.bench.load", url, prefix, f"{prefix}-python-{k}"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        found = json.loads(done.stdout)
-        rates.append(ROWS / found["seconds"])
-        peaks.append(max(found["client_mb"], found["server_mb"]))
-    yield at_least("postgres: from Python", rates, "rows/s", PYTHON_BAR)
-    yield at_most("postgres: peak memory, from Python", [max(peaks)], "MB", MEMORY_BAR_MB)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is asked of a database."""
+
+    minutes: float = 5.0
+    clients: int = 32  # that predict
+    rate: float = 50.0  # predictions a second, of all of them
+    readers: int = 4  # each asks for a view once a second
+    savers: int = 2  # each saves a model every four seconds
+    workers: int | None = None  # None: one for each processor; 0: nothing is trained
+    connects: int = CONNECTS
+    rows: int = ROWS  # of a partition
+
+    @property
+    def crowds(self) -> list[Crowd]:
+        """The clients of each kind that there are any of."""
+        of = {
+            "predict": (self.clients, self.rate),
+            "read": (self.readers, float(self.readers)),
+            "save": (self.savers, self.savers / 4),
+        }
+        return [
+            Crowd(kind=kind, clients=clients, rate=rate, seed=seed)
+            for seed, (kind, (clients, rate)) in enumerate(of.items())
+            if clients
+        ]
 
 
-def _inside_server(url: str, prefix: str) -> Iterator[Figure]:
-    rates, peaks = [], []
-    for k in range(ROUNDS):
-        with connect(url) as db:
-            pid = db.sql("SELECT pg_backend_pid() AS pid")[0]["pid"]
-            started = perf_counter()
-            db.sql(
-                "SELECT * FROM mmdb.create_dataset(%(name)s, %(query)s)",
-                {"name": f"{prefix}-server-{k}", "query": f"SELECT * FROM {prefix}"},
-            )
-            rates.append(ROWS / (perf_counter() - started))
-            peaks.append(peak_mb(pid))
-    yield at_least("postgres: SELECT inside the server", rates, "rows/s", SERVER_BAR)
-    yield at_most("postgres: peak memory, inside", [max(peaks)], "MB", MEMORY_BAR_MB)
+def load_of(options: Mapping[str, Any]) -> Load:
+    """Return what the options of a command say; those that are None are left out."""
+    return Load(**{name: value for name, value in options.items() if value is not None})
 
 
-def peak_mb(pid: int | str) -> float:
-    """Return a process's own peak memory in MB (10^6); the server's shared buffers left out."""
-    fields = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+def bench_load(databases: list[Database], share: Load | None = None) -> list[Figure]:
+    """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
+    servers = [db for db in databases if db.connection.engine == "postgres"]
+    if not servers:
+        reason = "duckdb: not measured, a file belongs to one process; give a --database"
+        return [Figure(name=reason, value=math.nan, unit="")]
+    return [figure for db in servers for figure in measure(db, share or Load())]
+
+
+def measure(db: Database, share: Load) -> Iterator[Figure]:
+    """Yield what connects left behind, then the figures of each kind of client, and of training."""
+    yield from connects(db, share.connects)
+    workers = (os.cpu_count() or 1) if share.workers is None else share.workers
+    with bench_names(db) as prefix, ExitStack() as stack:
+        partitions = max(4, workers)
+        make_points(db, prefix, share.rows * partitions, WIDTH, CLASSES)
+        db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=partitions)
+        db.save(f"{prefix}-served", network(), dataset=prefix)
+        url = db.connection.url
+        crowds = {c.kind: stack.enter_context(started(url, prefix, c)) for c in share.crowds}
+        if workers:
+            run = stack.enter_context(training(db, prefix, workers, share.minutes))
+        sessions = {row["pid"]: str(row["name"]) for row in db.connection.rows(_Q.sessions)}
+        before, began = _hops(db, f"{prefix}-trained"), time.monotonic()
+        with Memory(sessions) as memory:
+            for pipe, _ in crowds.values():
+                pipe.send(60 * share.minutes)
+            answers = {kind: _received(pipe, Answers) for kind, (pipe, _) in crowds.items()}
+        seconds = time.monotonic() - began
+        if workers and run.poll() is not None:
+            raise EngineError("The run that was to be trained meanwhile has ended.")
+        done = _hops(db, f"{prefix}-trained") - before
+    for kind, (_, ready) in crowds.items():
+        yield from _figures(kind, answers[kind], ready, 60 * share.minutes)
+    pids = crowds["predict"][1].pids if "predict" in crowds else []
+    training_pids = [pid for pid, name in sessions.items() if name.startswith("mmdb worker")]
+    yield from _memory_figures(memory, pids, training_pids)
+    if workers:
+        yield Figure(name=f"train: hops of {workers} workers", value=done / seconds, unit="1/s")
+
+
+def connects(db: Database, number: int) -> Iterator[Figure]:
+    """Connect, ask and close, one after the other; yield what it takes, and the sessions left."""
+    if not number:
+        return
+    before = {row["pid"] for row in db.connection.rows(_Q.sessions)}
+    taken = []
+    for _ in range(number):
+        started = time.perf_counter()
+        with connect(db.connection.url) as other:
+            other.connection.rows(_Q.own_pid)
+        taken.append((time.perf_counter() - started) * 1e3)
+    deadline = time.monotonic() + 1  # the last one's process takes a moment to end
+    while (left := _others(db, before)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    name = f"{number:,} connects, one by one"
+    yield Figure(name=f"{name}: p50", value=percentile(taken, 0.5), unit="ms")
+    yield Figure(name=f"{name}: p99", value=percentile(taken, 0.99), unit="ms")
+    yield at_most(f"{name}: sessions left", [left], "sessions", 0)
+
+
+def _others(db: Database, known: set[int]) -> int:
+    return sum(row["pid"] not in known for row in db.connection.rows(_Q.sessions))
+
+
+@contextmanager
+def started(url: str, prefix: str, crowd: Crowd) -> Iterator[tuple[Pipe, Ready]]:
+    """Yield a crowd's pipe when its sessions are warm; the process ends with the block."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=run_crowd, args=(theirs, url, prefix, crowd), daemon=True)
+    process.start()
+    theirs.close()  # so that the pipe ends with the process
+    try:
+        yield ours, _received(ours, Ready)
+    finally:
+        _end(process)
+
+
+def _received(pipe: Pipe, expected: type[_T]) -> _T:
+    """Return what a crowd sends.
+
+    Raises:
+        EngineError: its process ended, or sent an error.
+    """
+    try:
+        found = pipe.recv()
+    except EOFError as error:
+        raise EngineError("A process of clients ended before it was done.") from error
+    if not isinstance(found, expected):
+        raise EngineError(f"A process of clients failed: {found}")
+    return found
+
+
+def _end(process: BaseProcess) -> None:
+    process.join(5)
+    if process.is_alive():
+        process.terminate()
+        process.join()
+
+
+@contextmanager
+def training(
+    db: Database, prefix: str, workers: int, minutes: float
+) -> Iterator[subprocess.Popen[str]]:
+    """Train a run in a process of its own from the block's beginning to its end.
+
+    The block begins when the workers have every candidate's first epoch behind them.
+    """
+    partitions = max(4, workers)
+    candidates = 2 * workers
+    run = db.create_run(
+        f"{prefix}-trained",
+        dataset=prefix,
+        architecture="mlp(hidden=[1024])",
+        search={"space": {"lr": [0.01 / (k + 1) for k in range(candidates)], "batch_size": 64}},
+        epochs=100 + math.ceil(120 * minutes),  # an epoch of these hops takes longer than a second
+        strategy="mop",
     )
-    kilobytes = {name: int(fields[name].split()[0]) for name in ("VmHWM", "RssShmem")}
-    return (kilobytes["VmHWM"] - kilobytes["RssShmem"]) * 1024 / 1e6
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mmdb.cli", "train", run.name, "--workers", str(workers), "--json"],
+        env=os.environ | {"MMDB_URL": db.connection.url},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _wait_for_hops(db, run, process, candidates * (partitions + 1))
+        yield process
+    finally:
+        if process.poll() is None:
+            run.cancel()
+        try:
+            process.communicate(timeout=START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
-def main() -> None:
-    """Create one dataset and print its seconds and the peak memory of both processes."""
-    url, table, name = sys.argv[1:]
-    with connect(url) as db:
-        pid = db.sql("SELECT pg_backend_pid() AS pid")[0]["pid"]
-        started = perf_counter()
-        db.create_dataset(name, f"SELECT * FROM {table}")
-        seconds = perf_counter() - started
-        found = {"seconds": seconds, "client_mb": peak_mb("self"), "server_mb": peak_mb(pid)}
-    print(json.dumps(found))
+def _wait_for_hops(db: Database, run: Run, process: subprocess.Popen[str], hops: int) -> None:
+    deadline = time.monotonic() + START_S
+    while _hops(db, run.name) < hops:
+        if process.poll() is not None:
+            said = process.stderr.read() if process.stderr else ""
+            raise EngineError(f"The run that was to be trained meanwhile has ended. {said}")
+        if time.monotonic() > deadline:
+            raise EngineError(f"A run has not done {hops} hops within {START_S:g} s.")
+        time.sleep(POLL_S)
 
 
-if __name__ == "__main__":
-    main()
+def _hops(db: Database, run: str) -> int:
+    return int(db.connection.rows(_Q.hops_done, run=run)[0]["hops"])
+
+
+def _figures(kind: str, answers: Answers, ready: Ready, seconds: float) -> Iterator[Figure]:
+    """Yield what a kind of client got."""
+    values = answers.latencies_ms
+    who = f"{kind}, {len(ready.pids)} clients"
+    yield Figure(name=f"{who}: requests", value=len(values) / seconds, unit="1/s")
+    p50, p99 = percentile(values, 0.5), percentile(values, 0.99)
+    shown = {"p50": p50, "p95": percentile(values, 0.95), "p99": p99, "max": max(values, default=0)}
+    for name, value in shown.items():
+        yield Figure(name=f"{who}: {name}", value=value, unit="ms")
+    late = percentile(answers.late_ms, 0.99)
+    yield Figure(name=f"{who}: sent late, p99", value=late, unit="ms")
+    for name, value in (("median", percentile(ready.first_ms, 0.5)), ("max", max(ready.first_ms))):
+        yield Figure(name=f"{who}: a session's first request, {name}", value=value, unit="ms")
+    said = f" ({'; '.join(sorted(set(answers.errors))[:SHOWN_ERRORS])})" if answers.errors else ""
+    yield at_most(f"{who}: errors{said}", [len(answers.errors)], "requests", 0)
+    if kind == "predict":
+        yield at_most(f"{who}: p99 / p50", [p99 / p50], "", TAIL_BAR)
+
+
+def _memory_figures(
+    memory: Memory, predicting: Sequence[int], workers: Sequence[int]
+) -> Iterator[Figure]:
+    kinds = {
+        "sessions that predict": predicting,
+        "all sessions": list(memory.last),
+        "workers": workers,
+    }
+    for name, pids in kinds.items():
+        growth = memory.growth(pids)
+        if growth is None:
+            missing = f"memory of {name}: not measured, they are none of this machine or another's"
+            yield Figure(name=missing, value=math.nan, unit="")
+            continue
+        yield Figure(name=f"memory of {name}", value=memory.megabytes(pids), unit="MB")
+        if name == "workers":
+            yield Figure(name=f"growth of the memory of {name}", value=growth, unit="")
+        else:
+            yield at_most(f"growth of the memory of {name}", [growth], "", GROWTH_BAR)

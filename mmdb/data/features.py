@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mmdb.data.decoding import ColumnKind
 from mmdb.data.options import Options
-from mmdb.data.query import Engine
 from mmdb.data.target import Task
 from mmdb.data.tokenize import Tokenizer
 from mmdb.db.connection import ColumnType, Kind
+
+if TYPE_CHECKING:  # loads a parser of SQL
+    from mmdb.data.query import Engine
 
 #: Doubles outside of these become NaN or 0 in float32; PostgreSQL's cast refuses both.
 _LARGEST, _SMALLEST = "3.4028235677973366e38", "7.006492321624085e-46"

@@ -11,7 +11,6 @@ from mmdb.data import functions
 from mmdb.data.decoded import Inputs
 from mmdb.data.decoding import Column, Decoding, Input, numbers_in
 from mmdb.data.features import Field, cast_select
-from mmdb.data.query import parse_select
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
@@ -170,6 +169,8 @@ def scan_inputs(
         QueryError: the query cannot be used. UnknownColumn: it lacks the key or a feature.
         NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
     """
+    from mmdb.data.query import parse_select  # loads a parser of SQL: a row alone needs none
+
     encoders = encoders_of(connection, decoding)
     select, _ = parse_select(query, connection.engine)
     fields = _fields(connection, decoding, select, key)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from mmdb.db.connection import Connection
-from mmdb.db.server import ServerStatus
+
+if TYPE_CHECKING:  # loads a driver
+    from mmdb.db.server import ServerStatus
 
 _Result = TypeVar("_Result")
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from mmdb.data.dataset import find_dataset
 from mmdb.data.decoded import Inputs
 from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
-from mmdb.data.reader import read_partition
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.values import show
 from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend, exposed
-from mmdb.server.predictor import find_predictor
-from mmdb.train.batch import fitted
-from mmdb.train.candidate.metrics import default_metrics
-from mmdb.train.recipe import save
+from mmdb.server.plpy_connection import PlpyConnection
+from mmdb.train.startup import uncollected
+
+if TYPE_CHECKING:
+    from mmdb.server.predictor import Predictor
 
 
 @exposed
@@ -26,6 +26,8 @@ def save_candidate(
     backend: Backend, candidate_id: int, name: str, approach: str, options: str
 ) -> list[dict[str, Any]]:
     """Save a candidate's best checkpoint; see `mmdb.train.recipe.save.save_candidate`."""
+    from mmdb.train.recipe import save  # a session that predicts need not load it
+
     row = save.save_candidate(
         backend.connection,
         candidate_id,
@@ -48,7 +50,7 @@ def predict(backend: Backend, model: str, x: Any) -> list[float]:
         given = vector_input(predictor.decoding, value)
     else:
         raise InvalidInput(f"The input is {show(value)}.")
-    return [float(p) for values in predictor.values(given) for p in values[0]]
+    return [p for values in predictor.values(given) for p in values[0].tolist()]
 
 
 @exposed
@@ -65,6 +67,13 @@ def predict_query(backend: Backend, model: str, query: str, key: str) -> list[di
 @exposed
 def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]:
     """Return metrics over the validation slice, or over all rows where there is none."""
+    import torch  # as the predictor does
+
+    from mmdb.data.dataset import find_dataset
+    from mmdb.data.reader import read_partition
+    from mmdb.train.batch import fitted
+    from mmdb.train.candidate.metrics import default_metrics
+
     connection = backend.connection
     predictor = find_predictor(backend, model)
     found = find_dataset(connection, dataset)
@@ -89,6 +98,26 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
         for name, value in default_metrics(output, y, label.task).items():
             values[prefix + name] = value
     return [{"metric": name, "value": value} for name, value in values.items()]
+
+
+def find_predictor(backend: Backend, model: str) -> Predictor:
+    """Return a model that predicts; see `mmdb.server.predictor`, which the first call loads."""
+    return _loaded(isinstance(backend.connection, PlpyConnection))(backend, model)
+
+
+@cache
+def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
+    """Load torch, and what builds a model, without searching for garbage meanwhile.
+
+    All of it stays: in a session of the server, no later search looks there again, which would hold
+    up a request for a tenth of a second. A user's own process is left alone.
+    """
+    with uncollected():
+        import mmdb.train.recipe.recover  # noqa: F401
+        from mmdb.server import predictor
+    if in_server:
+        gc.freeze()
+    return predictor.find_predictor
 
 
 def _form(decoding: Decoding) -> object:

@@ -18,10 +18,9 @@ from mmdb.data.inputs import encoders_of
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidInput
 from mmdb.server.backend import Backend
-from mmdb.store.models import SavedModel, find_model
-from mmdb.train.batch import outputs_of
+from mmdb.store.models import SavedModel, find_model_id, model_of
+from mmdb.train.batch import call, outputs_of
 from mmdb.train.compute.hop import EVALUATION_BATCH
-from mmdb.train.compute.hop import predict as run_module
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8
@@ -38,14 +37,16 @@ class Predictor:
 
     def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return the module's output for each target, float32 (n, size)."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        targets = self.decoding.targets
+        before, targets = torch.get_num_threads(), self.decoding.targets
+        if before != 1:
+            torch.set_num_threads(1)
         try:
-            found = [outputs_of(run_module(self.module, x), targets) for x in _parts(inputs)]
+            with torch.no_grad():
+                found = [outputs_of(call(self.module, x), targets) for x in _parts(inputs)]
         finally:
-            torch.set_num_threads(before)
-        return tuple(map(torch.cat, zip(*found, strict=True)))
+            if before != 1:
+                torch.set_num_threads(before)
+        return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
 
     def values(self, inputs: Inputs) -> list[np.ndarray]:
         """Return for each target the probabilities, or a regression's values, (n, size)."""
@@ -73,22 +74,27 @@ def find_predictor(backend: Backend, reference: str) -> Predictor:
     Raises:
         ModelNotFound, InvalidInput: it was saved without a dataset.
     """
-    connection = backend.connection
-    saved = find_model(connection, reference)
     kept: OrderedDict[int, Predictor] = backend.models
-    if saved.model_id not in kept:
-        if saved.dataset_id is None:
-            raise InvalidInput(
-                f"Model {saved.reference} was saved without a dataset.",
-                hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
-            )
-        decoding = find_decoding(connection, saved.dataset_id)
-        encoders = encoders_of(connection, decoding)
-        kept[saved.model_id] = Predictor(saved, backend.recover(saved), decoding, encoders)
+    model_id = find_model_id(backend.connection, reference)
+    if model_id not in kept:
+        kept[model_id] = _load(backend, model_id)
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
-    kept.move_to_end(saved.model_id)
-    return kept[saved.model_id]
+    kept.move_to_end(model_id)
+    return kept[model_id]
+
+
+def _load(backend: Backend, model_id: int) -> Predictor:
+    connection = backend.connection
+    saved = model_of(connection, model_id)
+    if saved.dataset_id is None:
+        raise InvalidInput(
+            f"Model {saved.reference} was saved without a dataset.",
+            hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
+        )
+    decoding = find_decoding(connection, saved.dataset_id)
+    encoders = encoders_of(connection, decoding)
+    return Predictor(saved, backend.recover(saved).eval(), decoding, encoders)
 
 
 def _probable(label: Label, output: Tensor) -> Tensor:

@@ -96,8 +96,9 @@ def sample(
     parts = [p for p in range(costs.shape[1]) if p not in placement or placement[p] & nodes.keys()]
     if len(slots) < k:
         parts = parts[::k]
-    kept = {new: placement[p] & nodes.keys() for new, p in enumerate(parts) if p in placement}
-    kept |= {p: n & nodes.keys() for p, n in placement.items() if p < 0 and n & nodes.keys()}
+    names = frozenset(nodes)
+    kept = {new: placement[p] & names for new, p in enumerate(parts) if p in placement}
+    kept |= {p: n & names for p, n in placement.items() if p < 0 and n & names}
     return costs[chosen][:, parts], nodes, kept
 
 
@@ -126,7 +127,8 @@ class Portfolio:
         worker while there is slack, and the longest goes first when there is none.
         """
         self._load, self._placement = load, placement
-        self._chooses = policy is None and bool(placement) and load.strategy == "mop"
+        is_open = policy is None and bool(placement) and load.strategy == "mop"
+        self._chooses = is_open and len(candidates_of(load, placement)) > 1
         self.policy: Policy = policy or "affinity"
         if self._chooses:
             self.policy = "rotation" if load.free else "longest"
@@ -153,7 +155,8 @@ class Portfolio:
         self._moved.clear()
         if not means or not self._chooses:
             return self.policy
-        costs = np.repeat(np.array([*means.values()])[:, None], self._load.partitions, axis=1)
+        column = np.array([*means.values()])[:, None]
+        costs = np.broadcast_to(column, (len(means), self._load.partitions))
         load = replace(self._load, candidates=len(means), epochs=epochs)
         found = {n: c for n, c in slots.items() if any(n in x for x in self._placement.values())}
         self.policy, _ = choose(costs, found or slots, load, self._placement)

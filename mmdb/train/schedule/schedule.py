@@ -245,6 +245,8 @@ class Schedule:
     @property
     def runs_dry(self) -> bool:
         """Whether more candidates are about to reach their goals than others wait for a worker."""
+        if self._unfinished >= 2 * len(self.running):
+            return False  # whatever those are about to do
         busy = {h.candidate for h in self.running.values() if self._standing.active(h.candidate)}
         return sum(map(self._nears_goal, busy)) > self._unfinished - len(busy)
 

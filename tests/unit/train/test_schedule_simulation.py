@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mmdb.bench.schedule_cases import Case, costs_of, enlist, learn, nodes_of
-from mmdb.train.schedule import Done, Policy, Simulation, Workload, begin, choose, simulate
+from mmdb.train.schedule import (
+    Done,
+    Policy,
+    Progress,
+    Simulation,
+    Workload,
+    begin,
+    choose,
+    simulate,
+)
 from mmdb.train.schedule.bound import lower_bound
 from mmdb.train.schedule.portfolio import sample
 
@@ -159,3 +170,27 @@ def test_the_lower_bound_is_the_longest_of_candidate_node_and_share() -> None:
     assert lower_bound(work, {"": 1}, {}) == 10
     assert lower_bound(np.ones((6, 2)), {"a": 1, "b": 1}, {0: frozenset("a")}) == 6
     assert lower_bound(np.ones((6, 2)), {"a": 2, "b": 1}, {}) == 4
+
+
+def test_a_run_too_large_to_simulate_whole_chooses_a_policy_on_many_nodes() -> None:
+    case = Case(400, 200)
+    slots, placement = nodes_of(case.workers)
+    known = {c: Progress(hop_s=1.0 + c % 8) for c in range(case.candidates)}
+    schedule = begin(case.load, known, placement=placement)
+    idle = enlist(schedule, slots)
+    assert len(schedule.assign(list(idle))) == case.workers
+    assert schedule.replan() in ("rotation", "longest")
+
+
+@pytest.mark.parametrize(("free", "stale"), [(True, True), (False, False)])
+def test_only_where_policies_differ_are_they_simulated_on_measured_costs(
+    free: bool, stale: bool
+) -> None:
+    slots, placement = nodes_of(8)
+    schedule = begin(replace(Case(16, 8).load, free=free), placement=placement)
+    idle = enlist(schedule, slots)
+    for _ in range(8):  # every candidate has had a hop
+        for assignment in schedule.assign(list(idle)):
+            schedule.take(Done(assignment.worker, 1.0))
+    assert all(progress.hop_s == 1.0 for progress in schedule.progress)
+    assert schedule.stale is stale
