@@ -89,6 +89,7 @@ def unpack(data: bytes, decoding: Decoding) -> Decoded:
     """
     try:
         batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+        batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
         stored = [_to_numpy(column) for column in batch.columns]
         if len(stored) != _stored_columns(decoding):
             raise BlockCorrupt("A block holds other columns than its dataset.")

@@ -21,6 +21,8 @@ from mmdb.store.models import SavedModel, find_model
 _Q = load("registry")
 _VERSION = re.compile(r"\d+", re.ASCII)
 _KEY_LENGTH = 200
+#: The longest tag's value, which an index holds, and the longest note.
+TAG_BYTES, NOTE_BYTES = 2000, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,11 @@ def tag_model(connection: Connection, model: str, key: str, value: str | None) -
 
     Raises:
         ModelNotFound, InvalidName
+        InvalidOption: the value is longer than TAG_BYTES.
     """
     _check_key(key)
+    if value is not None:
+        _check_length("tag", value, TAG_BYTES)
     found = find_model(connection, model)
     if value is None:
         connection.run(_Q.delete_tag, model_id=found.model_id, key=key)
@@ -122,10 +127,11 @@ def note_model(connection: Connection, model: str, note: str) -> str:
 
     Raises:
         ModelNotFound
-        InvalidOption: there is no text in it.
+        InvalidOption: there is no text in it, or more than NOTE_BYTES.
     """
     if not isinstance(note, str) or not note.strip():
         raise InvalidOption("The note is empty.", hint="Pass a text.")
+    _check_length("note", note, NOTE_BYTES)
     found = find_model(connection, model)
     connection.run(_Q.add_note, model_id=found.model_id, note=note)
     return found.reference
@@ -156,6 +162,15 @@ def drop_model(connection: Connection, model: str, version: int | None = None) -
 
 def _at(model: str, version: int | None) -> str:
     return model if version is None or model is None else f"{model}@{version}"
+
+
+def _check_length(what: str, text: object, most: int) -> None:
+    size = len(text.encode(errors="replace")) if isinstance(text, str) else 0
+    if size > most:
+        raise InvalidOption(
+            f"The {what} has {size:,} bytes; {most:,} is the most.",
+            hint="Keep what is longer in a table of your own.",
+        )
 
 
 def _check_key(key: object) -> None:

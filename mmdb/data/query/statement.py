@@ -14,6 +14,9 @@ from mmdb.graph.values import show
 
 Engine = Literal["postgres", "duckdb"]
 
+#: Characters of the longest query that is parsed: a million take some ten seconds, in which the
+#: session heeds no cancel.
+MAX_CHARACTERS = 1_000_000
 _READS = (exp.Select, exp.SetOperation)
 _WRITES: dict[type[exp.Expression], str] = {
     exp.Insert: "INSERT",
@@ -47,6 +50,11 @@ def parse_select(query: str, engine: Engine) -> tuple[str, exp.Expr]:
 def _parse(query: str, engine: Engine) -> exp.Expr:
     if not isinstance(query, str):
         raise QueryError(f"The query is {show(query)}, not a text.")
+    if len(query) > MAX_CHARACTERS:
+        raise QueryError(
+            f"The query has {len(query):,} characters; {MAX_CHARACTERS:,} is the most.",
+            hint="Put the values that it lists into a table and join it.",
+        )
     try:
         parsed = sqlglot.parse(query, read=engine)
     except ParseError as error:

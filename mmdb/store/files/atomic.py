@@ -20,6 +20,8 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
     """Turn the system's errors inside the block into FileNotWritten of `what`."""
+    if "\0" in str(what):
+        raise FileNotWritten(f"{str(what)!r} is no name of a file.")
     try:
         yield
     except OSError as error:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
+import safetensors
+import safetensors.torch
 import torch
 from blake3 import blake3
 
+from mmdb.errors import StateCorrupt
 from mmdb.store.content import raw_bytes
 from mmdb.store.files.safetensors_format import METADATA, NAMES
 
@@ -59,3 +63,20 @@ class Encoding:
         for part in self._body:
             found.update(part)
         return found.digest()
+
+
+def decode(state: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors of an encoded state by name, and the header in its metadata.
+
+    Raises:
+        StateCorrupt: its bytes are no encoding, whatever their hash.
+    """
+    size = int.from_bytes(state[:8], "little")
+    try:
+        header = json.loads(json.loads(state[8 : 8 + size])[METADATA]["mmdb"])
+        tensors = safetensors.torch.load(state)
+    except (ValueError, LookupError, TypeError, safetensors.SafetensorError) as error:
+        raise StateCorrupt(f"A state of {len(state)} bytes is none: {error}") from error
+    if not isinstance(header, dict):
+        raise StateCorrupt(f"A state of {len(state)} bytes has no header.")
+    return tensors, header

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import blake3
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from mmdb.errors import InvalidHyperparameter
+from mmdb.errors import InvalidHyperparameter, StateCorrupt
+from mmdb.graph.values import explain
 from mmdb.train.candidate.config import Config
 from mmdb.train.candidate.optimizer import advance, make_optimizer, make_schedule
 from mmdb.train.compute.device import CPU, synchronize
-from mmdb.train.compute.encoding import Encoding
+from mmdb.train.compute.encoding import Encoding, decode
 from mmdb.train.compute.precision import scaler_of
 
 _MODEL = "model."
@@ -147,8 +146,23 @@ def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[st
 
 
 def restore(live: Live, state: bytes) -> None:
-    """Load an encoded state into a freshly built candidate of the same configuration."""
-    tensors, header = _decode(state)
+    """Load an encoded state into a freshly built candidate of the same configuration.
+
+    Raises:
+        StateCorrupt: it is no state of that configuration, though its bytes match its hash.
+    """
+    tensors, header = decode(state)
+    try:
+        _restore(live, tensors, header)
+    except torch.OutOfMemoryError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise StateCorrupt(
+            f"A state does not fit its candidate: {type(error).__name__}: {explain(error)}"
+        ) from error
+
+
+def _restore(live: Live, tensors: dict[str, torch.Tensor], header: Mapping[str, Any]) -> None:
     _load_module(live, tensors, header)
     entries = _entries(tensors, header)
     live.optimizer.load_state_dict({"state": entries, "param_groups": header["groups"]})
@@ -170,7 +184,7 @@ def adopt(live: Live, state: bytes) -> None:
     Raises:
         InvalidHyperparameter: the parent's module has other tensors.
     """
-    tensors, header = _decode(state)
+    tensors, header = decode(state)
     try:
         _load_module(live, tensors, header)
     except (RuntimeError, KeyError) as error:
@@ -244,7 +258,7 @@ def _schedule_state(schedule: lr_scheduler.LRScheduler, state: dict[str, Any]) -
 
 def weights(state: bytes) -> dict[str, torch.Tensor]:
     """Return the module's state dict out of an encoded state; tied paths share one tensor."""
-    return _weights(*_decode(state))
+    return _weights(*decode(state))
 
 
 def _weights(
@@ -256,12 +270,6 @@ def _weights(
         if name.startswith(_MODEL)
     }
     return found | {path: found[other] for path, other in header["aliases"].items()}
-
-
-def _decode(state: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    size = int.from_bytes(state[:8], "little")
-    header = json.loads(json.loads(state[8 : 8 + size])["__metadata__"]["mmdb"])
-    return safetensors.torch.load(state), header
 
 
 def state_hash(state: bytes) -> bytes:

@@ -10,6 +10,7 @@ import safetensors.torch
 from torch import Tensor
 
 from mmdb.errors import StatesDiffer
+from mmdb.train.compute.encoding import decode
 from mmdb.train.parallel.mean import WeightedMean
 
 _GENERATOR = "generator"
@@ -37,7 +38,7 @@ def average(states: Iterable[bytes], weights: Sequence[int]) -> bytes:
     mean = WeightedMean(counts=_counts_steps)
     first: tuple[set[str], Tensor, dict[str, Any]] | None = None
     for state, weight in zip(states, weights, strict=True):
-        tensors, header = _decode(state)
+        tensors, header = decode(state)
         generator = tensors.pop(_GENERATOR)
         names = {name for name in tensors if not name.startswith(_OPTIMIZER)}
         if first is None:
@@ -49,13 +50,6 @@ def average(states: Iterable[bytes], weights: Sequence[int]) -> bytes:
         raise StatesDiffer("There is no state to be averaged.")
     metadata = {"mmdb": json.dumps(first[2], sort_keys=True)}
     return safetensors.torch.save(mean.result() | {_GENERATOR: first[1]}, metadata)
-
-
-def _decode(state: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of an encoded state by name, and the header in its metadata."""
-    size = int.from_bytes(state[:8], "little")
-    header = json.loads(json.loads(state[8 : 8 + size])["__metadata__"]["mmdb"])
-    return safetensors.torch.load(state), header
 
 
 def _counts_steps(name: str) -> bool:
