@@ -7,11 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.lineage import add_lineage_command
 from mmdb.cli.models import WrongUse, add_commands
+from mmdb.cli.operations import add_operation_commands
 from mmdb.cli.plans import add_plan_commands
 from mmdb.cli.report import add_report_command
 from mmdb.cli.runs import add_run_commands
@@ -27,10 +27,12 @@ BENCHES = (
     "concurrency",
     "convergence",
     "hop",
+    "ingest",
     "lineage",
     "load",
     "match",
     "plan",
+    "scale",
     "scan",
     "schedule",
     "store",
@@ -43,6 +45,7 @@ PLAN_PARTS = ("steps", "mop", "iterations", "choice", "speed")
 #: Options that not every bench has.
 BENCH_OPTIONS = {
     "convergence": ("plot",),
+    "load": ("minutes", "clients", "rate", "readers", "savers", "workers"),
     "warm": ("only", "pairs", "seeds", "processes", "folder"),
     "plan": ("only", "workloads", "repeats", "seconds", "folder"),
 }
@@ -95,11 +98,19 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="leave out PL/Python and mmdb's functions: they then run in the clients",
     )
+    install.add_argument(
+        "--engine",
+        choices=("postgres", "citus"),
+        help="citus spreads the tables over the nodes of a cluster (done by itself on a coordinator"
+        " with nodes), postgres keeps them on the one server",
+    )
+    install.add_argument(
+        "--teams",
+        action=argparse.BooleanOptionalAction,
+        help="each role sees its own datasets, runs and models alone, and what is shared with it",
+    )
 
-    doctor = add("doctor", _doctor, "Check everything that can be wrong with a database.")
-    doctor.add_argument("url")
-    _add_json(doctor)
-
+    add_operation_commands(add, _add_json)
     add_run_commands(add, _add_database, _add_workers, _add_json)
 
     predict = add("predict", _predict, "Predict every row of a SELECT.")
@@ -142,6 +153,14 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--seeds", type=int, help="of warm: trainings of each pair and arm (5)")
     bench.add_argument("--processes", type=int, help="of warm: that train (one per processor)")
     bench.add_argument("--workloads", type=int, help="of plan: the first so many of each part")
+    bench.add_argument("--minutes", type=float, help="of load: for how long (5)")
+    bench.add_argument("--clients", type=int, help="of load: sessions that predict (32)")
+    bench.add_argument("--rate", type=float, help="of load: predictions a second, in all (50)")
+    bench.add_argument("--readers", type=int, help="of load: sessions that read views (4)")
+    bench.add_argument("--savers", type=int, help="of load: sessions that save models (2)")
+    bench.add_argument(
+        "--workers", type=int, help="of load: that train meanwhile (one per processor)"
+    )
     bench.add_argument("--repeats", type=int, help="of plan: runs of each way of training (3)")
     bench.add_argument("--seconds", type=float, help="of plan: of a run on two workers (12)")
     bench.add_argument(
@@ -180,23 +199,13 @@ def _demo(given: argparse.Namespace) -> int:
 def _install(given: argparse.Namespace) -> int:
     from mmdb.db.install import install
 
-    mode = install(given.url, mode="client" if given.client else None)
+    mode = install(
+        given.url, mode="client" if given.client else None, engine=given.engine, teams=given.teams
+    )
     print("mmdb is installed and up to date")
     if mode == "client":
         print("without functions in the server: connect from Python, train with `mmdb worker`")
     return 0
-
-
-def _doctor(given: argparse.Namespace) -> int:
-    from mmdb.db.doctor import examine
-    from mmdb.terminal import show_checks
-
-    checks = examine(given.url)
-    if given.json:
-        print(json.dumps([asdict(check) for check in checks], indent=2))
-    else:
-        show_checks(checks)
-    return 0 if all(check.ok for check in checks) else 1
 
 
 def _predict(given: argparse.Namespace) -> int:
@@ -239,12 +248,18 @@ def _bench(given: argparse.Namespace) -> int:
     for part in given.only or ():
         if part not in parts:
             raise WrongUse(f"The bench {given.name} has no part {part}: {', '.join(parts)}.")
-    for option in ("pairs", "seeds", "processes", "workloads", "repeats"):
+    for option in ("pairs", "seeds", "processes", "workloads", "repeats", "clients"):
         number = getattr(given, option)
         if number is not None and number < 1:
             raise WrongUse(f"--{option} is 1 or more.")
-    if given.seconds is not None and not given.seconds > 0:
-        raise WrongUse("--seconds is above 0.")
+    for option in ("seconds", "minutes", "rate"):
+        number = getattr(given, option)
+        if number is not None and not 0 < number < float("inf"):
+            raise WrongUse(f"--{option} is above 0.")
+    for option in ("readers", "savers", "workers"):
+        number = getattr(given, option)
+        if number is not None and number < 0:
+            raise WrongUse(f"--{option} is 0 or more.")
     from mmdb.bench.command import run_bench
 
     chosen = {name: getattr(given, name) for name in own}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+#: Things that are wrong which one check names.
+SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +18,36 @@ class Check:
     ok: bool
     detail: str
     mend: str = ""  # one or two sentences with a command; empty where nothing is wrong
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was read of one kind of stored bytes, and what of it is wrong."""
+
+    what: str  # "blocks", "tensors" ...
+    items: int = 0
+    bytes: int = 0
+    wrong: list[str] = field(default_factory=list)  # one text each
+    note: str = ""
+
+    def add(self, size: int) -> None:
+        """Count one more, of `size` bytes."""
+        self.items += 1
+        self.bytes += size
+
+    def check(self) -> Check:
+        """Return what the doctor says of it."""
+        detail = f"{self.items:,} compared with their hashes, {self.bytes:,} bytes{self.note}"
+        if not self.wrong:
+            return Check(name=self.what, ok=True, detail=detail)
+        others = f"; and {len(self.wrong) - SHOWN} more" if len(self.wrong) > SHOWN else ""
+        return Check(
+            name=self.what,
+            ok=False,
+            detail=f"{'; '.join(self.wrong[:SHOWN])}{others}",
+            mend="Bytes in the database changed, or are gone: look at its disk and its memory, and "
+            "restore what is named from a backup; docs/runbook/damaged-bytes.md.",
+        )
 
 
 def shown(url: str) -> str:

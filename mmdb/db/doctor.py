@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from mmdb.db.check import Check, as_postgres, shown
+from mmdb.db.check import Check, shown
+from mmdb.db.doctor_citus import citus
+from mmdb.db.doctor_roles import rights, roles, worker_login
+from mmdb.db.doctor_schema import broken_objects, extensions, orphans, sequences
+from mmdb.db.doctor_server import server
 from mmdb.db.install import installed_mode, is_current, is_installed, pending
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
@@ -54,8 +58,16 @@ def _looks(connection: AnyConnection) -> Iterator[tuple[str, _Look]]:
         yield "server Python", lambda: _server_python(connection)
     yield "schema", lambda: _schema(connection)
     yield "functions and views", lambda: _objects(connection)
+    yield "rows", lambda: orphans(connection)
     if isinstance(connection, PostgresConnection):
-        yield "rights", lambda: _rights(connection)
+        yield "extensions", lambda: extensions(connection)
+        yield "indexes", lambda: broken_objects(connection)
+        yield "sequences", lambda: sequences(connection)
+        yield "rights", lambda: rights(connection)
+        yield "roles", lambda: roles(connection)
+        yield "worker login", lambda: worker_login(connection)
+        yield "server", lambda: server(connection)
+        yield "citus", lambda: citus(connection)
 
 
 def _guarded(name: str, look: _Look) -> Iterator[Check]:
@@ -212,26 +224,3 @@ def _objects(connection: AnyConnection) -> Iterator[Check]:
 def _names(pattern: re.Pattern[str], folder: str) -> set[str]:
     files = sql_directory(folder).glob("*.sql")
     return {name for path in files for name in pattern.findall(path.read_text())}
-
-
-def _rights(connection: PostgresConnection) -> Iterator[Check]:
-    (role,) = connection.rows(_Q.find_role)
-    if role["is_superuser"] or role["is_owner"]:
-        yield Check(name="rights", ok=True, detail=f"{role['name']} owns mmdb")
-    elif not is_installed(connection):
-        yield Check(
-            name="rights",
-            ok=False,
-            detail=f"{role['name']} may not install mmdb.",
-            mend=f"Run `mmdb install {as_postgres(connection.url)}`.",
-        )
-    elif role["is_trainer"]:
-        yield Check(name="rights", ok=True, detail=f"{role['name']} may train and predict")
-    else:
-        may = "may only read the views" if role["is_reader"] else "may do nothing with mmdb"
-        yield Check(
-            name="rights",
-            ok=False,
-            detail=f"{role['name']} {may}.",
-            mend=f'As a superuser, run `GRANT mmdb_trainer TO "{role["name"]}"`.',
-        )

@@ -56,7 +56,8 @@ def server_python(connection: PostgresConnection) -> Iterator[Check]:
 def _probe(connection: PostgresConnection) -> Probe:
     """Import the packages in a session of the server; leaves no trace."""
     with connection.raw.transaction(force_rollback=True):
-        connection.run(load("install").create_extension)
+        if not connection.rows(load("install").find_extension)[0]["installed"]:
+            connection.run(load("install").create_extension)  # which a replica refuses
         connection.run(_Q.probe_python)
         found: Probe = json.loads(connection.rows(_Q.read_probe)[0]["found"])
     return found
@@ -86,10 +87,26 @@ def _judge_package(name: str, package: Package, python: str, where: str) -> tupl
     if package["error"]:
         return package["error"], _mend_import(name, package["error"], python, where)
     detail = f"{package['version'] or 'unknown version'} from {package['folder']}"
-    ours = version("mmdb")
-    if name != "mmdb" or package["version"] == ours:
+    ours = version(name)
+    if name not in ("mmdb", "torch") or _release(package["version"]) == _release(ours):
         return detail, ""
-    return f"{detail}; here it is {ours}", f"Remove {package['folder']} on the server. {where}"
+    mend = f"Remove {package['folder']} on the server. {where}"
+    if name == "torch":
+        mend = (
+            f"Install torch {_release(ours)} there, or {_release(package['version'])} here: a hop "
+            "gives the same bits only by the same build, so a replay in one place of what was "
+            "trained in the other would fail."
+        )
+    return f"{detail}; here it is {ours}", mend
+
+
+def _release(number: str) -> str:
+    """Return a version without the build that it was made for.
+
+    >>> _release("2.13.0+cpu")
+    '2.13.0'
+    """
+    return number.partition("+")[0]
 
 
 def _mend_import(name: str, error: str, python: str, where: str) -> str:

@@ -24,7 +24,7 @@ from mmdb.orm.architecture import (
     Outline,
 )
 from mmdb.orm.base import Base, View
-from mmdb.orm.catalog import Factory, Function, Migration, Setting, Trainer
+from mmdb.orm.catalog import Factory, Function, Migration, RoleLimit, Setting, Share, Trainer
 from mmdb.orm.data import Block, Dataset, DatasetColumn, DatasetSource, Partition
 from mmdb.orm.lineage import ModelOrigin, Prediction, PredictionSource
 from mmdb.orm.model import Definition, Environment, Model, ModelChange, Recipe, RecipeTensor
@@ -63,6 +63,7 @@ from mmdb.orm.views import (
     LineageSource,
     LineageSourceEdge,
     LineageStateEdge,
+    Metric,
     MetricHistory,
     MetricOverview,
     MlflowExperiments,
@@ -87,6 +88,7 @@ from mmdb.orm.views import (
     RunCost,
     RunProgress,
     RunTime,
+    ServerMetric,
     StorageOverview,
     TagOverview,
     TensorStorage,
@@ -149,6 +151,7 @@ __all__ = [
     "Manifest",
     "ManifestTensor",
     "Merge",
+    "Metric",
     "MetricHistory",
     "MetricOverview",
     "Migration",
@@ -188,6 +191,7 @@ __all__ = [
     "ReadSession",
     "Recipe",
     "RecipeTensor",
+    "RoleLimit",
     "Run",
     "RunCost",
     "RunEvent",
@@ -197,7 +201,9 @@ __all__ = [
     "RunStrategy",
     "RunTime",
     "RunTotal",
+    "ServerMetric",
     "Setting",
+    "Share",
     "StateChunk",
     "StepPrediction",
     "StepTime",

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import PrimaryKeyConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base
+from mmdb.orm.base import Base, BigInt
 
 
 class Migration(Base):
@@ -65,3 +65,28 @@ class Trainer(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     target: Mapped[str]
     created_at: Mapped[datetime]
+
+
+class Share(Base):
+    """What teams let other roles read; it means something in databases with teams."""
+
+    __tablename__ = "share"
+    written_by = "Database.share_model"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    object_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    role: Mapped[str] = mapped_column(primary_key=True)
+    shared_at: Mapped[datetime]
+    author: Mapped[str]
+
+
+class RoleLimit(Base):
+    """How much the owners of datasets, runs and models may use; null is without limit."""
+
+    __tablename__ = "role_limit"
+    written_by = "Database.sql"
+
+    role: Mapped[str] = mapped_column(primary_key=True)
+    workers: Mapped[int | None]
+    bytes: Mapped[BigInt | None]
+    seconds: Mapped[float | None]

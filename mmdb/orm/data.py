@@ -40,6 +40,7 @@ class Dataset(Base):
     targets: Mapped[Json | None]
     inputs: Mapped[Json | None]
     class_counts: Mapped[Json | None]
+    owner: Mapped[str | None]
 
     columns: Mapped[list[DatasetColumn]] = many("DatasetColumn.ordinal")
     sources: Mapped[list[DatasetSource]] = many("DatasetSource.ordinal")

@@ -62,6 +62,7 @@ class Model(Base):
     save_s: Mapped[float]
     created_at: Mapped[datetime]
     dropped_at: Mapped[datetime | None]
+    owner: Mapped[str | None]
 
     #: Of the state dict, in its order.
     tensors: Mapped[list[ModelTensor]] = many(

@@ -40,6 +40,7 @@ class Run(Base):
     created_at: Mapped[datetime]
     metric: Mapped[str | None]
     maximize: Mapped[bool | None]
+    owner: Mapped[str | None]
 
     dataset: Mapped[Dataset] = one()
     candidates: Mapped[list[Candidate]] = many("Candidate.ordinal")

@@ -33,6 +33,7 @@ class Tensor(Base):
     zeros: Mapped[BigInt | None]
     nans: Mapped[BigInt | None]
     created_at: Mapped[datetime]
+    owner: Mapped[str | None]
 
     encoding: Mapped[Encoding | None] = one("Tensor.tensor_id == foreign(Encoding.tensor_id)")
     chunks: Mapped[list[TensorChunk]] = many(
@@ -83,6 +84,7 @@ class Manifest(Base):
 
     manifest_id: Mapped[BigInt] = mapped_column(primary_key=True)
     created_at: Mapped[datetime]
+    owner: Mapped[str | None]
 
     entries: Mapped[list[ManifestTensor]] = many("ManifestTensor.ordinal")
     models: Mapped[list[Model]] = many("Model.model_id")

@@ -74,3 +74,37 @@ COMMENT ON COLUMN mmdb.mlflow_metrics.run_uuid IS 'The candidate''s id, as a tex
 COMMENT ON COLUMN mmdb.mlflow_metrics.step IS 'The epoch, from 0.';
 COMMENT ON COLUMN mmdb.mlflow_metrics.is_nan IS 'Whether it is not a number.';
 COMMENT ON COLUMN mmdb.mlflow_metrics.experiment IS 'The run''s name.';
+
+CREATE OR REPLACE VIEW mmdb.server_metric AS
+WITH file AS (
+    SELECT
+        cast(s.total_blocks * s.block_size AS double) AS bytes,
+        cast(s.used_blocks * s.block_size AS double) AS used_bytes
+    FROM pragma_database_size() AS s
+    WHERE s.database_name = current_database()
+)
+
+SELECT
+    'mmdb_database_bytes' AS name,
+    'gauge' AS type,
+    'Bytes of the database.' AS help,
+    '' AS label,
+    '' AS label_value,
+    f.bytes AS value
+FROM file AS f
+UNION ALL
+SELECT
+    'mmdb_database_used_bytes' AS name,
+    'gauge' AS type,
+    'Bytes of the file that are in use.' AS help,
+    '' AS label,
+    '' AS label_value,
+    f.used_bytes AS value
+FROM file AS f;
+COMMENT ON VIEW mmdb.server_metric IS 'What the database holds and its server does, as samples for a monitor; mmdb metrics prints them.';
+COMMENT ON COLUMN mmdb.server_metric.name IS 'Name of the metric; counters end with _total.';
+COMMENT ON COLUMN mmdb.server_metric.type IS 'gauge or counter.';
+COMMENT ON COLUMN mmdb.server_metric.help IS 'What is counted.';
+COMMENT ON COLUMN mmdb.server_metric.label IS 'What tells its samples apart; empty where there is one.';
+COMMENT ON COLUMN mmdb.server_metric.label_value IS 'Of this sample.';
+COMMENT ON COLUMN mmdb.server_metric.value IS 'In the unit that the name ends with, else a number of things.';

@@ -4,10 +4,12 @@ SELECT
     r.rolname AS name,
     r.rolsuper AS is_superuser,
     pg_catalog.pg_has_role(r.oid, n.nspowner, 'USAGE') AS is_owner,
+    pg_catalog.pg_has_role(r.oid, a.oid, 'USAGE') AS is_admin,
     pg_catalog.pg_has_role(r.oid, t.oid, 'USAGE') AS is_trainer,
     pg_catalog.pg_has_role(r.oid, v.oid, 'USAGE') AS is_reader
 FROM pg_catalog.pg_roles AS r
 LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = 'mmdb'
+LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = 'mmdb_admin'
 LEFT JOIN pg_catalog.pg_roles AS t ON t.rolname = 'mmdb_trainer'
 LEFT JOIN pg_catalog.pg_roles AS v ON v.rolname = 'mmdb_reader'
 WHERE r.rolname = current_user;

@@ -195,7 +195,7 @@ GROUP BY s.run_id, s.workers, h.worker
 ORDER BY s.run_id, h.worker;
 
 -- name: find_paces
--- What steps of the last runs' candidates took on a node as it is, and how many workers were busy.
+-- What steps of the last runs' candidates took on a node as it is, and how many workers were busy; older candidates have no hash.
 SELECT
     c.run_id,
     c.architecture_hash,
@@ -249,7 +249,8 @@ FROM (
         AND h.environment LIKE %(environment)s::text
     GROUP BY h.candidate_id
 ) AS g
-INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id;
+INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id
+WHERE c.architecture_hash IS NOT NULL;
 
 -- name: find_timed
 -- Steps of candidates with the architectures of a run that plans have measured on a node, as hops.

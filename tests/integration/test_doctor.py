@@ -24,8 +24,11 @@ HOLD_FILE = (
 
 
 def failed(url: str) -> dict[str, Check]:
-    """Return the failed checks by name; each of them says how to mend it."""
-    checks = [check for check in examine(url) if not check.ok]
+    """Return the failed checks by name; each of them says how to mend it.
+
+    Not durability: a throw-away server would lose all by a power cut, as its settings say.
+    """
+    checks = [check for check in examine(url) if not check.ok and check.name != "durability"]
     assert all(check.mend for check in checks)
     return {check.name: check for check in checks}
 
@@ -52,7 +55,19 @@ def test_an_installed_postgresql_is_well(postgres_url: str) -> None:
         "pyarrow in the server",
         "schema",
         "functions and views",
+        "rows",
+        "indexes",
+        "sequences",
         "rights",
+        "roles",
+        "worker login",
+        "durability",
+        "vacuum",
+        "transactions",
+        "sessions",
+        "replicas",
+        "archive",
+        "disk",
     ]
     assert failed(postgres_url) == {}
 
@@ -60,7 +75,7 @@ def test_an_installed_postgresql_is_well(postgres_url: str) -> None:
 def test_an_installed_duckdb_file_is_well(duckdb_url: str) -> None:
     install(duckdb_url)
     names = [check.name for check in examine(duckdb_url)]
-    assert names == ["connection", "schema", "functions and views"]
+    assert names == ["connection", "schema", "functions and views", "rows"]
     assert failed(duckdb_url) == {}
 
 
@@ -205,7 +220,7 @@ def role_url(postgres_url: str, cluster: Cluster) -> Iterator[str]:
 def test_a_trainer_is_well(role_url: str, cluster: Cluster) -> None:
     execute(cluster.url(), "GRANT mmdb_trainer TO ann")
     checks = examine(role_url)
-    assert [check for check in checks if not check.ok] == []
+    assert [check.name for check in checks if not check.ok] == ["durability"]
     (packages,) = [check for check in checks if check.name == "packages in the server"]
     assert "torch" in packages.detail
 

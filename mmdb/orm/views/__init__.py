@@ -22,6 +22,7 @@ from mmdb.orm.views.edges import (
 from mmdb.orm.views.figures import HopsPerHour, MetricHistory, RunCost, StorageOverview, ZooHits
 from mmdb.orm.views.keys import ViewKey
 from mmdb.orm.views.lineage import ColumnImpact, LineageEdge, LineageEntity
+from mmdb.orm.views.metrics import Metric, ServerMetric
 from mmdb.orm.views.mlflow import (
     MlflowExperiments,
     MlflowMetrics,
@@ -65,6 +66,7 @@ __all__ = [
     "LineageSource",
     "LineageSourceEdge",
     "LineageStateEdge",
+    "Metric",
     "MetricHistory",
     "MetricOverview",
     "MlflowExperiments",
@@ -89,6 +91,7 @@ __all__ = [
     "RunCost",
     "RunProgress",
     "RunTime",
+    "ServerMetric",
     "StorageOverview",
     "TagOverview",
     "TensorStorage",

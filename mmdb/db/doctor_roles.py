@@ -1,0 +1,96 @@
+"""The doctor's look at who may do what: the asking role, mmdb's roles, the workers' login."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from mmdb.db.check import Check, as_postgres
+from mmdb.db.connection import Row
+from mmdb.db.install import is_installed
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
+
+_Q, _O = load("doctor"), load("operations")
+ROLES = ("mmdb_reader", "mmdb_trainer", "mmdb_admin", "mmdb_worker")
+_SET_LOGIN = "docs/running.md says how the owner sets mmdb.setting 'worker_dsn'."
+
+
+def rights(connection: PostgresConnection) -> Iterator[Check]:
+    """Yield what the role that asks may do."""
+    (role,) = connection.rows(_Q.find_role)
+    name = role["name"]
+    if role["is_superuser"] or role["is_owner"]:
+        yield Check(name="rights", ok=True, detail=f"{name} owns mmdb")
+    elif not is_installed(connection):
+        mend = f"Run `mmdb install {as_postgres(connection.url)}`."
+        yield Check(name="rights", ok=False, detail=f"{name} may not install mmdb.", mend=mend)
+    elif role["is_admin"]:
+        yield Check(name="rights", ok=True, detail=f"{name} may train, predict and collect garbage")
+    elif role["is_trainer"]:
+        yield Check(name="rights", ok=True, detail=f"{name} may train and predict")
+    else:
+        may = "may only read the views" if role["is_reader"] else "may do nothing with mmdb"
+        mend = f'As a superuser, run `GRANT mmdb_trainer TO "{name}"`.'
+        yield Check(name="rights", ok=False, detail=f"{name} {may}.", mend=mend)
+
+
+def roles(connection: PostgresConnection) -> Iterator[Check]:
+    """Yield whether mmdb's roles are there, each above the other, and none a superuser."""
+    if not is_installed(connection):
+        return
+    found = {row["name"]: row for row in connection.rows(_O.find_roles)}
+    wrong = [f"there is no {name}" for name in ROLES if name not in found]
+    wrong += [f"{n} is a superuser, or may make roles" for n, r in found.items() if r["is_mighty"]]
+    wrong += [f"{n} lacks the rights below it" for n, r in found.items() if not r["has_lower"]]
+    mend = f"Run `mmdb install {as_postgres(connection.url)}`, which makes and grants them; take "
+    mend += "back by hand what a role has that it should not: `ALTER ROLE ... NOSUPERUSER`."
+    yield Check(
+        name="roles",
+        ok=not wrong,
+        detail="; ".join(wrong) or ", ".join(ROLES),
+        mend=mend if wrong else "",
+    )
+
+
+def worker_login(connection: PostgresConnection) -> Iterator[Check]:
+    """Yield whether the login by which the server's workers come opens; superusers try it."""
+    (role,) = connection.rows(_Q.find_role)
+    if not (is_installed(connection) and (role["is_superuser"] or role["is_trainer"])):
+        return
+    setting = connection.rows(load("catalog").find_setting, name="worker_dsn")
+    if not setting:
+        detail = "none: CALL mmdb.train hands runs to `mmdb worker`"
+        yield Check(name="worker login", ok=True, detail=detail)
+    elif not role["is_superuser"] or not connection.rows(load("install").find_extension):
+        yield Check(name="worker login", ok=True, detail="set; a superuser's doctor tries it")
+    else:
+        yield _judge_login(_probe(connection))
+
+
+def _probe(connection: PostgresConnection) -> Row:
+    with connection.raw.transaction(force_rollback=True):
+        connection.run(_O.probe_worker_login)
+        found: Row = json.loads(connection.rows(_Q.read_probe)[0]["found"])
+    return found
+
+
+def _judge_login(found: Row) -> Check:
+    """Return the check of what the query `probe_worker_login` has found."""
+    wrong, mend = "", _SET_LOGIN
+    if found["error"]:
+        wrong = f"It does not work: {found['error']}"
+        mend += " Its password is kept by the server's user, in .pgpass."
+    elif found["has_password"]:
+        wrong = "Its URL holds a password, which every trainer can read."
+        mend = "Move the password into the .pgpass of the server's user, change it, and take it "
+        mend += "out of mmdb.setting 'worker_dsn'; docs/running.md."
+    elif not found["is_here"]:
+        wrong = "It leads to another database."
+    elif found["is_superuser"]:
+        wrong = f"{found['role']} is a superuser: whoever may train would act as one."
+    elif not found["is_trainer"]:
+        wrong = f"{found['role']} may not train."
+        mend = f'As a superuser, run `GRANT mmdb_trainer TO "{found["role"]}"`.'
+    detail = wrong or f"{found['role']} opens"
+    return Check(name="worker login", ok=not wrong, detail=detail, mend=mend if wrong else "")

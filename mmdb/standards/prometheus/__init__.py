@@ -1,0 +1,1 @@
+"""Metrics for Prometheus, and for whatever else scrapes its text."""

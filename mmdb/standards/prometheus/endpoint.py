@@ -1,0 +1,92 @@
+"""A database's metrics, once as a text or again at each request of `/metrics`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from mmdb.db.queries import load
+from mmdb.errors import EngineError, InvalidOption, MmdbError
+from mmdb.report.session import reading
+from mmdb.standards.prometheus.text import CONTENT_TYPE, exposition
+
+_Q = load("metrics")
+_ADDRESS = re.compile(r"(?:(\[[^]]+\]|[^:\[\]]*):)?(\d{1,5})")
+#: Seconds after which a client that sends nothing is left: there is one thread.
+_PATIENCE_S = 5
+
+
+def read_metrics(url: str) -> str:
+    """Return the metrics of a database, over a session of their own, as Prometheus reads them.
+
+    Raises:
+        WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch, RightsMissing
+    """
+    with reading(url) as connection:
+        rows = connection.rows(_Q.read_metrics) + connection.rows(_Q.read_server_metrics)
+    return exposition(rows)
+
+
+def serve_metrics(url: str, address: str, say: Callable[[str], None]) -> None:
+    """Answer `GET /metrics` until interrupted.
+
+    Args:
+        address: "port", for this machine alone, or "host:port"; port 0 for any that is free.
+        say: is told the address, once it answers.
+    Raises:
+        InvalidOption: that is no address.
+        EngineError: it cannot be had.
+    """
+    host, port = address_of(address)
+    try:
+        server = HTTPServer((host, port), _handler(url))
+    except OSError as error:
+        raise EngineError(f"Cannot listen on {address}: {error}.") from error
+    with server:
+        say(f"http://{host}:{server.server_port}/metrics")
+        server.serve_forever()
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Return host and port of an address.
+
+    >>> address_of("9187"), address_of("0.0.0.0:9187"), address_of(":9187")
+    (('127.0.0.1', 9187), ('0.0.0.0', 9187), ('127.0.0.1', 9187))
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[2]) > 65535:
+        raise InvalidOption(f"{text!r} is no address.", hint="Give PORT or HOST:PORT.")
+    return (found[1] or "127.0.0.1").strip("[]"), int(found[2])
+
+
+def _handler(url: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Reads the metrics anew for each request: a database that was away is found again."""
+
+        timeout = _PATIENCE_S
+        server_version = "mmdb"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            try:
+                status, text = HTTPStatus.OK, read_metrics(url)
+            except (
+                MmdbError
+            ) as error:  # who scrapes learns the code; the text may name the database
+                status, text = HTTPStatus.SERVICE_UNAVAILABLE, f"{error.sqlstate}\n"
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Write no log: a scrape every few seconds says nothing."""
+
+    return Handler

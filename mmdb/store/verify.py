@@ -1,0 +1,148 @@
+"""Every stored byte, compared with the hash that names it: what `mmdb doctor --verify` does.
+
+What a `gc` or a run deletes meanwhile is not missing: what is wrong is looked at a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from hashlib import sha256
+
+import blake3
+
+from mmdb.data.verify import verify_blocks
+from mmdb.db.check import Check, Verified
+from mmdb.db.connection import Connection, Row
+from mmdb.db.install import is_installed
+from mmdb.db.queries import load
+from mmdb.db.url import connect
+from mmdb.errors import CorruptTensor, MmdbError, ModelNotFound
+from mmdb.store.models import StoredEntry, find_entries, model_of, weights_hash
+from mmdb.store.reading import BadTensor, find_encodings, read_tensors
+from mmdb.store.recover import ModelReader
+
+_Q = load("verify")
+#: Bytes of tensors that are read at once; one tensor may be larger.
+BATCH_BYTES = 64 << 20
+
+#: Told what is looked at, and how many bytes more have been read.
+Progress = Callable[[str, int], None]
+
+
+def verify_at(url: str, on_progress: Progress = lambda what, size: None) -> list[Check]:
+    """Return the checks of all that is stored at `url`; never raises an MmdbError."""
+    try:
+        with closing(connect(url)) as connection:
+            return list(verify(connection, on_progress)) if is_installed(connection) else []
+    except MmdbError as error:
+        mend = error.hint or "Run `mmdb doctor` again."
+        return [Check(name="stored bytes", ok=False, detail=error.message, mend=mend)]
+
+
+def verify(
+    connection: Connection, on_progress: Progress = lambda what, size: None
+) -> Iterator[Check]:
+    """Yield a check each for blocks, tensors, models and checkpoints.
+
+    Raises:
+        RightsMissing: the role may not read them.
+    """
+    yield verify_blocks(connection, lambda size: on_progress("blocks", size)).check()
+    for look in (verify_tensors, verify_models, verify_checkpoints):
+        yield look(connection, on_progress).check()
+
+
+def verify_tensors(connection: Connection, on_progress: Progress) -> Verified:
+    """Return what was read of tensors that have chunks of their own, packs among them."""
+    found = Verified("tensors")
+    for batch in _batches(connection.rows(_Q.find_encodings)):
+        ids = [row["tensor_id"] for row in batch]
+        for tensor_id in ids if _bad(connection, ids) is not None else ():
+            error = _bad(connection, [tensor_id])
+            if error is not None and find_encodings(connection, [tensor_id]):
+                found.wrong.append(f"tensor {tensor_id}: {error.reason}")
+        for row in batch:
+            found.add(row["byte_count"])
+        on_progress("tensors", sum(row["byte_count"] for row in batch))
+    return found
+
+
+def _bad(connection: Connection, tensor_ids: Sequence[int]) -> BadTensor | None:
+    """Return what is wrong with one of some tensors."""
+    encodings = list(find_encodings(connection, tensor_ids).values())
+    try:
+        read_tensors(connection, encodings, checked=tensor_ids)
+    except BadTensor as error:
+        return error
+    return None
+
+
+def _batches(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        if batch and size + row["byte_count"] > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += row["byte_count"]
+    if batch:
+        yield batch
+
+
+def verify_models(connection: Connection, on_progress: Progress) -> Verified:
+    """Return what was read of models: their lists of tensors, and the tensors in their packs."""
+    found = Verified("models")
+    reader = ModelReader(connection)
+    for row in connection.rows(_Q.find_models):
+        model = model_of(connection, row["model_id"])
+        entries = find_entries(connection, model.model_id)
+        small = [e for e in entries if e.is_small and e.kind != "storage"]
+        if model.weights_hash not in _names(entries):
+            if _is_there(connection, model.model_id):
+                found.wrong.append(f"model {model.reference}: its list of tensors changed")
+            continue
+        try:
+            reader.tensors(model, [e.path for e in small])
+        except CorruptTensor as error:
+            found.wrong.append(error.message.rstrip("."))
+        except ModelNotFound:
+            continue
+        size = sum(e.byte_count for e in small)
+        found.add(size)
+        on_progress("models", size)
+    (recipes,) = connection.rows(_Q.count_recipes)
+    if recipes["items"]:
+        found.note = f"; {recipes['items']:,} are recipes, which only a replay can compare"
+    return found
+
+
+def _names(entries: Sequence[StoredEntry]) -> tuple[bytes, bytes]:
+    """Return a model's name by its entries; the second one is that of models saved by 0.1."""
+    hashes = [e.tensor_hash for e in entries]
+    return weights_hash(zip(entries, hashes, strict=True)), sha256(b"".join(hashes)).digest()
+
+
+def _is_there(connection: Connection, model_id: int) -> bool:
+    return any(row["model_id"] == model_id for row in connection.rows(_Q.find_models))
+
+
+def verify_checkpoints(connection: Connection, on_progress: Progress) -> Verified:
+    """Return what was read of durable states."""
+    found = Verified("checkpoints")
+    for row in connection.rows(_Q.find_checkpoints):
+        key = {name: row[name] for name in ("part_id", "candidate_id", "state_hash")}
+        hasher, size = blake3.blake3(), 0
+        for (data,) in connection.stream(load("states").read_checkpoint, **key):
+            hasher.update(data)
+            size += len(data)
+        is_right = hasher.digest() == bytes(row["state_hash"]) and size == row["byte_count"]
+        if not is_right and connection.rows(_Q.is_checkpoint_there, **key):
+            found.wrong.append(
+                f"candidate {row['candidate_id']}, state {bytes(row['state_hash']).hex()[:16]}: "
+                "its chunks are not those of its hash"
+            )
+        found.add(size)
+        on_progress("checkpoints", size)
+    return found
