@@ -9,6 +9,7 @@ from typing import Any, Self
 from mmdb.api.exports import Exports
 from mmdb.api.predictions import Predictions
 from mmdb.api.run import Run
+from mmdb.api.sharing import Sharing
 from mmdb.data import registration
 from mmdb.data.names import check_name
 from mmdb.data.registration import DatasetSummary
@@ -62,7 +63,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(Predictions, Exports, Zoo):
+class Database(Predictions, Exports, Sharing, Zoo):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import check_bytes
 from mmdb.db.queries import load
 from mmdb.errors import (
     AlreadyExists,
@@ -151,6 +152,7 @@ def save_model(
         InvalidRecipe: provenance without a recipe.
         CorruptTensor: a tensor of the parent, to be subtracted, is not as it was stored.
         UnsupportedTensor, InputError, InvalidOption
+        LimitReached: its owner may not keep so many bytes.
     """
     started = perf_counter()
     contents = source if isinstance(source, Contents) else contents_of(source)
@@ -173,7 +175,9 @@ def save_model(
             attempts -= 1
             try:
                 with connection.transaction():
-                    return _save(connection, request)
+                    saved = _save(connection, request)
+                    check_bytes(connection)
+                    return saved
             except WriteConflict:
                 # Another session named the same version, or freed a tensor that was just found.
                 if not attempts:

@@ -1,6 +1,7 @@
 -- Who may do what; run at each install, after the functions and views.
 --   mmdb_reader   selects from the views and asks for lineage, and nothing else
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
+--   mmdb_worker   serves the runs of all teams, as the login of workers
 --   mmdb_admin    also collects garbage, sets the price of a worker's hour, and registers what the owner has allowed
 -- The owner of the schema alone decides which code may be registered, and by which login the server's workers come.
 
@@ -34,11 +35,23 @@ END
 $$;
 DO $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_worker') THEN
+        CREATE ROLE mmdb_worker NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
     IF NOT pg_catalog.pg_has_role('mmdb_trainer', 'mmdb_reader', 'MEMBER') THEN
         GRANT mmdb_reader TO mmdb_trainer;
     END IF;
     IF NOT pg_catalog.pg_has_role('mmdb_admin', 'mmdb_trainer', 'MEMBER') THEN
         GRANT mmdb_trainer TO mmdb_admin;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_worker', 'mmdb_trainer', 'MEMBER') THEN
+        GRANT mmdb_trainer TO mmdb_worker;
     END IF;
 END
 $$;
@@ -91,7 +104,8 @@ mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_sta
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
 mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe
+mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe,
+mmdb.share, mmdb.role_limit
 TO mmdb_trainer;
 GRANT INSERT ON
 mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
@@ -166,6 +180,8 @@ BEGIN
             allowing || '_read', allowing
         );
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_add', allowing);
+        -- A policy of a Citus table cannot read another one: there, only the owner registers code.
+        CONTINUE WHEN current_setting('mmdb.engine', TRUE) = 'citus';
         EXECUTE format(
             'CREATE POLICY %1$I ON mmdb.%2$I FOR INSERT TO mmdb_admin WITH CHECK (EXISTS ('
             'SELECT 1 FROM mmdb.setting AS s'
@@ -180,7 +196,9 @@ END
 $$;
 ALTER TABLE mmdb.setting ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS setting_read ON mmdb.setting;
-CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer USING (TRUE);
+-- A login with a password in it, which docs/running.md says to keep elsewhere, is none for trainers to see.
+CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer
+USING (name <> 'worker_dsn' OR value !~* 'password|://[^/@]*:[^/@]*@');
 DROP POLICY IF EXISTS setting_write ON mmdb.setting;
 CREATE POLICY setting_write ON mmdb.setting FOR ALL TO mmdb_admin
 USING (name = 'price_per_worker_hour') WITH CHECK (name = 'price_per_worker_hour');

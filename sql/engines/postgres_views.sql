@@ -48,3 +48,167 @@ COMMENT ON COLUMN mmdb.mlflow_metrics.run_uuid IS 'The candidate''s id, as a tex
 COMMENT ON COLUMN mmdb.mlflow_metrics.step IS 'The epoch, from 0.';
 COMMENT ON COLUMN mmdb.mlflow_metrics.is_nan IS 'Whether it is not a number.';
 COMMENT ON COLUMN mmdb.mlflow_metrics.experiment IS 'The run''s name.';
+
+-- A login without pg_monitor sees sessions of other users as unknown, and no replicas.
+CREATE OR REPLACE VIEW mmdb.server_metric AS
+WITH held AS (
+    SELECT
+        c.oid,
+        c.reltoastrelid,
+        cast(c.relname AS text) AS table_name,
+        pg_catalog.pg_total_relation_size(c.oid) AS bytes
+    FROM pg_catalog.pg_class AS c
+    WHERE
+        c.relnamespace = cast('mmdb' AS regnamespace) AND c.relkind = 'r'
+        AND (c.relname IN ('block', 'hop', 'checkpoint', 'tensor', 'assignment', 'worker_beat') OR c.relname LIKE '%\_chunk%')
+),
+
+counted AS (
+    SELECT
+        h.table_name,
+        h.bytes,
+        s.n_dead_tup + coalesce(t.n_dead_tup, 0) AS dead_rows,
+        s.n_live_tup + coalesce(t.n_live_tup, 0) AS live_rows,
+        greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed_at
+    FROM held AS h
+    INNER JOIN pg_catalog.pg_stat_all_tables AS s ON h.oid = s.relid
+    LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON h.reltoastrelid = t.relid
+),
+
+activity AS (
+    SELECT
+        coalesce(a.state, 'unknown') AS state,
+        a.xact_start
+    FROM pg_catalog.pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
+),
+
+sample AS (
+    SELECT
+        'mmdb_database_bytes' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(pg_catalog.pg_database_size(current_database()) AS double precision) AS value
+    UNION ALL
+    SELECT
+        'mmdb_table_bytes' AS name,
+        'table' AS label,
+        c.table_name AS label_value,
+        cast(c.bytes AS double precision) AS value
+    FROM counted AS c
+    UNION ALL
+    SELECT
+        'mmdb_table_dead_rows' AS name,
+        'table' AS label,
+        c.table_name AS label_value,
+        cast(c.dead_rows AS double precision) AS value
+    FROM counted AS c
+    UNION ALL
+    SELECT
+        'mmdb_table_live_rows' AS name,
+        'table' AS label,
+        c.table_name AS label_value,
+        cast(c.live_rows AS double precision) AS value
+    FROM counted AS c
+    UNION ALL
+    SELECT
+        'mmdb_table_vacuum_timestamp_seconds' AS name,
+        'table' AS label,
+        c.table_name AS label_value,
+        cast(extract(EPOCH FROM c.vacuumed_at) AS double precision) AS value
+    FROM counted AS c
+    UNION ALL
+    SELECT
+        'mmdb_sessions' AS name,
+        'state' AS label,
+        a.state AS label_value,
+        cast(count(*) AS double precision) AS value
+    FROM activity AS a
+    GROUP BY a.state
+    UNION ALL
+    SELECT
+        'mmdb_session_limit' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(current_setting('max_connections') AS double precision) AS value
+    UNION ALL
+    SELECT
+        'mmdb_oldest_transaction_seconds' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(coalesce(extract(EPOCH FROM pg_catalog.clock_timestamp() - min(a.xact_start)), 0) AS double precision) AS value
+    FROM activity AS a
+    UNION ALL
+    SELECT
+        'mmdb_prepared_transactions' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(count(*) AS double precision) AS value
+    FROM pg_catalog.pg_prepared_xacts AS x
+    WHERE x.database = current_database()
+    UNION ALL
+    SELECT
+        'mmdb_transaction_id_age' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(pg_catalog.age(d.datfrozenxid) AS double precision) AS value
+    FROM pg_catalog.pg_database AS d
+    WHERE d.datname = current_database()
+    UNION ALL
+    SELECT
+        'mmdb_replica_lag_bytes' AS name,
+        'replica' AS label,
+        coalesce(nullif(r.application_name, ''), 'unnamed') || ' ' || cast(r.pid AS text) AS label_value,
+        cast(pg_catalog.pg_wal_lsn_diff(r.sent_lsn, r.replay_lsn) AS double precision) AS value
+    FROM pg_catalog.pg_stat_replication AS r
+    UNION ALL
+    SELECT
+        'mmdb_slot_retained_bytes' AS name,
+        'slot' AS label,
+        cast(s.slot_name AS text) AS label_value,
+        CASE
+            WHEN NOT pg_catalog.pg_is_in_recovery()
+                THEN cast(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn) AS double precision)
+        END AS value
+    FROM pg_catalog.pg_replication_slots AS s
+    UNION ALL
+    SELECT
+        'mmdb_archive_failures_total' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(a.failed_count AS double precision) AS value
+    FROM pg_catalog.pg_stat_archiver AS a
+)
+
+SELECT
+    f.name,
+    f.type,
+    f.help,
+    s.label,
+    s.label_value,
+    s.value
+FROM (
+    VALUES
+    ('mmdb_database_bytes', 'gauge', 'Bytes of the database.'),
+    ('mmdb_table_bytes', 'gauge', 'Bytes of a table with its indexes and what is free in it.'),
+    ('mmdb_table_dead_rows', 'gauge', 'Rows and pieces of values that a vacuum will free.'),
+    ('mmdb_table_live_rows', 'gauge', 'Rows and pieces of values that are in use.'),
+    ('mmdb_table_vacuum_timestamp_seconds', 'gauge', 'When it was last vacuumed, in seconds since 1970 (UTC).'),
+    ('mmdb_sessions', 'gauge', 'Other sessions of the database, by what they do.'),
+    ('mmdb_session_limit', 'gauge', 'Sessions that the server allows.'),
+    ('mmdb_oldest_transaction_seconds', 'gauge', 'Age of the oldest transaction: vacuum frees nothing younger.'),
+    ('mmdb_prepared_transactions', 'gauge', 'Transactions in two phases that wait for their second.'),
+    ('mmdb_transaction_id_age', 'gauge', 'Transactions since the oldest one that is not frozen; the server stops at 2^31.'),
+    ('mmdb_replica_lag_bytes', 'gauge', 'Bytes of the log that a replica has been sent and has not replayed.'),
+    ('mmdb_slot_retained_bytes', 'gauge', 'Bytes of the log that are kept for a replication slot.'),
+    ('mmdb_archive_failures_total', 'counter', 'Times that the log could not be archived.')
+) AS f (name, type, help)
+INNER JOIN sample AS s ON f.name = s.name
+WHERE s.value IS NOT NULL;
+COMMENT ON VIEW mmdb.server_metric IS 'What the database holds and its server does, as samples for a monitor; mmdb metrics prints them.';
+COMMENT ON COLUMN mmdb.server_metric.name IS 'Name of the metric; counters end with _total.';
+COMMENT ON COLUMN mmdb.server_metric.type IS 'gauge or counter.';
+COMMENT ON COLUMN mmdb.server_metric.help IS 'What is counted.';
+COMMENT ON COLUMN mmdb.server_metric.label IS 'What tells its samples apart; empty where there is one.';
+COMMENT ON COLUMN mmdb.server_metric.label_value IS 'Of this sample.';
+COMMENT ON COLUMN mmdb.server_metric.value IS 'In the unit that the name ends with, else a number of things.';

@@ -20,6 +20,7 @@ CREATE TABLE mmdb.dataset (
     targets jsonb,
     inputs jsonb,
     class_counts jsonb,
+    owner text,
     CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
     CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel'))
 );
@@ -32,6 +33,7 @@ COMMENT ON COLUMN mmdb.dataset.dropped_at IS 'When its blocks were deleted; null
 COMMENT ON COLUMN mmdb.dataset.targets IS 'Each label with its task, size and classes, in order; null in older datasets.';
 COMMENT ON COLUMN mmdb.dataset.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes every number.';
 COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by label; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset.owner IS 'The role whose team it belongs to; null in older rows and on DuckDB: everybody''s.';
 
 CREATE TABLE mmdb.dataset_column (
     dataset_id bigint NOT NULL,

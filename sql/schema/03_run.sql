@@ -14,6 +14,7 @@ CREATE TABLE mmdb.run (
     created_at timestamptz NOT NULL DEFAULT now(),
     metric text,
     maximize boolean,
+    owner text,
     CONSTRAINT run_pkey PRIMARY KEY (run_id),
     CONSTRAINT run_name_key UNIQUE (name),
     CONSTRAINT run_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
@@ -23,6 +24,7 @@ COMMENT ON TABLE mmdb.run IS 'Model-selection workloads: a dataset, candidates, 
 COMMENT ON COLUMN mmdb.run.architecture IS 'A factory with its arguments, or a layer graph.';
 COMMENT ON COLUMN mmdb.run.metric IS 'What its candidates are compared by; null where there is nothing to validate on.';
 COMMENT ON COLUMN mmdb.run.maximize IS 'Whether more of the metric is better.';
+COMMENT ON COLUMN mmdb.run.owner IS 'As in dataset.';
 
 CREATE TABLE mmdb.run_event (
     run_id bigint NOT NULL,

@@ -14,6 +14,7 @@ CREATE TABLE mmdb.tensor (
     zeros bigint,
     nans bigint,
     created_at timestamptz NOT NULL DEFAULT now(),
+    owner text DEFAULT '',
     CONSTRAINT tensor_pkey PRIMARY KEY (tensor_id),
     CONSTRAINT tensor_hash_key UNIQUE (tensor_hash)
 );
@@ -22,6 +23,7 @@ COMMENT ON COLUMN mmdb.tensor.tensor_hash IS 'BLAKE3-256 over dtype, shape and l
 COMMENT ON COLUMN mmdb.tensor.minimum IS 'Of the elements that are not NaN; null where there are none, or no order.';
 COMMENT ON COLUMN mmdb.tensor.deviation IS 'Standard deviation of the elements that are not NaN, over n.';
 COMMENT ON COLUMN mmdb.tensor.zeros IS 'Elements equal to zero.';
+COMMENT ON COLUMN mmdb.tensor.owner IS 'The role that stored it; empty without teams, when all share one store.';
 
 CREATE TABLE mmdb.encoding (
     tensor_id bigint NOT NULL,
@@ -120,9 +122,11 @@ COMMENT ON COLUMN mmdb.definition.named IS 'Input shape and outputs by name, whe
 CREATE TABLE mmdb.manifest (
     manifest_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
+    owner text,
     CONSTRAINT manifest_pkey PRIMARY KEY (manifest_id)
 );
 COMMENT ON TABLE mmdb.manifest IS 'Lists of tensors by path, which models share; see model_change.';
+COMMENT ON COLUMN mmdb.manifest.owner IS 'The role that made it.';
 
 CREATE TABLE mmdb.manifest_tensor (
     manifest_id bigint NOT NULL,
@@ -166,6 +170,7 @@ CREATE TABLE mmdb.model (
     save_s double precision NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     dropped_at timestamptz,
+    owner text,
     CONSTRAINT model_pkey PRIMARY KEY (model_id),
     CONSTRAINT model_name_version_key UNIQUE (name, version),
     CONSTRAINT model_parent_fkey FOREIGN KEY (parent_id) REFERENCES mmdb.model (model_id),
@@ -190,6 +195,7 @@ COMMENT ON COLUMN mmdb.model.metrics IS 'Metrics known when it was saved.';
 COMMENT ON COLUMN mmdb.model.reason IS 'Why this approach: the predicted bytes and seconds of each.';
 COMMENT ON COLUMN mmdb.model.stored_bytes IS 'Bytes that saving it added.';
 COMMENT ON COLUMN mmdb.model.dropped_at IS 'When it was dropped; its lineage stays, its bytes go with gc.';
+COMMENT ON COLUMN mmdb.model.owner IS 'As in dataset; of a candidate''s model, the owner of its run.';
 
 CREATE TABLE mmdb.model_change (
     model_id bigint NOT NULL,

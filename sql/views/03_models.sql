@@ -92,7 +92,7 @@ SELECT
 FROM mmdb.model AS m
 INNER JOIN mmdb.manifest_tensor AS t ON m.manifest_id = t.manifest_id
 LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND t.ordinal = c.ordinal
-INNER JOIN mmdb.tensor AS x ON coalesce(c.tensor_id, t.tensor_id) = x.tensor_id
+INNER JOIN mmdb.tensor AS x ON CASE WHEN c.tensor_id IS NULL THEN t.tensor_id ELSE c.tensor_id END = x.tensor_id -- noqa: ST02,LT05
 LEFT JOIN mmdb.encoding AS e ON x.tensor_id = e.tensor_id
 WHERE m.dropped_at IS NULL;
 COMMENT ON VIEW mmdb.tensor_storage

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from time import perf_counter
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import readable
 from mmdb.db.queries import load
 from mmdb.errors import DefinitionMissing
 from mmdb.graph.match.pack import Packed
@@ -115,6 +116,7 @@ def _named(connection: Connection, aim: Aim, child: Packed, reference: str) -> l
 def _models(connection: Connection, matches: Sequence[tuple[int, Match]]) -> list[Looked]:
     by_architecture = dict(matches)
     rows = connection.rows(_Q.find_models, architecture_ids=list(by_architecture))
+    open_ones = readable(connection, [row["model_id"] for row in rows])
     return [
         Looked(
             row=row,
@@ -123,6 +125,7 @@ def _models(connection: Connection, matches: Sequence[tuple[int, Match]]) -> lis
             pairs=by_architecture[row["architecture_id"]].alignment.pairs,
         )
         for row in rows
+        if row["model_id"] in open_ones
     ]
 
 

@@ -1,0 +1,186 @@
+-- Which rows each role reads and writes in a database with teams; run after postgres_teams.sql.
+
+-- One line a table: who reads a row and who writes it, after the row that it hangs on. In the texts
+--   [X.owner]  the row is the caller's or its team's, or nobody's; [X.owner|] not nobody's; [kind X.id] it is shared with the caller
+-- An UPDATE of what is only read fails; to lock such a row is allowed. A DELETE of it finds nothing.
+DO $$
+DECLARE
+    own CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[coalesce(\1, ''public''), ''*''])';
+    own_alone CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[\1, ''*''])';
+    shared CONSTANT text := '(EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.kind = ''\1'' AND s.object_id = \2'
+    || ' AND (SELECT mmdb.own_roles()) && ARRAY[s.role]))';
+    run_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id)';
+    run_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id AND [r.owner])';
+    candidate_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.candidate AS c WHERE c.candidate_id = T.candidate_id)';
+    candidate_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.candidate AS c INNER JOIN mmdb.run AS r'
+    || ' ON c.run_id = r.run_id WHERE c.candidate_id = T.candidate_id AND [r.owner])';
+    dataset_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id)';
+    dataset_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id AND [d.owner])';
+    rows_read CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id'
+    || ' AND ([d.owner] OR [dataset d.dataset_id]))';
+    model_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.model_id = T.model_id)';
+    model_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.model_id = T.model_id AND [m.owner])';
+    tensor_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.tensor_id)';
+    tensor_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.tensor_id'
+    || ' AND ([t.owner|] OR t.owner = ''''))';
+    nobody CONSTANT text := 'FALSE';
+    guarded record;
+    policy text[];
+    made text;
+BEGIN
+    FOR guarded IN
+        SELECT g.*
+        FROM (
+            VALUES
+            ('dataset', '[T.owner] OR [dataset T.dataset_id] OR mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
+            ('dataset_column', dataset_reads, dataset_writes),
+            ('dataset_source', dataset_reads, dataset_writes),
+            ('partition', dataset_reads, dataset_writes),
+            (
+                'block',
+                replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || rows_read || ')', 'd.dataset_id = T.', 'd.dataset_id = p.'),
+                replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || dataset_writes || ')', 'd.dataset_id = T.', 'd.dataset_id = p.')
+            ),
+
+            ('run', '[T.owner] OR [run T.run_id]', '[T.owner] AND ' || rows_read),
+            ('run_event', run_reads, run_writes),
+            ('run_request', run_reads, run_writes),
+            ('run_outcome', run_reads, run_writes),
+            ('run_strategy', run_reads, run_writes),
+            ('run_total', run_reads, run_writes),
+            ('candidate_total', run_reads, run_writes),
+            ('epoch_total', run_reads, run_writes),
+            ('hour_total', run_reads, run_writes),
+            ('decision', run_reads, run_writes),
+            ('plan', run_reads, run_writes),
+            (
+                'estimate',
+                'EXISTS (SELECT 1 FROM mmdb.plan AS p WHERE p.plan_id = T.plan_id)',
+                'EXISTS (SELECT 1 FROM mmdb.plan AS p INNER JOIN mmdb.run AS r ON p.run_id = r.run_id WHERE p.plan_id = T.plan_id AND [r.owner])'
+            ),
+            ('candidate', run_reads, run_writes || ' AND (T.parent_id IS NULL OR mmdb.owns_candidate(T.parent_id))'),
+            ('candidate_event', candidate_reads, candidate_writes),
+            ('candidate_request', candidate_reads, candidate_writes),
+            ('hop', candidate_reads, candidate_writes),
+            ('merge', candidate_reads, candidate_writes),
+            ('checkpoint', candidate_reads, candidate_writes),
+            ('checkpoint_chunk', candidate_reads, candidate_writes),
+            ('state_chunk', candidate_reads, candidate_writes),
+            ('step_time', candidate_reads, candidate_writes),
+            ('step_prediction', candidate_reads, candidate_writes),
+            (
+                'warm_start', candidate_reads,
+                candidate_writes || ' AND (T.transfer_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.transfer AS f WHERE f.transfer_id = T.transfer_id))'
+            ),
+            ('assignment', candidate_reads, nobody),
+            ('worker', 'TRUE', nobody),
+            ('worker_beat', 'TRUE', nobody),
+
+            (
+                'model', '[T.owner] OR [model T.model_id]',
+                '[T.owner] AND mmdb.owns_name(T.name)'
+                || ' AND (T.parent_id IS NULL OR mmdb.reads_model(T.parent_id))'
+                || ' AND (T.manifest_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id))'
+                || ' AND (T.pack_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.pack_id))'
+                || ' AND (T.dataset_id IS NULL OR ' || dataset_reads || ')'
+                || ' AND (T.candidate_id IS NULL OR mmdb.owns_candidate(T.candidate_id))'
+            ),
+            ('model_change', model_reads, model_writes || ' AND ' || tensor_reads),
+            ('recipe', model_reads, model_writes),
+            ('recipe_tensor', model_reads, model_writes || ' AND ' || tensor_reads),
+            ('model_tag', model_reads, model_writes),
+            ('model_metric', model_reads, model_writes),
+            ('model_note', model_reads, model_writes),
+            ('model_origin', model_reads, model_writes),
+            ('probe', 'T.model_id IS NULL OR ' || model_reads, 'T.model_id IS NULL OR ' || model_reads),
+            ('zoo_event', model_reads, model_writes || ' OR T.event = ''hit'' AND ' || model_reads),
+            (
+                'alias_event', 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = T.model)',
+                'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = T.model AND [m.owner]) AND mmdb.owns_name(T.model)'
+            ),
+            ('prediction', 'T.author = session_user OR [T.author] OR ' || model_writes, model_reads),
+            (
+                'prediction_source', 'EXISTS (SELECT 1 FROM mmdb.prediction AS p WHERE p.prediction_id = T.prediction_id)',
+                'EXISTS (SELECT 1 FROM mmdb.prediction AS p WHERE p.prediction_id = T.prediction_id AND p.author = session_user)'
+            ),
+            (
+                'transfer',
+                'T.model_id IS NOT NULL AND ' || model_reads || ' OR T.candidate_id IS NOT NULL AND ' || candidate_reads,
+                '(T.parent_id IS NULL OR mmdb.reads_model(T.parent_id))'
+                || ' AND (T.parent_candidate_id IS NULL OR mmdb.owns_candidate(T.parent_candidate_id))'
+                || ' AND (T.model_id IS NULL OR ' || model_writes || ') AND (T.candidate_id IS NULL OR ' || candidate_writes || ')'
+            ),
+            (
+                'transfer_tensor', 'EXISTS (SELECT 1 FROM mmdb.transfer AS f WHERE f.transfer_id = T.transfer_id)',
+                'EXISTS (SELECT 1 FROM mmdb.transfer AS f WHERE f.transfer_id = T.transfer_id)'
+            ),
+
+            ('manifest', '[T.owner|] OR mmdb.reads_manifest(T.manifest_id)', '[T.owner|]'),
+            (
+                'manifest_tensor', 'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id)',
+                'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id AND [l.owner|]) AND ' || tensor_reads
+            ),
+            ('tensor', '[T.owner|] OR mmdb.reads_tensor(T.tensor_id)', '[T.owner|]'),
+            (
+                'encoding', tensor_reads,
+                tensor_writes || ' AND (T.base_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.tensor AS b WHERE b.tensor_id = T.base_id))'
+            ),
+            -- A tensor that has its chunks gets no more of them.
+            (
+                'tensor_chunk', tensor_reads,
+                tensor_writes || ' AND NOT EXISTS (SELECT 1 FROM mmdb.encoding AS e WHERE e.tensor_id = T.tensor_id)'
+            )
+        ) AS g (name, reads, writes)
+    LOOP
+        FOREACH policy SLICE 1 IN ARRAY ARRAY[
+            ['reads', 'FOR SELECT TO public USING (%1$s)'],
+            ['adds', 'FOR INSERT TO public WITH CHECK (%2$s)'],
+            ['changes', 'FOR UPDATE TO public USING (%1$s) WITH CHECK (%2$s)'],
+            ['removes', 'FOR DELETE TO public USING (%2$s)'],
+            ['serves', 'FOR ALL TO mmdb_worker, mmdb_admin USING (TRUE) WITH CHECK (TRUE)']
+        ]
+        LOOP
+            made := format(policy[2], guarded.reads, guarded.writes);
+            made := regexp_replace(made, '\[(\w+\.\w+)\]', own, 'g');
+            made := regexp_replace(made, '\[(\w+\.\w+)\|\]', own_alone, 'g');
+            made := regexp_replace(made, '\[(\w+) (\w+\.\w+)\]', shared, 'g');
+            made := regexp_replace(made, '\mT\.', quote_ident(guarded.name) || '.', 'g');
+            EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', 'team_' || policy[1], guarded.name);
+            EXECUTE format('CREATE POLICY %I ON mmdb.%I %s', 'team_' || policy[1], guarded.name, made);
+        END LOOP;
+        EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', guarded.name);
+    END LOOP;
+END
+$$;
+
+-- Views ask the policies of their owner's tables: it may read all of them and owns none.
+GRANT CREATE ON SCHEMA mmdb TO mmdb_views;
+DO $$
+DECLARE
+    shown regclass;
+BEGIN
+    FOR shown IN
+        SELECT c.oid
+        FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner <> 'mmdb_views'::regrole
+    LOOP
+        EXECUTE format('ALTER VIEW %s OWNER TO mmdb_views', shown);
+    END LOOP;
+END
+$$;
+REVOKE CREATE ON SCHEMA mmdb FROM mmdb_views;
+
+-- Each owner stores its own tensors from now on.
+ALTER TABLE mmdb.tensor ALTER COLUMN owner
+SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user);
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_constraint AS c
+        WHERE c.conrelid = 'mmdb.tensor'::regclass AND c.conname = 'tensor_hash_key' AND cardinality(c.conkey) = 2
+    ) THEN
+        ALTER TABLE mmdb.tensor DROP CONSTRAINT tensor_hash_key;
+        ALTER TABLE mmdb.tensor ADD CONSTRAINT tensor_hash_key UNIQUE (tensor_hash, owner);
+    END IF;
+END
+$$;

@@ -1,0 +1,520 @@
+"""Teams: what is one's own, what is shared, and every way by which another's does not come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+import torch
+
+from mmdb import errors
+from mmdb.db.connection import Row
+from mmdb.db.install import current_files, install, is_up_to_date
+from mmdb.db.url import connect as open_connection
+from tests.cluster import Cluster
+from tests.integration.test_privileges import listing
+from tests.teams import COMMON, QUERY, Teams, make, module, teams_in
+
+LISTED = (
+    "SELECT c.relname::text AS name FROM pg_class AS c"
+    " WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind IN ({})"
+    " AND NOT c.relispartition AND has_table_privilege({}, c.oid, 'SELECT') ORDER BY 1"
+)
+#: Views that say what there is to choose from, and how views hang together.
+OPEN_VIEWS = {
+    "view_key",
+    "worker_status",
+    "profile_overview",
+    "profile_latest",
+    "metric",
+    "server_metric",
+}
+
+
+@pytest.fixture(scope="module")
+def teams(cluster: Cluster, template: str) -> Iterator[Teams]:
+    """Yield a database in which ann and bob have each made one of everything."""
+    with teams_in(cluster, "mmdb_teams", template) as made:
+        make(made, "ann", "north")
+        make(made, "bob", "south")
+        yield made
+
+
+def numbers(teams: Teams) -> dict[str, int]:
+    """Return the ids of what ann has made, by the column that holds them."""
+    with teams.connect() as db:
+        (row,) = db.sql(
+            "SELECT d.dataset_id, r.run_id, c.candidate_id, m.model_id, m.manifest_id, m.pack_id,"
+            " e.tensor_id, p.part_id"
+            " FROM mmdb.dataset AS d JOIN mmdb.run AS r USING (dataset_id)"
+            " JOIN mmdb.candidate AS c USING (run_id) JOIN mmdb.partition AS p USING (dataset_id)"
+            " JOIN mmdb.model AS m ON m.name = 'model_north' AND m.version = 1"
+            " JOIN mmdb.manifest_tensor AS t USING (manifest_id)"
+            " JOIN mmdb.encoding AS e USING (tensor_id)"
+            " WHERE d.name = 'data_north' AND p.role = 'train' LIMIT 1"
+        )
+    return {name: int(value) for name, value in row.items()}
+
+
+# -- what one sees ------------------------------------------------------------
+
+
+def mentions(rows: list[Row], tag: str) -> bool:
+    """Return whether rows hold a name that `make` gave."""
+    text = repr(rows)
+    return any(f"{name}_{tag}" in text for name in ("data", "run", "best", "model"))
+
+
+def test_views_show_a_reader_what_is_its_teams(teams: Teams) -> None:
+    with (
+        closing(open_connection(teams.url_of("rita"))) as reader,
+        closing(open_connection(teams.url_of("rob"))) as stranger,
+        closing(open_connection(teams.url)) as owner,
+    ):
+        names = [row["name"] for row in owner.select(LISTED.format("'v'", "'rita'"))]
+        assert len(names) > 30
+        seen = {name: reader.select(f"SELECT * FROM mmdb.{name}") for name in names}
+        told = {name for name, rows in seen.items() if mentions(rows, "north")}
+        assert {"leaderboard", "run_progress", "model_overview", "dataset_overview"} <= told
+        for name, rows in seen.items():
+            assert not mentions(rows, "south"), name
+            if name not in OPEN_VIEWS:
+                assert stranger.select(f"SELECT * FROM mmdb.{name}") == [], name
+        for name in told:
+            assert mentions(owner.select(f"SELECT * FROM mmdb.{name}"), "south"), name
+
+
+def test_tables_hold_for_a_trainer_what_is_its_teams(teams: Teams) -> None:
+    with teams.connect() as owner:
+        names = [row["name"] for row in owner.sql(LISTED.format("'r', 'p'", "'bob'"))]
+        teams.run("CREATE ROLE new LOGIN IN ROLE mmdb_trainer")
+        filled, seen = set(), set()
+        for name in set(names) - COMMON:
+            counts = []
+            for role in ("postgres", "new", "ann", "bob"):
+                owner.sql(f"SET ROLE {role}")
+                (row,) = owner.sql(f"SELECT count(*) AS n FROM mmdb.{name}")
+                counts.append(row["n"])
+            owner.sql("RESET ROLE")
+            whole, nothing, hers, his = counts
+            assert nothing == 0 and hers + his == whole, name
+            filled |= {name} if whole else set()
+            seen |= {name} if hers and his else set()
+        teams.run("DROP OWNED BY new", "DROP ROLE new")
+    assert seen == filled and len(filled) > 20
+
+
+def test_every_table_is_a_teams_or_known_to_be_common(teams: Teams) -> None:
+    with psycopg.connect(teams.url) as session:
+        rows = session.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'mmdb'::regnamespace"
+            " AND relkind IN ('r', 'p') AND NOT relispartition"
+            " AND NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid"
+            "                 AND polname = 'team_reads' AND relrowsecurity)"
+        ).fetchall()
+    assert {row[0] for row in rows} == COMMON - {"worker", "worker_beat"}
+
+
+def test_a_team_is_one_owner(teams: Teams) -> None:
+    with teams.connect("amy") as db:
+        assert db.predict("best_north", [0.5])
+        db.tag("model_north", by="amy")
+        (row,) = db.sql("SELECT DISTINCT owner FROM mmdb.model")
+        assert row == {"owner": "team_a"}
+    with teams.connect("bob") as db:
+        assert db.sql("SELECT DISTINCT owner FROM mmdb.model") == [{"owner": "bob"}]
+        with pytest.raises(errors.RightsMissing):
+            db.sql("SET mmdb.team = 'team_a'")
+            db.create_dataset("mine", QUERY, partitions=1)
+
+
+# -- what is another's --------------------------------------------------------
+
+GET = {
+    "bytes by a number": "SELECT data FROM mmdb.tensor_chunk WHERE tensor_id = {tensor_id}",
+    "a tensor by its hash": "SELECT * FROM mmdb.tensor WHERE tensor_id = {tensor_id}",
+    "blocks": "SELECT data FROM mmdb.block WHERE part_id = {part_id}",
+    "checkpoints": "SELECT data FROM mmdb.checkpoint_chunk WHERE candidate_id = {candidate_id}",
+    "hops through a join": "SELECT h.* FROM mmdb.hop AS h JOIN mmdb.partition USING (part_id)"
+    " WHERE candidate_id = {candidate_id}",
+    "lineage": "SELECT * FROM mmdb.lineage('model:model_north@1')",
+    "a leaky function": "SELECT * FROM mmdb.model WHERE public.tell(name) AND name = 'model_north'",
+}
+PUT = {
+    "a list with another's tensor": "INSERT INTO mmdb.manifest_tensor"
+    " SELECT manifest_id, 99, 'x', {tensor_id}, 'parameter', true FROM mmdb.manifest LIMIT 1",
+    "a model with another's list": "INSERT INTO mmdb.model (name, version, approach, manifest_id,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', {manifest_id}, '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a model with another's pack": "INSERT INTO mmdb.model (name, version, approach, pack_id,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', {pack_id}, '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a model on another's dataset": "INSERT INTO mmdb.model (name, version, approach, dataset_id,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', {dataset_id}, '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a model of another's candidate": "INSERT INTO mmdb.model (name, version, approach,"
+    " candidate_id, weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', {candidate_id}, '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a child of another's model": "INSERT INTO mmdb.model (name, version, approach, parent_id,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', {model_id}, '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a version of another's model": "INSERT INTO mmdb.model (name, version, approach,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('model_north', 9, 'snapshot', '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a model in another's name": "INSERT INTO mmdb.model (name, version, approach, owner,"
+    " weights_hash, tensor_count, byte_count, metrics, reason, stored_bytes, save_s)"
+    " VALUES ('x', 1, 'snapshot', 'team_a', '', 0, 0, '{{}}', '{{}}', 0, 0)",
+    "a difference to another's tensor": "WITH mine AS (INSERT INTO mmdb.tensor"
+    " (tensor_hash, dtype, shape, byte_count) VALUES ('y', 'uint8', '{{1}}', 1)"
+    " RETURNING tensor_id)"
+    " INSERT INTO mmdb.encoding SELECT tensor_id, {tensor_id}, 1, 1, 1, 1 FROM mine",
+    "a chunk of another's tensor": "INSERT INTO mmdb.tensor_chunk"
+    " VALUES ({tensor_id}, 99, 0, '', '')",
+    "a change to another's tensor": "INSERT INTO mmdb.model_change"
+    " SELECT model_id, 99, {tensor_id} FROM mmdb.model LIMIT 1",
+    "a recipe from another's tensor": "INSERT INTO mmdb.recipe_tensor"
+    " SELECT model_id, 'x', {tensor_id} FROM mmdb.model LIMIT 1",
+    "a run on another's dataset": "INSERT INTO mmdb.run (name, dataset_id, architecture, search,"
+    " epochs, strategy, warm_start, seed, options)"
+    " VALUES ('x', {dataset_id}, '{{}}', '{{}}', 1, 'mop', 'off', 0, '{{}}')",
+    "a candidate of another's run": "INSERT INTO mmdb.candidate (run_id, ordinal, config, seed)"
+    " VALUES ({run_id}, 9, '{{}}', 0)",
+    "a clone of another's candidate": "INSERT INTO mmdb.candidate (run_id, ordinal, config, seed,"
+    " parent_id) SELECT run_id, 9, '{{}}', 0, {candidate_id} FROM mmdb.run LIMIT 1",
+    "a hop of another's candidate": "INSERT INTO mmdb.hop SELECT part_id, {candidate_id}, 9,"
+    " ordinal, seed, row_count, steps, loss, metrics, read_s, load_s, compute_s, store_s, total_s,"
+    " state_in, state_out, state_bytes, worker, node, device, environment, started_at, finished_at"
+    " FROM mmdb.hop LIMIT 1",
+    "a checkpoint of another's candidate": "INSERT INTO mmdb.checkpoint_chunk"
+    " VALUES ({part_id}, {candidate_id}, 'x', 0, 'x')",
+    "a request for another's run": "INSERT INTO mmdb.run_request (run_id, request)"
+    " VALUES ({run_id}, 'submit')",
+    "work for the workers": "INSERT INTO mmdb.assignment (worker_id, candidate_id, epoch, detail)"
+    " SELECT 1, candidate_id, 0, '{{}}' FROM mmdb.candidate LIMIT 1",
+    "a worker": "INSERT INTO mmdb.worker (name, process, node, device, mode)"
+    " VALUES ('x', 'x', 'x', 'x', 'server')",
+    "an alias of another's model": "INSERT INTO mmdb.alias_event (model, alias, version)"
+    " VALUES ('model_north', 'prod', 2)",
+    "a note on another's model": "INSERT INTO mmdb.model_note (model_id, note)"
+    " VALUES ({model_id}, 'x')",
+    "a tag on another's model": "INSERT INTO mmdb.model_tag VALUES ({model_id}, 'x', 'x')",
+    "a share of another's model": "INSERT INTO mmdb.share (kind, object_id, role)"
+    " VALUES ('model', {model_id}, 'bob')",
+    "a limit": "INSERT INTO mmdb.role_limit (role) VALUES ('bob')",
+    "a block of another's dataset": "INSERT INTO mmdb.block VALUES ({part_id}, 99, 1, 'x', 'x')",
+}
+CALL = {
+    "predict": "SELECT mmdb.predict('best_north', ARRAY[1]::real[])",
+    "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
+    "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
+    "evaluate": "SELECT * FROM mmdb.evaluate('best_south', 'data_north')",
+    "tensor_values": "SELECT mmdb.tensor_values('model_north', '0.weight')",
+    "model_diff": "SELECT * FROM mmdb.model_diff('model_north@1', 'model_north@2')",
+    "set_alias": "SELECT mmdb.set_alias('model_north', 1, 'mine')",
+    "tag_model": "SELECT mmdb.tag_model('model_north', 'mine', 'x')",
+    "note_model": "SELECT mmdb.note_model('model_north', 'x')",
+    "log_metric": "SELECT mmdb.log_metric('model_north', 'accuracy', 1)",
+    "drop_model": "SELECT * FROM mmdb.drop_model('model_north', 1)",
+    "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",
+    "create_run": "SELECT * FROM mmdb.create_run('x', 'data_north', 'linear')",
+    "train_hop": "SELECT * FROM mmdb.train_hop({part_id}, {candidate_id})",
+    "begin_candidate": "SELECT * FROM mmdb.begin_candidate({candidate_id})",
+    "clone_candidate": "SELECT mmdb.clone_candidate({candidate_id})",
+    "stop_candidate": "SELECT mmdb.stop_candidate({candidate_id})",
+    "save_candidate": "SELECT * FROM mmdb.save_candidate({candidate_id}, 'mine')",
+    "submit": "SELECT * FROM mmdb.submit('run_north')",
+    "cancel_run": "SELECT * FROM mmdb.cancel_run('run_north')",
+    "explain_train": "SELECT * FROM mmdb.explain_train('run_north')",
+    "zoo_admit": "SELECT mmdb.zoo_admit('model_north')",
+    "zoo_refuse": "SELECT mmdb.zoo_refuse('model_north')",
+    "share_model": "SELECT mmdb.share_model('model_north', 'bob')",
+    "share_dataset": "SELECT mmdb.share_dataset('data_north', 'bob')",
+    "share_run": "SELECT mmdb.share_run('run_north', 'bob')",
+    "share_objects": "SELECT mmdb.share_objects('model', ARRAY[{model_id}]::bigint[], 'bob', true)",
+    "common_prefix": "SELECT * FROM mmdb.common_prefix('model_north@1')",
+    "match": "SELECT * FROM mmdb.match('model_north@1')",
+    "train": "CALL mmdb.train('run_north')",
+}
+
+
+def test_what_is_anothers_is_not_read(teams: Teams) -> None:
+    teams.run(
+        "CREATE OR REPLACE FUNCTION public.tell(a text) RETURNS boolean LANGUAGE plpgsql COST 0.01"
+        " AS $$ BEGIN IF a LIKE '%\\_north' THEN RAISE 'told'; END IF; RETURN true; END $$"
+    )
+    known = numbers(teams)
+    for role in ("bob", "rob"):
+        with psycopg.connect(teams.url_of(role), autocommit=True) as session:
+            for what, sql in GET.items():
+                try:
+                    rows = session.execute(sql.format(**known).encode()).fetchall()
+                except psycopg.Error as error:
+                    assert role == "rob" or what == "lineage", (what, error)
+                    assert str(error.sqlstate) in {"42501", "MM159"}, (what, error)
+                else:
+                    assert rows == [], what
+
+
+def test_nothing_is_written_beside_what_is_anothers(teams: Teams) -> None:
+    known = numbers(teams)
+    with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
+        for what, sql in PUT.items():
+            with pytest.raises(psycopg.Error) as raised:
+                session.execute(sql.format(**known).encode())
+            assert raised.value.sqlstate == "42501", (what, str(raised.value))
+
+
+def test_no_call_does_anything_with_what_is_anothers(teams: Teams) -> None:
+    known = numbers(teams)
+    with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
+        for what, sql in CALL.items():
+            with pytest.raises(psycopg.Error) as raised:
+                session.execute(sql.format(**known).encode())
+            state = str(raised.value.sqlstate)
+            allowed = {"42501"} if what == "share_objects" else {"MM407"}
+            assert state[:4] == "MM15" or state in allowed, (what, state, str(raised.value))
+
+
+def test_a_name_of_another_team_is_refused_with_a_hint(teams: Teams) -> None:
+    with teams.connect("bob") as db:
+        with pytest.raises(errors.RightsMissing) as raised:
+            db.save("model_north", module(3))
+        assert "name is taken" in raised.value.hint
+        for create in (
+            lambda: db.create_dataset("data_north", QUERY, partitions=1),
+            lambda: db.create_run("run_north", dataset="data_south", architecture="linear"),
+        ):
+            with pytest.raises((errors.AlreadyExists, errors.WriteConflict)):
+                create()
+
+
+# -- one store, and shares of it ----------------------------------------------
+
+
+def test_equal_tensors_of_two_teams_are_stored_apart(teams: Teams) -> None:
+    with teams.connect() as db:
+        rows = db.sql(
+            "SELECT tensor_hash, array_agg(owner ORDER BY owner) AS owners FROM mmdb.tensor"
+            " WHERE byte_count = 64 * 64 * 4 GROUP BY 1"
+        )
+    assert [row["owners"] for row in rows] == [["bob", "team_a"]] * 2  # version 1 and 2
+    for role, name in (("amy", "model_north"), ("bob", "model_south")):
+        with teams.connect(role) as db:
+            found = db.recover(f"{name}@1", into=module(7)).state_dict()
+            for path, tensor in module().state_dict().items():
+                assert torch.equal(found[path], tensor), path
+
+
+def test_a_model_is_shared_and_taken_back(teams: Teams) -> None:
+    with teams.connect("ann") as ann, teams.connect("bob") as bob:
+        assert ann.share_model("model_north", "bob") == 2
+        assert ann.share_model("best_north", "bob") == 1
+        try:
+            assert len(bob.predict("best_north", [0.5])) == 2
+            for version in (1, 2):  # the second is a difference to the first
+                bob.recover(f"model_north@{version}", into=module(7))
+            assert {"model_north", "best_north"} <= {
+                row["model"] for row in bob.sql("SELECT model FROM mmdb.model_overview")
+            }
+            assert (
+                bob.sql(
+                    "SELECT * FROM mmdb.block AS b JOIN mmdb.partition AS p USING (part_id)"
+                    " JOIN mmdb.dataset AS d USING (dataset_id) WHERE d.name = 'data_north'"
+                )
+                == []
+            )
+            for change in (
+                lambda: bob.tag("model_north", stage="stolen"),
+                lambda: bob.note("model_north", "x"),
+                lambda: bob.set_alias("model_north", "prod", version=2),
+                lambda: bob.drop_model("model_north@2"),
+                lambda: bob.save("model_north", module(3)),
+                lambda: bob.create_run("on_a", dataset="data_north", architecture="linear"),
+            ):
+                with pytest.raises(errors.RightsMissing):
+                    change()
+            tuned = bob.recover("model_north@1", into=module(7))
+            saved = bob.save("tuned_south", tuned, parent="model_north@1")
+            assert saved.stored_bytes == 0  # of what it may read, nothing is stored twice
+        finally:
+            assert ann.share_model("model_north", "bob", shared=False) == 2
+            assert ann.share_model("best_north", "bob", shared=False) == 1
+        with pytest.raises(errors.ModelNotFound):
+            bob.predict("best_north", [0.5])  # which this session holds in its memory
+        bob.recover("tuned_south", into=module(7))  # it is bob's
+
+
+def test_a_session_that_takes_another_role_has_lost_what_it_knew(teams: Teams) -> None:
+    predict = "SELECT mmdb.predict('best_north', ARRAY[1]::real[])"
+    with psycopg.connect(teams.url, autocommit=True) as session:
+        session.execute("SET ROLE amy")
+        assert session.execute(predict).fetchone()
+        session.execute("SET ROLE bob")
+        with pytest.raises(psycopg.Error) as raised:
+            session.execute(predict)
+    assert raised.value.sqlstate == "MM156"
+
+
+def test_a_dataset_is_shared_to_be_trained_on(teams: Teams) -> None:
+    with teams.connect("ann") as ann, teams.connect("bob") as bob:
+        assert ann.share_dataset("data_north", "bob") == 1
+        try:
+            run = bob.create_run("bob_on_a", dataset="data_north", architecture="linear")
+            run.train(workers=1)
+            assert ann.sql("SELECT name FROM mmdb.run WHERE name = 'bob_on_a'") == []
+            with pytest.raises(errors.RightsMissing):
+                bob.drop_dataset("data_north", force=True)
+        finally:
+            ann.share_dataset("data_north", "bob", shared=False)
+        (row,) = bob.sql("SELECT owner FROM mmdb.model WHERE name = 'bob_on_a'")
+    assert row == {"owner": "bob"}
+
+
+def test_a_shared_run_is_seen_and_not_trained(teams: Teams) -> None:
+    with teams.connect("ann") as ann, teams.connect("bob") as bob:
+        ann.share_run("run_north", "public")
+        try:
+            assert [r["run"] for r in bob.sql("SELECT DISTINCT run FROM mmdb.hop_timeline")].count(
+                "run_north"
+            ) == 1
+            with pytest.raises(errors.RightsMissing, match="another team"):
+                bob.run("run_north").train(workers=1)
+            with pytest.raises(errors.RightsMissing):
+                bob.run("run_north").submit()
+        finally:
+            ann.share_run("run_north", "public", shared=False)
+
+
+def test_only_what_there_is_can_be_shared(teams: Teams) -> None:
+    with teams.connect("ann") as db:
+        with pytest.raises(errors.InvalidOption, match="no role 'nobody'"):
+            db.share_model("model_north", "nobody")
+        with pytest.raises(errors.ModelNotFound):
+            db.share_model("model_south", "bob")
+
+
+# -- those who serve all teams -------------------------------------------------
+
+
+def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: Cluster) -> None:
+    teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{teams.url_of('serf')}')")
+    try:
+        with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
+            session.execute("SELECT * FROM mmdb.create_run('served', 'data_south', 'linear')")
+            session.execute("CALL mmdb.train('served', 1)")
+            with pytest.raises(psycopg.Error) as raised:
+                session.execute("CALL mmdb.train('run_north', 1)")
+            assert raised.value.sqlstate == "MM153"
+            owners = session.execute(
+                "SELECT m.owner, t.owner, l.owner FROM mmdb.model AS m"
+                " JOIN mmdb.manifest AS l USING (manifest_id)"
+                " LEFT JOIN mmdb.tensor AS t ON m.pack_id = t.tensor_id WHERE name = 'served'"
+            ).fetchone()
+    finally:
+        teams.run("DELETE FROM mmdb.setting")
+    assert owners == ("bob", "bob", "bob")
+
+
+def test_a_worker_begins_no_candidate_with_another_teams_model(teams: Teams) -> None:
+    with teams.connect("bob") as bob:
+        for parent in ("auto", "best_north"):
+            bob.create_run(
+                f"warm_{parent}", dataset="data_south", architecture="linear", warm_start="auto"
+            )
+    teams.run("UPDATE mmdb.run SET warm_start = 'best_north' WHERE name = 'warm_best_north'")
+    teams.run("UPDATE mmdb.model SET owner = 'team_a' WHERE name = 'best_south'")  # none is bob's
+    try:
+        with teams.connect("serf") as db:
+            for parent in ("auto", "best_north"):
+                (row,) = db.sql(
+                    "SELECT candidate_id FROM mmdb.candidate_overview WHERE run = %(run)s",
+                    {"run": f"warm_{parent}"},
+                )
+                try:
+                    (begun,) = db.sql("SELECT * FROM mmdb.begin_candidate(%(candidate_id)s)", row)
+                except errors.ModelNotFound:
+                    continue
+                assert begun["parent"] is None or not begun["parent"].startswith("best"), begun
+    finally:
+        teams.run("UPDATE mmdb.model SET owner = 'bob' WHERE name = 'best_south'")
+
+
+def test_an_admin_collects_garbage_of_all_teams_and_nothing_else(teams: Teams) -> None:
+    with teams.connect("guard") as db:
+        db.sql("SELECT * FROM mmdb.gc(false, '0 s')")
+    for role, name in (("amy", "model_north"), ("bob", "model_south")):
+        with teams.connect(role) as db:
+            for version in (1, 2):
+                db.recover(f"{name}@{version}", into=module(7))
+
+
+# -- with and without teams ----------------------------------------------------
+
+
+def test_definers_are_few_and_pinned(teams: Teams) -> None:
+    with psycopg.connect(teams.url) as session:
+        definers = session.execute(
+            "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace"
+            " AND prosecdef ORDER BY 1"
+        ).fetchall()
+        open_to_all = session.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace"
+            " AND has_function_privilege('public', oid, 'EXECUTE')"
+        ).fetchall()
+    assert {name for name, _ in definers} == {
+        "owns_candidate", "owns_name", "reads_manifest", "reads_model", "reads_tensor",
+        "share_dataset", "share_model", "share_run", "shows_dataset",
+    }  # fmt: skip
+    assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}
+    assert open_to_all == []
+
+
+def test_teams_come_and_go(postgres_url: str) -> None:
+    before = listing(postgres_url)
+    install(postgres_url, teams=True)
+    install(postgres_url)  # as the database has it
+    connection = open_connection(postgres_url)
+    assert is_up_to_date(connection)
+    views = (
+        "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_views'"
+    )
+    assert connection.select(views) == [{"n": 0}]
+    install(postgres_url, teams=False)
+    assert is_up_to_date(connection) and listing(postgres_url) == before
+    connection.close()
+
+
+def test_what_was_nobodys_stays_everybodys(postgres_url: str, cluster: Cluster) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        session.execute(f"CREATE ROLE eva LOGIN PASSWORD '{cluster.password}' IN ROLE mmdb_trainer")
+        session.execute("CREATE TABLE public.points AS SELECT 1 AS id, 1.0 AS x, 1 AS y")
+    try:
+        import mmdb
+
+        with mmdb.connect(postgres_url) as owner:
+            owner.save("old", module())
+            owner.save("new", module(1))
+            owner.sql("UPDATE mmdb.model SET owner = NULL WHERE name = 'old'")
+            owner.sql("UPDATE mmdb.manifest SET owner = NULL WHERE manifest_id = 1")
+        install(postgres_url, teams=True)
+        with mmdb.connect(postgres_url.replace("postgres:", "eva:", 1)) as db:
+            db.recover("old", into=module(7))
+            with pytest.raises(errors.ModelNotFound):
+                db.recover("new", into=module(7))
+            db.save("own", module(), parent="old")
+            db.drop_model("old@1")
+            seen = db.sql("SELECT DISTINCT model FROM mmdb.model_overview ORDER BY 1")
+            assert [row["model"] for row in seen] == ["old", "own"]
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            session.execute("DROP OWNED BY eva")
+            session.execute("DROP ROLE eva")
+
+
+def test_only_postgres_has_teams(duckdb_url: str) -> None:
+    with pytest.raises(errors.InvalidOption, match="no teams on duckdb"):
+        install(duckdb_url, teams=True)
+    names = {path.name for path in current_files("postgres", teams=True)}
+    assert {"postgres_teams.sql", "postgres_policies.sql"} <= names
