@@ -17,3 +17,55 @@ return train(plpy, GD, run, workers)
 $$;
 COMMENT ON PROCEDURE mmdb.train (text, integer, integer, integer, integer, double precision, bigint, text)
 IS 'Train a run to its end with sessions of its own, by the login in mmdb.setting ''worker_dsn''.';
+
+CREATE OR REPLACE FUNCTION mmdb.run_order(
+    part_id bigint,
+    detail jsonb
+) RETURNS SETOF mmdb.hop_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import run_order
+return run_order(plpy, GD, part_id, detail)
+$$;
+COMMENT ON FUNCTION mmdb.run_order(bigint, jsonb)
+IS 'Do the hop that a driver orders; on a cluster it runs on the node of the partition.';
+
+CREATE OR REPLACE FUNCTION mmdb.warm_node(
+    part_id bigint,
+    detail jsonb
+) RETURNS jsonb
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import warm_node
+return warm_node(plpy, GD, part_id, detail)
+$$;
+COMMENT ON FUNCTION mmdb.warm_node(bigint, jsonb)
+IS 'Let the session on the node of a partition serve a driver''s worker, and load torch there.';
+
+CREATE OR REPLACE FUNCTION mmdb.read_state(
+    candidate_id bigint,
+    state_hash bytea
+) RETURNS TABLE (ordinal integer, data bytea)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.states import read_state
+return read_state(plpy, GD, candidate_id, state_hash)
+$$;
+COMMENT ON FUNCTION mmdb.read_state(bigint, bytea)
+IS 'A state between two hops that lies on this node, in chunks of 1 MiB; a hop on another node pulls it.';
+
+CREATE OR REPLACE FUNCTION mmdb.drop_state(
+    candidate_id bigint,
+    state_hash bytea
+) RETURNS boolean
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.states import drop_state
+return drop_state(plpy, GD, candidate_id, state_hash)
+$$;
+COMMENT ON FUNCTION mmdb.drop_state(bigint, bytea)
+IS 'Delete a state between two hops from this node; without it the hops that made it are repeated.';

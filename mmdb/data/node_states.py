@@ -48,6 +48,15 @@ def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:
         return None
 
 
+def drop(owner: str, candidate_id: int, state_hash: str) -> bool:
+    """Delete a state; return whether it was there."""
+    try:
+        (_folder(owner, candidate_id) / state_hash).unlink()
+    except OSError:
+        return False
+    return True
+
+
 def keep_only(owner: str, candidate_id: int, kept: Iterable[str]) -> None:
     """Delete a candidate's states but for those whose hashes in hex are in `kept`."""
     names = set(kept)

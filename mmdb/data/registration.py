@@ -14,9 +14,11 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
+from mmdb.data.placement import draw_numbers
 from mmdb.data.query import Source, analyse
 from mmdb.data.roles import plan_request
 from mmdb.db.connection import Connection
+from mmdb.db.owners import check_bytes
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
 from mmdb.graph.values import show
@@ -62,6 +64,7 @@ def create_dataset(
     Raises:
         InvalidName, InvalidOption, AlreadyExists, QueryError, DataError
         FunctionNotFound, FunctionFailed: a text column's tokenizer cannot be used.
+        LimitReached: its owner may not keep so many bytes.
     """
     _check_arguments(name, partitions, validation, seed)
     _check_free(connection, name)
@@ -82,8 +85,12 @@ def create_dataset(
             dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
             sources = analysis.sources_of([column for column, _ in columns])
             _add_columns(connection, dataset_id, sealed.decoding, sources)
-            for partition in sealed.partitions:
-                _add_partition(connection, dataset_id, partition, sealed)
+            numbers = draw_numbers(connection, len(sealed.partitions))
+            for index, partition in enumerate(sealed.partitions):
+                drawn = None if numbers is None else numbers[index]
+                part_id = _add_partition(connection, dataset_id, partition, drawn)
+                connection.run_many(_Q.add_block, _block_rows(part_id, partition, sealed))
+            check_bytes(connection)
     return DatasetSummary(
         dataset_id=dataset_id,
         name=name,
@@ -180,18 +187,21 @@ def source_row(source: Source) -> dict[str, str | None]:
 
 
 def _add_partition(
-    connection: Connection, dataset_id: int, partition: SealedPartition, sealed: Sealed
-) -> None:
-    added = connection.rows(
-        _Q.add_partition,
-        dataset_id=dataset_id,
-        ordinal=partition.ordinal,
-        role=partition.role,
-        row_count=partition.row_count,
-        byte_count=partition.byte_count,
-        content_hash=partition.content_hash,
-    )
-    connection.run_many(_Q.add_block, _block_rows(int(added[0]["part_id"]), partition, sealed))
+    connection: Connection, dataset_id: int, partition: SealedPartition, drawn: int | None
+) -> int:
+    """Add a partition, with the number drawn for it if there is one; return its number."""
+    row = {
+        "dataset_id": dataset_id,
+        "ordinal": partition.ordinal,
+        "role": partition.role,
+        "row_count": partition.row_count,
+        "byte_count": partition.byte_count,
+        "content_hash": partition.content_hash,
+    }
+    if drawn is not None:
+        connection.run(_Q.add_numbered_partition, part_id=drawn, **row)
+        return drawn
+    return int(connection.rows(_Q.add_partition, **row)[0]["part_id"])
 
 
 def _block_rows(

@@ -17,24 +17,28 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
+from mmdb.db.citus import find_cluster, is_ready, require_cluster
 from mmdb.db.connection import Connection, Row
 from mmdb.db.ddl import translate_schema
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
+from mmdb.db.statements import split_statements
 from mmdb.db.totals import seal_finished
 from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import (
     AlreadyExists,
     ExtensionMissing,
+    InvalidOption,
     MigrationMismatch,
     NotInstalled,
     RightsMissing,
 )
 
 _Q = load("install")
+_CITUS = load("citus")
 _MIGRATION_NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(postgres|duckdb))?\.sql")
-_SCHEMA, _CURRENT = 0, -1  # numbers in mmdb.migration that are no migrations
+_SCHEMA, _CURRENT, _TEAMS = 0, -1, -2  # numbers in mmdb.migration that are no migrations
 _NEED_SUPERUSER = (
     "plpython3u is an untrusted language: install as a superuser, for example "
     "`mmdb install postgresql://postgres@HOST/DATABASE`; or do without: "
@@ -42,7 +46,10 @@ _NEED_SUPERUSER = (
 )
 #: Where mmdb's functions run: inside the server, or in the processes of the client.
 Mode = Literal["server", "client"]
+#: Where the tables lie: on one server, or on the nodes of a cluster.
+Engine = Literal["postgres", "citus", "duckdb"]
 _RECORDED_AS: dict[Mode, str] = {"server": "current", "client": "client"}
+_SPREAD = "citus"  # recorded so: on Citus functions run in the servers
 _one_install_in_this_process = Lock()
 
 
@@ -79,35 +86,60 @@ def schema_files(engine: str) -> Iterator[Path]:
     yield sql_directory("sql/engines") / f"{engine}.sql"
 
 
-def current_files(engine: str, mode: Mode = "server") -> Iterator[Path]:
+def current_files(engine: Engine, mode: Mode = "server", *, teams: bool = False) -> Iterator[Path]:
     """Yield the files that are run at each install, in order."""
+    engines = sql_directory("sql/engines")
+    if engine == "citus":
+        yield engines / "citus.sql"
     yield from sorted(sql_directory("sql/functions").glob("*.sql"))
     yield from sorted(sql_directory("sql/views").glob("*.sql"))
-    yield sql_directory("sql/engines") / f"{engine}_views.sql"
-    if engine == "postgres":
+    yield engines / ("duckdb_views.sql" if engine == "duckdb" else "postgres_views.sql")
+    if engine == "citus":
+        yield engines / "citus_views.sql"
+    if engine != "duckdb":
         if mode == "server":
             yield from sorted(sql_directory("udf").glob("*.sql"))
-        yield sql_directory("sql/engines") / "postgres_rights.sql"
+        yield engines / "postgres_rights.sql"
+    if engine == "citus":
+        yield engines / "citus_functions.sql"
+        yield engines / "citus_rights.sql"
+    if teams:
+        yield engines / "postgres_teams.sql"
+        yield engines / "postgres_policies.sql"
 
 
-def install(url: str, *, mode: Mode | None = None, directory: Path | None = None) -> Mode:
+def install(
+    url: str,
+    *,
+    mode: Mode | None = None,
+    engine: Engine | None = None,
+    teams: bool | None = None,
+    directory: Path | None = None,
+) -> Mode:
     """Install or upgrade mmdb at `url`; doing it twice changes nothing.
 
     Args:
         mode: "client" leaves PL/Python and mmdb's functions out; None is "server", unless the
             server has no plpython3u or mmdb is there without functions already.
+        engine: "citus" spreads the tables over the cluster's nodes, "postgres" does not; None is
+            what the database has, and in a fresh one "citus" if it is a coordinator with nodes.
+        teams: whether each role sees its own datasets, runs and models alone, docs/roles.md; None
+            is as the database has it, and without teams in a fresh one.
         directory: of migrations, other than the published ones.
     Returns:
         The mode that the database has now.
     Raises:
-        ExtensionMissing: mode is "server" and the server has no plpython3u.
+        ExtensionMissing: mode is "server" and the server has no plpython3u; engine is "citus" and
+            the database is no coordinator with nodes.
+        InvalidOption: the engine is another database's, mode is "client" on Citus, or teams are
+            asked of an engine that has none.
         RightsMissing: the role may not install plpython3u, or functions in it.
         AlreadyExists: there is a schema named mmdb that mmdb did not make.
         MigrationMismatch: the database has a migration that this version does not know.
     """
     connection = connect(url)
     try:
-        chosen = install_in(connection, mode=mode, directory=directory)
+        chosen = install_in(connection, mode=mode, engine=engine, teams=teams, directory=directory)
         seal_finished(connection)  # those of an older version have no totals
         return chosen
     finally:
@@ -115,21 +147,32 @@ def install(url: str, *, mode: Mode | None = None, directory: Path | None = None
 
 
 def install_in(
-    connection: AnyConnection, *, mode: Mode | None = None, directory: Path | None = None
+    connection: AnyConnection,
+    *,
+    mode: Mode | None = None,
+    engine: Engine | None = None,
+    teams: bool | None = None,
+    directory: Path | None = None,
 ) -> Mode:
     """Install or upgrade mmdb over an open connection; see `install`."""
     try:
         with _locked_transaction(connection):
-            chosen = _prepare_mode(connection, mode)
+            spread_over = _choose_engine(connection, engine, mode)
+            chosen = _prepare_mode(connection, "server" if spread_over == "citus" else mode)
+            if spread_over == "citus":
+                connection.run(_CITUS.change_one_by_one)
+                connection.run(_CITUS.name_engine)
             if is_installed(connection):
                 for migration in pending(connection, directory):
                     _run(connection, migration.sql, own_dialect=migration.engine is not None)
                     _record(connection, migration)
             else:
                 _create(connection, directory)
-            files = list(current_files(connection.engine, chosen))
+            with_teams = _choose_teams(connection, spread_over, teams)
+            files = list(current_files(spread_over, chosen, teams=with_teams))
             _run_files(connection, files)
-            _record(connection, Migration(_CURRENT, _RECORDED_AS[chosen], _digest_files(files)))
+            name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
+            _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             return chosen
     except RightsMissing as error:
         raise RightsMissing(error.message, hint=_NEED_SUPERUSER) from error
@@ -164,6 +207,16 @@ def is_up_to_date(connection: AnyConnection) -> bool:
     return not _pending(connection, applied) and _is_current(connection, applied)
 
 
+def installed_engine(connection: Connection) -> Engine:
+    """Return where the tables of the database's mmdb lie."""
+    return _engine(connection, _applied(connection))
+
+
+def has_teams(connection: Connection) -> bool:
+    """Return whether each role sees its own datasets, runs and models alone."""
+    return _TEAMS in _applied(connection)
+
+
 def installed_mode(connection: Connection) -> Mode:
     """Return where the functions of the database's mmdb run; DuckDB's are always there."""
     return _mode(_applied(connection))
@@ -186,13 +239,18 @@ def _pending(
 
 
 def _is_current(connection: AnyConnection, applied: dict[int, Row]) -> bool:
-    files = current_files(connection.engine, _mode(applied))
+    files = current_files(_engine(connection, applied), _mode(applied), teams=_TEAMS in applied)
     return _CURRENT in applied and applied[_CURRENT]["digest"] == _digest_files(files)
 
 
 def _mode(applied: dict[int, Row]) -> Mode:
     is_client = _CURRENT in applied and applied[_CURRENT]["name"] == _RECORDED_AS["client"]
     return "client" if is_client else "server"
+
+
+def _engine(connection: Connection, applied: dict[int, Row]) -> Engine:
+    is_spread = _CURRENT in applied and applied[_CURRENT]["name"] == _SPREAD
+    return "citus" if is_spread else connection.engine
 
 
 def ensure_duckdb(connection: DuckConnection) -> None:
@@ -213,6 +271,50 @@ def _locked_transaction(connection: AnyConnection) -> Iterator[None]:
         connection.run(_Q.lock_install)
         connection.run(_Q.pin_search_path)
         yield
+
+
+def _choose_engine(connection: AnyConnection, asked: Engine | None, mode: Mode | None) -> Engine:
+    """Return the engine to install for; see `install`."""
+    if isinstance(connection, DuckConnection) or asked == "duckdb":
+        if asked not in (None, connection.engine):
+            raise InvalidOption(
+                f"This is {connection.engine}, not {asked}.", hint="Leave --engine out."
+            )
+        return connection.engine
+    has = installed_engine(connection) if is_installed(connection) else None
+    if has == "citus" and asked == "postgres":
+        raise InvalidOption(
+            "The tables of this database are spread over nodes.", hint="Leave --engine out."
+        )
+    chosen = asked or has or ("citus" if _can_spread(connection, mode) else "postgres")
+    if chosen == "citus":
+        require_cluster(connection)
+        if mode == "client":
+            raise InvalidOption(
+                "On Citus hops run in the servers.",
+                hint="Leave --client out, or install with --engine postgres.",
+            )
+    return chosen
+
+
+def _choose_teams(connection: AnyConnection, engine: Engine, asked: bool | None) -> bool:
+    """Return whether the database is to have teams; see `install`."""
+    has = has_teams(connection)
+    if (asked or (has and asked is None)) and engine != "postgres":
+        hint = "Pass --no-teams." if has else "Leave --teams out."
+        raise InvalidOption(f"There are no teams on {engine}.", hint=hint)
+    if has and asked is False:
+        _run_files(connection, [sql_directory("sql/engines") / "postgres_no_teams.sql"])
+        connection.run(_Q.forget_teams)
+        return False
+    if asked and not has:
+        _record(connection, Migration(_TEAMS, "teams", ""))
+    return has or bool(asked)
+
+
+def _can_spread(connection: PostgresConnection, mode: Mode | None) -> bool:
+    has_functions = mode != "client" and bool(connection.rows(_Q.find_extension))
+    return has_functions and is_ready(find_cluster(connection))
 
 
 def _prepare_mode(connection: AnyConnection, mode: Mode | None) -> Mode:
@@ -271,7 +373,11 @@ def _run_files(connection: AnyConnection, paths: Iterable[Path]) -> None:
 
 
 def _run(connection: AnyConnection, sql: str, *, own_dialect: bool) -> None:
-    if own_dialect or isinstance(connection, PostgresConnection):
+    if isinstance(connection, PostgresConnection):
+        for statement in split_statements(sql):
+            connection.script(statement)
+        return
+    if own_dialect:
         connection.script(sql)
         return
     for statement in _translated(sql):

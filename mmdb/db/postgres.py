@@ -21,6 +21,7 @@ from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
+from mmdb.db.rights import DENIED, rights_error
 from mmdb.db.scan import columns_postgres, scan_copy
 from mmdb.db.target import Table, Target
 
@@ -43,6 +44,17 @@ _PATIENCE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,  # milliseconds
 }
+#: On Citus: a transaction may write to a table that is referred to after it has used several shards
+#: at once, for no distributed table refers to it. See sql/engines/citus_functions.sql. And one
+#: connection to a node does: another one costs more than it saves where tables are small.
+_ALLOW_PARALLEL = """
+SELECT
+    set_config('citus.enforce_foreign_key_restrictions', 'off', false),
+    set_config('citus.max_adaptive_executor_pool_size', '1', false)
+WHERE current_setting('citus.enforce_foreign_key_restrictions', true) IS NOT NULL
+"""
+#: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
+_NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
@@ -57,19 +69,15 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
             known.trace = error.diag.message_detail or ""
         if known:
             return known
+    lives_on = error.diag.severity_nonlocalized == "ERROR"  # its own end would be FATAL
+    if lives_on and (state in _LOST or _NODE_LOST.search(text)):
+        return errors.NodeLost(text)
     if state == "57P02" or "crash of another server process" in text:
         return errors.ServerCrashed(text)
     if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
         return errors.ConnectionLost(text)
-    if state == "42501" and "register_factory" in text:
-        return errors.FactoryNotAllowed()
-    if state == "42501" and "row-level security" in text:
-        return errors.RightsMissing(text, hint="The owner says what may be added: docs/roles.md.")
-    if state == "42501" and "for schema" in text and "schema mmdb" not in text:
-        hint = "The role needs a right on that schema: GRANT CREATE, USAGE ON SCHEMA … TO the role."
-        return errors.RightsMissing(text, hint=hint)
-    if state == "42501":
-        return errors.RightsMissing(text)
+    if state == DENIED:
+        return rights_error(text)
     if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):
         return errors.InputError(text, hint="PostgreSQL's text cannot hold the character NUL.")
     if state == "57014":
@@ -135,6 +143,7 @@ class PostgresConnection:
                 application_name=self._application_name,
                 connect_timeout=10,
             )
+            connection.execute(_ALLOW_PARALLEL)
             for name, value in self._settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
             return connection
@@ -197,6 +206,11 @@ class PostgresConnection:
             cursor.executemany(query.sql, rows)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
+        if self.rows(load("catalog").is_guarded, table=query.target)[0]["guarded"]:
+            # COPY adds nothing to a table whose rows have owners: docs/roles.md
+            names = list(query.parameters)
+            self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
+            return
         types = list(query.parameters.values())
         json = [index for index, name in enumerate(types) if name == "jsonb"]
         with _translated(), self.raw.cursor() as cursor, cursor.copy(query.copy) as copy:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from mmdb.db.ddl import translate_query
-
 _INDENT = re.compile(r"\n +")
 _NAME = re.compile(r"^-- name: (\w+)\n-- (.+)\n", re.MULTILINE)
 _INSERT = re.compile(
@@ -53,6 +51,8 @@ class Query:
     @cached_property
     def duckdb(self) -> str:
         """The statement in DuckDB's dialect with `$name` placeholders."""
+        from mmdb.db.ddl import translate_query  # loads a parser of SQL
+
         named = _PLACEHOLDER.sub(lambda m: f"${m[1]}::{m[2]}", self.sql).replace("%%", "%")
         return translate_query(named)
 
@@ -64,12 +64,22 @@ class Query:
         return match if columns == len(self.parameters) else None
 
     @cached_property
-    def copy(self) -> str:
-        """The COPY that takes the rows of a plain INSERT, binary."""
+    def _plain(self) -> re.Match[str]:
         match = self._insert
         if match is None or match["rest"]:
             raise ValueError(f"{self.name} is not a plain INSERT of its parameters.")
-        return f"COPY {match['table']} ({match['columns']}) FROM STDIN (FORMAT BINARY)"
+        return match
+
+    @cached_property
+    def copy(self) -> str:
+        """The COPY that takes the rows of a plain INSERT, binary."""
+        columns = self._plain["columns"]
+        return f"COPY {self.target} ({columns}) FROM STDIN (FORMAT BINARY)"
+
+    @cached_property
+    def target(self) -> str:
+        """The table of a plain INSERT."""
+        return self._plain["table"]
 
     def insert_from(self, table: str) -> str | None:
         """Return DuckDB's INSERT of a table whose columns are the parameters, if it is one."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
+from mmdb.db.citus import find_cluster
 from mmdb.db.duck import DuckConnection
-from mmdb.db.queries import sql_directory
+from mmdb.db.queries import load, sql_directory
 from mmdb.db.url import AnyConnection
 from mmdb.errors import DatabaseFailed, InTransaction
 
@@ -20,7 +21,14 @@ _CHUNK_TABLE_PLACE = "-- Here stands what duckdb.sql says of the table.\n"
 def used_bytes(connection: AnyConnection) -> int:
     """Return the bytes of the store's tables, or those in use of a DuckDB file."""
     (row,) = connection.select(_text(connection, "_space"))
-    return int(row["bytes"])
+    return int(row["bytes"]) + _bytes_on_nodes(connection)
+
+
+def _bytes_on_nodes(connection: AnyConnection) -> int:
+    """Return the bytes of the store's shards; 0 where the tables lie on one server."""
+    if find_cluster(connection) is None:
+        return 0
+    return int(connection.rows(load("citus").add_up_shards)[0]["bytes"])
 
 
 def reclaim(connection: AnyConnection) -> None:

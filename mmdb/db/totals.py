@@ -23,9 +23,13 @@ LOCKED = 2_048
 
 def seal_some(connection: Connection) -> None:
     """Write the totals of finished runs that lack them, if there are many or large ones."""
-    found = connection.rows(_Q.find_finished)
-    if len(found) >= RUNS or sum(row["hops"] for row in found) >= HOPS:
+    found = [int(row["run_id"]) for row in connection.rows(_Q.find_finished)]
+    if len(found) >= RUNS or (found and _count_hops(connection, found) >= HOPS):
         seal_finished(connection)
+
+
+def _count_hops(connection: Connection, run_ids: Sequence[int]) -> int:
+    return int(connection.rows(_Q.count_hops, run_ids=list(run_ids))[0]["hops"])
 
 
 def seal_finished(connection: Connection) -> int:

@@ -12,26 +12,40 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mmdb.db.connection import Connection
+from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
+from mmdb.db.rights import DENIED, rights_error
 from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
-from mmdb.server.interrupt import interruptible
+from mmdb.server.ending import end_at_once
+from mmdb.server.interrupt import POLL_S, interruptible
 from mmdb.server.plpy_connection import PlpyConnection
+from mmdb.server.priority import stand_back
 from mmdb.train.dispatch.dispatcher import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
 
-if TYPE_CHECKING:  # these import torch
+if TYPE_CHECKING:  # these import torch, or drivers of databases
     from torch import nn
 
+    from mmdb.db.url import AnyConnection
     from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
+
+#: Of a node's session that serves a worker. Named otherwise than Citus names it, it keeps its
+#: connections with other nodes; and it ends a hop that nobody waits for any more.
+_SERVING = {
+    "client_connection_check_interval": "500ms",
+    "statement_timeout": "0",
+    "citus.max_cached_connection_lifetime": "-1",
+}
+#: Seconds between two looks at interrupts there: each is a round trip to nodes that a hop has read.
+_SERVING_POLL_S = 0.2
 
 
 class Backend(Protocol):
@@ -54,6 +68,13 @@ class Backend(Protocol):
 
         Raises:
             DeviceMissing, InvalidOption: the session has another device already.
+        """
+
+    def serve(self, worker: str, device: str) -> str:
+        """Let this session be a driver's worker on a node of a cluster, and warm it up.
+
+        Returns:
+            The environment that its hops record.
         """
 
     def recover(self, model: SavedModel) -> nn.Module:
@@ -86,7 +107,9 @@ class _InterruptibleSession:
         with uncollected():
             from mmdb.train.session import Session  # imports torch: only where hops run
 
+        end_at_once()
         self._plpy, self._session = plpy, Session(device)
+        self.poll_s = POLL_S
         self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
@@ -97,6 +120,7 @@ class _InterruptibleSession:
         from mmdb.train.session import warm_up
 
         keep_freed_memory()  # only workers warm up; others' sessions stay as they are
+        stand_back()
         with uncollected():
             return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
 
@@ -110,9 +134,10 @@ class _InterruptibleSession:
         return interruptible(self._plpy, work)
 
     def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
-        return interruptible(
-            self._plpy, lambda stopped: self._session.perform(spec, state, stopped)
-        )
+        def work(stopped: Callable[[], bool]) -> tuple[HopResult, bytes | None]:
+            return self._session.perform(spec, state, stopped)
+
+        return interruptible(self._plpy, work, self.poll_s)
 
 
 class PlpyBackend:
@@ -121,9 +146,10 @@ class PlpyBackend:
     def __init__(self, plpy: Any) -> None:
         _keep_torch_to_one_thread()
         self._plpy = plpy
-        self.connection: Connection = PlpyConnection(plpy)
+        self.connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
         self._session: _InterruptibleSession | None = None
+        self._serves: tuple[str, str] | None = None  # a worker, and the environment of its hops
 
     def _on(self, device: str | None) -> _InterruptibleSession:
         """Return the session's performer, which the first call makes on its device."""
@@ -134,9 +160,23 @@ class PlpyBackend:
     @functools.cached_property
     def dispatcher(self) -> Dispatcher:
         row = self._plpy.execute("SELECT current_setting('application_name') AS name")[0]
-        spread = self.connection.rows(load("states").is_spread)[0]["spread"]
-        name = str(row["name"]) or "session"
-        return Dispatcher(self.connection, self._on(None), name, everywhere=spread)
+        name = str(row["name"])
+        if not name or name.startswith("citus_internal"):
+            name = "session"
+        node = own_node(self.connection) if self.connection.is_spread else None
+        return Dispatcher(self.connection, self._on(None), name, node=node)
+
+    def serve(self, worker: str, device: str) -> str:
+        if self._serves is not None and self._serves[0] == worker:
+            return self._serves[1]
+        settings = {"application_name": worker} | _SERVING
+        query = load("nodes").set_session
+        names, texts = list(settings), list(settings.values())
+        self.connection.run(query, names=names, texts=texts)
+        self.__dict__.pop("dispatcher", None)  # which has the name that the session had
+        self._serves = (worker, self.warm_up(device))
+        self._on(device).poll_s = _SERVING_POLL_S
+        return self._serves[1]
 
     def warm_up(self, device: str) -> str:
         session = self._on(device)
@@ -237,9 +277,19 @@ def exposed(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(gd["mmdb"], *arguments)
         except MmdbError as error:
-            said = {"hint": error.hint, "detail": getattr(error, "trace", "")}
-            known = {name: text for name, text in said.items() if text}  # a None is sent as a text
-            plpy.error(error.message, sqlstate=error.sqlstate, **known)
+            _say(plpy, error)
+        except plpy.SPIError as error:
+            if getattr(error, "sqlstate", None) != DENIED:
+                raise
+            _say(plpy, rights_error(str(error)))
 
     body.function = function  # type: ignore[attr-defined]
     return body
+
+
+def _say(plpy: Any, error: MmdbError) -> NoReturn:
+    """Raise an error of mmdb as PostgreSQL's."""
+    said = {"hint": error.hint, "detail": getattr(error, "trace", "")}
+    known = {name: text for name, text in said.items() if text}  # a None is sent as a text
+    plpy.error(error.message, sqlstate=error.sqlstate, **known)
+    raise AssertionError("plpy.error raises")

@@ -52,6 +52,10 @@ class ChildBackend:
             )
         return child.warm_up()
 
+    def serve(self, worker: str, device: str) -> str:
+        """Warm up: a file is on one node."""
+        return self.warm_up(device)
+
     def recover(self, model: SavedModel) -> nn.Module:
         """Return a model's module."""
         from mmdb.train.recipe.recover import recover_module  # imports torch

@@ -1,13 +1,18 @@
-"""`train_hop`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`."""
+"""`train_hop`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`; and on the nodes of a
+cluster `run_order` and `warm_node`."""
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Any
 
+from mmdb.db.nodes import own_node
+from mmdb.errors import InvalidOption
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.parallel.group import group_of
-from mmdb.train.workers.orders import answer
+from mmdb.train.workers.orders import answer, hop_order
 
 
 @exposed
@@ -48,3 +53,31 @@ def begin_candidate(backend: Backend, candidate_id: int) -> list[dict[str, Any]]
 def warm_up(backend: Backend, device: str) -> str:
     """Fix the session's device, load torch; return the environment that hops will record."""
     return backend.warm_up(device)
+
+
+@exposed
+def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any]]:
+    """Do the hop that a driver orders, on the node of its partition; see `HopOrder`."""
+    order = hop_order(json_object(detail, "detail"))
+    if order.part_id != part_id:
+        raise InvalidOption(
+            f"part_id is {part_id}, but the order is for partition {order.part_id}."
+        )
+    return [{**row, "rows": row["row_count"]} for row in order.run(backend.dispatcher)]
+
+
+@exposed
+def warm_node(backend: Backend, part_id: int, detail: str) -> str:
+    """Let the session that serves a partition's node be a worker's; return what it is, as JSON.
+
+    Without a worker's name nothing is warmed up.
+    """
+    given = json_object(detail, "detail")
+    worker, device = given.get("worker"), given.get("device", "cpu")
+    if not isinstance(worker, str | None) or not isinstance(device, str):
+        raise InvalidOption("detail is not about a worker.", hint='Such as {"worker": "a"}.')
+    spread = getattr(backend.connection, "is_spread", False)
+    about: dict[str, Any] = {"processors": os.cpu_count() or 1}
+    if worker:
+        about["environment"] = backend.serve(worker, device)
+    return json.dumps(about | {"node": own_node(backend.connection) if spread else None})

@@ -19,11 +19,12 @@ POLL_S = 0.05
 GRACE_S = 3.0
 
 
-def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
+def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T], poll_s: float = POLL_S) -> T:
     """Run `work(stopped)` in a thread while this one lets PostgreSQL interrupt it.
 
     PostgreSQL looks at its interrupt flags only when its own code runs, so the main thread runs a
-    trivial query every POLL_S. `work` must ask `stopped()` between steps and touch no `plpy`.
+    trivial query every `poll_s` seconds. `work` must ask `stopped()` between steps and touch no
+    `plpy`.
 
     Raises:
         WorkerLost: earlier work in this session was interrupted and has not ended yet.
@@ -47,7 +48,7 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
     thread = threading.Thread(target=body, name="mmdb-hop", daemon=True)
     start_without_signals(thread)
     try:
-        while not done.wait(POLL_S):
+        while not done.wait(poll_s):
             plpy.execute("SELECT 1")
     finally:
         stop.set()

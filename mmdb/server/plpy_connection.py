@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mmdb.db import prediction_table
+from mmdb.db import nodes, prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
@@ -95,8 +96,15 @@ class PlpyConnection:
     def _has_written(self) -> bool:
         return bool(self.rows(load("catalog").has_written)[0]["written"])
 
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether the tables lie on the nodes of a cluster, each of which has locks of its own."""
+        return nodes.is_spread(self)
+
     def try_lock(self, kind: Lock, key: int) -> bool:
         query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run
+        if kind == "hop" and self.is_spread:
+            query = load("nodes").lock_hop
         return bool(self.rows(query, key=key % 2**31)[0]["locked"])
 
     def unlock(self, kind: Lock, key: int) -> None:

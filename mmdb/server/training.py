@@ -6,8 +6,10 @@ from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
+from mmdb.db.owners import require_own
 from mmdb.db.queries import load
-from mmdb.errors import NoWorkerLogin
+from mmdb.errors import NoWorkerLogin, RunNotFound
+from mmdb.graph.values import show
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.driver import training
 from mmdb.train.driver.run_requests import submit, wait_for
@@ -24,6 +26,10 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     Where the owner has set no login for sessions of the procedure's own, worker processes that
     serve the database train it.
     """
+    if not backend.connection.rows(load("runs").find_run, name=run):
+        # Said to the caller: the login of the workers sees the runs of all teams.
+        raise RunNotFound(f"There is no run named {show(run)}.")
+    require_own(backend.connection, run)
     try:
         summary = _drive(backend, run, workers)
     except NoWorkerLogin:

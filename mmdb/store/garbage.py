@@ -30,7 +30,7 @@ Grace = str | timedelta
 class Found:
     """Rows of one kind that are garbage, or are kept though no model needs them."""
 
-    what: str  # "model", "manifest", "tensor", "architecture", "checkpoint"
+    what: str  # "model", "manifest", "tensor", "architecture", "checkpoint", "stray"
     items: int
     bytes: int | None  # stored; None for kinds that hold none
     goes: bool

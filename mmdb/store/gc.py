@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.data.arguments import check_flag
+from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.space import merge, reclaim, used_bytes
@@ -79,8 +80,22 @@ def plan(connection: Connection, grace: Grace) -> list[Found]:
         ),
         _found(ARCHITECTURES, architectures["items"]),
         _found(CHECKPOINTS, len(checkpoints), sum(row["bytes"] for row in checkpoints)),
+        *_strays(connection),
     ]
     return [each for each in found if each.items]
+
+
+def _strays(connection: Connection) -> list[Found]:
+    """Return rows of a cluster that refer to nothing: where tables lie on nodes, no key holds them.
+
+    They are damage, not garbage: the doctor says what to restore.
+    """
+    if find_cluster(connection) is None:
+        return []
+    return [
+        Found(what="stray", items=row["items"], bytes=None, goes=False, reason=row["what"])
+        for row in connection.rows(load("operations").find_orphans)
+    ]
 
 
 def collect(connection: Connection, grace: Grace) -> list[Found]:

@@ -58,16 +58,16 @@ class InMemory:
 
 
 class OnNode:
-    """States in files of the node, and for other nodes in rows of an unlogged table.
+    """States in files of the machine, and for other machines in rows of an unlogged table.
 
-    Others compute where the tables lie on several nodes, and while worker processes serve that
-    have another node, or another mode and with it another cache.
+    Others compute while worker processes serve that have another node, or another mode and with it
+    another cache.
     """
 
-    def __init__(self, connection: Connection, *, everywhere: bool) -> None:
-        self._connection, self._everywhere = connection, everywhere
-        self._are_others, self._were_others, self._looked_at = everywhere, everywhere, 0.0
-        self._owner = str(connection.rows(_Q.find_database)[0]["name"])
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._are_others, self._were_others, self._looked_at = False, False, 0.0
+        self._owner = owner_of(connection)
         node_states.sweep(self._owner)
 
     def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
@@ -91,21 +91,52 @@ class OnNode:
 
     def _has_others(self) -> bool:
         """Return whether sessions elsewhere may need the states; looks every LOOK_S seconds."""
-        if not self._everywhere and time.monotonic() - self._looked_at > LOOK_S:
+        if time.monotonic() - self._looked_at > LOOK_S:
             self._looked_at = time.monotonic()
             self._are_others = bool(self._connection.rows(_Q.has_distant_workers)[0]["distant"])
             self._were_others |= self._are_others
         return self._are_others
 
 
-def in_flight(connection: Connection, *, everywhere: bool = False) -> InFlight:
+class OnNodes:
+    """States in files of the node whose hop left them; another node's hop pulls them from there.
+
+    So a hop writes to its own node alone. What it left before on other nodes is not its to delete.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._owner = connection, owner_of(connection)
+        node_states.sweep(self._owner)
+
+    def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
+        node_states.write(self._owner, candidate_id, state_hash, state)
+
+    def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
+        found = node_states.read(self._owner, candidate_id, state_hash)
+        if found is None:
+            rows, query = self._connection.rows, load("nodes").read_in_flight
+            found = _joined(rows, query, part_id, candidate_id, state_hash)
+        return found
+
+    def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
+        node_states.keep_only(self._owner, candidate_id, kept)
+
+
+def owner_of(connection: Connection) -> str:
+    """Return the name by which the states of a server's database are kept on its machine."""
+    return str(connection.rows(_Q.find_database)[0]["name"])
+
+
+def in_flight(connection: Connection, *, spread: bool = False) -> InFlight:
     """Return where the states of a session's candidates lie between two hops.
 
     Args:
-        everywhere: whether sessions on other nodes must find them too.
+        spread: whether the session is one of a node, and the tables lie on several.
     """
     memory: dict[int, dict[str, bytes]] | None = getattr(connection, "in_flight", None)
-    return InMemory(memory) if memory is not None else OnNode(connection, everywhere=everywhere)
+    if memory is not None:
+        return InMemory(memory)
+    return OnNodes(connection) if spread else OnNode(connection)
 
 
 def write_checkpoint(
@@ -115,9 +146,20 @@ def write_checkpoint(
     epoch: int,
     state_hash: str,
     state: bytes,
+    *,
+    here: bool = False,
 ) -> None:
-    """Make a state durable; the same state twice is stored once."""
-    if any(c["state_hash"].hex() == state_hash for c in checkpoints(connection, candidate_id)):
+    """Make a state durable; the same state twice is stored once.
+
+    Args:
+        here: look for it at this partition alone: others may lie on other nodes.
+    """
+    if here:
+        key = {"part_id": part_id, "candidate_id": candidate_id}
+        query, name = load("nodes").has_checkpoint, bytes.fromhex(state_hash)
+        if connection.rows(query, **key, state_hash=name)[0]["found"]:
+            return
+    elif any(c["state_hash"].hex() == state_hash for c in checkpoints(connection, candidate_id)):
         return
     connection.run(
         _Q.add_checkpoint,
@@ -146,9 +188,14 @@ def prune_checkpoints(connection: Connection, candidate_id: int, keep: set[str])
     """Delete a candidate's durable states but for those whose hashes in hex are in `keep`."""
     for row in checkpoints(connection, candidate_id):
         if row["state_hash"].hex() not in keep:
-            key = {"part_id": row["part_id"], "state_hash": row["state_hash"]}
-            connection.run(_Q.drop_checkpoint_chunks, candidate_id=candidate_id, **key)
-            connection.run(_Q.drop_checkpoint, candidate_id=candidate_id, **key)
+            drop_checkpoint(connection, candidate_id, row)
+
+
+def drop_checkpoint(connection: Connection, candidate_id: int, row: Row) -> None:
+    """Delete a durable state, a row of `checkpoints`."""
+    key = {"part_id": row["part_id"], "state_hash": row["state_hash"]}
+    connection.run(_Q.drop_checkpoint_chunks, candidate_id=candidate_id, **key)
+    connection.run(_Q.drop_checkpoint, candidate_id=candidate_id, **key)
 
 
 def _rows(

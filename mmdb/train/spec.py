@@ -118,6 +118,22 @@ class HopStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a driver knows of the hops that a candidate has done, none being under way.
+
+    On a cluster it spares a hop the question to all nodes.
+    """
+
+    epoch: int = 0  # of the last one
+    part_ids: tuple[int, ...] = ()  # visited in that epoch, in order; none before the first hop
+
+    def after(self, epoch: int, part_id: int) -> Past:
+        """Return the past once another hop is done."""
+        before = self.part_ids if epoch == self.epoch else ()
+        return Past(epoch=epoch, part_ids=(*before, part_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Hops that lead from one state of a candidate to the next (`dispatch.history`)."""
 

@@ -63,6 +63,25 @@ SELECT
     mmdb.warm_up(%(device)s::text) AS environment,
     mmdb.node() AS node;
 
+-- name: run_order
+-- Do the hop that a driver orders, on the node of its partition.
+SELECT
+    t.candidate_id,
+    t.epoch,
+    t.part_id,
+    t.loss,
+    t.objective,
+    t.total_s,
+    t.state_out,
+    t.state_bytes,
+    t.node,
+    t.device
+FROM mmdb.run_order(%(part_id)s::bigint, %(detail)s::jsonb) AS t;
+
+-- name: warm_node
+-- Let a session on the node of a partition serve a worker.
+SELECT mmdb.warm_node(%(part_id)s::bigint, %(detail)s::jsonb) AS about;
+
 -- name: create_run
 -- Create a run.
 SELECT

@@ -32,7 +32,7 @@ SELECT
     x.byte_count
 FROM old AS o
 FULL JOIN new AS n ON o.path = n.path
-INNER JOIN mmdb.tensor AS x ON coalesce(n.tensor_id, o.tensor_id) = x.tensor_id
+INNER JOIN mmdb.tensor AS x ON CASE WHEN n.tensor_id IS NULL THEN o.tensor_id ELSE n.tensor_id END = x.tensor_id -- noqa: ST02,LT05
 LEFT JOIN mmdb.tensor AS y ON o.tensor_id = y.tensor_id
 WHERE o.tensor_id IS DISTINCT FROM n.tensor_id
 ORDER BY n.ordinal ASC NULLS LAST, o.ordinal ASC;

@@ -252,19 +252,19 @@ WHERE prefix_hash = any(%(ids)s::bytea[]);
 
 -- name: find_garbage_checkpoints
 -- Candidates whose dataset was dropped before the grace period, with checkpoints that no recipe needs.
-SELECT DISTINCT c.candidate_id AS id
-FROM mmdb.checkpoint AS c
-INNER JOIN mmdb.candidate AS k ON c.candidate_id = k.candidate_id
+SELECT k.candidate_id AS id
+FROM mmdb.candidate AS k
 INNER JOIN mmdb.run AS r ON k.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 WHERE
     d.dropped_at <= now() - %(grace)s::interval
+    AND k.candidate_id IN (SELECT c.candidate_id FROM mmdb.checkpoint AS c)
     AND NOT EXISTS (
         SELECT 1
         FROM mmdb.model AS m
-        WHERE m.candidate_id = c.candidate_id AND m.approach = 'provenance' AND m.dropped_at IS NULL
+        WHERE m.candidate_id = k.candidate_id AND m.approach = 'provenance' AND m.dropped_at IS NULL
     )
-ORDER BY c.candidate_id;
+ORDER BY k.candidate_id;
 
 -- name: find_checkpoints
 -- The checkpoints of some candidates.

@@ -46,3 +46,8 @@ INSERT INTO mmdb.migration (number, name, digest)
 VALUES (%(number)s::integer, %(name)s::text, %(digest)s::text)
 ON CONFLICT (number) DO UPDATE
     SET name = excluded.name, digest = excluded.digest, applied_at = excluded.applied_at;
+
+-- name: forget_teams
+-- Note that the database has teams no longer.
+DELETE FROM mmdb.migration
+WHERE number = -2;

@@ -35,7 +35,7 @@ INSERT INTO mmdb.run (
 RETURNING run_id;
 
 -- name: find_standing
--- How a run was created, whether it was decided how it is trained, and whether it has begun.
+-- How a run was created, whether it was decided how it is trained, and whether it was started.
 SELECT
     r.run_id,
     r.strategy,
@@ -44,15 +44,17 @@ SELECT
     (
         SELECT count(*) FROM mmdb.run_event AS e
         WHERE e.run_id = r.run_id
-    ) > 0
-    OR (
-        SELECT count(*) FROM mmdb.hop AS h
-        INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-        WHERE c.run_id = r.run_id
-    ) > 0 AS has_begun
+    ) > 0 AS was_started
 FROM mmdb.run AS r
 LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 WHERE r.name = %(name)s::text;
+
+-- name: count_run_hops
+-- How many hops a run has done.
+SELECT count(*) AS hops
+FROM mmdb.hop AS h
+INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+WHERE c.run_id = %(run_id)s::bigint;
 
 -- name: add_run_strategy
 -- Decide how a run is trained; what was decided before stands.

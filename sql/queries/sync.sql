@@ -133,7 +133,7 @@ FROM mmdb.model AS m
 INNER JOIN mmdb.manifest_tensor AS e ON m.manifest_id = e.manifest_id
 LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND e.ordinal = c.ordinal
 LEFT JOIN mmdb.model_change AS o ON o.model_id = %(other_id)s::bigint AND e.ordinal = o.ordinal
-INNER JOIN mmdb.tensor AS t ON coalesce(c.tensor_id, e.tensor_id) = t.tensor_id
+INNER JOIN mmdb.tensor AS t ON CASE WHEN c.tensor_id IS NULL THEN e.tensor_id ELSE c.tensor_id END = t.tensor_id -- noqa: ST02,LT05
 WHERE
     m.model_id = %(model_id)s::bigint
     AND coalesce(c.tensor_id, e.tensor_id) <> coalesce(o.tensor_id, e.tensor_id)
@@ -511,12 +511,11 @@ VALUES (
 -- A candidate of a run by its place, and the last hop that is recorded of it.
 SELECT
     c.candidate_id,
-    (
-        SELECT max(h.ordinal) FROM mmdb.hop AS h
-        WHERE h.candidate_id = c.candidate_id
-    ) AS last_hop
+    max(h.ordinal) AS last_hop
 FROM mmdb.candidate AS c
-WHERE c.run_id = %(run_id)s::bigint AND c.ordinal = %(ordinal)s::integer;
+LEFT JOIN mmdb.hop AS h ON c.candidate_id = h.candidate_id
+WHERE c.run_id = %(run_id)s::bigint AND c.ordinal = %(ordinal)s::integer
+GROUP BY c.candidate_id;
 
 -- name: read_hops
 -- A candidate's hops after one up to the end of an epoch, in order.

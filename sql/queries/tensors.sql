@@ -17,7 +17,7 @@ VALUES (
     %(minimum)s::double precision, %(maximum)s::double precision, %(mean)s::double precision,
     %(deviation)s::double precision, %(zeros)s::bigint, %(nans)s::bigint
 )
-ON CONFLICT (tensor_hash) DO NOTHING;
+ON CONFLICT DO NOTHING;
 
 -- name: add_chunk
 -- One chunk of a tensor.

@@ -1,13 +1,8 @@
 -- name: find_finished
--- Runs without totals that have finished and were not started again, with their hops.
+-- Runs without totals that have finished and were not started again.
 SELECT
     r.run_id,
-    r.run AS name,
-    (
-        SELECT count(*) FROM mmdb.hop AS h
-        INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-        WHERE c.run_id = r.run_id
-    ) AS hops
+    r.run AS name
 FROM mmdb.open_run AS r
 WHERE
     (
@@ -17,6 +12,13 @@ WHERE
         LIMIT 1
     ) = 'finished'
 ORDER BY r.run_id;
+
+-- name: count_hops
+-- How many hops runs have.
+SELECT count(*) AS hops
+FROM mmdb.hop AS h
+INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
+WHERE c.run_id = any(%(run_ids)s::bigint[]);
 
 -- name: seal_epochs
 -- Write what the epochs of runs add up to.

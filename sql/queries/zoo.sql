@@ -175,7 +175,7 @@ SELECT
 FROM mmdb.model AS m
 INNER JOIN mmdb.manifest_tensor AS e ON m.manifest_id = e.manifest_id
 LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND e.ordinal = c.ordinal
-INNER JOIN mmdb.tensor AS t ON coalesce(c.tensor_id, e.tensor_id) = t.tensor_id
+INNER JOIN mmdb.tensor AS t ON CASE WHEN c.tensor_id IS NULL THEN e.tensor_id ELSE c.tensor_id END = t.tensor_id -- noqa: ST02,LT05
 WHERE
     m.model_id = any(%(model_ids)s::bigint[]) AND e.kind = 'parameter'
     AND (

@@ -475,7 +475,10 @@ SELECT
     'model' AS child_kind,
     'model:' || m.name || '@' || cast(m.version AS text) AS child,
     CASE
-        WHEN x.trainer IS NOT NULL THEN 'fine-tune'
+        WHEN EXISTS (
+            SELECT 1 FROM mmdb.recipe AS x
+            WHERE m.model_id = x.model_id AND x.trainer IS NOT NULL
+        ) THEN 'fine-tune'
         WHEN m.approach = 'snapshot' THEN 'derived'
         ELSE m.approach
     END AS via,
@@ -492,7 +495,6 @@ SELECT
     cast(NULL AS text) AS child_column
 FROM mmdb.model AS m
 INNER JOIN mmdb.model AS p ON m.parent_id = p.model_id
-LEFT JOIN mmdb.recipe AS x ON m.model_id = x.model_id
 UNION ALL
 SELECT
     'model' AS parent_kind,

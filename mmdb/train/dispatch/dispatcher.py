@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from mmdb.data.functions import find_functions
 from mmdb.data.reader import ensure_partition
+from mmdb.db import nodes
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
@@ -29,7 +30,7 @@ from mmdb.train.dispatch.retention import Left, Retention, wants_checkpoint
 from mmdb.train.dispatch.turn import next_steps, progress
 from mmdb.train.dispatch.warm_starts import WarmStarts
 from mmdb.train.parallel.group import Group
-from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep
+from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,13 @@ class _Turn:
     environment: str | None  # that the hops before ran in; None: any will do
     started: float
     durable: bool = False  # whether the new state is to be durable though no epoch ends
+    left_at: int | None = None  # on a cluster: the partition whose node has the state
+    holder: int | None = None  # on a cluster: a driver's session, which holds the candidate
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a driver does what concerns the other nodes of a cluster."""
+        return self.holder is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +71,30 @@ class Dispatcher:
         performer: Performer,
         worker: str,
         *,
-        everywhere: bool = False,
+        node: str | None = None,
     ) -> None:
         """Serve one session.
 
         Args:
-            everywhere: whether sessions of other nodes must find the states that hops leave.
+            node: of a cluster that the tables are spread over, where the session is inside it.
         """
         self._connection = connection
         self._performer = performer
-        self._ledger = Ledger(connection, worker)
-        self._in_flight = in_flight(connection, everywhere=everywhere)
-        self._retention = Retention(connection, self._in_flight)
+        self._is_spread = node is not None
+        self._ledger = Ledger(connection, worker, node)
+        self._in_flight = in_flight(connection, spread=self._is_spread)
+        self._retention = Retention(connection, self._in_flight, spread=self._is_spread)
         self._warm_starts = WarmStarts(connection, performer, self._ledger)
 
     def run_hop(
-        self, part_id: int, candidate_id: int, epoch: int | None, *, publish: bool = True
+        self,
+        part_id: int,
+        candidate_id: int,
+        epoch: int | None,
+        *,
+        publish: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
     ) -> dict[str, Any]:
         """Do one hop, whole or not at all, and return its row.
 
@@ -88,11 +104,13 @@ class Dispatcher:
             epoch: None for the candidate's current epoch.
             publish: leave the new state where other sessions find it; else only this one holds
                 it, and another one would have to replay the hop. An epoch's end always does.
+            past: on a cluster, what the driver knows, who then keeps the other nodes in order.
+            holder: on a cluster, the coordinator's session that holds the candidate for this hop.
         Raises:
             HopError, NotFound
         """
         with self._connection.transaction():
-            turn = self._turn(candidate_id, (part_id,), epoch, publish)
+            turn = self._turn(candidate_id, (part_id,), epoch, publish, past=past, holder=holder)
             if isinstance(turn, list):
                 return turn[0]
             done = self._leave(turn, self._do(turn, turn.steps[0]))
@@ -185,14 +203,20 @@ class Dispatcher:
         publish: bool,
         *,
         leads: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
     ) -> _Turn | list[dict[str, Any]]:
         """Return what may start now, or the rows of what is done already."""
         started = time()
         candidate = self._ledger.candidate(candidate_id)
         chosen = [candidate.part(part_id) for part_id in part_ids]
+        if self._is_spread:
+            nodes.check_here(self._connection, part_ids[0])
+        is_driven = self._is_spread and holder is not None
         # A group's other members compute for the transaction of its first.
-        locked = not leads or self._connection.try_lock("hop", _lock_key(candidate, part_ids))
-        hops = self._ledger.recent_hops(candidate_id, epoch)
+        locked = not leads or is_driven
+        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids))
+        hops = self._hops(candidate, part_ids, epoch, past)
         now = progress(hops, candidate.parts)
         wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
         done = {(h["part_id"], h["epoch"]) for h in hops}
@@ -200,7 +224,7 @@ class Dispatcher:
             return [self._ledger.hop(part_id, candidate_id, wanted) for part_id in part_ids]
         if not locked:
             raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
-        self._ledger.check_alive(candidate)
+        self._ledger.check_alive(candidate, is_driven=is_driven)
         ordinal = hops[-1]["ordinal"] + 1 if hops else 0
         durable = self._wants_checkpoint(candidate, hops)
         steps = next_steps(
@@ -220,7 +244,27 @@ class Dispatcher:
             environment=_environment(candidate, hops),
             started=started,
             durable=durable,
+            left_at=hops[-1]["part_id"] if hops and self._is_spread else None,
+            holder=holder if is_driven else None,
         )
+
+    def _hops(
+        self,
+        candidate: Candidate,
+        part_ids: Sequence[int],
+        epoch: int | None,
+        past: Past | None,
+    ) -> list[Row]:
+        """Return the candidate's last hops, and this one if it is done already."""
+        if not self._is_spread:
+            return self._ledger.recent_hops(candidate.candidate_id, epoch)
+        if past is not None and epoch is not None:
+            done = self._ledger.find_hop(part_ids[0], candidate.candidate_id, epoch)
+            if done is not None:
+                return [done]
+            if candidate.checkpoint == "auto":  # asks how long all hops computed
+                past = None
+        return self._ledger.hops_at(candidate, epoch, past)
 
     def _state_before(self, candidate: Candidate, hops: Sequence[Row], step: HopStep) -> str | None:
         """Return the hash of the state that a hop starts from; None for the initial one."""
@@ -254,7 +298,7 @@ class Dispatcher:
     def _do(self, turn: _Turn, step: HopStep, group: Group | None = None) -> _Done:
         """Bring a hop's state and partitions to the performer, and let it compute."""
         begun = perf_counter()
-        found = self._locate(turn.candidate, turn.state_in)
+        found = self._locate(turn.candidate, turn.state_in, turn.left_at)
         find_s = perf_counter() - begun if found.state is not None else 0.0
         factories = self._connection.rows(load("catalog").find_factories)
         spec = HopSpec(
@@ -276,10 +320,13 @@ class Dispatcher:
         result, state = self._performer.perform(spec, found.state)
         return _Done(result=result, state=state, read_s=read_s, find_s=find_s)
 
-    def _locate(self, candidate: Candidate, state_in: str | None) -> Located:
+    def _locate(
+        self, candidate: Candidate, state_in: str | None, left_at: int | None = None
+    ) -> Located:
         if state_in is not None and self._performer.held(candidate.candidate_id) == state_in:
             return Located(base=None, state=None)
-        return locate(self._connection, self._in_flight, candidate.row, candidate.parts, state_in)
+        place = (candidate.row, candidate.parts, state_in, left_at)
+        return locate(self._connection, self._in_flight, *place)
 
     def _read(self, spec: HopSpec) -> float:
         """Bring the hop's partitions to the performer; return the seconds, 0 if it had them."""
@@ -332,13 +379,15 @@ class Dispatcher:
             state=done.state,
         )
         if step.validates:
+            if turn.is_driven:
+                return done
             now = {"objective": result.objective, "state_out": bytes.fromhex(result.state_out)}
             self._retention.prune(candidate.row, {result.state_out}, [now])
         elif candidate.averages:
             self._retention.add_part(candidate.row, left)
         elif step.ends_epoch or turn.durable:
             ends = step.ends_epoch and step.epoch == candidate.row["epochs"] - 1
-            self._retention.make_durable(candidate.row, left, ends=ends)
+            self._retention.make_durable(candidate.row, left, ends=ends, prunes=not turn.is_driven)
         else:
             self._retention.pass_on(candidate.row, left)
         store_s = result.encode_s + perf_counter() - begun
@@ -346,6 +395,8 @@ class Dispatcher:
 
     def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
         self._ledger.settle(turn.candidate)
+        if self._is_spread:
+            self._check_lock(turn)
         return self._ledger.add_hop(
             turn.candidate,
             step,
@@ -354,7 +405,24 @@ class Dispatcher:
             started=turn.started,
             read_s=done.read_s,
             find_s=done.find_s,
+            unseals=not turn.is_driven,
         )
+
+    def _check_lock(self, turn: _Turn) -> None:
+        """Check that the lock outlived the hop: it goes with the coordinator if that crashes.
+
+        Raises:
+            CandidateBusy
+        """
+        key = _lock_key(turn.candidate, [step.part_id for step in turn.steps])
+        if turn.holder is None:
+            held = self._connection.try_lock("hop", key)
+        else:
+            rows = self._connection.rows(load("nodes").is_held, holder=turn.holder)
+            held = bool(rows[0]["held"])
+        if not held:
+            name = turn.candidate.candidate_id
+            raise CandidateBusy(f"Candidate {name} was taken over by another session.")
 
 
 def _lock_key(candidate: Candidate, part_ids: Sequence[int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Any
@@ -21,7 +22,7 @@ from mmdb.errors import (
 from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.train.dispatch.decision import BY_HAND, record
-from mmdb.train.spec import HopResult, HopStep
+from mmdb.train.spec import HopResult, HopStep, Past
 
 _Q = load("hops")
 
@@ -83,8 +84,14 @@ class Ledger:
     #: Candidates whose fixed part is kept.
     KEPT = 1024
 
-    def __init__(self, connection: Connection, worker: str) -> None:
+    def __init__(self, connection: Connection, worker: str, node: str | None = None) -> None:
+        """Read and add over a session.
+
+        Args:
+            node: of a cluster, where the session computes; None for the machine.
+        """
         self._connection, self._worker = connection, worker
+        self._node = node or platform.node()
         self._candidates: dict[int, Candidate] = {}
 
     def candidate(self, candidate_id: int) -> Candidate:
@@ -134,6 +141,39 @@ class Ledger:
             return self.recent_hops(candidate_id, 1)
         return found
 
+    def hops_at(
+        self, candidate: Candidate, epoch: int | None, past: Past | None = None
+    ) -> list[Row]:
+        """Return what `recent_hops` does, asking no more nodes of a cluster than needed.
+
+        Args:
+            past: what the driver knows; all but the last row then have part_id and epoch alone.
+        """
+        candidate_id = candidate.candidate_id
+        if past is not None and not past.part_ids:
+            return []
+        if past is not None:
+            *before, last = past.part_ids
+            found = self._hops_at(candidate_id, [last], past.epoch)
+            if len(found) == 1:  # else the driver is behind
+                return [*({"part_id": p, "epoch": past.epoch} for p in before), found[0]]
+        everywhere = [part["part_id"] for part in candidate.parts]
+        if epoch is None:
+            place = {"candidate_id": candidate_id, "part_ids": everywhere}
+            epoch = self._connection.rows(load("nodes").last_epoch_at, **place)[0]["epoch"] or 0
+        found = self._hops_at(candidate_id, everywhere, max(epoch, 0) - 1)
+        return found if found or epoch <= 1 else self._hops_at(candidate_id, everywhere, 0)
+
+    def _hops_at(self, candidate_id: int, part_ids: Sequence[int], epoch: int) -> list[Row]:
+        place = {"candidate_id": candidate_id, "part_ids": list(part_ids), "epoch": epoch}
+        return self._connection.rows(load("nodes").find_hops_at, **place)
+
+    def find_hop(self, part_id: int, candidate_id: int, epoch: int) -> dict[str, Any] | None:
+        """Return the row of a hop, or None where it is not done."""
+        key = {"part_id": part_id, "candidate_id": candidate_id, "epoch": epoch}
+        rows = self._connection.rows(_Q.find_hop, **key)
+        return dict(rows[0]) if rows else None
+
     def train_hops(self, candidate_id: int) -> list[Row]:
         """Return all train hops of a candidate, in order."""
         return self._connection.rows(_Q.find_train_hops, candidate_id=candidate_id)
@@ -150,18 +190,21 @@ class Ledger:
 
     def hop(self, part_id: int, candidate_id: int, epoch: int) -> dict[str, Any]:
         """Return the row of a hop that is done."""
-        key = {"part_id": part_id, "candidate_id": candidate_id, "epoch": epoch}
-        (row,) = self._connection.rows(_Q.find_hop, **key)
-        return dict(row)
+        row = self.find_hop(part_id, candidate_id, epoch)
+        assert row is not None
+        return row
 
-    def check_alive(self, candidate: Candidate) -> None:
+    def check_alive(self, candidate: Candidate, *, is_driven: bool = False) -> None:
         """Check that a candidate may go on.
 
+        Args:
+            is_driven: on a cluster; a driver then knows what has ended the candidate.
         Raises:
             DatasetDropped, CandidateStopped
         """
         key = {"dataset_id": candidate.row["dataset_id"], "candidate_id": candidate.candidate_id}
-        (row,) = self._connection.rows(_Q.find_end, **key)
+        query = load("nodes").find_end if is_driven else _Q.find_end
+        (row,) = self._connection.rows(query, **key)
         name = f"candidate {candidate.candidate_id}"
         if row["dropped"]:
             dataset = candidate.row["dataset"]
@@ -191,6 +234,7 @@ class Ledger:
         started: float,
         read_s: float,
         find_s: float,
+        unseals: bool = True,
     ) -> dict[str, Any]:
         """Record a hop and return its row.
 
@@ -198,6 +242,7 @@ class Ledger:
             group: workers that trained together.
             started: seconds since 1970.
             read_s, find_s: seconds that fetched its partition and its state.
+            unseals: whether the run may have totals, which must go: a hop by hand may come after.
         """
         finished = time()
         row: dict[str, Any] = {
@@ -219,7 +264,7 @@ class Ledger:
             "state_out": bytes.fromhex(result.state_out),
             "state_bytes": result.state_bytes,
             "worker": self._worker,
-            "node": platform.node(),
+            "node": self._node,
             "device": result.device,
             "environment": result.environment,
             "objective": result.objective,
@@ -227,7 +272,8 @@ class Ledger:
             "group_size": group if group > 1 else None,
         }
         self._connection.run(_Q.add_hop, **row, started=started, finished=finished)
-        unseal(self._connection, candidate.row["run_id"])  # a hop by hand may come after totals
+        if unseals:
+            unseal(self._connection, candidate.row["run_id"])
         return row
 
     def add_merge(
@@ -249,7 +295,7 @@ class Ledger:
             "state_bytes": state_bytes,
             "total_s": finished - started,
             "worker": self._worker,
-            "node": platform.node(),
+            "node": self._node,
         }
         self._connection.run(_Q.add_merge, **row, started=started, finished=finished)
         unseal(self._connection, candidate.row["run_id"])

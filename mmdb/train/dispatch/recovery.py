@@ -32,6 +32,7 @@ def locate(
     candidate: Row,
     parts: Sequence[Row],
     state_hash: str | None,
+    left_at: int | None = None,
 ) -> Located:
     """Return where to start so as to have the state that a committed stage left.
 
@@ -39,21 +40,29 @@ def locate(
         in_flight: where states lie between two hops; None where only durable ones count.
         candidate: a row of `find_candidate`.
         state_hash: in hex; None for the state that the candidate begins with.
+        left_at: the partition whose hop left it, where that is known.
     Raises:
         StateNotFound: no stage of the candidate left a state of that hash.
     """
     candidate_id = candidate["candidate_id"]
     if state_hash is None:
         return _beginning(connection, candidate, ())
+    if in_flight is not None and left_at is not None:
+        state = in_flight.read(left_at, candidate_id, state_hash)
+        if state is None:
+            state = states.read_checkpoint(connection, left_at, candidate_id, state_hash)
+        if state is not None:
+            return Located(base=state_hash, state=state)
     done = history(connection, candidate, parts)
     hashes = [stage.state_out for stage in done]
     if state_hash not in hashes:
         raise StateNotFound(f"Candidate {candidate_id} has no hop that left {state_hash[:12]}.")
     position = len(hashes) - 1 - hashes[::-1].index(state_hash)
-    left_at = done[position].steps[0].part_id
-    state = in_flight.read(left_at, candidate_id, state_hash) if in_flight else None
-    if state is not None:
-        return Located(base=state_hash, state=state)
+    left_by = done[position].steps[0].part_id
+    if in_flight is not None and left_by != left_at:
+        state = in_flight.read(left_by, candidate_id, state_hash)
+        if state is not None:
+            return Located(base=state_hash, state=state)
     durable = _durable(connection, candidate_id)
     for k in range(position, -1, -1):
         if hashes[k] in durable:

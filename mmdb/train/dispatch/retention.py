@@ -45,8 +45,15 @@ class Left:
 class Retention:
     """Leaves the states of one candidate at a time."""
 
-    def __init__(self, connection: Connection, in_flight: InFlight) -> None:
-        self._connection, self._in_flight = connection, in_flight
+    def __init__(
+        self, connection: Connection, in_flight: InFlight, *, spread: bool = False
+    ) -> None:
+        """Leave them over a session.
+
+        Args:
+            spread: whether the tables lie on several nodes, of which this session is on one.
+        """
+        self._connection, self._in_flight, self._spread = connection, in_flight, spread
 
     def pass_on(self, candidate: Row, left: Left) -> None:
         """Leave a state for the next hop; the one before stays until this one is committed."""
@@ -60,21 +67,26 @@ class Retention:
         assert left.state is not None
         self._in_flight.write(left.part_id, candidate["candidate_id"], left.state_out, left.state)
 
-    def make_durable(self, candidate: Row, left: Left, *, ends: bool = False) -> None:
+    def make_durable(
+        self, candidate: Row, left: Left, *, ends: bool = False, prunes: bool = True
+    ) -> None:
         """Write a checkpoint; the older ones go, but for that of the best epoch so far.
 
         Args:
             ends: whether the candidate has trained its last epoch: nobody goes on from its state.
+            prunes: False leaves the older ones, which may lie on other nodes, to the driver.
         """
         candidate_id = candidate["candidate_id"]
         assert left.state is not None
         place = (self._connection, left.part_id, candidate_id)
-        states.write_checkpoint(*place, left.epoch, left.state_out, left.state)
+        epoch, name = left.epoch, left.state_out
+        states.write_checkpoint(*place, epoch, name, left.state, here=self._spread)
         if ends:
             self._in_flight.keep_only(candidate_id, ())
         else:
             self.pass_on(candidate, left)
-        self.prune(candidate, {left.state_out})
+        if prunes:
+            self.prune(candidate, {left.state_out})
 
     def prune(self, candidate: Row, kept: set[str], validations: Sequence[Row] = ()) -> None:
         """Keep the checkpoints in `kept`, that of the best epoch, and one that it began with.
@@ -84,12 +96,24 @@ class Retention:
         """
         candidate_id = candidate["candidate_id"]
         rows = self._connection.rows(_Q.find_validations, candidate_id=candidate_id)
-        best = best_epoch([*rows, *validations], maximize=candidate["maximize"])
-        if best is not None:
-            kept = kept | {bytes(best["state_out"]).hex()}
-        if candidate["first_state"] is not None:
-            kept = kept | {bytes(candidate["first_state"]).hex()}
+        kept = kept | lasting(candidate, [*rows, *validations])
         states.prune_checkpoints(self._connection, candidate_id, kept)
+
+
+def lasting(candidate: Row, validations: Sequence[Row]) -> set[str]:
+    """Return the states that a candidate keeps besides its last: hashes in hex.
+
+    Args:
+        candidate: a row of `find_candidate`.
+        validations: all of it: objective and state_out.
+    """
+    found = set()
+    best = best_epoch(validations, maximize=candidate["maximize"])
+    if best is not None:
+        found.add(bytes(best["state_out"]).hex())
+    if candidate["first_state"] is not None:
+        found.add(bytes(candidate["first_state"]).hex())
+    return found
 
 
 def best_epoch(validations: Sequence[Row], *, maximize: bool | None) -> Row | None:

@@ -9,6 +9,7 @@ from time import sleep
 from typing import Any
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import acting_for
 from mmdb.train.dispatch.ledger import Candidate, Ledger
 from mmdb.train.dispatch.performer import Performer
 
@@ -57,7 +58,8 @@ class WarmStarts:
         candidate = self._ledger.read(candidate_id)
         if candidate.has_begun:
             return candidate
-        Beginner(self._connection, self._performer).begin(candidate.row, part_id)
+        with acting_for(self._connection, candidate_id):  # it begins with what its owner may read
+            Beginner(self._connection, self._performer).begin(candidate.row, part_id)
         return self._ledger.read(candidate_id)
 
     @contextmanager

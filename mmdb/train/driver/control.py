@@ -9,12 +9,14 @@ from typing import TypeVar
 
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
-from mmdb.errors import ConnectionLost, RunBusy
+from mmdb.errors import ConnectionLost, NodeLost, RunBusy
 
 T = TypeVar("T")
 
 #: Seconds for which the lock of a session that broke is waited for.
 LOCK_S = 30.0
+#: Seconds for which a node of a cluster is waited for, and the pause between two tries.
+NODE_S, NODE_PAUSE_S = 120.0, 1.0
 
 
 class Control:
@@ -51,12 +53,21 @@ class Control:
                 self._connection.unlock("run", run_id)
 
     def do(self, work: Callable[[AnyConnection], T]) -> T:
-        """Return `work(connection)`; it is done again where a crash of the server broke it off."""
+        """Return `work(connection)`; it is done again where a crash of the server broke it off.
+
+        Raises:
+            NodeLost: a node of a cluster did not answer for NODE_S.
+        """
+        deadline = time.monotonic() + NODE_S
         while True:
             try:
                 return work(self._connection)
             except ConnectionLost:
                 self._revive()
+            except NodeLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(NODE_PAUSE_S)
 
     def check(self) -> None:
         """Get session and locks back if they are gone: a crash of one session ends all of them."""

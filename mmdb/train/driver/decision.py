@@ -20,10 +20,15 @@ def settle(connection: Connection, name: str, decide: Decide | None, workers: in
     """
     (run,) = connection.rows(load("runs").find_standing, name=name)
     is_open = run["strategy"] == "auto" and run["taken"] is None
-    if run["has_begun"]:
+    if run["was_started"] or _has_hops(connection, run["run_id"]):
         if is_open:
             record(connection, run["run_id"], BY_HAND)
         return
     decision = decide(connection, name, workers) if decide else None
     if is_open:
         record(connection, run["run_id"], decision or UNDECIDED)
+
+
+def _has_hops(connection: Connection, run_id: int) -> bool:
+    """Return whether hops were done by hand."""
+    return bool(connection.rows(load("runs").count_run_hops, run_id=run_id)[0]["hops"])

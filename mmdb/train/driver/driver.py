@@ -7,15 +7,17 @@ it concerns, and hands out what the runs' schedules assign.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from mmdb.db.nodes import is_spread
+from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.totals import seal_some, unseal
 from mmdb.db.url import AnyConnection
-from mmdb.errors import Cancelled, EngineError, MmdbError, WorkerDragged
+from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
 from mmdb.train.driver.control import Control
 from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.janitor import Janitor
@@ -26,6 +28,7 @@ from mmdb.train.driver.run_requests import last_request, priority_of, requests_s
 from mmdb.train.driver.runs import RunState
 from mmdb.train.driver.shares import Shares
 from mmdb.train.driver.summary import Summary, summarise
+from mmdb.train.driver.sweeper import Sweeper
 from mmdb.train.driver.verdict import ENDING, FINAL, MAX_TROUBLES, TROUBLE
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
 from mmdb.train.seeds import MERGE, VALIDATION
@@ -38,6 +41,8 @@ POLL_S = 0.1
 #: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
 #: DuckDB each look takes milliseconds of the process that stores states.
 ATTEND_S = 0.5
+#: Seconds between two looks at where the partitions lie on a cluster.
+LOOK_S = 3.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,23 +70,29 @@ class Driver:
         on_wait: Callable[[], None] = lambda: None,
         on_end: Callable[[str, MmdbError | None], None] = lambda run, error: None,
         decide: Decide | None = None,
+        workers_on: Callable[[str], Sequence[Worker]] | None = None,
     ) -> None:
         """Drive over a session.
 
         Args:
+            workers_on: of a cluster, returns new workers for a node that partitions have come to;
+                those of a node that has none any more are then let go.
             decide: how a run is to be trained that nobody has trained yet.
             on_wait: called about every POLL_S seconds; may raise to end `drive`.
             on_end: called with a run that has ended, and the error that ended it.
         """
         self._control = Control(connection)
         self._watch, self._on_wait, self._on_end = watch or Watch(), on_wait, on_end
-        self._decide = decide
+        self._decide, self._workers_on = decide, workers_on
         self._pool = Pool(self._watch)
         self._runs: dict[str, _Standing] = {}
         self._shares = Shares()
         self._janitor = Janitor(connection)
+        self._sweeper: Sweeper | None = None
+        if isinstance(connection, PostgresConnection) and self._control.do(is_spread):
+            self._sweeper = Sweeper(connection.url)
         self._seen = self._control.do(last_request)
-        self._polled_at = self._attended_at = perf_counter()
+        self._polled_at = self._attended_at = self._looked_at = perf_counter()
         self.outcomes: dict[str, Summary | MmdbError] = {}
 
     # -- runs and workers --------------------------------------------------------
@@ -111,9 +122,7 @@ class Driver:
         self._runs[name] = _Standing(job=job)
         self._shares.add(name, self._control.do(lambda c: priority_of(c, name)))
         self.outcomes.pop(name, None)
-        for slot in self._pool:
-            if slot.sessions and not slot.broken:
-                job.take(Ready(slot.worker.name, slot.worker.node))
+        self._introduce(job)
         return job.run
 
     def is_finished(self, name: str) -> bool:
@@ -143,6 +152,8 @@ class Driver:
         finally:
             self._pool.close()
             self._janitor.close()
+            if self._sweeper is not None:
+                self._sweeper.close()
             self._control.close()
 
     # -- the loop ------------------------------------------------------------------
@@ -160,10 +171,41 @@ class Driver:
         if perf_counter() - self._attended_at > ATTEND_S:
             self._attend()
             self._attended_at = perf_counter()
+        if self._sweeper is not None:
+            self._follow_partitions()
         for standing in self._runs.values():
-            if standing.job.schedule.stale and not self._pool.idle:
-                standing.job.schedule.replan()
+            standing.job.wake()
+            schedule = standing.job.schedule
+            if schedule.stale and not self._pool.idle and not schedule.unreachable():
+                schedule.replan()
         self._polled_at = perf_counter()
+
+    def _follow_partitions(self) -> None:
+        """Heed that partitions were moved to other nodes, or a node has another address."""
+        jobs = [standing.job for standing in self._runs.values()]
+        if perf_counter() - self._looked_at > LOOK_S:
+            self._looked_at = perf_counter()
+            for job in jobs:
+                job.look()
+        moved = [job for job in jobs if job.move()]
+        if not moved:
+            return
+        if self._workers_on is not None:
+            needed = {n for job in jobs for nodes in job.run.placement.values() for n in nodes}
+            present = {slot.worker.node for slot in self._pool}
+            for node in sorted(needed - present):
+                for worker in self._workers_on(node):
+                    self.add_worker(worker)
+            for name in [s.worker.name for s in self._pool if s.worker.node not in needed]:
+                self.retire_worker(name)
+        for job in moved:
+            self._introduce(job)
+
+    def _introduce(self, job: Job) -> None:
+        """Tell a run which workers are up."""
+        for slot in self._pool:
+            if slot.sessions and not slot.broken:
+                job.take(Ready(slot.worker.name, slot.worker.node))
 
     def _attend(self) -> None:
         """Heed what people asked of runs and candidates since the last look."""
@@ -326,14 +368,18 @@ class Driver:
         """Tell a run what became of its assignment."""
         job, assignment = round.job, round.assignment
         if round.worst is not None:
+            job.recall(assignment, done=False)
             if round.worst.kind == "lost":
                 self._control.check()
             self._weigh(standing, round)
             return
         standing.troubles = 0
+        job.recall(assignment, done=True)
         job.hops += len(round.members) if assignment.hop.part != MERGE else 0
         if job.makes_durable(assignment):
             self._janitor.wrote(message.rows[:1])
+        if self._sweeper is not None:
+            self._sweep(self._sweeper, job, assignment, message)
         job.take(Done(assignment.worker, message.seconds))
         hop = assignment.hop
         if hop.part == VALIDATION:
@@ -343,6 +389,16 @@ class Driver:
                     job.hear(hop.candidate, hop.epoch, objective)
                 except MmdbError as error:
                     self._end(job.name, error)
+
+    def _sweep(self, sweeper: Sweeper, job: Job, assignment: Assignment, message: Message) -> None:
+        """Let go of what a hop has made useless on the nodes of a cluster."""
+        (row,) = message.rows
+        if row["node"] not in job.run.placement[assignment.hop.part]:
+            self._looked_at = 0.0  # the partition has moved
+        if assignment.hop.part != VALIDATION:
+            sweeper.hop_done(row)
+        if job.ends_epoch(assignment):
+            sweeper.epoch_done(row)
 
     def _weigh(self, standing: _Standing, round: Round) -> None:
         """End a candidate, or the run over trouble that no candidate is to blame for."""
@@ -355,7 +411,10 @@ class Driver:
             return self._end(job.name, error)
         if worst.kind == "lost":
             bystander = isinstance(error, WorkerDragged)
-            return job.take(Lost(worker, bystander=bystander), error)
+            job.take(Lost(worker, bystander=bystander), error)
+            if error is not None and isinstance(error.__cause__, NodeLost):
+                job.rest(round.assignment.hop.candidate)
+            return
         if isinstance(error, TROUBLE):
             standing.troubles += 1
             if standing.troubles >= MAX_TROUBLES:

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from mmdb.db.connection import Connection
+from mmdb.db.nodes import is_spread
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import CandidateStopped, MmdbError, PartitionUnreachable
+from mmdb.errors import (
+    CandidateStopped,
+    ConnectionLost,
+    InvalidOption,
+    MmdbError,
+    NodeLost,
+    PartitionUnreachable,
+)
 from mmdb.train.driver.control import Control
 from mmdb.train.driver.decision import Decide, settle
 from mmdb.train.driver.logged_search import Effect, LoggedSearch, Started, settled
-from mmdb.train.driver.runs import Member, RunState, load_run, new_members, search_of
+from mmdb.train.driver.runs import (
+    Member,
+    RunState,
+    load_run,
+    new_members,
+    placement_of,
+    search_of,
+)
 from mmdb.train.schedule import Assignment, Event, Progress, Schedule
 from mmdb.train.search import Goal, Stop, stops_early
 from mmdb.train.seeds import VALIDATION
+from mmdb.train.spec import Past
 from mmdb.train.warm.options import OFF
 from mmdb.train.watch import Watch
 
@@ -24,6 +41,8 @@ _Q = load("runs")
 #: Seconds of a hop below which a worker does not wait for the search, whose log takes milliseconds,
 #: and the searches that are then asked for work ahead.
 SHORT_S, AHEAD = 1.0, ("asha", "hyperband")
+#: Seconds for which a candidate rests whose hop needed a node that does not answer.
+REST_S = 1.0
 
 
 class Job:
@@ -41,6 +60,9 @@ class Job:
         self.hops = 0
         self.schedule = Schedule(run.workload, placement=run.placement)
         self._members: list[Member] = []
+        self._pasts: list[Past | None] = []  # on a cluster, of each candidate
+        self._is_moved = False  # whether partitions lie elsewhere than the schedule has them
+        self._resting: dict[int, float] = {}  # candidate -> until when, in monotonic seconds
         self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
         self._stops_early = stops_early(run.search, run.raw_options)
         self._begin_watch()
@@ -61,7 +83,8 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        return self.schedule.finished and self._search.done and not self._untold
+        done = self.schedule.finished and self._search.done
+        return done and not self._untold and not self._resting
 
     @property
     def hop_limit_s(self) -> float | None:
@@ -70,9 +93,14 @@ class Job:
 
     @property
     def begins_apart(self) -> bool:
-        """Whether several sessions may do a candidate's first hops at once after a warm start."""
+        """Whether it is settled before a candidate's first hop what it begins with.
+
+        Where several sessions may do its first hops at once; and on a cluster, where a hop writes
+        to its own node alone.
+        """
         strategy = self.run.workload.strategy
-        return self.run.warm_start != OFF and strategy in ("model_average", "data_parallel")
+        apart = self.run.is_spread or strategy in ("model_average", "data_parallel")
+        return self.run.warm_start != OFF and apart
 
     @property
     def candidate_ids(self) -> tuple[int, ...]:
@@ -82,6 +110,10 @@ class Job:
     def candidate_id(self, ordinal: int) -> int:
         """Return the id of a candidate."""
         return self._members[ordinal].candidate_id
+
+    def past(self, ordinal: int) -> Past | None:
+        """Return what is known of a candidate's hops; None where one was lost."""
+        return self._pasts[ordinal]
 
     def makes_durable(self, assignment: Assignment) -> bool:
         """Return whether an assignment under way leaves a checkpoint."""
@@ -95,6 +127,8 @@ class Job:
 
     def assign(self, idle: Sequence[str]) -> list[Assignment]:
         """Return what idle workers are to start now; the search may have to think of something."""
+        if self._is_moved:
+            return []
         assignments = self.schedule.assign(idle)
         if not assignments and idle and self.tell():
             assignments = self.schedule.assign(idle)
@@ -128,7 +162,7 @@ class Job:
             PartitionUnreachable
         """
         lost = self.schedule.unreachable()
-        if lost and not self.schedule.running and not self.schedule.finished:
+        if lost and not self._is_moved and not self.schedule.running and not self.schedule.finished:
             nodes = " or ".join(sorted(self.run.placement[lost[0]]))
             raise PartitionUnreachable(
                 f"Partition {lost[0]} of run {self.name!r} is on node {nodes}, "
@@ -168,6 +202,70 @@ class Job:
         ):
             self._heed(row["request"], row["candidate"], row["request_id"])
 
+    def ends_epoch(self, assignment: Assignment) -> bool:
+        """Return whether nothing is left of a candidate's epoch after an assignment under way."""
+        visited = len(self.schedule.progress[assignment.hop.candidate].visited)
+        return visited + max(len(assignment.group), 1) >= self.run.visits
+
+    def rest(self, candidate: int) -> None:
+        """Let a candidate wait a moment: a node that it needs does not answer."""
+        if not self.schedule.progress[candidate].closed:
+            self.schedule.close(candidate)
+            self._resting[candidate] = time.monotonic() + REST_S
+
+    def wake(self) -> None:
+        """Let candidates go on that have rested."""
+        now = time.monotonic()
+        for candidate in [c for c, until in self._resting.items() if until <= now]:
+            del self._resting[candidate]
+            self.schedule.reopen(candidate)
+
+    def look(self) -> None:
+        """Look where the partitions lie now; where that has changed, no hop more is begun."""
+        part_ids = self.run.part_ids
+        found = self._control.do(lambda c: placement_of(c, part_ids))
+        self._is_moved = self._is_moved or found != self.run.placement
+
+    def move(self) -> bool:
+        """Go on where partitions have moved to, once no hop is under way; return whether it does.
+
+        The rows are read again: a standby that was promoted may lack the last of them.
+        """
+        if not self._is_moved or self.schedule.running:
+            return False
+        try:
+            self.run = load_run(self._control.connection, self.name)
+        except (ConnectionLost, NodeLost):
+            return False  # looked at again soon
+        before, self._is_moved = self.schedule, False
+        self.schedule = Schedule(self.run.workload, placement=self.run.placement)
+        for ordinal, known in enumerate(before.progress):
+            member = self.run.members[ordinal]
+            progress = replace(
+                member.progress,
+                closed=known.closed,
+                failures=known.failures,
+                losses=known.losses,
+            )
+            self.schedule.add(progress, before.goal(ordinal))
+            self._pasts[ordinal] = member.past
+        return True
+
+    def recall(self, assignment: Assignment, done: bool) -> None:
+        """Remember a hop that is done, or may be.
+
+        Where the order is free another part may come after one that was lost, so nothing is sure
+        then until the epoch ends.
+        """
+        hop = assignment.hop
+        if hop.part in self.run.part_ids:
+            past, part_id = self._pasts[hop.candidate], self.run.part_ids[hop.part]
+            if done and past is None and not self.schedule.progress[hop.candidate].visited:
+                past = Past(epoch=hop.epoch)
+            known = past is not None and (done or not self.run.workload.free)
+            after = past.after(hop.epoch, part_id) if past is not None and done else past
+            self._pasts[hop.candidate] = after if known else None
+
     # -- candidates --------------------------------------------------------------
 
     def _heed(self, request: str, candidate: int, request_id: int) -> None:
@@ -195,10 +293,12 @@ class Job:
                 )
                 self._add(member, Goal(candidate=effect.ordinal, epochs=effect.goal))
             elif isinstance(effect, Goal):
+                self._resting.pop(effect.candidate, None)
                 self.schedule.reopen(effect.candidate)
                 self.schedule.set_goal(effect.candidate, effect.epochs)
                 self._watch.goal(self.name, effect.candidate, effect.epochs)
             else:
+                self._resting.pop(effect.candidate, None)
                 self.schedule.close(effect.candidate)
                 self._watch.stopped(self.name, effect.candidate)
         return some
@@ -206,6 +306,7 @@ class Job:
     def _add(self, member: Member, settled: Goal | Stop) -> None:
         assert member.ordinal == len(self._members)
         self._members.append(member)
+        self._pasts.append(member.past)
         stopped = isinstance(settled, Stop)
         goal = self.run.epochs if isinstance(settled, Stop) else settled.epochs
         self.schedule.add(member.progress, goal)
@@ -274,11 +375,22 @@ def take_up(
     control.lock(run_id, name)
     try:
         # Only now: another driver may just have ended.
-        control.do(lambda c: settle(c, name, decide, workers))
-        return Job(control, watch, control.do(lambda c: load_run(c, name)))
+        spread = control.do(is_spread)
+        control.do(lambda c: settle(c, name, None if spread else decide, workers))
+        return Job(control, watch, _checked(control.do(lambda c: load_run(c, name))))
     except BaseException:
         control.unlock(run_id)
         raise
+
+
+def _checked(run: RunState) -> RunState:
+    strategy = run.workload.strategy
+    if run.is_spread and strategy != "mop":
+        raise InvalidOption(
+            f"Run {run.name!r} has the strategy {strategy}: its partitions must lie on one node.",
+            hint="On Citus create runs with the strategy mop, or auto.",
+        )
+    return run
 
 
 def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:

@@ -59,6 +59,7 @@ def orders_of(
             publish=assignment.publish,
             limit_s=limit_s,
             begins=begins,
+            past=job.past(hop.candidate) if job.run.is_spread else None,
         )
     ]
 

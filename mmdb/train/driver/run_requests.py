@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mmdb.db.connection import Connection, Row
+from mmdb.db.owners import check_start
 from mmdb.db.queries import load
 from mmdb.errors import (
     Cancelled,
@@ -44,10 +45,12 @@ def submit(connection: Connection, run: str, priority: int | None = None) -> dic
         The request with the run's status, hops_done and hops_total.
     Raises:
         RunNotFound, RunEnded, InvalidOption, NoWorkers: on DuckDB, which has none.
+        LimitReached: its owner has no workers, seconds or bytes left.
     """
     found = _find(connection, run)
     _refuse_duckdb(connection)
     _refuse_finished(found)
+    check_start(connection, found["run_id"], 1)
     return _ask(connection, found, "submit", _priority(found, priority))
 
 
@@ -60,6 +63,7 @@ def resume_run(connection: Connection, run: str) -> dict[str, Any]:
     found = _find(connection, run)
     _refuse_duckdb(connection)
     _refuse_finished(found)
+    check_start(connection, found["run_id"], 1)
     return _ask(connection, found, "resume", _last_priority(connection, found))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.db import nodes
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -20,6 +21,7 @@ from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, Progress, Workload
 from mmdb.train.search import Search, make_search
 from mmdb.train.seeds import MERGE, VALIDATION
+from mmdb.train.spec import Past
 
 _Q = load("runs")
 
@@ -33,6 +35,7 @@ class Member:
     config: dict[str, Any]
     error: str | None = None  # what ended it
     progress: Progress = field(default_factory=Progress)
+    past: Past = field(default_factory=Past)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,11 @@ class RunState:
     workers: int | None  # that were decided on
     part_ids: dict[int, int]  # part ordinal (VALIDATION for the held-out slice) -> part_id
     placement: Placement = field(default_factory=dict)  # a part that is missing is on every node
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its partitions lie on the nodes of a cluster."""
+        return bool(self.placement)
 
     @property
     def visits(self) -> int:
@@ -105,11 +113,33 @@ def load_run(connection: Connection, name: str) -> RunState:
                     parts,
                     merged[row["candidate_id"]] if run["strategy"] == "model_average" else None,
                 ),
+                past=_past(by_candidate[row["candidate_id"]]),
             )
             for row in rows
         ),
         part_ids={ordinal_of(p): p["part_id"] for p in parts},
+        placement=placement_of(connection, {ordinal_of(p): p["part_id"] for p in parts}),
     )
+
+
+def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[int, frozenset[str]]:
+    """Return the nodes that hold a run's parts; none where there is one server.
+
+    Args:
+        part_ids: part ordinal -> part_id.
+    """
+    if not nodes.is_spread(connection):
+        return {}
+    places = nodes.places(connection, part_ids.values())
+    return {ordinal: places[part_id] for ordinal, part_id in part_ids.items()}
+
+
+def _past(mine: Sequence[Row]) -> Past:
+    """Return what is known of a candidate's hops, in order."""
+    if not mine:
+        return Past()
+    epoch = mine[-1]["epoch"]
+    return Past(epoch=epoch, part_ids=tuple(h["part_id"] for h in mine if h["epoch"] == epoch))
 
 
 def _resumed(mine: Sequence[Row], parts: Sequence[Row], merged: int | None) -> Progress:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 
 from mmdb.db.install import Mode
+from mmdb.db.owners import check_start, require_own
+from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
 from mmdb.graph.values import show
@@ -14,7 +17,8 @@ from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.runs import RunState, load_run
 from mmdb.train.driver.summary import Summary
 from mmdb.train.watch import Watch
-from mmdb.train.workers.worker import workers_of
+from mmdb.train.workers.citus_worker import processors
+from mmdb.train.workers.worker import Worker, workers_of
 
 
 def train(
@@ -39,24 +43,39 @@ def train(
         decide: how the run is to be trained, if it never was; without it, `auto` is `mop`.
     Raises:
         RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption, Cancelled
+        RightsMissing: it is another team's.
+        LimitReached: its owner has no workers, seconds or bytes left for it.
     """
     count = _worker_count(workers)
     if connection.in_transaction:
         raise InTransaction("train cannot run inside a transaction block.")
+    require_own(connection, name)
     run = load_run(connection, name)
+    nodes = sorted(frozenset[str]().union(*run.placement.values()))
+    if nodes and workers is None and isinstance(connection, PostgresConnection):
+        count = sum(processors(connection)[node] for node in nodes)
     if count < run.workload.group:
         raise InvalidOption(
             f"Run {name!r} trains with groups of {run.workload.group} workers; "
             f"there {'is' if count == 1 else 'are'} {count}.",
             hint=f"Train it with workers => {run.workload.group}, or more.",
         )
-    driver = Driver(connection, watch=watch, on_wait=on_wait, decide=decide)
+    useful = count
+    serial = itertools.count()
+
+    def workers_on(node: str) -> list[Worker]:
+        share = max(1, useful // max(len(nodes), 1))
+        name = f"worker {next(serial)} on {node}"
+        return workers_of(connection, share, devices=devices, name=name, nodes=[node])
+
+    driver = Driver(connection, watch=watch, on_wait=on_wait, decide=decide, workers_on=workers_on)
     run = driver.add_run(name, workers)
     if not driver.is_finished(name):  # else there is nothing to open sessions for
         useful = min(count, useful_workers(run))
         if workers is None and run.workers is not None:
             useful = min(useful, run.workers)
-        for worker in workers_of(connection, useful, mode=mode, devices=devices):
+        check_start(connection, run.run_id, useful)
+        for worker in workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes):
             driver.add_worker(worker)
     driver.drive()
     outcome = driver.outcomes[name]

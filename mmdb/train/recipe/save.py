@@ -16,6 +16,7 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
+from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
 from mmdb.errors import (
     CandidateNotFound,
@@ -72,7 +73,7 @@ def save_candidate(
     candidate = found[0]
     best, checkpoint = best_checkpoint(connection, candidate)
     key = {"candidate_id": candidate_id, "epoch": checkpoint["epoch"]}
-    with connection.transaction():
+    with connection.transaction(), acting_for(connection, candidate_id):
         there = connection.rows(load("recipes").find_candidate_model, name=name, **key)
         if there:
             return there[0]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import readable
 from mmdb.errors import (
     ArchitectureError,
     BlockCorrupt,
@@ -19,6 +20,7 @@ from mmdb.errors import (
     StoreError,
 )
 from mmdb.graph.structure import Structure
+from mmdb.graph.values import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
 from mmdb.store.parents.choice import bucket_of
@@ -231,6 +233,8 @@ def rank_of(similarity: float, value: float | None, *, maximize: bool) -> tuple[
 def _unknown(connection: Connection, reference: str) -> ModelOffer:
     """Return a model of which nothing but its tensors is known."""
     found = find_model(connection, reference)
+    if not readable(connection, [found.model_id]):  # a worker sees more than the run's owner
+        raise ModelNotFound(f"There is no model {show(reference)}.")
     reason = "asked for; its architecture is not known"
     chosen = Candidate(
         model_id=found.model_id,

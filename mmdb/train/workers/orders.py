@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import Query, load
-from mmdb.errors import HopTimedOut
+from mmdb.errors import HopTimedOut, InvalidOption
 from mmdb.train.parallel.group import Group
+from mmdb.train.spec import Past
 
 if TYPE_CHECKING:
     from mmdb.train.dispatch.dispatcher import Dispatcher
@@ -28,13 +30,16 @@ class HopOrder:
     publish: bool = True
     limit_s: float | None = None  # seconds that it may take; None: as long as it needs
     begins: bool = False  # settle first, in another transaction, what the candidate begins with
+    past: Past | None = None  # of the candidate, on a cluster
+    holder: int | None = None  # number of the coordinator's session that holds the candidate
 
     def run(self, dispatcher: Dispatcher) -> list[Row]:
         """Do it over a dispatcher's connection."""
         if self.begins:
             dispatcher.begin(self.candidate_id)
         place = (self.part_id, self.candidate_id, self.epoch)
-        return [answer(dispatcher.run_hop(*place, publish=self.publish))]
+        publish, past, holder = self.publish, self.past, self.holder
+        return [answer(dispatcher.run_hop(*place, publish=publish, past=past, holder=holder))]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
         """Return the call of mmdb's function that does it inside the server."""
@@ -113,7 +118,35 @@ def from_json(text: str) -> Order:
     cls = _KINDS[raw.pop("kind")]
     if cls is GroupOrder:
         raw |= {"part_ids": tuple(raw["part_ids"]), "group": Group(**raw["group"])}
+    if raw.get("past"):
+        raw["past"] = _past(raw["past"])
     return cls(**raw)
+
+
+def hop_order(raw: Mapping[str, Any]) -> HopOrder:
+    """Return the hop that a driver orders, from JSON that anybody may have written.
+
+    Raises:
+        InvalidOption: it is no such order.
+    """
+    try:
+        past, holder = raw.get("past"), raw.get("holder")
+        return HopOrder(
+            part_id=index(raw["part_id"]),
+            candidate_id=index(raw["candidate_id"]),
+            epoch=index(raw["epoch"]),
+            publish=bool(raw.get("publish", True)),
+            past=None if past is None else _past(past),
+            holder=None if holder is None else index(holder),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidOption(
+            "detail is not the order of a hop.", hint="A driver makes it; by hand: mmdb.train_hop."
+        ) from error
+
+
+def _past(raw: Mapping[str, Any]) -> Past:
+    return Past(epoch=index(raw["epoch"]), part_ids=tuple(map(index, raw["part_ids"])))
 
 
 def answer(row: Mapping[str, Any]) -> Row:

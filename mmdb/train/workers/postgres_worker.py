@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from mmdb.db.connection import Row
 from mmdb.db.postgres import PostgresConnection
@@ -23,6 +24,8 @@ OPEN_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0, 5.0)
 
 class PostgresWorker:
     """A session of its own with the server; the hop runs inside it."""
+
+    settings: Mapping[str, str] = SETTINGS
 
     def __init__(self, name: str, url: str, device: str = "cpu") -> None:
         self.name, self.node, self.device = name, "", device
@@ -45,7 +48,7 @@ class PostgresWorker:
     def _fresh(self) -> PostgresConnection:
         if self._connection is None:
             self._connection = PostgresConnection(
-                self._url, application_name=f"mmdb {self.name}", settings=SETTINGS
+                self._url, application_name=f"mmdb {self.name}", settings=self.settings
             )
         else:
             self._connection.reconnect()
@@ -69,16 +72,19 @@ class PostgresWorker:
                 connection.close()
 
     def _do(self, connection: PostgresConnection, order: Order) -> list[Row]:
-        query, parameters = order.call()
         try:
             if order.begins:
                 connection.rows(load("api").begin_candidate, candidate_id=order.candidate_id)
-            rows = connection.rows(query, **parameters)
-            return [] if isinstance(order, MergeOrder) else rows
+            return self._call(connection, order)
         except ServerCrashed as error:
             raise WorkerDragged(error.message) from error
         except ConnectionLost as error:
             raise WorkerLost(error.message) from error
+
+    def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
+        query, parameters = order.call()
+        rows = connection.rows(query, **parameters)
+        return [] if isinstance(order, MergeOrder) else rows
 
     def cancel(self) -> None:
         if self._connection is not None:

@@ -1,0 +1,112 @@
+"""A worker of a Citus cluster: a session with the coordinator whose hops all go to one node."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from mmdb.db.connection import Row
+from mmdb.db.nodes import keys_of_nodes
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
+from mmdb.errors import CandidateBusy, ConnectionLost, MmdbError, NodeLost, WorkerDragged
+from mmdb.train.workers.orders import HopOrder, Order, to_json
+from mmdb.train.workers.postgres_worker import SETTINGS, PostgresWorker
+
+_Q = load("nodes")
+
+#: The session keeps its connection with the node, whose session is warm; a node that does not
+#: answer is given up soon.
+CITUS_SETTINGS = SETTINGS | {
+    "citus.max_cached_connection_lifetime": "-1",
+    "citus.node_connection_timeout": "10s",
+}
+#: Seconds for which a node that is gone is waited for, and the pauses between two tries.
+NODE_S = 1800.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 2.0
+
+
+class CitusWorker(PostgresWorker):
+    """Its hops are computed by one session of its node, which Citus keeps for this one."""
+
+    settings: Mapping[str, str] = CITUS_SETTINGS
+
+    def __init__(self, name: str, url: str, node: str, device: str = "cpu") -> None:
+        super().__init__(name, url, device)
+        self.node = node
+        self._holder = 0  # names the present session
+        self._misses_node = False  # its own or another one: the session itself may be as it was
+
+    def open(self) -> None:
+        """Connect, and load torch on the node; wait until the node is there.
+
+        Raises:
+            NodeLost: it did not come back within NODE_S, or belongs to the cluster no more.
+        """
+        deadline, pause = time.monotonic() + NODE_S, FIRST_PAUSE_S
+        while True:
+            try:
+                return self._warm(self._present())
+            except (ConnectionLost, NodeLost) as error:
+                gone = isinstance(error, _NoSuchNode)
+                if self._closed or gone or time.monotonic() > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE_S)
+
+    def _present(self) -> PostgresConnection:
+        """Return the session if only a node did not answer; else a fresh one."""
+        is_kept, self._misses_node = self._misses_node, False
+        if is_kept and self._connection is not None and self._connection.alive():
+            return self._connection
+        return self._fresh()
+
+    def _warm(self, connection: PostgresConnection) -> None:
+        keys = keys_of_nodes(connection)
+        if self.node not in keys:
+            raise _NoSuchNode(f"Node {self.node} holds no partitions any more.")
+        detail = {"worker": f"mmdb {self.name}", "device": self.device}
+        query, key = load("api").warm_node, keys[self.node]
+        (row,) = connection.rows(query, part_id=key, detail=json.dumps(detail))
+        reached = row["about"]["node"]
+        self._holder = secrets.randbelow(2**31)
+        connection.rows(_Q.hold_session, holder=self._holder)
+        if reached != self.node:  # the shard has moved meanwhile
+            raise NodeLost(f"Node {self.node} was not reached, but {reached}.")
+
+    def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
+        if not isinstance(order, HopOrder):
+            return super()._call(connection, order)
+        key = order.candidate_id % 2**31
+        (held,) = connection.rows(_Q.hold_candidate, key=key)
+        if not held["locked"]:
+            raise CandidateBusy(
+                f"Candidate {order.candidate_id} is being trained by another session."
+            )
+        try:
+            detail = to_json(replace(order, holder=self._holder))
+            return connection.rows(load("api").run_order, part_id=order.part_id, detail=detail)
+        except NodeLost as error:
+            self._misses_node = True
+            raise WorkerDragged(error.message) from error
+        finally:
+            if not connection.raw.closed:
+                with suppress(MmdbError):
+                    connection.rows(_Q.release_candidate, key=key)
+
+
+class _NoSuchNode(NodeLost):
+    """The cluster has no such node any more, or it holds nothing."""
+
+
+def processors(connection: PostgresConnection) -> dict[str, int]:
+    """Return how many processors each node has that holds partitions."""
+    found = {}
+    for node, key in keys_of_nodes(connection).items():
+        (row,) = connection.rows(load("api").warm_node, part_id=key, detail="{}")
+        found[node] = int(row["about"]["processors"])
+    return found

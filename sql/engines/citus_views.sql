@@ -1,0 +1,197 @@
+-- Views that need another form where tables lie on several nodes, and what is there only then.
+
+-- Citus has no subquery for each row over a distributed table: what parents left is gathered first, of all parents.
+CREATE OR REPLACE VIEW mmdb.lineage_state_edge AS
+WITH parent AS (
+    SELECT c.parent_id AS candidate_id
+    FROM mmdb.candidate AS c
+    WHERE c.parent_id IS NOT NULL
+    UNION
+    SELECT t.parent_candidate_id AS candidate_id
+    FROM mmdb.transfer AS t
+    WHERE t.parent_candidate_id IS NOT NULL
+),
+
+left_state AS (
+    SELECT
+        h.candidate_id,
+        h.state_out AS state_hash,
+        h.epoch,
+        1 AS place
+    FROM mmdb.hop AS h
+    WHERE h.candidate_id IN (SELECT p.candidate_id FROM parent AS p)
+    UNION ALL
+    SELECT
+        m.candidate_id,
+        m.state_out AS state_hash,
+        m.epoch,
+        2 AS place
+    FROM mmdb.merge AS m
+    UNION ALL
+    SELECT
+        k.candidate_id,
+        k.state_hash,
+        k.epoch,
+        3 AS place
+    FROM mmdb.checkpoint AS k
+    WHERE k.candidate_id IN (SELECT p.candidate_id FROM parent AS p)
+),
+
+known AS (
+    SELECT
+        s.candidate_id,
+        s.state_hash,
+        coalesce(
+            max(s.epoch) FILTER (WHERE s.place = 1),
+            max(s.epoch) FILTER (WHERE s.place = 2),
+            max(s.epoch)
+        ) AS epoch
+    FROM left_state AS s
+    GROUP BY s.candidate_id, s.state_hash
+)
+
+SELECT
+    'checkpoint' AS parent_kind,
+    'checkpoint:' || cast(m.candidate_id AS text) || '/' || cast(m.epoch AS text) AS parent,
+    'model' AS child_kind,
+    'model:' || m.name || '@' || cast(m.version AS text) AS child,
+    'save' AS via,
+    m.created_at AS happened_at,
+    m.candidate_id AS parent_id,
+    m.epoch AS parent_epoch,
+    cast(NULL AS bigint) AS parent_part,
+    m.model_id AS child_id,
+    cast(NULL AS integer) AS child_epoch,
+    cast(NULL AS bigint) AS child_part,
+    cast(NULL AS text) AS parent_table,
+    cast(NULL AS text) AS parent_column,
+    cast(NULL AS text) AS child_table,
+    cast(NULL AS text) AS child_column
+FROM mmdb.model AS m
+WHERE m.candidate_id IS NOT NULL
+UNION ALL
+SELECT
+    CASE WHEN o.epoch IS NULL THEN 'candidate' ELSE 'checkpoint' END AS parent_kind,
+    CASE
+        WHEN o.epoch IS NULL THEN 'candidate:' || cast(o.parent_id AS text)
+        ELSE 'checkpoint:' || cast(o.parent_id AS text) || '/' || cast(o.epoch AS text)
+    END AS parent,
+    'candidate' AS child_kind,
+    'candidate:' || cast(o.candidate_id AS text) AS child,
+    o.via,
+    o.happened_at,
+    o.parent_id,
+    o.epoch AS parent_epoch,
+    cast(NULL AS bigint) AS parent_part,
+    o.candidate_id AS child_id,
+    cast(NULL AS integer) AS child_epoch,
+    cast(NULL AS bigint) AS child_part,
+    cast(NULL AS text) AS parent_table,
+    cast(NULL AS text) AS parent_column,
+    cast(NULL AS text) AS child_table,
+    cast(NULL AS text) AS child_column
+FROM (
+    SELECT
+        p.candidate_id,
+        p.parent_id,
+        p.via,
+        p.happened_at,
+        (
+            SELECT k.epoch
+            FROM known AS k
+            WHERE p.parent_id = k.candidate_id AND p.parent_state = k.state_hash
+        ) AS epoch
+    FROM (
+        SELECT
+            c.candidate_id,
+            c.parent_id,
+            c.parent_state,
+            'clone' AS via,
+            cast(NULL AS timestamptz) AS happened_at
+        FROM mmdb.candidate AS c
+        WHERE c.parent_id IS NOT NULL
+        UNION ALL
+        SELECT
+            w.candidate_id,
+            t.parent_candidate_id AS parent_id,
+            t.parent_state,
+            'warm start' AS via,
+            w.decided_at AS happened_at
+        FROM mmdb.warm_start AS w
+        INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+        WHERE t.parent_candidate_id IS NOT NULL
+    ) AS p
+) AS o;
+
+-- The nodes, and how much of what is trained on lies on each. Whether a node answers, Citus tries at that moment.
+CREATE OR REPLACE VIEW mmdb.node_status AS
+WITH placed AS (
+    SELECT
+        pl.groupid,
+        count(*) AS partitions
+    FROM mmdb.partition AS p
+    INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
+    INNER JOIN pg_catalog.pg_dist_placement AS pl
+        ON pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', p.part_id) = pl.shardid
+    WHERE d.dropped_at IS NULL
+    GROUP BY pl.groupid
+)
+
+SELECT
+    n.nodename || ':' || cast(n.nodeport AS text) AS node,
+    n.groupid = 0 AS is_coordinator,
+    n.isactive AS is_active,
+    pg_catalog.citus_check_connection_to_node(n.nodename, n.nodeport) AS answers,
+    n.shouldhaveshards AS has_shards,
+    coalesce(p.partitions, 0) AS partitions
+FROM pg_catalog.pg_dist_node AS n
+LEFT JOIN placed AS p ON n.groupid = p.groupid
+WHERE n.noderole = 'primary';
+COMMENT ON VIEW mmdb.node_status IS 'The nodes of the cluster, whether they answer, and how many partitions each holds.';
+COMMENT ON COLUMN mmdb.node_status.node IS 'Host and port, as hops have it.';
+COMMENT ON COLUMN mmdb.node_status.is_coordinator IS 'Whether it is the server that clients talk to.';
+COMMENT ON COLUMN mmdb.node_status.is_active IS 'Whether Citus uses it.';
+COMMENT ON COLUMN mmdb.node_status.answers IS 'Whether the server asked could reach it just now.';
+COMMENT ON COLUMN mmdb.node_status.has_shards IS 'Whether it may hold shards.';
+COMMENT ON COLUMN mmdb.node_status.partitions IS 'Partitions of datasets in use that lie on it.';
+
+-- What a shard weighs when shards are spread anew: by disk size, one with partitions would go before all others, and all
+-- partitions of a small dataset to one node.
+CREATE OR REPLACE FUNCTION mmdb.shard_cost(
+    shard_id bigint
+) RETURNS real
+LANGUAGE sql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+SELECT CASE
+    WHEN s.logicalrelid::text LIKE 'mmdb.%' THEN 0.001 + (
+        SELECT count(*)
+        FROM mmdb.partition AS p
+        INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
+        WHERE
+            d.dropped_at IS NULL
+            AND pg_catalog.get_shard_id_for_distribution_column('mmdb.block', p.part_id) IN (
+                SELECT b.shardid
+                FROM pg_catalog.pg_dist_shard AS b
+                WHERE
+                    b.logicalrelid = 'mmdb.block'::regclass
+                    AND b.shardminvalue = s.shardminvalue
+                    AND s.logicalrelid <> 'mmdb.tensor_chunk'::regclass
+            )
+    )
+    ELSE pg_catalog.citus_shard_cost_by_disk_size(s.shardid)
+END::real
+FROM pg_catalog.pg_dist_shard AS s
+WHERE s.shardid = shard_cost.shard_id
+$$;
+COMMENT ON FUNCTION mmdb.shard_cost(bigint) IS 'Partitions in use that lie in a shard: the rebalance strategy by_partition counts them.';
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_dist_rebalance_strategy AS s WHERE s.name = 'by_partition') THEN
+        PERFORM pg_catalog.citus_add_rebalance_strategy(
+            'by_partition', 'mmdb.shard_cost', 'citus_node_capacity_1', 'citus_shard_allowed_on_node_true',
+            default_threshold => 0.1, improvement_threshold => 0.1
+        );
+    END IF;
+END
+$$;

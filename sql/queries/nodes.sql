@@ -1,0 +1,167 @@
+-- name: is_spread
+-- Whether the tables lie on the nodes of a cluster; where the extension is there.
+SELECT count(*) > 0 AS spread
+FROM pg_catalog.pg_dist_partition AS p
+WHERE p.logicalrelid = 'mmdb.hop'::regclass AND p.partmethod = 'h';
+
+-- name: own_node
+-- The node that this session computes on.
+SELECT n.nodename || ':' || n.nodeport::text AS node
+FROM pg_catalog.pg_dist_local_group AS l
+INNER JOIN pg_catalog.pg_dist_node AS n ON l.groupid = n.groupid
+WHERE n.noderole = 'primary';
+
+-- name: node_of_part
+-- The node of a partition, and whether this session computes there.
+SELECT
+    n.nodename || ':' || n.nodeport::text AS node,
+    p.groupid = l.groupid AS here
+FROM pg_catalog.pg_dist_placement AS p
+INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
+CROSS JOIN pg_catalog.pg_dist_local_group AS l
+WHERE
+    p.shardid = pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', %(part_id)s::bigint)
+    AND n.noderole = 'primary';
+
+-- name: place_parts
+-- The nodes of partitions.
+SELECT
+    a.part_id,
+    n.nodename || ':' || n.nodeport::text AS node
+FROM unnest(%(part_ids)s::bigint[]) AS a (part_id)
+INNER JOIN pg_catalog.pg_dist_placement AS p
+    ON p.shardid = pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', a.part_id)
+INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
+WHERE n.noderole = 'primary'
+ORDER BY a.part_id;
+
+-- name: find_nodes
+-- The nodes that hold shards, each with a number that would be distributed to it.
+SELECT
+    n.nodename || ':' || n.nodeport::text AS node,
+    min(k.part_id) AS part_id
+FROM generate_series(1::bigint, 1024::bigint) AS k (part_id)
+INNER JOIN pg_catalog.pg_dist_placement AS p
+    ON p.shardid = pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', k.part_id)
+INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
+WHERE n.noderole = 'primary'
+GROUP BY n.nodename, n.nodeport
+ORDER BY n.nodename, n.nodeport;
+
+-- name: lock_hop
+-- Lock a candidate on all nodes for the rest of the transaction: a row of the coordinator's table is selected there.
+SELECT pg_try_advisory_xact_lock(1835889762, %(key)s::integer) AS locked
+FROM mmdb.migration AS m
+WHERE m.number = 0;
+
+-- name: hold_session
+-- Let other sessions tell that this one is there, by a number that no other has.
+SELECT pg_try_advisory_lock_shared(1835889767, %(holder)s::integer) AS held;
+
+-- name: hold_candidate
+-- Lock a candidate for this session, or say that it is locked.
+SELECT pg_try_advisory_lock(1835889762, %(key)s::integer) AS locked;
+
+-- name: release_candidate
+-- Let go of a candidate that this session holds.
+SELECT pg_advisory_unlock(1835889762, %(key)s::integer) AS released;
+
+-- name: is_held
+-- Whether the coordinator's session of a number is still there: this is tried on the coordinator.
+SELECT NOT pg_try_advisory_xact_lock(1835889767, %(holder)s::integer) AS held
+FROM mmdb.migration AS m
+WHERE m.number = 0;
+
+-- name: find_end
+-- Whether a dataset has been dropped; a driver knows itself what has ended a candidate.
+SELECT
+    d.dropped_at IS NOT NULL AS dropped,
+    NULL::text AS error
+FROM mmdb.dataset AS d
+WHERE d.dataset_id = %(dataset_id)s::bigint;
+
+-- name: share_totals
+-- Keep the totals of a run from being written on all nodes for the rest of the transaction.
+SELECT pg_advisory_xact_lock_shared(1835889764, %(key)s::integer) IS NULL AS waited
+FROM mmdb.migration AS m
+WHERE m.number = 0;
+
+-- name: set_session
+-- Settings of a session that a node keeps for a worker.
+SELECT set_config(s.name, s.value, FALSE) AS value
+FROM unnest(%(names)s::text[], %(texts)s::text[]) AS s (name, value);
+
+-- name: find_hops_at
+-- A candidate's hops on some partitions from an epoch on, in order.
+SELECT
+    h.part_id,
+    h.epoch,
+    h.ordinal,
+    h.compute_s,
+    h.state_out,
+    h.state_bytes,
+    h.environment
+FROM mmdb.hop AS h
+WHERE
+    h.candidate_id = %(candidate_id)s::bigint
+    AND h.epoch >= %(epoch)s::integer
+    AND h.part_id = any(%(part_ids)s::bigint[])
+ORDER BY h.ordinal;
+
+-- name: last_epoch_at
+-- The last epoch in which a candidate has done a hop on some partitions; null if none.
+SELECT max(h.epoch) AS epoch
+FROM mmdb.hop AS h
+WHERE h.candidate_id = %(candidate_id)s::bigint AND h.part_id = any(%(part_ids)s::bigint[]);
+
+-- name: has_checkpoint
+-- Whether a state is durable at a partition.
+SELECT count(*) > 0 AS found
+FROM mmdb.checkpoint AS c
+WHERE
+    c.part_id = %(part_id)s::bigint
+    AND c.candidate_id = %(candidate_id)s::bigint
+    AND c.state_hash = %(state_hash)s::bytea;
+
+-- name: read_in_flight
+-- The chunks of a state that a hop on a partition has left, from the files of its node, where the function runs.
+SELECT s.data
+FROM mmdb.hop AS h
+CROSS JOIN mmdb.read_state(%(candidate_id)s::bigint, %(state_hash)s::bytea) AS s
+WHERE
+    h.part_id = %(part_id)s::bigint
+    AND h.candidate_id = %(candidate_id)s::bigint
+    AND h.state_out = %(state_hash)s::bytea
+ORDER BY s.ordinal;
+
+-- name: drop_state
+-- Delete a state that a hop on a partition has left, from the files of its node, where the function runs.
+SELECT mmdb.drop_state(%(candidate_id)s::bigint, %(state_hash)s::bytea) AS dropped
+FROM mmdb.hop AS h
+WHERE
+    h.part_id = %(part_id)s::bigint
+    AND h.candidate_id = %(candidate_id)s::bigint
+    AND h.state_out = %(state_hash)s::bytea;
+
+-- name: find_validations_at
+-- A candidate's validation metrics on the partitions of its dataset.
+SELECT
+    h.epoch,
+    h.objective,
+    h.state_out
+FROM mmdb.hop AS h
+WHERE
+    h.candidate_id = %(candidate_id)s::bigint
+    AND h.part_id = any(%(part_ids)s::bigint[])
+    AND h.objective IS NOT NULL
+ORDER BY h.epoch;
+
+-- name: find_checkpoints_at
+-- A candidate's durable states at some partitions.
+SELECT
+    c.part_id,
+    c.state_hash,
+    c.epoch
+FROM mmdb.checkpoint AS c
+WHERE c.candidate_id = %(candidate_id)s::bigint AND c.part_id = any(%(part_ids)s::bigint[])
+ORDER BY c.epoch;

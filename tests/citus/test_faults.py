@@ -1,0 +1,97 @@
+"""A node's server killed, and its cable cut, in the middle of a run: it ends with the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import mmdb
+from mmdb.db.install import install
+from tests.bench.campaign_checks import check
+from tests.bench.citus_run import Work, create_run, make_dataset
+from tests.citus_cluster import CitusCluster, has_citus
+from tests.network.network import Network, why_no_network
+from tests.network.servers import HostedServer
+
+WORK = Work(rows=6_000, width=16, hidden=(128,), rates=(0.05, 0.01, 0.002), partitions=4, epochs=2)
+WORKERS = 2
+DOWN_S, CUT_S = 0.5, 3.0
+
+pytestmark = [
+    pytest.mark.citus,
+    pytest.mark.skipif(not has_citus(), reason="the extension Citus is not installed"),
+    pytest.mark.skipif(bool(reason := why_no_network()), reason=reason),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[CitusCluster]:
+    """Return a coordinator and two nodes, each on a host of its own."""
+    with Network() as network, CitusCluster(2, network=network) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(cluster: CitusCluster) -> str:
+    """Return the URL of a database with an undisturbed run."""
+    made = cluster.create_database("trial")
+    install(made)
+    with mmdb.connect(made) as db:
+        make_dataset(db, WORK)
+        create_run(db, "undisturbed", WORK).train(workers=WORKERS)
+    return made
+
+
+def wait_for_hops(url: str, run: str, hops: int, trained: Future[object]) -> bool:
+    """Wait until so many hops of a run are done; return False if it ended before."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not trained.done():
+            row = connection.execute(
+                "SELECT hops_done FROM mmdb.run_progress WHERE run = %s", (run,)
+            ).fetchone()
+            if row and row[0] >= hops:
+                return True
+            time.sleep(0.02)
+    return False
+
+
+def train_while(url: str, run: str, strike: Callable[[], None]) -> None:
+    """Train a run that is struck in the middle, and check it against the undisturbed one.
+
+    This thread strikes: a server goes with the thread that started it.
+    """
+    with mmdb.connect(url) as db, ThreadPoolExecutor(1) as pool:
+        made = create_run(db, run, WORK)
+        trained = pool.submit(made.train, workers=WORKERS)
+        assert wait_for_hops(url, run, 5, trained)
+        strike()
+        trained.result(timeout=120)
+        check(db, run, "undisturbed")
+
+
+def node(cluster: CitusCluster) -> HostedServer:
+    server = cluster.nodes[0]
+    assert isinstance(server, HostedServer)
+    return server
+
+
+def test_a_killed_node_costs_no_hop_and_changes_no_bit(cluster: CitusCluster, url: str) -> None:
+    def strike() -> None:
+        node(cluster).kill()
+        time.sleep(DOWN_S)
+        node(cluster).start()
+
+    train_while(url, "killed", strike)
+
+
+def test_a_cut_cable_costs_no_hop_and_changes_no_bit(cluster: CitusCluster, url: str) -> None:
+    def strike() -> None:
+        node(cluster).host.link.cut()
+        time.sleep(CUT_S)
+        node(cluster).host.link.mend()
+
+    train_while(url, "cut", strike)

@@ -1,0 +1,279 @@
+"""Hops on a coordinator with two nodes: where they run, what they leave, and who may do them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from blake3 import blake3
+
+import mmdb
+from mmdb.api import Database
+from mmdb.db.nodes import keys_of_nodes, places
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
+from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, RanOnCoordinator
+from mmdb.train.driver.sweeper import Sweeper
+from mmdb.train.workers.citus_worker import CitusWorker, processors
+from mmdb.train.workers.worker import workers_of
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.citus
+
+ROWS, WIDTH = 600, 8
+SEARCH = {"space": {"lr": [0.05, 0.02, 0.01], "optimizer": [{"name": "sgd", "momentum": 0.9}]}}
+MLP = "mlp(hidden=[16], dropout=0.2)"
+HOP = "SELECT * FROM mmdb.train_hop(%(part_id)s, %(candidate_id)s)"
+
+
+def fill(db: Database) -> None:
+    """Register the same dataset on every engine."""
+    x = np.random.default_rng(2).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    columns = ", ".join(f"c{k} real" for k in range(WIDTH))
+    db.sql(f"CREATE TABLE points ({columns}, y integer)")
+    values = ", ".join(f"({', '.join(map(repr, row.tolist()))}, {int(row[0] > 0)})" for row in x)
+    db.sql(f"INSERT INTO points VALUES {values}")
+    db.create_dataset("d", "SELECT * FROM points", partitions=3, seed=3)
+
+
+def url_of(db: Database) -> str:
+    assert isinstance(db.connection, PostgresConnection)
+    return db.connection.url
+
+
+def create(db: Database, name: str, **options: Any) -> Any:
+    given = {"epochs": 2, "seed": 7} | options
+    return db.create_run(name, dataset="d", architecture=MLP, search=SEARCH, **given)
+
+
+def hops(db: Database, run: str) -> list[dict[str, Any]]:
+    """Return a run's hops, each candidate's in their order."""
+    return [
+        dict(row)
+        for row in db.sql(
+            "SELECT c.ordinal AS candidate, h.ordinal, h.epoch, h.part_id, h.node, h.worker, "
+            "h.state_out FROM mmdb.hop h JOIN mmdb.candidate c ON c.candidate_id = h.candidate_id "
+            "JOIN mmdb.run r ON r.run_id = c.run_id WHERE r.name = %(run)s ORDER BY 1, 2",
+            {"run": run},
+        )
+    ]
+
+
+def states(db: Database, run: str) -> list[tuple[int, int, bytes]]:
+    return [(h["candidate"], h["ordinal"], bytes(h["state_out"])) for h in hops(db, run)]
+
+
+def count(db: Database, table: str, run: str) -> int:
+    """Return how many rows of a run's candidates a table has."""
+    return int(
+        db.sql(
+            f"SELECT count(*) AS n FROM mmdb.{table} t WHERE t.candidate_id IN (SELECT "
+            "c.candidate_id FROM mmdb.candidate c JOIN mmdb.run r ON r.run_id = c.run_id "
+            f"WHERE r.name = '{run}')"
+        )[0]["n"]
+    )
+
+
+@pytest.fixture(scope="module")
+def db(new_citus_database: Callable[[str], str]) -> Iterator[Database]:
+    """Yield a database on two nodes in which run `first` was trained."""
+    with mmdb.connect(new_citus_database("hops")) as db:
+        fill(db)
+        create(db, "first").train(workers=3)
+        yield db
+
+
+@pytest.fixture(scope="module")
+def expected(cluster: Cluster, template: str) -> Iterator[list[tuple[int, int, bytes]]]:
+    """Yield what the same run leaves on one PostgreSQL."""
+    with mmdb.connect(cluster.create_database("mmdb_beside_hops", template)) as db:
+        fill(db)
+        create(db, "first").train(workers=1)
+        yield states(db, "first")
+    cluster.drop_database("mmdb_beside_hops")
+
+
+@pytest.fixture(scope="module")
+def by_hand(db: Database) -> dict[str, int]:
+    """Return the place of a hop that may come next in a run of any order."""
+    create(db, "by-hand", options={"order": "free"})
+    (row,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'by-hand' LIMIT 1")
+    (part,) = db.sql("SELECT min(part_id) AS part_id FROM mmdb.partition WHERE role = 'train'")
+    return {"part_id": part["part_id"], "candidate_id": row["candidate_id"]}
+
+
+# -- runs --------------------------------------------------------------------------
+
+
+def test_every_hop_runs_on_the_node_of_its_partition(db: Database) -> None:
+    done = hops(db, "first")
+    assert len(done) == 3 * 2 * 4
+    where = places(db.connection, {hop["part_id"] for hop in done})
+    assert {frozenset([hop["node"]]) for hop in done} == set(where.values())
+    assert all(hop["node"] in where[hop["part_id"]] for hop in done)
+    assert len(set(where.values())) == 2
+
+
+def test_each_worker_keeps_to_its_node_and_its_name(db: Database) -> None:
+    nodes = sorted(keys_of_nodes(db.connection))
+    pairs = {(hop["worker"], hop["node"]) for hop in hops(db, "first")}
+    dealt = {(f"mmdb worker {k}", nodes[k % 2]) for k in range(3)}
+    assert pairs <= dealt
+    assert {node for _, node in pairs} == set(nodes)
+
+
+def test_the_states_are_those_of_one_postgresql(
+    db: Database, expected: list[tuple[int, int, bytes]]
+) -> None:
+    assert states(db, "first") == expected
+
+
+def test_what_is_of_no_use_any_more_is_swept_from_all_nodes(db: Database) -> None:
+    assert count(db, "checkpoint", "first") <= 3 * 2  # the last, and the best
+
+
+def test_a_run_goes_on_when_a_partition_moves_to_another_node(
+    db: Database, expected: list[tuple[int, int, bytes]]
+) -> None:
+    create(db, "moved")
+    with psycopg.connect(url_of(db), autocommit=True) as connection:
+        mover = threading.Thread(target=move_once, args=(connection,))
+        mover.start()
+        db.run("moved").train(workers=2)
+        mover.join()
+    assert states(db, "moved") == expected
+    nodes: dict[int, set[str]] = {}
+    for hop in hops(db, "moved"):
+        nodes.setdefault(hop["part_id"], set()).add(hop["node"])
+    assert max(map(len, nodes.values())) == 2
+
+
+def move_once(connection: psycopg.Connection) -> None:
+    """Move the first train partition to the other node as soon as the run has done a hop on it."""
+    query = "SELECT part_id FROM mmdb.partition WHERE role = 'train' ORDER BY part_id LIMIT 1"
+    (part_id,) = connection.execute(query).fetchall()[0]
+    done = (
+        "SELECT count(*) FROM mmdb.hop h JOIN mmdb.candidate c ON c.candidate_id = h.candidate_id "
+        "JOIN mmdb.run r ON r.run_id = c.run_id WHERE r.name = 'moved' AND h.part_id = %s"
+    )
+    while connection.execute(done, (part_id,)).fetchall() == [(0,)]:
+        time.sleep(0.02)
+    connection.execute(
+        "SELECT citus_move_shard_placement(p.shardid, n.nodename, n.nodeport, o.nodename, "
+        "o.nodeport, 'block_writes') FROM pg_dist_placement p JOIN pg_dist_node n "
+        "ON n.groupid = p.groupid JOIN pg_dist_node o ON o.groupid <> n.groupid AND o.groupid > 0 "
+        "WHERE p.shardid = get_shard_id_for_distribution_column('mmdb.hop', %s::bigint)",
+        (part_id,),
+    )
+
+
+@pytest.mark.parametrize("strategy", ["task", "model_average", "data_parallel"])
+def test_a_strategy_that_needs_all_partitions_on_one_node_is_refused(
+    db: Database, strategy: str
+) -> None:
+    run = create(db, strategy, strategy=strategy)
+    with pytest.raises(InvalidOption, match=f"strategy {strategy}"):
+        run.train(workers=2)
+
+
+def test_hops_run_in_the_servers_alone(db: Database) -> None:
+    assert isinstance(db.connection, PostgresConnection)
+    with pytest.raises(InvalidOption, match="in the servers"):
+        workers_of(db.connection, 2, mode="client")
+
+
+# -- hops by hand --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{HOP} WHERE loss > 0",
+        f"WITH t AS ({HOP}) SELECT * FROM t",
+        HOP.replace("%(part_id)s", "(SELECT %(part_id)s)"),
+    ],
+)
+def test_a_hop_that_is_not_handed_to_its_node_is_an_error(
+    db: Database, by_hand: dict[str, int], statement: str
+) -> None:
+    with pytest.raises(RanOnCoordinator, match="was to run on"):
+        db.sql(statement, by_hand)
+    assert not hops(db, "by-hand")
+
+
+def test_a_hop_in_a_transaction_block_is_an_error(db: Database, by_hand: dict[str, int]) -> None:
+    with pytest.raises(RanOnCoordinator), db.connection.transaction():
+        db.sql(HOP, by_hand)
+    assert not hops(db, "by-hand")
+
+
+def test_a_candidate_is_locked_on_all_nodes(db: Database, by_hand: dict[str, int]) -> None:
+    key = by_hand["candidate_id"]
+    with psycopg.connect(url_of(db)) as other:
+        assert other.execute(load("nodes").lock_hop.sql, {"key": key}).fetchone() == (True,)
+        with pytest.raises(CandidateBusy):
+            db.sql(HOP, by_hand)
+        other.rollback()
+    (row,) = db.sql(HOP, by_hand)
+    assert row["node"] in places(db.connection, [by_hand["part_id"]])[by_hand["part_id"]]
+    assert len(hops(db, "by-hand")) == 1
+
+
+@pytest.mark.parametrize(
+    "detail",
+    ["[]", "{}", '{"part_id": "x", "candidate_id": 1, "epoch": 0}', '{"part_id": 1, "past": 3}'],
+)
+def test_an_order_that_no_driver_made_is_refused(db: Database, detail: str) -> None:
+    with pytest.raises(InvalidOption):
+        db.sql("SELECT * FROM mmdb.run_order(1, %(detail)s::jsonb)", {"detail": detail})
+
+
+# -- nodes ---------------------------------------------------------------------------
+
+
+def test_each_node_says_how_many_processors_it_has(db: Database) -> None:
+    assert isinstance(db.connection, PostgresConnection)
+    found = processors(db.connection)
+    assert set(found) == set(keys_of_nodes(db.connection))
+    assert min(found.values()) >= 1
+
+
+def test_a_worker_of_a_node_that_is_none_gets_no_session(db: Database) -> None:
+    worker = CitusWorker("lost", url_of(db), "nowhere:1")
+    with pytest.raises(NodeLost, match="holds no partitions"):
+        worker.open()
+    worker.close()
+
+
+def test_a_state_is_read_and_dropped_on_the_node_that_has_it(
+    db: Database, by_hand: dict[str, int]
+) -> None:
+    db.sql(HOP, by_hand)  # again, it changes nothing
+    (last,) = db.sql(
+        "SELECT h.part_id, h.candidate_id, h.state_out FROM mmdb.hop h JOIN mmdb.candidate c "
+        "ON c.candidate_id = h.candidate_id JOIN mmdb.run r ON r.run_id = c.run_id "
+        "WHERE r.name = 'by-hand'"
+    )
+    place = {"candidate_id": last["candidate_id"], "part_id": last["part_id"]}
+    place["state_hash"] = bytes(last["state_out"])
+    chunks = db.connection.rows(load("nodes").read_in_flight, **place)
+    state = b"".join(bytes(row["data"]) for row in chunks)
+    assert blake3(state).digest() == place["state_hash"]
+    assert db.connection.rows(load("nodes").drop_state, **place) == [{"dropped": True}]
+    assert not db.connection.rows(load("nodes").read_in_flight, **place)
+
+
+def test_a_sweeper_asks_for_no_state_before_its_candidate_has_gone_on(db: Database) -> None:
+    sweeper = Sweeper(url_of(db))
+    sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "aa"})
+    sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "bb"})  # its own node's work
+    assert sweeper.count_tasks() == 0
+    sweeper.hop_done({"candidate_id": 77, "part_id": 2, "state_out": "cc"})
+    assert sweeper.count_tasks() == 1
+    sweeper.close()
+    assert sweeper.count_tasks() == 0
