@@ -15,12 +15,22 @@ from typing import Self
 import psycopg
 
 from tests.cluster import Cluster
+from tests.network.network import Network
+from tests.network.servers import HostedServer, Standby
 from tests.server_files import NoServer, find_server
 
 SETTINGS = {
     "shared_preload_libraries": "citus",
     "citus.local_hostname": "127.0.0.1",
-    "citus.node_conninfo": "sslmode=disable",
+    # A connection whose other end has vanished ends after seconds, not hours.
+    "citus.node_conninfo": (
+        "sslmode=disable keepalives_idle=5 keepalives_interval=5 keepalives_count=3 "
+        "tcp_user_timeout=20000"
+    ),
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "20000",
     "shared_buffers": "128MB",
     "max_prepared_transactions": "60",
 }
@@ -39,13 +49,19 @@ class CitusCluster:
 
     Args:
         settings: of every server, added to or put over `SETTINGS`.
+        network: where each server gets a host; otherwise all are on the loopback interface.
     """
 
-    def __init__(self, nodes: int = 2, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int = 2,
+        settings: dict[str, str] | None = None,
+        network: Network | None = None,
+    ) -> None:
         self._settings = SETTINGS | (settings or {})
+        self._network = network
         self._stack = ExitStack()
         self.servers: list[Cluster] = []
-        self._databases: list[str] = []
         try:
             for _ in range(nodes + 1):
                 self.start_server()
@@ -77,39 +93,67 @@ class CitusCluster:
         """Start one more server, which every other can log in to; it belongs to no cluster yet."""
         # A node gets the coordinator's roles with their passwords when it is added.
         password = self.servers[0].password if self.servers else None
-        server = self._stack.enter_context(Cluster(self._settings, password=password))
-        self.servers.append(server)
-        self._write_passwords()
+        server: Cluster
+        if self._network is None:
+            server = Cluster(self._settings, password=password)
+        else:
+            server = HostedServer(self._network.add_host(), self._settings, password=password)
+        self.servers.append(self._stack.enter_context(server))
+        _write_password(server)
         return server
+
+    def start_standby(self, node: Cluster) -> Standby:
+        """Start a server that follows a node, on a host of its own."""
+        assert self._network is not None, "standbys are for clusters on a network"
+        standby = self._stack.enter_context(Standby(self._network.add_host(), node))
+        _write_password(standby)
+        return standby
+
+    def replace(self, database: str, node: Cluster, standby: Standby) -> None:
+        """Promote a standby of a node that has ended, and let it be that node in a database."""
+        standby.promote()
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute(
+                "SELECT citus_update_node(nodeid, %(host)s, %(port)s) FROM pg_dist_node "
+                "WHERE (nodename, nodeport) = (%(old_host)s, %(old_port)s)",
+                {
+                    "host": standby.address,
+                    "port": standby.port,
+                    "old_host": node.address,
+                    "old_port": node.port,
+                },
+            )
+        self.servers[self.servers.index(node)] = standby
 
     def create_database(self, name: str) -> str:
         """Return the coordinator's URL of a new database that spans all nodes."""
         for server in self.servers:
-            self._prepare(server, name)
+            self.prepare(server, name)
         with psycopg.connect(self.url(name), autocommit=True) as connection:
+            host = self.coordinator
             connection.execute(
-                "SELECT citus_set_coordinator_host('127.0.0.1', %s)", (self.coordinator.port,)
+                "SELECT citus_set_coordinator_host(%s, %s)", (host.address, host.port)
             )
         for server in self.nodes:
             self.add_node(name, server)
         return self.url(name)
 
-    def add_node(self, database: str, server: Cluster) -> None:
-        """Let a server take part in a database, which it must have."""
-        with psycopg.connect(self.url(database), autocommit=True) as connection:
-            connection.execute("SELECT citus_add_node('127.0.0.1', %s)", (server.port,))
-
-    def _prepare(self, server: Cluster, name: str) -> None:
+    def prepare(self, server: Cluster, name: str) -> None:
+        """Create a database on a server, with what a node of it needs."""
         url = server.create_database(name)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION citus")
             connection.execute("CREATE EXTENSION plpython3u")
 
-    def _write_passwords(self) -> None:
-        """Give every server the passwords of all, in its user's password file."""
-        lines = [f"127.0.0.1:{s.port}:*:*:{s.password}\n" for s in self.servers]
-        for server in self.servers:
-            path = server.directory / ".pgpass"
-            path.write_text("".join(lines))
-            path.chmod(0o600)
-            os.chown(path, server.directory.stat().st_uid, server.directory.stat().st_gid)
+    def add_node(self, database: str, server: Cluster) -> None:
+        """Let a server take part in a database, which it must have."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute("SELECT citus_add_node(%s, %s)", (server.address, server.port))
+
+
+def _write_password(server: Cluster) -> None:
+    """Give a server the password that all have in common, in its user's password file."""
+    path = server.directory / ".pgpass"
+    path.write_text(f"*:*:*:*:{server.password}\n")
+    path.chmod(0o600)
+    os.chown(path, server.directory.stat().st_uid, server.directory.stat().st_gid)
