@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Hops of tests take their share of a machine that other tests, or other people, keep busy.
+os.environ.setdefault("MMDB_NICE", "0")
+
 TEMPLATE = "mmdb_template"
 _numbers = count(1)
 

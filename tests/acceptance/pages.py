@@ -37,7 +37,7 @@ from mmdb.api import Database
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = "duckdb:///zoo.duckdb"
-WORKER, PASSWORD = "mmdb_worker", "secret"  # as in docs/running.md
+WORKER, PASSWORD = "shop_worker", "secret"  # as in docs/running.md
 
 _EXAMPLE = re.compile(
     r"<!-- run(?:: (?P<where>\w+))? -->\n```(?P<language>\w+)\n(?P<code>.*?)^```\n"

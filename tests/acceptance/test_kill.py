@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 import mmdb
 from mmdb.api import Database
 
-KILLS, EPOCHS, PARTITIONS = 4, 3, 3
+KILLS, EPOCHS, PARTITIONS = 2, 3, 3
 SEARCH = {"space": {"lr": [0.1, 0.05, 0.02, 0.01], "optimizer": [{"name": "sgd", "momentum": 0.9}]}}
 HOPS = 4 * EPOCHS * (PARTITIONS + 1)  # candidates x epochs x (partitions + validation)
 

@@ -23,7 +23,7 @@ def prepare(db: Database, password: str) -> None:
     db.create_dataset("d", "SELECT * FROM points", partitions=2, seed=1)
     db.register_factory("slow", "tests.slow:slow")
     for name in ("crashed", "calm"):
-        db.create_run(name, dataset="d", architecture="slow(seconds=0.1)", search=SEARCH, epochs=2)
+        db.create_run(name, dataset="d", architecture="slow(seconds=0.05)", search=SEARCH, epochs=2)
     db.sql(f"CREATE ROLE ann LOGIN PASSWORD '{password}'")
     db.sql("GRANT mmdb_trainer TO ann")
 

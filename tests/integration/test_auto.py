@@ -69,7 +69,7 @@ def outcome(db: Database, run: str) -> dict[str, Any]:
 
 
 def test_auto_gives_the_bits_of_the_strategy_that_it_takes(db: Database) -> None:
-    create(db, "mop", "mop").train(workers=2)
+    create(db, "mop", "mop").train(workers=1)
     create(db, "groups", "data_parallel").train(workers=2)
     create(db, "open").train(workers=2)
     create(db, "task", options={"strategies": ["task"]}).train(workers=2)

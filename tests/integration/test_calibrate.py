@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import duckdb
@@ -25,6 +26,7 @@ from mmdb.plan.profile.row import Row
 from mmdb.plan.profile.stamp import Machine, Stamp, Versions
 from mmdb.server.child_backend import ChildBackend
 from tests.points import fill
+from tests.worker_process import until
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 HERE = Stamp(
@@ -143,14 +145,24 @@ def test_a_cancel_ends_it_soon_and_keeps_nothing(postgres_url: str, with_workers
     if with_workers:
         allow_workers(postgres_url)
     with mmdb.connect(postgres_url) as db:
-        assert isinstance(db.connection, PostgresConnection)
-        timer = threading.Timer(8.0, db.connection.cancel)
-        timer.start()
-        begun = datetime.now(UTC)
+        connection = db.connection
+        assert isinstance(connection, PostgresConnection)
+        cancelled: list[datetime] = []
+
+        def cancel_in_the_middle() -> None:
+            if with_workers:
+                until(lambda: sessions(postgres_url))
+            sleep(2.0 if with_workers else 4.0)  # which loads torch first
+            cancelled.append(datetime.now(UTC))
+            connection.cancel()
+
+        thread = threading.Thread(target=cancel_in_the_middle)
+        thread.start()
         with pytest.raises(Cancelled):
             db.calibrate(120.0)
-        assert datetime.now(UTC) - begun < timedelta(seconds=20)
-        timer.join()
+        ended = datetime.now(UTC)
+        thread.join()
+        assert ended - cancelled[0] < timedelta(seconds=12)
         assert count(db, "profile") == count(db, "checkpoint") == 0
     assert sessions(postgres_url) == 0
 

@@ -30,7 +30,7 @@ def test_a_factory_that_never_returns_ends_its_candidate_alone(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decide, "LIMIT_S", 1.0)
-    monkeypatch.setattr(decide, "LOAD_S", 6.0)
+    monkeypatch.setattr(decide, "LOAD_S", 2.0)
     flag = Path(tempfile.gettempdir()) / f"mmdb-flag-{id(db)}"  # the server's user can see it
     search = {"space": {"architecture.flag": [str(flag), f"{flag}-none"]}}
     run = db.create_run(
@@ -38,7 +38,7 @@ def test_a_factory_that_never_returns_ends_its_candidate_alone(
     )
     flag.touch()
     try:
-        with pytest.warns(errors.MmdbWarning, match="without a plan: .* takes more than 7 seconds"):
+        with pytest.warns(errors.MmdbWarning, match="without a plan: .* takes more than 3 seconds"):
             summary = run.train(workers=1)
     finally:
         flag.unlink()

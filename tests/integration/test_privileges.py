@@ -229,10 +229,58 @@ def test_the_roles_may_do_nothing_to_the_server(postgres_url: str) -> None:
             " OR m.roleid::regrole::text LIKE 'mmdb\\_%' ORDER BY 1"
         ).fetchall()
     assert roles == []
-    assert members == [
+    assert [one for one in members if one[0] != "mmdb_views"] == [  # of databases with teams
         ("mmdb_admin", "mmdb_trainer", False),
         ("mmdb_trainer", "mmdb_reader", False),
+        ("mmdb_worker", "mmdb_trainer", False),
     ]
+
+
+def test_every_function_runs_with_its_callers_rights(postgres_url: str) -> None:
+    """Those of a database with teams that do not: tests/integration/test_ownership.py."""
+    with psycopg.connect(postgres_url) as connection:
+        definers = connection.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace AND prosecdef"
+        ).fetchall()
+        unpinned = connection.execute(
+            "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace"
+            " AND prokind = 'f' AND NOT EXISTS (SELECT 1 FROM unnest(proconfig) AS c"
+            " WHERE c = 'search_path=pg_catalog, pg_temp') ORDER BY 1"
+        ).fetchall()
+    assert definers == []
+    # These run a query of the caller's, whose names are found as the caller finds them.
+    assert [name for (name,) in unpinned] == ["create_dataset", "predict_into", "predict_query"]
+
+
+def test_a_missing_right_inside_a_function_is_said_with_a_hint(
+    role_url: str, postgres_url: str
+) -> None:
+    grant(
+        postgres_url,
+        "GRANT mmdb_reader TO eve",
+        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO eve",  # none of the tables
+    )
+    with psycopg.connect(role_url, autocommit=True) as connection:
+        for call in ("mmdb.tag_model('m', 'a', 'b')", "mmdb.drop_dataset('d')"):
+            with pytest.raises(psycopg.Error, match="permission denied for") as raised:
+                connection.execute(f"SELECT {call}".encode())
+            assert raised.value.sqlstate == "MM407"
+            assert "GRANT mmdb_trainer" in str(raised.value.diag.message_hint)
+
+
+def test_no_setting_of_a_session_brings_code_into_the_server(
+    role_url: str, postgres_url: str
+) -> None:
+    grant(postgres_url, "GRANT mmdb_admin TO eve")
+    with psycopg.connect(role_url, autocommit=True) as connection:
+        for name in ("dynamic_library_path", "session_preload_libraries", "jit_provider"):
+            with pytest.raises(psycopg.Error) as raised:
+                connection.execute(f"SET {name} = '/tmp'".encode())
+            assert raised.value.sqlstate in {"42501", "55P02"}, name
+        settings = connection.execute(
+            "SELECT name FROM pg_settings WHERE name LIKE 'plpython%' OR name LIKE 'mmdb%'"
+        ).fetchall()
+    assert settings == []  # PL/Python takes its path from the server's environment alone
 
 
 def test_an_admin_registers_what_the_owner_has_allowed(role_url: str, postgres_url: str) -> None:

@@ -1,0 +1,54 @@
+"""What a driver tells a worker of a cluster's node, and what becomes of it on the way."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mmdb.errors import InvalidOption
+from mmdb.train.spec import Past
+from mmdb.train.workers.orders import HopOrder, from_json, hop_order, to_json
+
+ORDER = HopOrder(
+    part_id=3,
+    candidate_id=7,
+    epoch=1,
+    publish=False,
+    past=Past(epoch=1, part_ids=(5, 4)),
+    holder=99,
+)
+
+
+def test_a_past_grows_by_the_hops_of_an_epoch() -> None:
+    past = Past().after(0, 5).after(0, 4)
+    assert past == Past(epoch=0, part_ids=(5, 4))
+    assert past.after(1, 4) == Past(epoch=1, part_ids=(4,))
+
+
+def test_an_order_is_the_same_on_the_node() -> None:
+    assert hop_order(json.loads(to_json(ORDER))) == ORDER
+    assert from_json(to_json(ORDER)) == ORDER
+
+
+def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
+    order = HopOrder(part_id=3, candidate_id=7, epoch=1)
+    assert hop_order(json.loads(to_json(order))) == order
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"part_id": "3"},
+        {"candidate_id": None},
+        {"epoch": 1.5},
+        {"past": 3},
+        {"past": {"epoch": 1}},
+        {"past": {"epoch": 1, "part_ids": ["x"]}},
+        {"holder": "me"},
+    ],
+)
+def test_what_no_driver_writes_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match="not the order"):
+        hop_order(json.loads(to_json(ORDER)) | change)
