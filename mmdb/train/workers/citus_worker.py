@@ -51,9 +51,10 @@ class CitusWorker(PostgresWorker):
         while True:
             try:
                 return self._warm(self._present())
-            except (ConnectionLost, NodeLost) as error:
-                gone = isinstance(error, _NoSuchNode)
-                if self._closed or gone or time.monotonic() > deadline:
+            except _Gone as error:
+                raise NodeLost(str(error)) from None
+            except (ConnectionLost, NodeLost):
+                if self._closed or time.monotonic() > deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE_S)
@@ -68,7 +69,7 @@ class CitusWorker(PostgresWorker):
     def _warm(self, connection: PostgresConnection) -> None:
         keys = keys_of_nodes(connection)
         if self.node not in keys:
-            raise _NoSuchNode(f"Node {self.node} holds no partitions any more.")
+            raise _Gone(f"Node {self.node} holds no partitions any more.")
         detail = {"worker": f"mmdb {self.name}", "device": self.device}
         query, key = load("api").warm_node, keys[self.node]
         (row,) = connection.rows(query, part_id=key, detail=json.dumps(detail))
@@ -99,8 +100,8 @@ class CitusWorker(PostgresWorker):
                     connection.rows(_Q.release_candidate, key=key)
 
 
-class _NoSuchNode(NodeLost):
-    """The cluster has no such node any more, or it holds nothing."""
+class _Gone(Exception):
+    """The cluster has no such node any more, or it holds nothing: there is nothing to wait for."""
 
 
 def processors(connection: PostgresConnection) -> dict[str, int]:
