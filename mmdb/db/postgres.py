@@ -58,8 +58,12 @@ _NODE_LOST = re.compile(r"crash of another server process|connection marked as e
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
-def translate_error(error: psycopg.Error) -> errors.MmdbError:
-    """Return the mmdb error that a PostgreSQL error stands for."""
+def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.MmdbError:
+    """Return the mmdb error that a PostgreSQL error stands for.
+
+    Args:
+        on_citus: the server has Citus: a session that goes on may tell of a lost node.
+    """
     text = _PREFIX.sub("", error.diag.message_primary or str(error).strip())
     hint = error.diag.message_hint or ""
     state = error.sqlstate or ""
@@ -70,7 +74,7 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
         if known:
             return known
     lives_on = error.diag.severity_nonlocalized == "ERROR"  # its own end would be FATAL
-    if lives_on and (state in _LOST or _NODE_LOST.search(text)):
+    if on_citus and lives_on and (state in _LOST or _NODE_LOST.search(text)):
         return errors.NodeLost(text)
     if state == "57P02" or "crash of another server process" in text:
         return errors.ServerCrashed(text)
@@ -99,14 +103,6 @@ def translate_error(error: psycopg.Error) -> errors.MmdbError:
     return errors.DatabaseFailed(text, hint=hint)
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate_error(error) from error
-
-
 def _with_json(row: Sequence[object], columns: Sequence[int]) -> list[object]:
     """Return a row whose JSON texts are sent as they are."""
     values = list(row)
@@ -132,6 +128,7 @@ class PostgresConnection:
         self.url = url
         self._settings = dict(settings or {})
         self._application_name = application_name
+        self.on_citus = False  # whether the server has Citus
         self.raw = self._connect()
 
     def _connect(self) -> psycopg.Connection[dict[str, Any]]:
@@ -143,7 +140,7 @@ class PostgresConnection:
                 application_name=self._application_name,
                 connect_timeout=10,
             )
-            connection.execute(_ALLOW_PARALLEL)
+            self.on_citus = connection.execute(_ALLOW_PARALLEL).fetchone() is not None
             for name, value in self._settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
             return connection
@@ -152,6 +149,13 @@ class PostgresConnection:
             if "the database system is " in text:  # starting up, shutting down, in recovery mode
                 raise errors.ConnectionLost(text) from error
             raise errors.WrongUrl(f"Cannot connect: {text}") from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translate_error(error, on_citus=self.on_citus) from error
 
     @property
     def in_transaction(self) -> bool:
@@ -189,20 +193,20 @@ class PostgresConnection:
 
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
-        with _translated():
+        with self._translated():
             cursor = self.raw.execute(sql, parameters or None, binary=True)
             return list(cursor.fetchall()) if cursor.description else []
 
     def script(self, sql: str) -> None:
         """Run several statements of `sql/`, which take no parameters."""
-        with _translated():
+        with self._translated():
             self.raw.execute(sql)
 
     def run(self, query: Query, /, **parameters: object) -> None:
         self.select(query.sql, parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
-        with _translated(), self.raw.cursor() as cursor:
+        with self._translated(), self.raw.cursor() as cursor:
             cursor.executemany(query.sql, rows)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
@@ -213,7 +217,7 @@ class PostgresConnection:
             return
         types = list(query.parameters.values())
         json = [index for index, name in enumerate(types) if name == "jsonb"]
-        with _translated(), self.raw.cursor() as cursor, cursor.copy(query.copy) as copy:
+        with self._translated(), self.raw.cursor() as cursor, cursor.copy(query.copy) as copy:
             copy.set_types(types)
             for row in rows:
                 copy.write_row(_with_json(row, json) if json else row)
@@ -221,12 +225,12 @@ class PostgresConnection:
     def stream(
         self, query: Query, /, **parameters: object
     ) -> Generator[tuple[Any, ...], None, None]:
-        with _translated(), self.raw.cursor(row_factory=tuple_row) as cursor:
+        with self._translated(), self.raw.cursor(row_factory=tuple_row) as cursor:
             yield from cursor.stream(query.sql, parameters, binary=True)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        with _translated(), self.raw.transaction():
+        with self._translated(), self.raw.transaction():
             yield
 
     @contextmanager
@@ -235,7 +239,7 @@ class PostgresConnection:
             raise errors.InTransaction(
                 "The rows are read in a transaction of their own.", hint="COMMIT or ROLLBACK first."
             )
-        with _translated(), self.raw.transaction():
+        with self._translated(), self.raw.transaction():
             self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
 
@@ -264,20 +268,20 @@ class PostgresConnection:
         return str(self.select(prediction_table.key_type_postgres(select, key))[0]["type"])
 
     def create_target(self, table: Table, select: str, key: str) -> None:
-        with _translated(), prediction_table.made_once():
+        with self._translated(), prediction_table.made_once():
             self.raw.execute(prediction_table.create_statement(table, select, key))
 
     def append_predictions(
         self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         insert = prediction_table.insert_postgres(table, ["%b"] * 4, percent="%%")
-        with _translated(), self.raw.cursor() as cursor:
+        with self._translated(), self.raw.cursor() as cursor:
             for batch in batches:
                 cursor.execute(insert, (model, *(c.to_pylist() for c in batch.columns)))
 
     def notifications(self, timeout_s: float) -> list[str]:
         """Wait for the next notification that the session listens to; return what came."""
-        with _translated():
+        with self._translated():
             return [n.payload for n in self.raw.notifies(timeout=timeout_s, stop_after=1)]
 
     def cancel(self) -> None:

@@ -85,14 +85,14 @@ def _engine(where: Where) -> Engine:
     if isinstance(where, Database):
         if isinstance(where.connection, DuckConnection):
             return _duckdb(where.connection)
-        return _postgres(where.connection.url)
+        return _postgres(where.connection.url, where.connection.on_citus)
     connection = connect(where)
     try:
         if isinstance(connection, PostgresConnection):
             if not is_installed(connection):
                 raise NotInstalled("mmdb is not installed in this database.")
             connection.close()
-            return _postgres(where)
+            return _postgres(where, connection.on_citus)
         ensure_duckdb(connection)
     except BaseException:
         connection.close()
@@ -112,7 +112,7 @@ def _duckdb(connection: DuckConnection) -> Engine:
     return made
 
 
-def _postgres(url: str) -> Engine:
+def _postgres(url: str, on_citus: bool) -> Engine:
     def connected() -> psycopg.Connection[Any]:
         settings = {"default_transaction_read_only": "on"}
         session = PostgresConnection(url, application_name="mmdb orm", settings=settings)
@@ -121,7 +121,8 @@ def _postgres(url: str) -> Engine:
         return raw  # type: ignore[no-any-return]
 
     made = create_engine("postgresql+psycopg://", creator=connected, isolation_level="AUTOCOMMIT")
-    event.listen(made, "handle_error", partial(_raise_ours, translate_error))
+    translate = partial(translate_error, on_citus=on_citus)
+    event.listen(made, "handle_error", partial(_raise_ours, translate))
     return made
 
 

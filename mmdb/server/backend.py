@@ -149,7 +149,8 @@ class PlpyBackend:
         self.connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
         self._session: _InterruptibleSession | None = None
-        self._serves: tuple[str, str] | None = None  # a worker, and the environment of its hops
+        self._serves: tuple[str, str] | None = None  # a worker, and its device
+        self._environment = ""  # that its hops record
 
     def _on(self, device: str | None) -> _InterruptibleSession:
         """Return the session's performer, which the first call makes on its device."""
@@ -167,16 +168,17 @@ class PlpyBackend:
         return Dispatcher(self.connection, self._on(None), name, node=node)
 
     def serve(self, worker: str, device: str) -> str:
-        if self._serves is not None and self._serves[0] == worker:
-            return self._serves[1]
         settings = {"application_name": worker} | _SERVING
         query = load("nodes").set_session
         names, texts = list(settings), list(settings.values())
-        self.connection.run(query, names=names, texts=texts)
-        self.__dict__.pop("dispatcher", None)  # which has the name that the session had
-        self._serves = (worker, self.warm_up(device))
-        self._on(device).poll_s = _SERVING_POLL_S
-        return self._serves[1]
+        self.connection.run(query, names=names, texts=texts)  # a rollback took back what was set
+        if self._serves != (worker, device):
+            self._serves = None
+            self.__dict__.pop("dispatcher", None)  # which has the name that the session had
+            self._environment = self.warm_up(device)
+            self._on(device).poll_s = _SERVING_POLL_S
+            self._serves = (worker, device)
+        return self._environment
 
     def warm_up(self, device: str) -> str:
         session = self._on(device)

@@ -11,6 +11,9 @@ from mmdb.train.threads import start_without_signals
 
 T = TypeVar("T")
 
+#: Name of the threads that compute.
+COMPUTING = "mmdb-hop"
+
 _left_behind: list[threading.Thread] = []
 
 #: Seconds between two looks at PostgreSQL's interrupt flags.
@@ -45,7 +48,7 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T], poll_s: fl
         finally:
             done.set()
 
-    thread = threading.Thread(target=body, name="mmdb-hop", daemon=True)
+    thread = threading.Thread(target=body, name=COMPUTING, daemon=True)
     start_without_signals(thread)
     try:
         while not done.wait(poll_s):

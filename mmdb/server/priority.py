@@ -7,8 +7,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-#: How far workers stand back, as `nice`: from 0, not at all, to 19.
-NICE = int(os.environ.get("MMDB_NICE", "15"))
+from mmdb.errors import InvalidOption
+
+#: How far workers stand back, as `nice`: from 0, not at all, to 19; another one by MMDB_NICE.
+NICE, MOST = 15, 19
 #: Linux divides processors by sessions of processes, of which every PostgreSQL session is one, and
 #: by `nice` only within each, but for what this file says. It takes ten such changes a second.
 _GROUP, _TRIES, _PAUSE_S = Path("/proc/self/autogroup"), 5, 0.1
@@ -19,17 +21,32 @@ def stand_back() -> None:
 
     A processor that nobody else wants is used as before. A system that does not let it is left as
     it is.
+
+    Raises:
+        InvalidOption: MMDB_NICE is no such number.
     """
-    if NICE <= 0:
+    nice = _nice()
+    if nice == 0:
         return
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)  # this thread's, and of threads that it starts
+        os.setpriority(os.PRIO_PROCESS, 0, nice)  # this thread's, and of threads that it starts
     for _ in range(_TRIES):
         try:
-            _GROUP.write_text(str(NICE))
+            _GROUP.write_text(str(nice))
         except BlockingIOError:
             time.sleep(_PAUSE_S)
         except OSError:
             return
         else:
             return
+
+
+def _nice() -> int:
+    text = os.environ.get("MMDB_NICE", str(NICE))
+    if not (text.isascii() and text.isdigit() and int(text) <= MOST):
+        raise InvalidOption(
+            f"MMDB_NICE is {text!r}.",
+            hint=f"It is a whole number from 0, not at all, to {MOST}; the server reads it from "
+            "its environment.",
+        )
+    return int(text)

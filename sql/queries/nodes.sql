@@ -36,11 +36,18 @@ WHERE n.noderole = 'primary'
 ORDER BY a.part_id;
 
 -- name: find_nodes
--- The nodes that hold shards, each with a number that would be distributed to it.
+-- The nodes that hold shards, each with a number that would be distributed to it: 32 numbers for each shard miss none.
+WITH shards AS (
+    SELECT count(*) AS shards
+    FROM pg_catalog.pg_dist_shard AS d
+    WHERE d.logicalrelid = 'mmdb.hop'::regclass
+)
+
 SELECT
     n.nodename || ':' || n.nodeport::text AS node,
     min(k.part_id) AS part_id
-FROM generate_series(1::bigint, 1024::bigint) AS k (part_id)
+FROM shards AS s
+CROSS JOIN generate_series(1::bigint, greatest(1024::bigint, 32 * s.shards)) AS k (part_id)
 INNER JOIN pg_catalog.pg_dist_placement AS p
     ON p.shardid = pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', k.part_id)
 INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
@@ -57,6 +64,10 @@ WHERE m.number = 0;
 -- name: hold_session
 -- Let other sessions tell that this one is there, by a number that no other has.
 SELECT pg_try_advisory_lock_shared(1835889767, %(holder)s::integer) AS held;
+
+-- name: release_session
+-- Let nobody take a hop's session for this one any more: its number is another one from now on.
+SELECT pg_advisory_unlock_shared(1835889767, %(holder)s::integer) AS released;
 
 -- name: hold_candidate
 -- Lock a candidate for this session, or say that it is locked.

@@ -203,13 +203,19 @@ SELECT
     c.candidate_id,
     c.ordinal,
     c.config::text AS config,
-    p.ordinal AS parent,
-    k.epoch AS parent_epoch
+    c.parent_id,
+    c.parent_state,
+    p.ordinal AS parent
 FROM mmdb.candidate AS c
 LEFT JOIN mmdb.candidate AS p ON c.parent_id = p.candidate_id
-LEFT JOIN mmdb.checkpoint AS k ON c.parent_id = k.candidate_id AND c.parent_state = k.state_hash
 WHERE c.run_id = %(run_id)s::bigint AND c.ordinal >= %(ordinal)s::integer
 ORDER BY c.ordinal;
+
+-- name: find_parent_epoch
+-- The epoch after which a candidate had a state that is kept.
+SELECT k.epoch AS parent_epoch
+FROM mmdb.checkpoint AS k
+WHERE k.candidate_id = %(candidate_id)s::bigint AND k.state_hash = %(state_hash)s::bytea;
 
 -- name: find_candidate_requests
 -- What people asked of a run's candidates since a request, in order.

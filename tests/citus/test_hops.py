@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,14 @@ from mmdb.api import Database
 from mmdb.db.nodes import keys_of_nodes, places
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, RanOnCoordinator
+from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, OutOfTurn, RanOnCoordinator
+from mmdb.train.driver.driver import Driver
+from mmdb.train.driver.summary import Summary
+from mmdb.train.driver.sweeper import NAME as SWEEPER
 from mmdb.train.driver.sweeper import Sweeper
 from mmdb.train.workers.citus_worker import CitusWorker, processors
-from mmdb.train.workers.worker import workers_of
+from mmdb.train.workers.orders import HopOrder
+from mmdb.train.workers.worker import Worker, workers_of
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.citus
@@ -172,6 +178,45 @@ def move_once(connection: psycopg.Connection) -> None:
     )
 
 
+def test_a_run_goes_on_at_another_address_that_its_workers_know_of_first(
+    db: Database, expected: list[tuple[int, int, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmdb.train.driver.driver.LOOK_S", 60.0)  # the driver would look later
+    connection = db.connection
+    assert isinstance(connection, PostgresConnection)
+    create(db, "readdressed")
+    serial = itertools.count()
+
+    def workers_on(node: str) -> Sequence[Worker]:
+        return workers_of(connection, 1, name=f"w{next(serial)}", nodes=[node])
+
+    driver = Driver(connection, workers_on=workers_on)
+    driver.add_run("readdressed")
+    before = sorted(keys_of_nodes(connection))
+    with addressed(connection, before[0], "localhost"):
+        for node in before:  # one of them is none any more
+            for worker in workers_on(node):
+                driver.add_worker(worker)
+        driver.drive()
+    assert isinstance(driver.outcomes["readdressed"], Summary)
+    assert states(db, "readdressed") == expected
+
+
+@contextmanager
+def addressed(connection: PostgresConnection, node: str, host: str) -> Iterator[None]:
+    """Let a node have another address."""
+    before, _, port = node.rpartition(":")
+    update = (
+        "SELECT citus_update_node(nodeid, %(after)s, nodeport) FROM pg_dist_node "
+        "WHERE nodename = %(before)s AND nodeport = %(port)s"
+    )
+    connection.select(update, {"before": before, "after": host, "port": int(port)})
+    try:
+        yield
+    finally:
+        connection.select(update, {"before": host, "after": before, "port": int(port)})
+
+
 @pytest.mark.parametrize("strategy", ["task", "model_average", "data_parallel"])
 def test_a_strategy_that_needs_all_partitions_on_one_node_is_refused(
     db: Database, strategy: str
@@ -250,6 +295,38 @@ def test_a_worker_of_a_node_that_is_none_gets_no_session(db: Database) -> None:
     worker.close()
 
 
+def test_a_hop_that_its_worker_has_given_up_is_not_held_any_more(
+    db: Database, by_hand: dict[str, int]
+) -> None:
+    where = places(db.connection, [by_hand["part_id"]])[by_hand["part_id"]]
+    worker = CitusWorker("giving up", url_of(db), min(where))
+    order = HopOrder(part_id=by_hand["part_id"], candidate_id=by_hand["candidate_id"], epoch=99)
+    worker.open()
+    assert holders(db, "mmdb giving up") == 1
+    with pytest.raises(OutOfTurn):
+        worker.do(order)
+    assert holders(db, "mmdb giving up") == 0
+    with pytest.raises(OutOfTurn):  # the session is as good as before
+        worker.do(order)
+    worker.close()
+
+
+def holders(db: Database, session: str) -> int:
+    """Return by how many numbers a session may be named to its hops."""
+    (row,) = db.sql(
+        "SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+        "WHERE l.classid = 1835889767 AND a.application_name = %(session)s",
+        {"session": session},
+    )
+    return int(row["n"])
+
+
+def test_an_error_of_a_node_is_told_from_the_end_of_a_session(db: Database) -> None:
+    assert isinstance(db.connection, PostgresConnection) and db.connection.on_citus
+    with pytest.raises(NodeLost):
+        db.sql("DO $$ BEGIN RAISE 'gone' USING ERRCODE = '08006'; END $$")
+
+
 def test_a_state_is_read_and_dropped_on_the_node_that_has_it(
     db: Database, by_hand: dict[str, int]
 ) -> None:
@@ -269,11 +346,25 @@ def test_a_state_is_read_and_dropped_on_the_node_that_has_it(
 
 
 def test_a_sweeper_asks_for_no_state_before_its_candidate_has_gone_on(db: Database) -> None:
+    def is_at_work() -> bool:
+        return any(thread.name == SWEEPER for thread in threading.enumerate())
+
     sweeper = Sweeper(url_of(db))
     sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "aa"})
     sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "bb"})  # its own node's work
-    assert sweeper.count_tasks() == 0
+    assert not is_at_work()
     sweeper.hop_done({"candidate_id": 77, "part_id": 2, "state_out": "cc"})
-    assert sweeper.count_tasks() == 1
+    assert is_at_work()
     sweeper.close()
-    assert sweeper.count_tasks() == 0
+    assert not is_at_work()
+
+
+def test_a_sweeper_goes_on_after_an_error_that_nobody_expected(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweeper = Sweeper(url_of(db))
+    for part_id in (1, 2, 3):
+        sweeper.hop_done({"candidate_id": 78, "part_id": part_id, "state_out": "no hash"})
+    sweeper.close()
+    assert [record.name for record in caplog.records] == ["mmdb.train.driver.sweeper"] * 2
+    assert "ValueError" in caplog.text

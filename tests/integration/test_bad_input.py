@@ -512,7 +512,7 @@ def test_train_in_sql_needs_the_owners_login_and_no_transaction(db: Database) ->
     nowhere = {"dsn": "postgresql://nobody@127.0.0.1:1/none"}
     db.sql("UPDATE mmdb.setting SET value = %(dsn)s WHERE name = 'worker_dsn'", nowhere)
     with pytest.raises(errors.WrongUrl, match="'worker_dsn' does not work") as wrong:
-        db.sql("CALL mmdb.train('x')")
+        db.sql("CALL mmdb.train('s')")
     assert "docs/running.md" in wrong.value.hint
     db.sql("DELETE FROM mmdb.setting WHERE name = 'worker_dsn'")
 

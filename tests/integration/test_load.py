@@ -11,6 +11,8 @@ import pytest
 from mmdb.api import connect
 from mmdb.bench.load import Load, measure
 from mmdb.bench.load_clients import saves
+from mmdb.errors import InvalidOption
+from mmdb.server.priority import stand_back
 
 
 def test_a_load_is_measured_and_leaves_nothing_behind(postgres_url: str) -> None:
@@ -61,3 +63,12 @@ def test_a_worker_stands_back_and_who_asks_does_not(postgres_url: str) -> None:
         assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [0, 7]
         group = Path(f"/proc/{pids[1]}/autogroup")
         assert not group.exists() or group.read_text().split()[-1] == "7"
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "20", "1.5"])
+def test_a_wrong_number_for_standing_back_is_named(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("MMDB_NICE", text)
+    with pytest.raises(InvalidOption, match="MMDB_NICE"):
+        stand_back()

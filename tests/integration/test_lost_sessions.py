@@ -148,6 +148,11 @@ def test_a_stored_hop_called_again_returns_its_row_and_trains_nothing(db: Databa
     assert logged(db, "r") == before
 
 
+def test_an_error_of_a_connection_is_no_lost_node_where_there_are_none(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db, pytest.raises(errors.ConnectionLost):
+        db.sql("DO $$ BEGIN RAISE 'gone' USING ERRCODE = '08006'; END $$")
+
+
 class LateCancel:
     """A worker whose first hop is reported only when it has been cancelled: too late."""
 

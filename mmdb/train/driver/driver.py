@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 from mmdb.db.nodes import is_spread
@@ -125,6 +126,10 @@ class Driver:
         self._introduce(job)
         return job.run
 
+    @property
+    def _jobs(self) -> list[Job]:
+        return [standing.job for standing in self._runs.values()]
+
     def is_finished(self, name: str) -> bool:
         """Return whether nothing of a run is left to do."""
         return self._runs[name].job.finished
@@ -182,24 +187,29 @@ class Driver:
 
     def _follow_partitions(self) -> None:
         """Heed that partitions were moved to other nodes, or a node has another address."""
-        jobs = [standing.job for standing in self._runs.values()]
         if perf_counter() - self._looked_at > LOOK_S:
             self._looked_at = perf_counter()
-            for job in jobs:
-                job.look()
-        moved = [job for job in jobs if job.move()]
+            for job in self._jobs:
+                self._attempt(job, job.look)
+        waits = self._pool.is_lost  # there is nothing else to do
+        moved = [job for job in self._jobs if self._attempt(job, partial(job.move, waits=waits))]
         if not moved:
             return
-        if self._workers_on is not None:
-            needed = {n for job in jobs for nodes in job.run.placement.values() for n in nodes}
-            present = {slot.worker.node for slot in self._pool}
-            for node in sorted(needed - present):
-                for worker in self._workers_on(node):
-                    self.add_worker(worker)
+        needed = {n for job in self._jobs for nodes in job.run.placement.values() for n in nodes}
+        if needed and self._workers_on is not None:
+            self._pool.staff(needed, self._workers_on)
             for name in [s.worker.name for s in self._pool if s.worker.node not in needed]:
                 self.retire_worker(name)
         for job in moved:
             self._introduce(job)
+
+    def _attempt(self, job: Job, step: Callable[[], bool]) -> bool:
+        """Return what a step of a run says; an error ends that run alone."""
+        try:
+            return step()
+        except MmdbError as error:
+            self._end(job.name, error)
+            return False
 
     def _introduce(self, job: Job) -> None:
         """Tell a run which workers are up."""
@@ -231,7 +241,7 @@ class Driver:
             self._welcome(slot)
         elif message.kind == "broken":
             assert message.error is not None
-            self._pool.break_(slot, message.error)
+            self._break(slot, message.error)
         elif slot.round is not None:
             self._finish(slot, slot.round, message)
 
@@ -308,6 +318,19 @@ class Driver:
         for standing in self._runs.values():
             standing.job.take(Ready(slot.worker.name, slot.worker.node))
 
+    def _break(self, slot: Slot, error: MmdbError) -> None:
+        """A worker gets no session: its node may be gone, or have another address now.
+
+        Raises:
+            MmdbError: there is no other worker left.
+        """
+        self._pool.break_(slot, error)
+        if self._sweeper is not None:
+            self._looked_at = 0.0
+            self._follow_partitions()
+        if self._pool.is_lost:
+            raise error
+
     def _dismiss(self, slot: Slot) -> None:
         self._pool.dismiss(slot)
         self._lose(slot.worker.name, None)
@@ -376,7 +399,8 @@ class Driver:
         standing.troubles = 0
         job.recall(assignment, done=True)
         job.hops += len(round.members) if assignment.hop.part != MERGE else 0
-        if job.makes_durable(assignment):
+        # A vacuum over all nodes costs more than it saves: autovacuum does it there.
+        if self._sweeper is None and job.makes_durable(assignment):
             self._janitor.wrote(message.rows[:1])
         if self._sweeper is not None:
             self._sweep(self._sweeper, job, assignment, message)

@@ -17,6 +17,7 @@ from mmdb.errors import (
     MmdbError,
     NodeLost,
     PartitionUnreachable,
+    RanOnCoordinator,
 )
 from mmdb.train.driver.control import Control
 from mmdb.train.driver.decision import Decide, settle
@@ -158,19 +159,25 @@ class Job:
     def check_reach(self) -> None:
         """Raise where hops wait for a partition that no worker which is up can find.
 
+        Not where it has just moved: workers of its old node may know of that before the driver.
+
         Raises:
             PartitionUnreachable
         """
         lost = self.schedule.unreachable()
-        if lost and not self._is_moved and not self.schedule.running and not self.schedule.finished:
+        if not lost or self._is_moved or self.schedule.running or self.schedule.finished:
+            return
+        if not self.look():
             nodes = " or ".join(sorted(self.run.placement[lost[0]]))
-            raise PartitionUnreachable(
-                f"Partition {lost[0]} of run {self.name!r} is on node {nodes}, "
-                "where no worker is up."
-            )
+            where = f"on node {nodes}, where no worker is up" if nodes else "on no node"
+            raise PartitionUnreachable(f"Partition {lost[0]} of run {self.name!r} is {where}.")
 
     def take(self, event: Event, error: MmdbError | None = None) -> None:
-        """Take in what became of a worker; record the end of a candidate that it ended."""
+        """Take in what became of a worker; record the end of a candidate that it ended.
+
+        A hop that did not run on its partition's node says that the partition has moved.
+        """
+        self._is_moved = self._is_moved or isinstance(error, RanOnCoordinator)
         for ordinal in self.schedule.take(event):
             assert error is not None
             self._close(ordinal, self.schedule.progress[ordinal], error)
@@ -220,21 +227,34 @@ class Job:
             del self._resting[candidate]
             self.schedule.reopen(candidate)
 
-    def look(self) -> None:
-        """Look where the partitions lie now; where that has changed, no hop more is begun."""
+    def look(self) -> bool:
+        """Return whether partitions lie elsewhere than before; no hop more is begun then.
+
+        Raises:
+            MmdbError: the database cannot be asked.
+        """
         part_ids = self.run.part_ids
         found = self._control.do(lambda c: placement_of(c, part_ids))
         self._is_moved = self._is_moved or found != self.run.placement
+        return self._is_moved
 
-    def move(self) -> bool:
+    def move(self, *, waits: bool = False) -> bool:
         """Go on where partitions have moved to, once no hop is under way; return whether it does.
 
         The rows are read again: a standby that was promoted may lack the last of them.
+
+        Args:
+            waits: for nodes that do not answer, as `Control.do`.
+        Raises:
+            MmdbError: the run cannot be read, such as one whose dataset was dropped.
         """
         if not self._is_moved or self.schedule.running:
             return False
         try:
-            self.run = load_run(self._control.connection, self.name)
+            if waits:
+                self.run = self._control.do(lambda c: load_run(c, self.name))
+            else:
+                self.run = load_run(self._control.connection, self.name)
         except (ConnectionLost, NodeLost):
             return False  # looked at again soon
         before, self._is_moved = self.schedule, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -63,6 +63,11 @@ class Pool:
         return sum(1 for slot in self if not slot.broken and not slot.retiring)
 
     @property
+    def is_lost(self) -> bool:
+        """Whether no worker is left that has a session, or may yet get one."""
+        return bool(self._slots) and all(slot.broken for slot in self)
+
+    @property
     def is_settled(self) -> bool:
         """Whether no worker is on its way back."""
         there = (s.broken or s.round is not None or s.worker.name in self.idle for s in self)
@@ -85,6 +90,13 @@ class Pool:
         start_without_signals(thread)
         thread.open()
 
+    def staff(self, nodes: Collection[str], workers_on: Callable[[str], Sequence[Worker]]) -> None:
+        """Take in new workers for those of some nodes that have none to give orders to."""
+        present = {slot.worker.node for slot in self if not slot.broken and not slot.retiring}
+        for node in sorted(set(nodes) - present):
+            for worker in workers_on(node):
+                self.add(worker)
+
     def welcome(self, slot: Slot) -> None:
         """A worker has a fresh, warm session."""
         worker = slot.worker
@@ -94,15 +106,9 @@ class Pool:
         self.idle.append(worker.name)
 
     def break_(self, slot: Slot, error: MmdbError) -> None:
-        """Go on without a worker that gets no session.
-
-        Raises:
-            MmdbError: there is no other left.
-        """
+        """Go on without a worker that gets no session; see `is_lost`."""
         slot.broken = error
         self._watch.worker_gone(slot.worker.name, time.time())
-        if all(other.broken for other in self):
-            raise error
 
     def dismiss(self, slot: Slot) -> None:
         """Let a worker go."""

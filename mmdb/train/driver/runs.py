@@ -123,7 +123,7 @@ def load_run(connection: Connection, name: str) -> RunState:
 
 
 def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[int, frozenset[str]]:
-    """Return the nodes that hold a run's parts; none where there is one server.
+    """Return the nodes that hold a run's parts; an empty mapping where there is one server.
 
     Args:
         part_ids: part ordinal -> part_id.
@@ -131,7 +131,7 @@ def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[in
     if not nodes.is_spread(connection):
         return {}
     places = nodes.places(connection, part_ids.values())
-    return {ordinal: places[part_id] for ordinal, part_id in part_ids.items()}
+    return {ordinal: places.get(part_id, frozenset()) for ordinal, part_id in part_ids.items()}
 
 
 def _past(mine: Sequence[Row]) -> Past:
@@ -164,7 +164,10 @@ def _resumed(mine: Sequence[Row], parts: Sequence[Row], merged: int | None) -> P
 
 def new_members(connection: Connection, run_id: int, count: int) -> list[tuple[Row, Member]]:
     """Return the candidates of a run from ordinal `count` on: clones that someone has made."""
-    rows = connection.rows(_Q.find_new_candidates, run_id=run_id, ordinal=count)
+    rows = [
+        {**row, "parent_epoch": _parent_epoch(connection, row)}
+        for row in connection.rows(_Q.find_new_candidates, run_id=run_id, ordinal=count)
+    ]
     return [
         (
             row,
@@ -176,6 +179,19 @@ def new_members(connection: Connection, run_id: int, count: int) -> list[tuple[R
         )
         for row in rows
     ]
+
+
+def _parent_epoch(connection: Connection, row: Row) -> int | None:
+    """Return the epoch of the state that a clone begins with; None for one that begins afresh.
+
+    The driver looks for clones all the time, and states may lie on other nodes: a query of its own.
+    """
+    if row["parent_id"] is None or row["parent_state"] is None:
+        return None
+    kept = connection.rows(
+        _Q.find_parent_epoch, candidate_id=row["parent_id"], state_hash=row["parent_state"]
+    )
+    return kept[0]["parent_epoch"] if kept else None
 
 
 def search_of(run: RunState) -> Search:

@@ -7,6 +7,8 @@ none of it is urgent: where a node is gone, it is done once that is back.
 
 from __future__ import annotations
 
+import logging
+import math
 import queue
 import threading
 import time
@@ -29,6 +31,9 @@ PAUSE_S = 2.0
 CLOSING_S = 10.0
 SETTINGS = {"citus.max_adaptive_executor_pool_size": "1", "citus.node_connection_timeout": "5s"}
 
+NAME = "mmdb sweeper"  # of the thread, and of its session
+_log = logging.getLogger(__name__)
+
 _Task = Callable[[PostgresConnection], None]
 
 
@@ -39,13 +44,11 @@ class Sweeper:
         self._url = url
         self._left: dict[int, tuple[int, str]] = {}  # candidate_id -> part_id and hash of its state
         self._tasks: queue.Queue[_Task | None] = queue.Queue()
+        self._failed: deque[_Task] = deque()
+        self._retried_at = 0.0  # or, of the first that failed, when it did
+        self._connection: PostgresConnection | None = None
         self._thread: threading.Thread | None = None
-        self._closing_at: float | None = None
-        self._asked, self._ended = 0, 0
-
-    def count_tasks(self) -> int:
-        """Return how much is left to do."""
-        return self._asked - self._ended
+        self._ends_at = math.inf
 
     def hop_done(self, row: Row) -> None:
         """Take note of a train hop: the state before it is of no use any more."""
@@ -61,51 +64,63 @@ class Sweeper:
     def close(self) -> None:
         """Do what is left, as far as it can be done soon, and stop."""
         if self._thread is not None:
-            self._closing_at = time.monotonic()
+            self._ends_at = time.monotonic() + CLOSING_S
             self._tasks.put(None)
             self._thread.join()
 
     def _add(self, task: _Task) -> None:
-        self._asked += 1
         self._tasks.put(task)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mmdb sweeper", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
             start_without_signals(self._thread)
 
     def _run(self) -> None:
-        connection: PostgresConnection | None = None
-        failed: deque[_Task] = deque()
-        while (task := self._next(failed)) is not None:
-            try:
-                if connection is None:
-                    connection = PostgresConnection(
-                        self._url, application_name="mmdb sweeper", settings=SETTINGS
-                    )
-                task(connection)
-                self._ended += 1
-            except MmdbError:  # a node is gone, or the server; the driver sees to it
-                failed.append(task)
-                if connection is not None:
-                    connection.close()
-                connection = None
-        if connection is not None:
-            connection.close()
-
-    def _next(self, failed: deque[_Task]) -> _Task | None:
-        """Return what to do next; what failed is tried again after a pause, at the end once."""
-        while True:
-            if self._closing_at is not None and time.monotonic() > self._closing_at + CLOSING_S:
-                return None
+        while time.monotonic() < self._ends_at:
             try:
                 task = self._tasks.get(timeout=PAUSE_S)
             except queue.Empty:
-                task = None
-            if task is not None:
-                return task
-            if self._closing_at is not None and self._tasks.empty():
-                return None
-            if failed:
-                return failed.popleft()
+                self._try_again()
+                continue
+            if task is None:  # the end: nothing comes after it
+                self._try_again(all_of_them=True)
+                break
+            self._try(task)
+            if time.monotonic() > self._retried_at + PAUSE_S:
+                self._try_again()
+        self._disconnect()
+
+    def _try(self, task: _Task) -> bool:
+        """Return whether a task is done with; else it is tried again."""
+        try:
+            if self._connection is None:
+                self._connection = PostgresConnection(
+                    self._url, application_name=NAME, settings=SETTINGS
+                )
+            task(self._connection)
+            return True
+        except MmdbError:  # a node is gone, or the server: the driver sees to that
+            if not self._failed:
+                self._retried_at = time.monotonic()
+            self._failed.append(task)
+            self._disconnect()
+            return False
+        except Exception as error:  # must not end the thread, which has more to do
+            _log.error("A state stays where it is: %s: %s", type(error).__name__, error)
+            self._disconnect()
+            return True
+
+    def _try_again(self, *, all_of_them: bool = False) -> None:
+        """Do what failed, each once; until one fails again, for others may need the same node."""
+        for _ in range(len(self._failed)):
+            is_done = time.monotonic() < self._ends_at and self._try(self._failed.popleft())
+            if not is_done and not all_of_them:
+                break
+        self._retried_at = time.monotonic()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 def _forget_state(

@@ -53,7 +53,8 @@ def train(
     run = load_run(connection, name)
     nodes = sorted(frozenset[str]().union(*run.placement.values()))
     if nodes and workers is None and isinstance(connection, PostgresConnection):
-        count = sum(processors(connection)[node] for node in nodes)
+        there = processors(connection)
+        count = sum(there.get(node, 1) for node in nodes)
     if count < run.workload.group:
         raise InvalidOption(
             f"Run {name!r} trains with groups of {run.workload.group} workers; "
@@ -74,8 +75,9 @@ def train(
         useful = min(count, useful_workers(run))
         if workers is None and run.workers is not None:
             useful = min(useful, run.workers)
-        check_start(connection, run.run_id, useful)
-        for worker in workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes):
+        opened = workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes)
+        check_start(connection, run.run_id, len(opened))  # on a cluster, one for each node at least
+        for worker in opened:
             driver.add_worker(worker)
     driver.drive()
     outcome = driver.outcomes[name]

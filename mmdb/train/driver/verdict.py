@@ -13,6 +13,7 @@ from mmdb.errors import (
     HopTimedOut,
     NotANumber,
     PartitionEvicted,
+    RanOnCoordinator,
     ReplayMismatch,
     RightsMissing,
     StateCorrupt,
@@ -23,7 +24,16 @@ from mmdb.errors import (
 FINAL = (NotANumber, CandidateStopped, HopTimedOut)
 #: Errors that end the run and leave its candidates as they are.
 ENDING = (Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped)
-#: Errors of the engine, such as a full disk: the hop is done again.
-TROUBLE = (EngineError, PartitionEvicted, CandidateBusy, StateNotFound, StateCorrupt, BlockCorrupt)
+#: Errors of the engine, such as a full disk or a partition that has just moved: the hop is done
+#: again.
+TROUBLE = (
+    EngineError,
+    PartitionEvicted,
+    CandidateBusy,
+    StateNotFound,
+    StateCorrupt,
+    BlockCorrupt,
+    RanOnCoordinator,
+)
 #: After so many of them in a row the run ends.
 MAX_TROUBLES = 5

@@ -38,7 +38,7 @@ class CitusWorker(PostgresWorker):
     def __init__(self, name: str, url: str, node: str, device: str = "cpu") -> None:
         super().__init__(name, url, device)
         self.node = node
-        self._holder = 0  # names the present session
+        self._holder: int | None = None  # names the present session to its hops
         self._misses_node = False  # its own or another one: the session itself may be as it was
 
     def open(self) -> None:
@@ -64,6 +64,7 @@ class CitusWorker(PostgresWorker):
         is_kept, self._misses_node = self._misses_node, False
         if is_kept and self._connection is not None and self._connection.alive():
             return self._connection
+        self._holder = None  # its lock goes with the session
         return self._fresh()
 
     def _warm(self, connection: PostgresConnection) -> None:
@@ -74,10 +75,32 @@ class CitusWorker(PostgresWorker):
         query, key = load("api").warm_node, keys[self.node]
         (row,) = connection.rows(query, part_id=key, detail=json.dumps(detail))
         reached = row["about"]["node"]
-        self._holder = secrets.randbelow(2**31)
-        connection.rows(_Q.hold_session, holder=self._holder)
         if reached != self.node:  # the shard has moved meanwhile
             raise NodeLost(f"Node {self.node} was not reached, but {reached}.")
+        self._disown(connection)
+        self._hold(connection)
+
+    def _hold(self, connection: PostgresConnection) -> int:
+        """Return the number by which hops tell that this session is there."""
+        if self._holder is None:
+            holder = secrets.randbelow(2**31)
+            connection.rows(_Q.hold_session, holder=holder)
+            self._holder = holder
+        return self._holder
+
+    def _disown(self, connection: PostgresConnection) -> None:
+        """Let no hop that was called for the present number be recorded any more."""
+        holder, self._holder = self._holder, None
+        if holder is not None and not connection.raw.closed:
+            with suppress(MmdbError):  # the session is gone, and the lock with it
+                connection.rows(_Q.release_session, holder=holder)
+
+    def _do(self, connection: PostgresConnection, order: Order) -> list[Row]:
+        try:
+            return super()._do(connection, order)
+        except NodeLost as error:
+            self._misses_node = True
+            raise WorkerDragged(error.message) from error
 
     def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
         if not isinstance(order, HopOrder):
@@ -89,11 +112,11 @@ class CitusWorker(PostgresWorker):
                 f"Candidate {order.candidate_id} is being trained by another session."
             )
         try:
-            detail = to_json(replace(order, holder=self._holder))
+            detail = to_json(replace(order, holder=self._hold(connection)))
             return connection.rows(load("api").run_order, part_id=order.part_id, detail=detail)
-        except NodeLost as error:
-            self._misses_node = True
-            raise WorkerDragged(error.message) from error
+        except MmdbError:  # the hop may live on, on a node that does not answer
+            self._disown(connection)
+            raise
         finally:
             if not connection.raw.closed:
                 with suppress(MmdbError):
