@@ -15,7 +15,8 @@ compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || apt-get update -qq
 version=$(dpkg-query --show --showformat='${Version}' "postgresql-$major")
 plpython=postgresql-plpython3-$major
 [ -n "$(apt-cache show --quiet=2 "$plpython=$version")" ] ||
-    fail "apt has no $plpython for PostgreSQL $version: take a newer image of PostgreSQL $major."
+    fail "apt has no $plpython for PostgreSQL $version: its source keeps the newest patch release alone." \
+        "Take a newer image of PostgreSQL $major as BASE, or add a source that keeps older ones."
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -qq --no-install-recommends "$plpython=$version" python3 python3-venv

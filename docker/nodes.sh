@@ -4,7 +4,7 @@
 set -euo pipefail
 
 count=${1:-}
-[[ $count =~ ^[1-9][0-9]*$ ]] || { printf 'nodes.sh: give the number of nodes, from 2 up\n' >&2; exit 2; }
+[[ $count =~ ^([2-9]|[1-9][0-9]+)$ ]] || { printf 'nodes.sh: give the number of nodes, from 2 up\n' >&2; exit 2; }
 
 names=$(seq --format='node-%.0f' --separator=' ' 1 "$count")
 printf 'services:\n'

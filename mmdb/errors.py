@@ -591,7 +591,8 @@ class NoWorkerLogin(RunError):
     sqlstate = "MM304"
     default_hint = (
         "Train from outside with `mmdb train RUN --database URL`, "
-        "or let the owner set mmdb.setting 'worker_dsn'."
+        "or let the owner set mmdb.setting 'worker_dsn', without a password in it: "
+        "one that holds a password is hidden from trainers."
     )
 
 

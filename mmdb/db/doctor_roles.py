@@ -13,6 +13,7 @@ from mmdb.db.queries import load
 
 _Q, _O = load("doctor"), load("operations")
 ROLES = ("mmdb_reader", "mmdb_trainer", "mmdb_admin", "mmdb_worker")
+_VIEWS = "mmdb_views"  # owns the views of a database with teams
 _SET_LOGIN = "docs/running.md says how the owner sets mmdb.setting 'worker_dsn'."
 
 
@@ -40,15 +41,27 @@ def roles(connection: PostgresConnection) -> Iterator[Check]:
     if not is_installed(connection):
         return
     found = {row["name"]: row for row in connection.rows(_O.find_roles)}
-    wrong = [f"there is no {name}" for name in ROLES if name not in found]
-    wrong += [f"{n} is a superuser, or may make roles" for n, r in found.items() if r["is_mighty"]]
+    wanted = (*ROLES, _VIEWS) if _has_teams(connection) else ROLES
+    wrong = [f"there is no {name}" for name in wanted if name not in found]
+    wrong += [
+        f"{n} is a superuser, may make roles, or row security does not hold for it"
+        for n, r in found.items()
+        if r["is_mighty"]
+    ]
     wrong += [f"{n} lacks the rights below it" for n, r in found.items() if not r["has_lower"]]
+    if _VIEWS in wanted:
+        wrong += [
+            f"view mmdb.{row['name']} is not {_VIEWS}'s, and shows the rows of all teams"
+            for row in connection.rows(_O.find_open_views)
+        ]
     mend = f"Run `mmdb install {as_postgres(connection.url)}`, which makes and grants them; take "
-    mend += "back by hand what a role has that it should not: `ALTER ROLE ... NOSUPERUSER`."
+    mend += (
+        "back by hand what a role has that it should not: `ALTER ROLE ... NOSUPERUSER NOBYPASSRLS`."
+    )
     yield Check(
         name="roles",
         ok=not wrong,
-        detail="; ".join(wrong) or ", ".join(ROLES),
+        detail="; ".join(wrong) or ", ".join(wanted),
         mend=mend if wrong else "",
     )
 
@@ -65,7 +78,12 @@ def worker_login(connection: PostgresConnection) -> Iterator[Check]:
     elif not role["is_superuser"] or not connection.rows(load("install").find_extension):
         yield Check(name="worker login", ok=True, detail="set; a superuser's doctor tries it")
     else:
-        yield _judge_login(_probe(connection))
+        yield _judge_login(_probe(connection), with_teams=_has_teams(connection))
+
+
+def _has_teams(connection: PostgresConnection) -> bool:
+    """Return whether the database has teams, as its catalog shows it to everybody."""
+    return bool(connection.rows(_O.find_team_policies))
 
 
 def _probe(connection: PostgresConnection) -> Row:
@@ -75,14 +93,16 @@ def _probe(connection: PostgresConnection) -> Row:
     return found
 
 
-def _judge_login(found: Row) -> Check:
+def _judge_login(found: Row, *, with_teams: bool) -> Check:
     """Return the check of what the query `probe_worker_login` has found."""
     wrong, mend = "", _SET_LOGIN
     if found["error"]:
         wrong = f"It does not work: {found['error']}"
         mend += " Its password is kept by the server's user, in .pgpass."
     elif found["has_password"]:
-        wrong = "Its URL holds a password, which every trainer can read."
+        wrong = (
+            "Its URL holds a password, so trainers do not see it and CALL mmdb.train has no login."
+        )
         mend = "Move the password into the .pgpass of the server's user, change it, and take it "
         mend += "out of mmdb.setting 'worker_dsn'; docs/running.md."
     elif not found["is_here"]:
@@ -91,6 +111,9 @@ def _judge_login(found: Row) -> Check:
         wrong = f"{found['role']} is a superuser: whoever may train would act as one."
     elif not found["is_trainer"]:
         wrong = f"{found['role']} may not train."
-        mend = f'As a superuser, run `GRANT mmdb_trainer TO "{found["role"]}"`.'
+        mend = f'As a superuser, run `GRANT mmdb_worker TO "{found["role"]}"`.'
+    elif with_teams and not found["is_worker"]:
+        wrong = f"{found['role']} does not serve all teams."
+        mend = f'As a superuser, run `GRANT mmdb_worker TO "{found["role"]}"`.'
     detail = wrong or f"{found['role']} opens"
     return Check(name="worker login", ok=not wrong, detail=detail, mend=mend if wrong else "")

@@ -38,11 +38,16 @@ from mmdb.errors import (
 _Q = load("install")
 _CITUS = load("citus")
 _MIGRATION_NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(postgres|duckdb))?\.sql")
+_TEAM_FILES = ("postgres_teams.sql", "postgres_policies.sql")  # the last ones, where there are any
 _SCHEMA, _CURRENT, _TEAMS = 0, -1, -2  # numbers in mmdb.migration that are no migrations
 _NEED_SUPERUSER = (
     "plpython3u is an untrusted language: install as a superuser, for example "
     "`mmdb install postgresql://postgres@HOST/DATABASE`; or do without: "
     "`mmdb install --client URL`."
+)
+_NEED_VIEWS_ROLE = (
+    "Teams give the views to role mmdb_views, which a superuser may, or an owner who is a member: "
+    'as a superuser, run `GRANT mmdb_views TO "OWNER"`, or install with --teams; docs/roles.md.'
 )
 #: Where mmdb's functions run: inside the server, or in the processes of the client.
 Mode = Literal["server", "client"]
@@ -104,8 +109,7 @@ def current_files(engine: Engine, mode: Mode = "server", *, teams: bool = False)
         yield engines / "citus_functions.sql"
         yield engines / "citus_rights.sql"
     if teams:
-        yield engines / "postgres_teams.sql"
-        yield engines / "postgres_policies.sql"
+        yield from (engines / name for name in _TEAM_FILES)
 
 
 def install(
@@ -133,7 +137,7 @@ def install(
             the database is no coordinator with nodes.
         InvalidOption: the engine is another database's, mode is "client" on Citus, or teams are
             asked of an engine that has none.
-        RightsMissing: the role may not install plpython3u, or functions in it.
+        RightsMissing: the role may not install plpython3u, functions in it, or teams.
         AlreadyExists: there is a schema named mmdb that mmdb did not make.
         MigrationMismatch: the database has a migration that this version does not know.
     """
@@ -155,6 +159,7 @@ def install_in(
     directory: Path | None = None,
 ) -> Mode:
     """Install or upgrade mmdb over an open connection; see `install`."""
+    hint = _NEED_SUPERUSER
     try:
         with _locked_transaction(connection):
             spread_over = _choose_engine(connection, engine, mode)
@@ -170,12 +175,15 @@ def install_in(
                 _create(connection, directory)
             with_teams = _choose_teams(connection, spread_over, teams)
             files = list(current_files(spread_over, chosen, teams=with_teams))
-            _run_files(connection, files)
+            common = [path for path in files if path.name not in _TEAM_FILES]
+            _run_files(connection, common)
+            hint = _NEED_VIEWS_ROLE
+            _run_files(connection, files[len(common) :])
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             return chosen
     except RightsMissing as error:
-        raise RightsMissing(error.message, hint=_NEED_SUPERUSER) from error
+        raise RightsMissing(error.message, hint=hint) from error
 
 
 def pending(connection: AnyConnection, directory: Path | None = None) -> list[Migration]:

@@ -27,7 +27,7 @@ def acting_for(connection: Connection, candidate_id: int) -> Iterator[None]:
         return
     (before,) = connection.rows(_Q.find_team)
     (run,) = connection.rows(_Q.find_owner, candidate_id=candidate_id)
-    connection.run(_Q.act_for, team=run["owner"])
+    connection.run(_Q.act_for, team=run["owner"] or before["team"])
     yield  # an error ends the transaction, and with it the setting
     connection.run(_Q.act_for, team=before["team"])
 
@@ -38,6 +38,12 @@ def readable(connection: Connection, model_ids: Iterable[int]) -> set[int]:
     if connection.engine != "postgres" or not wanted:
         return set(wanted)
     return {row["model_id"] for row in connection.rows(_Q.find_readable, model_ids=wanted)}
+
+
+def usable(connection: Connection, tensor_ids: Iterable[int]) -> list[int]:
+    """Return those of some tensors that new rows of the team may name, the best first."""
+    rows = connection.rows(_Q.find_usable, tensor_ids=list(tensor_ids))
+    return [row["tensor_id"] for row in rows]
 
 
 def require_own(connection: Connection, run: str) -> None:

@@ -14,8 +14,8 @@ def rights_error(text: str) -> MmdbError:
         return FactoryNotAllowed()
     if "row-level security" in text:
         hint = (
-            "The row is another team's, its name is taken by one, or the owner has not allowed it: "
-            "docs/roles.md."
+            "The row is another team's or would be everybody's, its name is taken by another team, "
+            "or the owner has not allowed it: docs/roles.md."
         )
         return RightsMissing(text, hint=hint)
     if "for schema" in text and "schema mmdb" not in text:

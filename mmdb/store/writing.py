@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import usable
 from mmdb.db.queries import load
 from mmdb.store.chunks import chunk_bytes, chunk_count, spans
 from mmdb.store.codec import encode, needs_base
@@ -80,15 +81,18 @@ def store_contents(connection: Connection, contents: Sequence[Content]) -> Store
 
 
 def known_hashes(connection: Connection, hashes: Iterable[bytes]) -> set[bytes]:
-    """Return which of some tensors the database knows."""
+    """Return which of some tensors the database knows, as far as their owner may say."""
     return set(_find(connection, hashes))
 
 
 def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, tuple[int, bool]]:
-    """Return tensor_id and whether it has chunks, of the hashes that are known."""
+    """Return tensor_id and whether it has chunks, of the hashes that are known to the owner."""
     wanted = list(hashes)
     rows = connection.rows(_Q.find_tensors, hashes=wanted) if wanted else []
-    return {
+    if any(row["owner"] for row in rows):  # each team has its own, and some sessions see all
+        by_id = {row["tensor_id"]: row for row in rows}
+        rows = [by_id[tensor_id] for tensor_id in reversed(usable(connection, by_id))]
+    return {  # of equal ones the last
         bytes(row["tensor_hash"]): (row["tensor_id"], row["chunk_bytes"] is not None)
         for row in rows
     }

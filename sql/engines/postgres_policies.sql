@@ -5,8 +5,11 @@
 -- An UPDATE of what is only read fails; to lock such a row is allowed. A DELETE of it finds nothing.
 DO $$
 DECLARE
-    own CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[coalesce(\1, ''public''), ''*''])';
-    own_alone CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[\1, ''*''])';
+    own CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[coalesce(\1, ''public''), ''pg_all_teams''])';
+    own_alone CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[\1, ''pg_all_teams''])';
+    -- No team is everybody: what is new there would count for nobody's limits.
+    own_name CONSTANT text := 'coalesce(T.owner, ''public'') NOT IN'
+    || ' (''public'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_views'')';
     shared CONSTANT text := '(EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.kind = ''\1'' AND s.object_id = \2'
     || ' AND (SELECT mmdb.own_roles()) && ARRAY[s.role]))';
     run_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id)';
@@ -95,7 +98,8 @@ BEGIN
             ('probe', 'T.model_id IS NULL OR ' || model_reads, 'T.model_id IS NULL OR ' || model_reads),
             ('zoo_event', model_reads, model_writes || ' OR T.event = ''hit'' AND ' || model_reads),
             (
-                'alias_event', 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = T.model)',
+                'alias_event',
+                'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = T.model AND m.version = coalesce(T.version, m.version))',
                 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = T.model AND [m.owner]) AND mmdb.owns_name(T.model)'
             ),
             ('prediction', 'T.author = session_user OR [T.author] OR ' || model_writes, model_reads),
@@ -134,13 +138,16 @@ BEGIN
     LOOP
         FOREACH policy SLICE 1 IN ARRAY ARRAY[
             ['reads', 'FOR SELECT TO public USING (%1$s)'],
-            ['adds', 'FOR INSERT TO public WITH CHECK (%2$s)'],
+            ['adds', 'FOR INSERT TO public WITH CHECK ((%2$s)%3$s)'],
             ['changes', 'FOR UPDATE TO public USING (%1$s) WITH CHECK (%2$s)'],
             ['removes', 'FOR DELETE TO public USING (%2$s)'],
             ['serves', 'FOR ALL TO mmdb_worker, mmdb_admin USING (TRUE) WITH CHECK (TRUE)']
         ]
         LOOP
-            made := format(policy[2], guarded.reads, guarded.writes);
+            made := format(
+                policy[2], guarded.reads, guarded.writes,
+                CASE WHEN guarded.name IN ('dataset', 'run', 'model', 'manifest', 'tensor') THEN ' AND ' || own_name END
+            );
             made := regexp_replace(made, '\[(\w+\.\w+)\]', own, 'g');
             made := regexp_replace(made, '\[(\w+\.\w+)\|\]', own_alone, 'g');
             made := regexp_replace(made, '\[(\w+) (\w+\.\w+)\]', shared, 'g');

@@ -56,11 +56,11 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
-REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
-REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_admin;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
+REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
+REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
 
 GRANT USAGE ON SCHEMA mmdb TO mmdb_reader;
 -- Every view, but for one that showed bytes: those are tensors, states and rows of datasets.

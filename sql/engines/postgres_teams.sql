@@ -14,23 +14,34 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN
     NULL;
 END
 $$;
-GRANT mmdb_trainer TO mmdb_views;
+-- Only a member may give views to it.
+DO $$
+BEGIN
+    IF NOT pg_catalog.pg_has_role('mmdb_views', 'mmdb_trainer', 'MEMBER') THEN
+        GRANT mmdb_trainer TO mmdb_views;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_views', 'MEMBER') THEN
+        EXECUTE format('GRANT mmdb_views TO %I', current_user);
+    END IF;
+END
+$$;
 
--- The roles whose rows the caller may see: its own, those it is a member of, public; * is every row.
+-- The roles whose rows the caller may see: its own, those it is a member of, public; pg_all_teams, which PostgreSQL lets
+-- nobody call a role, is every row.
 CREATE OR REPLACE FUNCTION mmdb.own_roles() RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF pg_catalog.pg_has_role('mmdb_admin', 'USAGE') OR pg_catalog.pg_has_role('mmdb_worker', 'USAGE') THEN
-        RETURN ARRAY['*'];
+        RETURN ARRAY['pg_all_teams'];
     END IF;
     RETURN ARRAY(
         SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(r.oid, 'MEMBER')
     ) || 'public'::text;
 END
 $$;
-COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: its own and those it is a member of; * is all.';
+COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: its own and those it is a member of; pg_all_teams is all.';
 
 -- The functions below look past the policies (SECURITY DEFINER), which could not ask their own tables. Each answers yes
 -- or no about the caller, who is the session's user unless that has SET ROLE; inside, current_user is the definer.
@@ -189,7 +200,7 @@ DECLARE
         SELECT m.model_id
         FROM mmdb.model AS m
         WHERE
-            m.dropped_at IS NULL AND mmdb.is_callers(m.owner)
+            (m.dropped_at IS NULL OR NOT share_model.shared) AND mmdb.is_callers(m.owner)
             AND share_model.model IN (m.name, m.name || '@' || m.version::text)
     );
 BEGIN
@@ -211,7 +222,9 @@ DECLARE
     found CONSTANT bigint[] := ARRAY(
         SELECT d.dataset_id
         FROM mmdb.dataset AS d
-        WHERE d.name = share_dataset.dataset AND d.dropped_at IS NULL AND mmdb.is_callers(d.owner)
+        WHERE
+            d.name = share_dataset.dataset AND (d.dropped_at IS NULL OR NOT share_dataset.shared)
+            AND mmdb.is_callers(d.owner)
     );
 BEGIN
     IF cardinality(found) = 0 THEN
@@ -257,4 +270,4 @@ TO mmdb_reader;
 GRANT EXECUTE ON FUNCTION
 mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean)
 TO mmdb_trainer;
-REVOKE ALL ON FUNCTION mmdb.share_objects(text, bigint[], text, boolean) FROM public;
+REVOKE ALL ON FUNCTION mmdb.share_objects(text, bigint[], text, boolean) FROM public, mmdb_trainer;

@@ -11,8 +11,23 @@ SELECT
 FROM pg_catalog.pg_roles AS r
 LEFT JOIN pg_catalog.pg_roles AS v ON v.rolname = 'mmdb_reader'
 LEFT JOIN pg_catalog.pg_roles AS t ON t.rolname = 'mmdb_trainer'
-WHERE r.rolname IN ('mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker')
+WHERE r.rolname IN ('mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_views')
 ORDER BY r.rolname;
+
+-- name: find_team_policies
+-- A row if the database has teams; every login may ask.
+SELECT p.polname::text AS name
+FROM pg_catalog.pg_policy AS p
+WHERE p.polrelid = to_regclass('mmdb.model') AND p.polname = 'team_reads';
+
+-- name: find_open_views
+-- The views of a database with teams that would not ask for the caller's team.
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_class AS c
+WHERE
+    c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
+    AND pg_catalog.pg_get_userbyid(c.relowner) <> 'mmdb_views'
+ORDER BY c.relname;
 
 -- name: probe_worker_login
 -- Open the workers' login from inside the server, and leave what was found in a setting.
@@ -29,14 +44,16 @@ def probe(dsn):
             row = login.execute(
                 "SELECT current_user, r.rolsuper, pg_catalog.current_database(), s.system_identifier,"
                 " (SELECT pg_catalog.pg_has_role(r.oid, t.oid, 'USAGE') FROM pg_catalog.pg_roles AS t"
-                " WHERE t.rolname = 'mmdb_trainer')"
+                " WHERE t.rolname = 'mmdb_trainer'),"
+                " (SELECT pg_catalog.pg_has_role(r.oid, t.oid, 'USAGE') FROM pg_catalog.pg_roles AS t"
+                " WHERE t.rolname = 'mmdb_worker')"
                 " FROM pg_catalog.pg_roles AS r, pg_catalog.pg_control_system() AS s"
                 " WHERE r.rolname = current_user"
             ).fetchone()
         here = plpy.execute(
             "SELECT pg_catalog.current_database() AS d, s.system_identifier AS i FROM pg_catalog.pg_control_system() AS s"
         )[0]
-        found.update(role=row[0], is_superuser=row[1], is_here=(row[2], row[3]) == (here["d"], here["i"]), is_trainer=row[4])
+        found.update(role=row[0], is_superuser=row[1], is_here=(row[2], row[3]) == (here["d"], here["i"]), is_trainer=row[4], is_worker=row[5])
     except Exception as error:
         found["error"] = str(error).strip()
     return found

@@ -7,8 +7,13 @@ SELECT coalesce(current_setting('mmdb.team', TRUE), '') AS team;
 SELECT set_config('mmdb.team', %(team)s::text, TRUE);
 
 -- name: find_owner
--- Whose a candidate's run is.
-SELECT coalesce(r.owner, 'public') AS owner
+-- Whose a candidate's run is; of what is nobody's, everybody's where this role serves all teams, and else empty.
+SELECT
+    CASE
+        WHEN coalesce(r.owner, 'public') <> 'public' THEN r.owner
+        WHEN pg_has_role('mmdb_admin', 'USAGE') OR pg_has_role('mmdb_worker', 'USAGE') THEN 'public'
+        ELSE ''
+    END AS owner
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
@@ -55,16 +60,79 @@ WHERE
         )
     );
 
+-- name: find_usable
+-- Those of some tensors that new rows of this session's team may name: its own, nobody's, and what a model holds that it
+-- may read. Whoever serves all teams sees more than that. A row of another team's gets no chunks, so it must have them.
+-- Of equal tensors the first is best: one with chunks, then one's own.
+WITH team (owner, role) AS (
+    SELECT
+        o.owner,
+        to_regrole(quote_ident(o.owner))::oid
+    FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user)::text AS owner) AS o
+)
+
+SELECT t.tensor_id
+FROM mmdb.tensor AS t
+CROSS JOIN team AS o
+LEFT JOIN mmdb.encoding AS c ON t.tensor_id = c.tensor_id
+WHERE
+    t.tensor_id = any(%(tensor_ids)s::bigint[])
+    AND (
+        coalesce(t.owner, '') IN ('', 'public', o.owner)
+        OR NOT EXISTS (
+            SELECT 1 FROM mmdb.migration AS g
+            WHERE g.number = -2
+        )
+        OR (c.tensor_id IS NOT NULL AND EXISTS (
+            SELECT 1
+            FROM (
+                SELECT h.model_id
+                FROM mmdb.manifest_tensor AS e
+                INNER JOIN mmdb.model AS h ON e.manifest_id = h.manifest_id
+                WHERE e.tensor_id = t.tensor_id
+                UNION ALL
+                SELECT h.model_id FROM mmdb.model AS h
+                WHERE h.pack_id = t.tensor_id
+                UNION ALL
+                SELECT h.model_id FROM mmdb.model_change AS h
+                WHERE h.tensor_id = t.tensor_id
+                UNION ALL
+                SELECT h.model_id FROM mmdb.recipe_tensor AS h
+                WHERE h.tensor_id = t.tensor_id
+            ) AS held
+            INNER JOIN mmdb.model AS m ON held.model_id = m.model_id
+            WHERE
+                coalesce(m.owner, 'public') = 'public'
+                OR pg_has_role(o.role, to_regrole(quote_ident(m.owner)), 'MEMBER')
+                OR EXISTS (
+                    SELECT 1 FROM mmdb.share AS s
+                    WHERE
+                        s.kind = 'model' AND s.object_id = m.model_id
+                        AND (s.role = 'public' OR pg_has_role(o.role, to_regrole(quote_ident(s.role)), 'MEMBER'))
+                )
+        ))
+    )
+ORDER BY c.tensor_id IS NULL, t.owner IS DISTINCT FROM o.owner, t.tensor_id;
+
 -- name: find_limits
--- The limits of whom new rows are made for; none for those who see all teams.
+-- The limits of whom new rows are made for, and of the role that makes them, where it has a row of its own: the smaller
+-- one holds. None for those who see all teams.
 SELECT
     o.owner,
-    l.bytes
+    least(
+        (
+            SELECT l.bytes FROM mmdb.role_limit AS l
+            WHERE l.role IN (o.owner, 'public')
+            ORDER BY l.role = 'public'
+            LIMIT 1
+        ),
+        (
+            SELECT min(l.bytes) FROM mmdb.role_limit AS l
+            WHERE l.role IN (current_user, session_user)
+        )
+    ) AS bytes
 FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user)::text AS owner) AS o
-INNER JOIN mmdb.role_limit AS l ON l.role IN (o.owner, 'public')
-WHERE NOT pg_has_role('mmdb_admin', 'USAGE') AND NOT pg_has_role('mmdb_worker', 'USAGE')
-ORDER BY l.role <> o.owner
-LIMIT 1;
+WHERE NOT pg_has_role('mmdb_admin', 'USAGE') AND NOT pg_has_role('mmdb_worker', 'USAGE');
 
 -- name: measure_bytes
 -- Bytes that an owner keeps: blocks of datasets and what saving its models added.
@@ -91,6 +159,7 @@ INNER JOIN mmdb.role_limit AS l ON l.role IN (r.owner, 'public')
 WHERE
     r.run_id = %(run_id)s::bigint
     AND NOT coalesce(pg_has_role(to_regrole(quote_ident(r.owner)), 'mmdb_worker', 'USAGE'), FALSE)
+    AND NOT coalesce(pg_has_role(to_regrole(quote_ident(r.owner)), 'mmdb_admin', 'USAGE'), FALSE)
 ORDER BY l.role = 'public'
 LIMIT 1;
 

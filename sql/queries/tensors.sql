@@ -1,8 +1,9 @@
 -- name: find_tensors
--- Which of some hashes are known, and how those that have chunks of their own lie in them.
+-- Which of some hashes are known, and how those that have chunks of their own lie in them. Teams may have a row each.
 SELECT
     t.tensor_hash,
     t.tensor_id,
+    t.owner,
     e.base_id,
     e.chunk_bytes
 FROM mmdb.tensor AS t

@@ -77,8 +77,8 @@ def nodes_of(db: Database) -> dict[int, str]:
     return {row["part_id"]: row["node"] for row in rows}
 
 
-def changes(hops: Sequence[Row]) -> Iterator[int]:
-    """Yield the size of each state that a hop needed from another node, in bytes.
+def changes(hops: Sequence[Row]) -> Iterator[Row]:
+    """Yield the hops that needed their state from another node than theirs.
 
     A validation hop leaves no state: what follows needs the state of the last one that trained.
     """
@@ -86,9 +86,18 @@ def changes(hops: Sequence[Row]) -> Iterator[int]:
     for hop in sorted(hops, key=lambda hop: hop["started_at"]):
         before = last.get(hop["candidate"])
         if before is not None and before["node"] != hop["node"]:
-            yield before["state_bytes"]
+            yield {**hop, "state_bytes": before["state_bytes"]}
         if bytes(hop["state_out"]) != bytes(hop["state_in"]):
             last[hop["candidate"]] = hop
+
+
+def idleness(hops: Sequence[Row]) -> float:
+    """Return the makespan in units of the seconds that each worker spent on hops: 1 if none idled.
+
+    Overhead between hops counts, as workers that wait for each other do.
+    """
+    workers = len({hop["worker"] for hop in hops})
+    return makespan(hops) * workers / sum(float(hop["total_s"]) for hop in hops)
 
 
 def makespan(hops: Sequence[Row]) -> float:

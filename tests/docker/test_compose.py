@@ -137,8 +137,9 @@ def test_a_cluster_has_as_many_nodes_as_asked_for(count: int, tmp_path: Path) ->
     assert kept == nodes
 
 
-def test_a_number_of_nodes_that_is_none_is_refused() -> None:
-    done = subprocess.run([DOCKER / "nodes.sh", "two"], capture_output=True, text=True)
+@pytest.mark.parametrize("count", ["two", "1", "0", "-2", "02"])
+def test_a_number_of_nodes_that_is_none_is_refused(count: str) -> None:
+    done = subprocess.run([DOCKER / "nodes.sh", count], capture_output=True, text=True)
     assert done.returncode == 2 and "number of nodes" in done.stderr
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import mmdb
 from mmdb import errors
+from mmdb.db.owners import check_start
 from tests.cluster import Cluster
 from tests.teams import QUERY, module
 
@@ -147,6 +148,20 @@ def test_the_row_of_public_is_for_those_without_one(
     owner.save("owners", module(2))  # who sees all has no limits
     limit(owner, LIMITED)
     db.save("n", module(2))
+
+
+def test_an_admin_has_no_limits(owner: mmdb.Database, db: mmdb.Database) -> None:
+    limit(owner, LIMITED, bytes=1, workers=0, seconds=0.0)
+    (row,) = db.sql("SELECT run_id FROM mmdb.run WHERE name = 'r'")
+    run_id = row["run_id"]
+    with pytest.raises(errors.LimitReached):
+        check_start(db.connection, run_id, 1)
+    owner.sql(f"GRANT mmdb_admin TO {LIMITED}")
+    try:
+        check_start(db.connection, run_id, 1)
+        db.save("n", module(3))
+    finally:
+        owner.sql(f"REVOKE mmdb_admin FROM {LIMITED}")
 
 
 def test_only_the_owner_sets_limits(db: mmdb.Database) -> None:

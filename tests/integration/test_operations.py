@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -164,6 +165,30 @@ def test_a_database_that_is_away_is_an_error_of_its_scrape() -> None:
     caught.value.close()
 
 
+def test_an_address_of_ipv6_answers(installed_duckdb_url: str) -> None:
+    said: list[str] = []
+    is_up = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        is_up.set()
+
+    serve = threading.Thread(
+        target=serve_metrics, args=(installed_duckdb_url, "[::1]:0", say), daemon=True
+    )
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    serve.start()
+    assert is_up.wait(30)
+    address = said[0].removeprefix("http://[::1]:").removesuffix("/metrics")
+    with socket.create_connection(("::1", int(address))):  # says nothing, and nobody waits for it
+        with urllib.request.urlopen(said[0], timeout=30) as answer:
+            assert ("mmdb_models", "") in parse(answer.read().decode())[1]
+
+
 @pytest.mark.parametrize("address", ["", "nine", "host:", "1:2:3", "99999", "host:-1"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(InvalidOption):
@@ -315,7 +340,7 @@ AILMENTS: dict[str, tuple[str, Look, str, str]] = {
         "INSERT INTO mmdb.setting VALUES ('worker_dsn', '{url}')",
         worker_login,
         "worker login",
-        "Its URL holds a password",
+        "Its URL holds a password, so trainers do not see it",
     ),
 }
 
@@ -423,7 +448,8 @@ def test_the_doctor_sees_roles_that_are_not_as_they_should_be(lone_url: str) -> 
         execute(b"ALTER ROLE mmdb_admin NOSUPERUSER")
         execute(b"GRANT mmdb_reader TO mmdb_trainer")
     assert check.detail == (
-        "mmdb_admin is a superuser, or may make roles; mmdb_trainer lacks the rights below it"
+        "mmdb_admin is a superuser, may make roles, or row security does not hold for it; "
+        "mmdb_trainer lacks the rights below it"
     )
 
 

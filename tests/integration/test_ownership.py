@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from mmdb import errors
 from mmdb.db.connection import Row
+from mmdb.db.doctor_roles import roles
 from mmdb.db.install import current_files, install, is_up_to_date
+from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import connect as open_connection
 from tests.cluster import Cluster
 from tests.integration.test_privileges import listing
@@ -398,8 +401,26 @@ def test_only_what_there_is_can_be_shared(teams: Teams) -> None:
 # -- those who serve all teams -------------------------------------------------
 
 
+@contextmanager
+def password_of(cluster: Cluster, role: str) -> Iterator[None]:
+    """Let the server's user know a role's password, as docs/running.md says."""
+    passwords = cluster.directory / ".pgpass"
+    passwords.write_text(f"*:*:*:{role}:{cluster.password}\n")
+    passwords.chmod(0o600)
+    owner = cluster.directory.stat()
+    os.chown(passwords, owner.st_uid, owner.st_gid)
+    yield
+    passwords.unlink()
+
+
 def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: Cluster) -> None:
-    teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{teams.url_of('serf')}')")
+    bare = teams.url_of("serf").replace(f":{cluster.password}@", "@")
+    teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{bare}')")
+    with password_of(cluster, "serf"):
+        _train_by_the_server(teams)
+
+
+def _train_by_the_server(teams: Teams) -> None:
     try:
         with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
             session.execute("SELECT * FROM mmdb.create_run('served', 'data_south', 'linear')")
@@ -415,6 +436,16 @@ def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: C
     finally:
         teams.run("DELETE FROM mmdb.setting")
     assert owners == ("bob", "bob", "bob")
+
+
+def test_what_is_dropped_is_taken_back_too(teams: Teams) -> None:
+    with teams.connect("ann") as ann:
+        ann.save("leaving", module(6))
+        assert ann.share_model("leaving", "bob") == 1
+        ann.drop_model("leaving@1")
+        with pytest.raises(errors.ModelNotFound):
+            ann.share_model("leaving", "bob")
+        assert ann.share_model("leaving", "bob", shared=False) == 1
 
 
 def test_a_worker_begins_no_candidate_with_another_teams_model(teams: Teams) -> None:
@@ -511,6 +542,42 @@ def test_what_was_nobodys_stays_everybodys(postgres_url: str, cluster: Cluster) 
         with psycopg.connect(postgres_url, autocommit=True) as session:
             session.execute("DROP OWNED BY eva")
             session.execute("DROP ROLE eva")
+
+
+def test_the_doctor_looks_at_teams(postgres_url: str) -> None:
+    install(postgres_url, teams=True)
+    with closing(PostgresConnection(postgres_url)) as connection:
+        execute = connection.raw.execute
+        assert [check.ok for check in roles(connection)] == [True]
+        execute(b"ALTER VIEW mmdb.leaderboard OWNER TO postgres")
+        execute(b"ALTER ROLE mmdb_views BYPASSRLS")
+        (check,) = roles(connection)
+        execute(b"ALTER ROLE mmdb_views NOBYPASSRLS")
+    assert "row security does not hold for it" in check.detail
+    assert "view mmdb.leaderboard is not mmdb_views's" in check.detail
+
+
+def test_teams_are_made_by_who_may(postgres_url: str, cluster: Cluster) -> None:
+    """An owner who is no superuser has mmdb without functions, which need none."""
+    url = cluster.create_database("mmdb_landlord", "template0")
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute(f"CREATE ROLE landlord LOGIN PASSWORD '{cluster.password}'")
+        session.execute("GRANT CREATE ON DATABASE mmdb_landlord TO landlord")
+    own = url.replace("postgres:", "landlord:", 1)
+    install(postgres_url, teams=True)  # the roles are there
+    try:
+        install(own, mode="client")
+        with pytest.raises(errors.RightsMissing) as raised:
+            install(own, teams=True)
+        assert "mmdb_views" in raised.value.hint and "plpython3u" not in raised.value.hint
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("GRANT mmdb_views TO landlord")
+        install(own, teams=True)
+    finally:
+        cluster.drop_database("mmdb_landlord")
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            session.execute("DROP OWNED BY landlord")
+            session.execute("DROP ROLE landlord")
 
 
 def test_only_postgres_has_teams(duckdb_url: str) -> None:

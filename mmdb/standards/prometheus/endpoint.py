@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, InvalidOption, MmdbError
@@ -14,7 +15,7 @@ from mmdb.standards.prometheus.text import CONTENT_TYPE, exposition
 
 _Q = load("metrics")
 _ADDRESS = re.compile(r"(?:(\[[^]]+\]|[^:\[\]]*):)?(\d{1,5})")
-#: Seconds after which a client that sends nothing is left: there is one thread.
+#: Seconds after which a client that sends nothing is left.
 _PATIENCE_S = 5
 
 
@@ -33,7 +34,8 @@ def serve_metrics(url: str, address: str, say: Callable[[str], None]) -> None:
     """Answer `GET /metrics` until interrupted.
 
     Args:
-        address: "port", for this machine alone, or "host:port"; port 0 for any that is free.
+        address: "port", for this machine alone, or "host:port" or "[IPv6]:port"; port 0 for any
+            that is free.
         say: is told the address, once it answers.
     Raises:
         InvalidOption: that is no address.
@@ -41,24 +43,35 @@ def serve_metrics(url: str, address: str, say: Callable[[str], None]) -> None:
     """
     host, port = address_of(address)
     try:
-        server = HTTPServer((host, port), _handler(url))
+        server = _server_of(host)((host, port), _handler(url))
     except OSError as error:
         raise EngineError(f"Cannot listen on {address}: {error}.") from error
     with server:
-        say(f"http://{host}:{server.server_port}/metrics")
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{server.server_port}/metrics")
         server.serve_forever()
 
 
 def address_of(text: str) -> tuple[str, int]:
     """Return host and port of an address.
 
-    >>> address_of("9187"), address_of("0.0.0.0:9187"), address_of(":9187")
-    (('127.0.0.1', 9187), ('0.0.0.0', 9187), ('127.0.0.1', 9187))
+    >>> address_of("9187"), address_of("0.0.0.0:9187"), address_of("[::1]:9187")
+    (('127.0.0.1', 9187), ('0.0.0.0', 9187), ('::1', 9187))
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[2]) > 65535:
         raise InvalidOption(f"{text!r} is no address.", hint="Give PORT or HOST:PORT.")
     return (found[1] or "127.0.0.1").strip("[]"), int(found[2])
+
+
+def _server_of(host: str) -> type[ThreadingHTTPServer]:
+    """Return a server for a host: a thread for each request, so that nobody waits for another."""
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    return Server
 
 
 def _handler(url: str) -> type[BaseHTTPRequestHandler]:
