@@ -28,6 +28,7 @@ ALLOWED = {
     "zoo_event.event": "hit",
     "prediction_source.resolution": "column",
     "model_origin.kind": "import",
+    "share.kind": "model",
 }
 LARGE = 2**53 + 1
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
