@@ -16,7 +16,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n-- (.+)\n", re.MULTILINE)
 _INSERT = re.compile(
     r"INSERT INTO (?P<table>[\w.]+) \((?P<columns>[\w\s,]+)\)\s+"
     r"VALUES \((?:\s*%\(\w+\)s::(?:double precision|\w+(?:\[\])?),?)+\s*\)"
-    r"(?P<rest>\s*ON CONFLICT \(\w+(?:, \w+)*\) DO NOTHING)?"
+    r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
 
