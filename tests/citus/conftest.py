@@ -20,14 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def citus() -> Iterator[CitusCluster]:
     """Yield a coordinator with two nodes."""
     with CitusCluster(nodes=2) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def new_citus_database(citus: CitusCluster) -> Callable[[str], str]:
     """Return what makes a database of a name with mmdb installed, and returns its URL."""
 

@@ -235,7 +235,8 @@ class Job:
         """
         part_ids = self.run.part_ids
         found = self._control.do(lambda c: placement_of(c, part_ids))
-        self._is_moved = self._is_moved or found != self.run.placement
+        # One server alone moves nothing, and has no placement.
+        self._is_moved = self._is_moved or (bool(found) and found != self.run.placement)
         return self._is_moved
 
     def move(self, *, waits: bool = False) -> bool:
