@@ -18,7 +18,7 @@ def is_spread(connection: Connection) -> bool:
     """Return whether the tables of hops and states lie on the nodes of a cluster."""
     if connection.engine != "postgres":
         return False
-    has_extension = connection.rows(load("states").is_spread)[0]["spread"]
+    has_extension = connection.rows(load("states").has_citus)[0]["found"]
     return bool(has_extension) and bool(connection.rows(_Q.is_spread)[0]["spread"])
 
 

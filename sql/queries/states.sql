@@ -30,9 +30,9 @@ WHERE d.datname = current_database();
 -- Give back the space of states that are gone; tables of others are skipped with a warning.
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP, TRUNCATE FALSE) mmdb.state_chunk, mmdb.checkpoint_chunk, mmdb.checkpoint;
 
--- name: is_spread
--- Whether the tables lie on several nodes.
-SELECT count(*) > 0 AS spread
+-- name: has_citus
+-- Whether the database has the extension of clusters; its tables need not lie on one.
+SELECT count(*) > 0 AS found
 FROM pg_extension AS e
 WHERE e.extname = 'citus';
 

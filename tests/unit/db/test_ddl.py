@@ -118,7 +118,7 @@ POSTGRES_ONLY = {
     "states.write_in_flight": "states in flight stay in the process that owns the file",
     "states.drop_in_flight": "states in flight stay in the process that owns the file",
     "states.find_database": "states in flight stay in the process that owns the file",
-    "states.is_spread": "a file is on one node",
+    "states.has_citus": "a file is on one node",
     "states.vacuum": "DuckDB has no vacuum",
     "states.has_distant_workers": "a file has no worker processes",
     "service.assign": "a file has no worker processes",
