@@ -179,6 +179,34 @@ class FactoryFailed(ArchitectureError):
     default_hint = "Call the factory by hand with the same arguments."
 
 
+class CutNotFound(ArchitectureError):
+    """The network has no module of that path, or it does not run."""
+
+    sqlstate = "MM136"
+    default_hint = "freeze_up_to is the path of a module, such as 'layer3'."
+
+
+class NotACut(ArchitectureError):
+    """What comes after the module reads more than its output."""
+
+    sqlstate = "MM137"
+    default_hint = "Freeze up to a module that everything after it depends on."
+
+
+class HeadMismatch(ArchitectureError):
+    """The head does not fit the features, or the labels."""
+
+    sqlstate = "MM138"
+    default_hint = "A head takes the pooled features of a batch and returns one output per class."
+
+
+class BackboneMismatch(ArchitectureError):
+    """The model that is to be frozen lacks a tensor of the layers before the cut."""
+
+    sqlstate = "MM139"
+    default_hint = "warm_start names a model of the same architecture."
+
+
 class OutputMismatch(ArchitectureError):
     """The model's output does not fit the dataset's labels."""
 
@@ -523,6 +551,20 @@ class PartitionUnreachable(HopError):
 
     sqlstate = "MM215"
     default_hint = "Start a worker on that node, then train the run again: it goes on."
+
+
+class BackboneMissing(HopError):
+    """The model whose layers are frozen was dropped, and features of it are missing."""
+
+    sqlstate = "MM217"
+    default_hint = "Import or save the model again, and create the run with it."
+
+
+class FeatureCorrupt(HopError):
+    """Stored features do not match their digest."""
+
+    sqlstate = "MM218"
+    default_hint = "SELECT mmdb.drop_features(run): they are computed again."
 
 
 class RanOnCoordinator(HopError):

@@ -29,6 +29,9 @@ ALLOWED = {
     "prediction_source.resolution": "column",
     "model_origin.kind": "import",
     "share.kind": "model",
+    "feature.pool": "mean",
+    "feature.storage": "int8",
+    "run_feature.choice": "stored",
 }
 LARGE = 2**53 + 1
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -44,7 +47,7 @@ def value_of(column: Any) -> Any:
         return '{"accuracy": 0.5}'
     if str(column.type) == "JSONB":
         return '{"a": {"b": [1, 2.5]}, "name": "one"}'
-    if column.name == "input_shape":
+    if name == "feature.shape" or column.name == "input_shape":
         return [1, 2]
     by_kind = {bool: True, bytes: b"\x00\xff", datetime: WHEN, float: 1.5, int: 1, list: [1, LARGE]}
     return by_kind.get(kind, ALLOWED.get(name, "one"))
@@ -96,4 +99,5 @@ IDENTITIES = {
     "transfer": "transfer_id",
     "plan": "plan_id",
     "prediction": "prediction_id",
+    "feature": "feature_id",
 }

@@ -29,3 +29,16 @@ return drop_dataset(plpy, GD, name, force)
 $$;
 COMMENT ON FUNCTION mmdb.drop_dataset(text, boolean)
 IS 'Delete a dataset''s blocks and return the bytes freed; its lineage stays.';
+
+CREATE OR REPLACE FUNCTION mmdb.drop_features(
+    dataset text,
+    layer text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.datasets import drop_features
+return drop_features(plpy, GD, dataset, layer)
+$$;
+COMMENT ON FUNCTION mmdb.drop_features(text, text)
+IS 'Delete what is stored of the outputs of a dataset''s frozen layers and return the bytes freed; hops compute them again.';

@@ -18,6 +18,21 @@ $$;
 COMMENT ON PROCEDURE mmdb.train (text, integer, integer, integer, integer, double precision, bigint, text)
 IS 'Train a run to its end with sessions of its own, by the login in mmdb.setting ''worker_dsn''.';
 
+CREATE OR REPLACE FUNCTION mmdb.train_hops(
+    part_id bigint,
+    candidate_ids bigint[],
+    epoch integer DEFAULT NULL,
+    publish boolean DEFAULT TRUE
+) RETURNS SETOF mmdb.hop_row
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hops import train_hops
+return train_hops(plpy, GD, part_id, candidate_ids, epoch, publish)
+$$;
+COMMENT ON FUNCTION mmdb.train_hops(bigint, bigint[], integer, boolean)
+IS 'Train several candidates, one after the other, for one pass over the same partition: all of their hops, or none.';
+
 CREATE OR REPLACE FUNCTION mmdb.run_order(
     part_id bigint,
     detail jsonb

@@ -33,6 +33,7 @@ from mmdb.server.arguments import (
 from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
+from mmdb.store.features import drop_features
 from mmdb.zoo import Zoo
 
 
@@ -158,6 +159,18 @@ class Database(Predictions, Exports, Sharing, Zoo):
             DatasetNotFound, DatasetInUse
         """
         return registration.drop_dataset(self.connection, name, force=force)
+
+    def drop_features(self, dataset: str, layer: str | None = None) -> int:
+        """Delete what is stored of the features of a dataset and return the bytes freed.
+
+        Hops that need them compute them again; docs/features.md.
+
+        Args:
+            layer: the path that they were frozen up to; None: all.
+        Raises:
+            DatasetNotFound
+        """
+        return drop_features(self.connection, dataset, layer)
 
     def register_factory(self, name: str, target: str) -> None:
         """Allow `package.module:callable` to build models. Owner only.

@@ -13,6 +13,8 @@ from mmdb.bench.bi import bench_bi
 from mmdb.bench.bi_scan import bench_scan
 from mmdb.bench.concurrency import bench_concurrency
 from mmdb.bench.convergence import bench_convergence, plot
+from mmdb.bench.feature.bench import bench_feature
+from mmdb.bench.feature.bench import share_of as feature_share
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.ingest import bench_ingest
@@ -35,6 +37,7 @@ BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
     "bi": bench_bi,
     "concurrency": bench_concurrency,
     "convergence": bench_convergence,
+    "feature": bench_feature,
     "hop": bench_hop,
     "ingest": bench_ingest,
     "lineage": bench_lineage,
@@ -61,8 +64,8 @@ def run_bench(
 
     Args:
         plot_file: where the bench `convergence` draws its curves, as SVG.
-        share: of the benches `load`, `plan` and `warm`: fields of `Load` or of their `Share` that
-            are not None.
+        share: of the benches `feature`, `load`, `plan` and `warm`: fields of `Load` or of their
+            `Share` that are not None.
     """
     bench = BENCHES[name]
     if name == "load":
@@ -71,6 +74,8 @@ def run_bench(
         bench = partial(bench_warm, share=warm_share(share or {}))
     if name == "plan":
         bench = partial(bench_plan, share=plan_share(share or {}))
+    if name == "feature":
+        bench = partial(bench_feature, share=feature_share(share or {}))
     with ExitStack() as stack, console.status(f"measuring {name}"):
         chosen: list[str | None] = [*urls] if urls else [None]
         databases = [stack.enter_context(bench_database(url)) for url in chosen]

@@ -26,6 +26,7 @@ BENCHES = (
     "bi",
     "concurrency",
     "convergence",
+    "feature",
     "hop",
     "ingest",
     "lineage",
@@ -39,12 +40,14 @@ BENCHES = (
     "train",
     "warm",
 )
-#: Parts of the benches `warm` and `plan`.
+#: Parts of the benches `warm`, `plan` and `feature`.
 WARM_PARTS = ("nasbench", "ensemble", "language", "safety")
 PLAN_PARTS = ("steps", "mop", "iterations", "choice", "speed")
+FEATURE_PARTS = ("resnet", "budgets", "transformer", "fused", "choice")
 #: Options that not every bench has.
 BENCH_OPTIONS = {
     "convergence": ("plot",),
+    "feature": ("only", "workloads", "repeats", "seconds"),
     "load": ("minutes", "clients", "rate", "readers", "savers", "workers"),
     "warm": ("only", "pairs", "seeds", "processes", "folder"),
     "plan": ("only", "workloads", "repeats", "seconds", "folder"),
@@ -146,13 +149,13 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="measure this one, may be given again; a fresh DuckDB file if left out",
     )
-    parts = (*WARM_PARTS, *PLAN_PARTS)
-    only = "of warm and plan: measure this part, may be given again; all if left out"
+    parts = tuple(dict.fromkeys((*WARM_PARTS, *PLAN_PARTS, *FEATURE_PARTS)))
+    only = "of warm, plan and feature: measure this part, may be given again; all if left out"
     bench.add_argument("--only", choices=parts, action="append", help=only)
     bench.add_argument("--pairs", type=int, help="of warm: the first so many pairs of each part")
     bench.add_argument("--seeds", type=int, help="of warm: trainings of each pair and arm (5)")
     bench.add_argument("--processes", type=int, help="of warm: that train (one per processor)")
-    bench.add_argument("--workloads", type=int, help="of plan: the first so many of each part")
+    bench.add_argument("--workloads", type=int, help="of plan and feature: the first so many")
     bench.add_argument("--minutes", type=float, help="of load: for how long (5)")
     bench.add_argument("--clients", type=int, help="of load: sessions that predict (32)")
     bench.add_argument("--rate", type=float, help="of load: predictions a second, in all (50)")
@@ -161,8 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--workers", type=int, help="of load: that train meanwhile (one per processor)"
     )
-    bench.add_argument("--repeats", type=int, help="of plan: runs of each way of training (3)")
-    bench.add_argument("--seconds", type=float, help="of plan: of a run on two workers (12)")
+    bench.add_argument("--repeats", type=int, help="of plan and feature: runs of each way (3)")
+    seconds = "of plan: of a run on two workers (12); of feature: of ResNet-18 not shared (80)"
+    bench.add_argument("--seconds", type=float, help=seconds)
     bench.add_argument(
         "--folder",
         help="of warm and plan: keep trainings here; those that are here are not done again",
@@ -244,7 +248,7 @@ def _bench(given: argparse.Namespace) -> int:
         if getattr(given, option) is not None and option not in own:
             benches = " and ".join(b for b, names in BENCH_OPTIONS.items() if option in names)
             raise WrongUse(f"--{option} is of the bench {benches}, not of {given.name}.")
-    parts = PLAN_PARTS if given.name == "plan" else WARM_PARTS
+    parts = {"plan": PLAN_PARTS, "feature": FEATURE_PARTS}.get(given.name, WARM_PARTS)
     for part in given.only or ():
         if part not in parts:
             raise WrongUse(f"The bench {given.name} has no part {part}: {', '.join(parts)}.")

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -25,23 +24,43 @@ def writing(folder: Path, decoding: Decoding, rows: int) -> Iterator[Callable[[D
     """Make the files of `rows` rows; yields what takes them, some at a time and in order."""
     names = None if decoding.is_one_input else [given.name for given in decoding.inputs]
     labels = None if len(decoding.labels) == 1 else len(decoding.labels)
-    if names is not None or labels is not None:
-        (folder / FORM).write_text(json.dumps({"inputs": names, "labels": labels}))
+    write_form(folder, names, labels)
     kinds = [(np.dtype(given.dtype).str, given.shape) for given in decoding.inputs]
     kinds += [(label.dtype, label.shape) for label in decoding.labels]
     with ExitStack() as stack:
         files = []
-        places = _files("x", None if names is None else len(names)) + _files("y", labels)
+        places = _files("x", None if names is None else len(names)) + label_files(labels)
         for name, (dtype, shape) in zip(places, kinds, strict=True):
-            files.append(stack.enter_context((folder / name).open("wb")))
-            _write_header(files[-1], dtype, (rows, *shape))
+            file = writing_array(folder / name, dtype, (rows, *shape))
+            files.append(stack.enter_context(file))
 
         def add(decoded: Decoded) -> None:
             arrays = (*decoded.input_arrays, *decoded.label_arrays)
             for file, array in zip(files, arrays, strict=True):
-                file.write(np.ascontiguousarray(array).data)
+                file(array)
 
         yield add
+
+
+@contextmanager
+def writing_array(
+    path: Path, dtype: str, shape: tuple[int, ...]
+) -> Iterator[Callable[[np.ndarray], None]]:
+    """Make the file of an array; yields what takes its rows, some at a time and in order."""
+    with path.open("wb") as file:
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+
+        def add(rows: np.ndarray) -> None:
+            file.write(np.ascontiguousarray(rows).data)
+
+        yield add
+
+
+def write_form(folder: Path, names: list[str] | None, labels: int | None) -> None:
+    """Write what several inputs are called and how many labels there are; None: one, plain."""
+    if names is not None or labels is not None:
+        (folder / FORM).write_text(json.dumps({"inputs": names, "labels": labels}))
 
 
 def mapped(path_of: Callable[[str], Path]) -> Decoded:
@@ -54,7 +73,7 @@ def mapped(path_of: Callable[[str], Path]) -> Decoded:
     """
     names, labels = _form(path_of(FORM))
     x = [_open(path_of(name)) for name in _files("x", None if names is None else len(names))]
-    y = [_open(path_of(name)) for name in _files("y", labels)]
+    y = [_open(path_of(name)) for name in label_files(labels)]
     if len({len(array) for array in (*x, *y)}) != 1:
         raise ValueError("The arrays have different numbers of rows.")
     inputs = x[0] if names is None else dict(zip(names, x, strict=True))
@@ -73,15 +92,15 @@ def _form(path: Path) -> tuple[list[str] | None, int | None]:
     raise ValueError(f"{path} is damaged.")
 
 
+def label_files(count: int | None) -> list[str]:
+    """Return the names of the files of several labels; None: of one."""
+    return _files("y", count)
+
+
 def _files(letter: str, count: int | None) -> list[str]:
     if count is None:
         return [f"{letter}.npy"]
     return [f"{letter}{place}.npy" for place in range(count)]
-
-
-def _write_header(file: IO[bytes], dtype: str, shape: tuple[int, ...]) -> None:
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _open(path: Path) -> np.ndarray:

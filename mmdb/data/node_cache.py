@@ -14,8 +14,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mmdb.data import arrays
@@ -38,20 +38,42 @@ def ensure(key: bytes, write: Callable[[Path], None]) -> None:
         write: writes the files that `arrays.mapped` reads into the folder it is given; called only
             where the cache lacks the partition or holds a damaged file.
     """
-    folder = directory()
-    with suppress(NotCached):
+    if not holds(key):
+        with placing(key) as folder:
+            write(folder)
+
+
+def holds(key: bytes) -> bool:
+    """Return whether a partition is in the cache, undamaged; it counts as used now."""
+    try:
         map(key)
-        _touch(folder, key)
-        return
+    except NotCached:
+        return False
+    _touch(directory(), key)
+    return True
+
+
+@contextmanager
+def placing(key: bytes) -> Iterator[Path]:
+    """Make a partition; yields a folder of its own, whose files the cache takes at the end.
+
+    What fails leaves nothing behind.
+    """
+    folder = directory()
     written = folder / f"{key.hex()}.{os.getpid()}-{secrets.token_hex(4)}.part"
     written.mkdir(mode=0o700)
     try:
-        write(written)
+        yield written
         for path in written.iterdir():
             path.replace(folder / _name(key, path.name))
     finally:
         shutil.rmtree(written, ignore_errors=True)
     _evict(folder, key)
+
+
+def path_of(key: bytes, file: str) -> Path:
+    """Return where a partition's file of this name is, if the cache holds the partition."""
+    return directory() / _name(key, file)
 
 
 def map(key: bytes) -> Decoded:

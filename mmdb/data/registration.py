@@ -24,6 +24,7 @@ from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOpt
 from mmdb.graph.values import show
 
 _Q = load("datasets")
+_FEATURES = load("features")
 Digest = bytes  # `bytes` is also the name of a field
 
 
@@ -218,7 +219,9 @@ def _block_rows(
 
 
 def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> int:
-    """Delete a dataset's blocks and keep its description; return the bytes freed.
+    """Delete a dataset's blocks and features and keep its description; return the bytes freed.
+
+    With teams, features that another team has computed of a shared dataset go with the next `gc`.
 
     Args:
         force: drop it although models or runs need it. A model that is kept as a recipe on it
@@ -236,9 +239,22 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
         dataset_id = found[0]["dataset_id"]
         if not force:
             _check_unused(connection, name, dataset_id)
+        freed = _delete_features(connection, dataset_id)
         connection.run(_Q.delete_blocks, dataset_id=dataset_id)
         connection.run(_Q.mark_dropped, dataset_id=dataset_id)
-    return int(found[0]["byte_count"])
+    return int(found[0]["byte_count"]) + freed
+
+
+def _delete_features(connection: Connection, dataset_id: int) -> int:
+    """Delete the blocks of a dataset's features; return their bytes."""
+    found = connection.rows(_FEATURES.find_of_dataset, dataset_id=dataset_id)
+    if found:
+        feature_ids = [row["feature_id"] for row in found]
+        if connection.engine == "postgres":  # nobody else writes to a DuckDB file
+            connection.rows(_FEATURES.lock, feature_ids=feature_ids)
+        connection.run(_FEATURES.delete_blocks, feature_ids=feature_ids)
+        connection.run(_FEATURES.delete_parts, feature_ids=feature_ids)
+    return sum(row["bytes"] for row in found)
 
 
 def _check_unused(connection: Connection, name: str, dataset_id: int) -> None:

@@ -29,6 +29,10 @@ class Verified:
     bytes: int = 0
     wrong: list[str] = field(default_factory=list)  # one text each
     note: str = ""
+    mend: str = (
+        "Bytes in the database changed, or are gone: look at its disk and its memory, and "
+        "restore what is named from a backup; docs/runbook/damaged-bytes.md."
+    )
 
     def add(self, size: int) -> None:
         """Count one more, of `size` bytes."""
@@ -45,8 +49,7 @@ class Verified:
             name=self.what,
             ok=False,
             detail=f"{'; '.join(self.wrong[:SHOWN])}{others}",
-            mend="Bytes in the database changed, or are gone: look at its disk and its memory, and "
-            "restore what is named from a backup; docs/runbook/damaged-bytes.md.",
+            mend=self.mend,
         )
 
 

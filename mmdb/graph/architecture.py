@@ -17,6 +17,9 @@ _MAX_CALL_CHARACTERS = 10_000  # Python's parser recurses; this keeps it far fro
 _FACTORY_NAME = re.compile(r"[A-Za-z0-9_./-]{1,200}", re.ASCII)
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,250}:[A-Za-z_][A-Za-z0-9_.]{0,250}", re.ASCII)
 _SQL_CONSTANTS = {"true": True, "false": False, "null": None}
+#: Of a network with a head of its own; see `mmdb.graph.cut.head`.
+_HEADED_KEYS = ("backbone", "cut", "pool", "head")
+_MOST_NESTED = 8  # backbones with heads inside backbones
 _EXAMPLES = (
     "Write a factory name, name(argument=value, ...), "
     '{"factory": name, "arguments": {...}} or {"layers": [...]}.'
@@ -28,6 +31,9 @@ _PARSE_ERRORS = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError
 
 def parse(architecture: str | Mapping[str, object]) -> dict[str, object]:
     """Return the architecture as {"factory": name, "arguments": {...}} or as a layer graph.
+
+    A third form puts a head on a part of another architecture:
+    {"backbone": architecture, "cut": path, "pool": pool, "head": architecture}.
 
     Args:
         architecture: 'mlp', 'mlp(hidden=[64, 32], dropout=0.1)', JSON text, or a mapping.
@@ -58,7 +64,20 @@ def canonical(architecture: str | Mapping[str, object]) -> bytes:
     return _dump(parse(architecture)).encode()
 
 
-def _checked(architecture: object) -> dict[str, object]:
+def factories_in(architecture: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the factories that a parsed architecture takes, in order.
+
+    >>> factories_in(parse({"backbone": "resnet", "cut": "3", "head": "linear"}))
+    ('resnet', 'linear')
+    """
+    if "factory" in architecture:
+        return (str(architecture["factory"]),)
+    parts = [architecture[key] for key in ("backbone", "head") if key in architecture]
+    found = [name for part in parts for name in factories_in(cast("Mapping[str, object]", part))]
+    return tuple(dict.fromkeys(found))
+
+
+def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
     if not isinstance(architecture, Mapping):
         what = "NULL" if architecture is None else f"a {type(architecture).__name__}"
         raise InvalidLayerGraph(f"an architecture is not {what}", hint=_EXAMPLES)
@@ -68,6 +87,9 @@ def _checked(architecture: object) -> dict[str, object]:
         known = ("factory", "arguments")
         architecture = {"arguments": {}, **architecture}
         _check_factory(architecture)
+    elif "backbone" in architecture:
+        known = _HEADED_KEYS
+        architecture = _headed(architecture, nested)
     else:
         raise InvalidLayerGraph("the architecture has no 'layers' and no 'factory'", hint=_EXAMPLES)
     for key in architecture:
@@ -77,6 +99,26 @@ def _checked(architecture: object) -> dict[str, object]:
                 hint=f"Known keys: {', '.join(known)}.",
             )
     return _plain(architecture)
+
+
+def _headed(architecture: Mapping[str, object], nested: int) -> dict[str, object]:
+    """Return a backbone with a head, whose own architectures are read, too."""
+    found: dict[str, object] = {"pool": "auto", **architecture}
+    cut, pool = found.get("cut"), found["pool"]
+    if not isinstance(cut, str) or not 0 < len(cut) <= 1000:
+        raise InvalidLayerGraph(
+            f"the cut of a backbone is the path of a module, not {show(cut)}",
+            hint='Write {"backbone": ..., "cut": "layer3", "head": ...}.',
+        )
+    if not isinstance(pool, str):
+        raise InvalidLayerGraph(f"the pool of a backbone is a name, not {show(pool)}")
+    if nested >= _MOST_NESTED:
+        raise InvalidLayerGraph(f"backbones stand more than {_MOST_NESTED} deep in each other")
+    for key in ("backbone", "head"):
+        part = found.get(key)
+        is_text = isinstance(part, str)
+        found[key] = _checked(parse(part) if is_text else part, nested + 1)  # type: ignore[arg-type]
+    return found
 
 
 def _check_factory(architecture: Mapping[str, object]) -> None:
@@ -118,7 +160,8 @@ def _dump(value: object) -> str:
 
 
 def _error_of(architecture: Mapping[str, object]) -> type[ArchitectureError]:
-    return InvalidLayerGraph if "layers" in architecture else FactoryFailed
+    is_graph = "layers" in architecture or "backbone" in architecture
+    return InvalidLayerGraph if is_graph else FactoryFailed
 
 
 def _read_json(text: str) -> object:

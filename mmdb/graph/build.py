@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from itertools import product
 from typing import cast
 
 import torch
@@ -24,6 +25,7 @@ from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.graph.values import explain, show
 
 MAX_PARAMETERS = 1_000_000_000
+_MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
 
 # torch has one default generator per process: whoever borrows it holds this lock.
 _generator_lock = threading.RLock()
@@ -42,7 +44,7 @@ def build(
 
     Args:
         architecture: what `parse` takes.
-        arguments: the candidate's; they override the architecture's own.
+        arguments: the candidate's; they override the architecture's own, or its backbone's.
         input_shape: of one row, without the batch; at least one dimension. Several inputs are
             {name: shape}; then the module is called with one keyword argument for each.
         outputs: number of classes, or 1 for a regression. Several labels are {name: number}; then
@@ -52,9 +54,16 @@ def build(
         UnknownFactory: the name is not in `factories`.
         FactoryFailed: the factory cannot be imported, raised, or returned no usable module.
         InvalidLayerGraph: the layer graph is not well formed, or too large.
+        CutNotFound, NotACut, HeadMismatch: of a backbone with a head.
     """
     parsed = parse(architecture)
     _check_sizes(input_shape, outputs)
+    if "backbone" in parsed:
+        from mmdb.graph.cut.head import build_headed  # which builds its parts here
+
+        return build_headed(
+            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+        )
     if "layers" in parsed:
         shape, number = _single(input_shape, outputs)
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)
@@ -125,6 +134,32 @@ def check_output(
         _check_result(f"for label {name!r} the model", tensor, size)
 
 
+def output_shape(module: nn.Module, input_shape: Shape) -> tuple[int, ...]:
+    """Return the shape of the tensor that a module gives for a row, from a run as `check_output`.
+
+    Inputs are taken for float32, or for int64 where the module reads no others.
+
+    Raises:
+        FactoryFailed: `forward` raised.
+        NotACut: the module is a backbone whose output is no tensor of features.
+    """
+    tensors = (*module.parameters(), *module.buffers())
+    device = next((t.device for t in tensors), torch.empty(0).device)
+    names = tuple(input_shape) if isinstance(input_shape, dict) else ()
+    kinds = product(("float32", "int64"), repeat=min(len(names), _MOST_GUESSED) or 1)
+    failure: FactoryFailed | None = None
+    for kind in kinds:
+        guessed = (*kind, *(kind[-1:] * len(names)))
+        dtypes: Dtypes = dict(zip(names, guessed, strict=False)) if names else kind[0]
+        try:
+            result = cast("Tensor", _run_in_eval(module, _zeros(input_shape, dtypes, device)))
+            return tuple(result.shape[1:])
+        except FactoryFailed as exc:
+            failure = failure or exc
+    assert failure is not None
+    raise failure
+
+
 def _check_result(what: str, result: object, size: int) -> None:
     if not isinstance(result, Tensor) or not result.is_floating_point():
         raise OutputMismatch(f"{what} returns a {_describe(result)}, not a tensor of floats")
@@ -160,6 +195,8 @@ def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object
         with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
             module.eval()
             return module(**batch) if isinstance(batch, dict) else module(batch)
+    except ArchitectureError:  # of a backbone that returns no features
+        raise
     except BaseException as exc:  # forward is the owner's code
         if stops_the_caller(exc):
             raise

@@ -38,6 +38,8 @@ class WeightlessCopy:
         self._copies: dict[int, nn.Module] = {}
         self._twins: dict[int, Tensor] = {}
         self._places: dict[int, tuple[str, str, Tensor, bool]] = {}  # by id of twin and tensor
+        self._full_paths: dict[int, str] = {}  # by id of the twin, as the originals
+        self._originals: dict[int, Tensor] = {}
         self._no_hooks: OrderedDict[int, object] = OrderedDict()
 
     def root(self) -> nn.Module:
@@ -47,6 +49,14 @@ class WeightlessCopy:
     def place_of(self, tensor: Tensor) -> tuple[str, str, Tensor, bool] | None:
         """Return path, name, tensor and whether it is a buffer, of one of the state dict."""
         return self._places.get(id(tensor))
+
+    def path_of(self, tensor: Tensor) -> str | None:
+        """Return the path of a parameter or buffer, also of one that no state dict has."""
+        return self._full_paths.get(id(tensor))
+
+    def original(self, tensor: Tensor) -> Tensor:
+        """Return the tensor for which one of the copy stands, or the tensor itself."""
+        return self._originals.get(id(tensor), tensor)
 
     def _copy(self, module: nn.Module) -> nn.Module:
         if id(module) in self._copies:
@@ -76,6 +86,9 @@ class WeightlessCopy:
         path = self.paths[id(module)]
         for name, tensor in tensors.items():
             held[name] = None if tensor is None else self._twin(tensor)
+            if tensor is not None:
+                full = f"{path}.{name}" if path else name
+                self._full_paths.setdefault(id(self._twins[id(tensor)]), full)
             if tensor is not None and name not in module._non_persistent_buffers_set:
                 place = (path, name, tensor, tensors is module._buffers)
                 for known in (tensor, self._twins[id(tensor)]):
@@ -84,7 +97,8 @@ class WeightlessCopy:
 
     def _twin(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self._twins:
-            self._twins[id(tensor)] = _empty_like(tensor)
+            twin = self._twins[id(tensor)] = _empty_like(tensor)
+            self._originals[id(twin)] = tensor
         return self._twins[id(tensor)]
 
     def _own(self, value: object) -> object:

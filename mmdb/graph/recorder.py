@@ -204,6 +204,7 @@ class Recorder(TracerBase):
             return self._leaf(module, path, args, kwargs)
         if module is self._module:
             return _follow(copy, args, kwargs)
+        self._arg([*args, *kwargs.values()])  # what is read off others is not taken back
         mark = self._mark()
         try:
             return _follow(copy, args, kwargs)

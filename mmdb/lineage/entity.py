@@ -16,7 +16,7 @@ from mmdb.graph.values import show
 #: Kinds that have a name, in the order in which a name without a kind is looked up.
 NAMED = ("model", "run", "dataset", "table", "column")
 #: Kinds that have numbers, and how many: candidate, epoch, partition.
-NUMBERED = {"partition": 1, "candidate": 1, "checkpoint": 2, "hop": 3}
+NUMBERED = {"partition": 1, "feature": 1, "candidate": 1, "checkpoint": 2, "hop": 3}
 #: Kinds that name a place outside of the database.
 OUTSIDE = ("file", "database")
 KINDS = (*NAMED, *NUMBERED, *OUTSIDE)

@@ -149,6 +149,7 @@ def _numbered(connection: Connection, kind: str, name: str) -> Found:
     key = int(name.split("/")[0])
     query = {
         "partition": _Q.partition_up,
+        "feature": _Q.feature_up,
         "candidate": _Q.candidate_up,
         "checkpoint": _Q.hops_up,
         "hop": _Q.hops_up,

@@ -85,6 +85,8 @@ class Graph:
             case "partition":
                 query = _Q.partition_down if self._down else _Q.partition_up
                 return self._taken(query, ids=sorted(numbers(node)[0] for node in nodes))
+            case "feature":
+                return self._read_features(sorted(numbers(node)[0] for node in nodes))
             case "candidate" | "checkpoint" | "hop":
                 return self._read_candidates(kind, nodes)
         return []  # what could not be resolved came from nowhere
@@ -115,7 +117,9 @@ class Graph:
         if not self._down:
             return self._taken(_Q.dataset_up if kind == "dataset" else _Q.run_up, ids=ids)
         if kind == "run":
-            return self._taken(_Q.run_down, ids=ids) if self._hops else self._read_run(ids)
+            if self._hops:
+                return self._taken(_Q.run_down, ids=ids)
+            return self._read_made(_Q.run_saved, ids)
         edges = self._taken(_Q.dataset_down, ids=ids)
         return edges + self._taken(_Q.dataset_partitions, ids=ids) if self._hops else edges
 
@@ -145,14 +149,23 @@ class Graph:
             model for model in models if not any(low <= model <= high for low, high in self._ranges)
         }
 
-    def _read_run(self, ids: Sequence[int]) -> list[Edge]:
+    def _read_features(self, ids: Sequence[int]) -> list[Edge]:
+        if not self._down:
+            return self._taken(_Q.feature_up, ids=ids)
+        if self._hops:
+            return self._taken(_Q.feature_down, ids=ids)
+        return self._read_made(_Q.feature_saved, ids)
+
+    def _read_made(self, query: Query, ids: Sequence[int]) -> list[Edge]:
         """Return the edges to candidates of which something was made; keep what it was."""
         edges = []
-        for row in self._connection.rows(_Q.run_saved, ids=ids):
+        fresh: dict[int, list[Edge]] = {}
+        for row in self._connection.rows(query, ids=ids):
             edges.append(Edge(row["parent"], row["child"], row["via"]))
             self._ids[row["made"]] = row["far_id"]
-            made = self._made.setdefault(numbers(row["child"])[0], [])
+            made = fresh.setdefault(numbers(row["child"])[0], [])
             made.append(Edge(row["state"], row["made"], row["made_via"]))
+        self._made |= fresh  # all of a candidate, which a run and features both lead to
         return edges
 
     def _read_candidates(self, kind: str, nodes: Sequence[str]) -> list[Edge]:

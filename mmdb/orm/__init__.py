@@ -26,6 +26,7 @@ from mmdb.orm.architecture import (
 from mmdb.orm.base import Base, View
 from mmdb.orm.catalog import Factory, Function, Migration, RoleLimit, Setting, Share, Trainer
 from mmdb.orm.data import Block, Dataset, DatasetColumn, DatasetSource, Partition
+from mmdb.orm.feature import CandidateFeature, Feature, FeatureBlock, FeaturePart, RunFeature
 from mmdb.orm.lineage import ModelOrigin, Prediction, PredictionSource
 from mmdb.orm.model import Definition, Environment, Model, ModelChange, Recipe, RecipeTensor
 from mmdb.orm.parts import ModelTensor
@@ -52,11 +53,13 @@ from mmdb.orm.views import (
     ColumnImpact,
     DatasetLineage,
     DatasetOverview,
+    FeatureOverview,
     HopsPerHour,
     HopTimeline,
     Leaderboard,
     LineageEdge,
     LineageEntity,
+    LineageFeatureEdge,
     LineageHopEdge,
     LineageModelEdge,
     LineageRunEdge,
@@ -86,6 +89,7 @@ from mmdb.orm.views import (
     PredictionOverview,
     ProfileOverview,
     RunCost,
+    RunFeatures,
     RunProgress,
     RunTime,
     ServerMetric,
@@ -115,6 +119,7 @@ __all__ = [
     "Candidate",
     "CandidateEvent",
     "CandidateFailures",
+    "CandidateFeature",
     "CandidateOverview",
     "CandidateProgress",
     "CandidateRequest",
@@ -134,6 +139,10 @@ __all__ = [
     "EpochTotal",
     "Estimate",
     "Factory",
+    "Feature",
+    "FeatureBlock",
+    "FeatureOverview",
+    "FeaturePart",
     "Function",
     "Hop",
     "HopTimeline",
@@ -142,6 +151,7 @@ __all__ = [
     "Leaderboard",
     "LineageEdge",
     "LineageEntity",
+    "LineageFeatureEdge",
     "LineageHopEdge",
     "LineageModelEdge",
     "LineageRunEdge",
@@ -195,6 +205,8 @@ __all__ = [
     "Run",
     "RunCost",
     "RunEvent",
+    "RunFeature",
+    "RunFeatures",
     "RunOutcome",
     "RunProgress",
     "RunRequest",

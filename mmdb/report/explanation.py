@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mmdb.plan.cost import PHASES
+from mmdb.plan.words import FEATURES
+from mmdb.plan.words import bytes_text as bytes_text
+from mmdb.plan.words import seconds_text as seconds_text
 
 #: Rows that are shown: the best, and the best of each strategy.
 SHOWN = 10
@@ -118,7 +121,7 @@ def view_of(plan: Explanation, most: int = SHOWN) -> View:
     return View(
         title=_title(plan),
         lines=tuple(_line(row) for row in shown),
-        remarks=(*remarks, *(f"! {note}" for note in plan.notes)),
+        remarks=(*remarks, *(n if n.startswith(FEATURES) else f"! {n}" for n in plan.notes)),
     )
 
 
@@ -180,33 +183,3 @@ def shares_text(shares: Iterable[tuple[str, float]]) -> str:
     ordered = sorted(shares, key=lambda one: -one[1])
     return ", ".join(f"{phase} {share:.0%}".replace("%", " %") for phase, share in ordered
                      if share >= 0.01)  # fmt: skip
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration with about three digits.
-
-    >>> seconds_text(0.0123), seconds_text(7.26), seconds_text(83.0), seconds_text(7300.0)
-    ('12.3 ms', '7.26 s', '1 min 23 s', '2 h 02 min')
-    """
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 59.95:
-        return f"{seconds:.3g} s"
-    if seconds < 3599.5:
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours:,} h {minutes:02} min" if hours < 100 else f"{hours / 24:,.3g} days"
-
-
-def bytes_text(count: float) -> str:
-    """Return an amount of bytes with about three digits.
-
-    >>> bytes_text(0), bytes_text(1536), bytes_text(2.5e9)
-    ('0 B', '1.54 kB', '2.5 GB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1e3
-    return f"{count:,.3g} TB"

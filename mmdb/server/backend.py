@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
     from mmdb.db.url import AnyConnection
     from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
+    from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
@@ -114,6 +115,8 @@ class _InterruptibleSession:
         self.held = self._session.held
         self.has_partition = self._session.has_partition
         self.map_partition = self._session.map_partition
+        self.has_backbone = self._session.has_backbone
+        self.take_backbone = self._session.take_backbone
 
     def warm_up(self) -> str:
         from mmdb.train.compute.allocator import keep_freed_memory
@@ -129,6 +132,12 @@ class _InterruptibleSession:
 
     def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         return self.follow(lambda stopped: self._session.warm_start(spec, tensors))
+
+    def materialize(self, spec: MaterializeSpec) -> Materialized:
+        return self.follow(lambda stopped: self._session.materialize(spec, stopped))
+
+    def examine(self, spec: ExamineSpec) -> Examined:
+        return self.follow(lambda stopped: self._session.examine(spec))
 
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         return interruptible(self._plpy, work)

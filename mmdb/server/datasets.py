@@ -1,4 +1,4 @@
-"""`create_dataset` and `drop_dataset`."""
+"""`create_dataset`, `drop_dataset` and `drop_features`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from mmdb.data import registration
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
+from mmdb.store.features import drop_features as drop
 
 
 @exposed
@@ -47,3 +48,9 @@ def create_dataset(
 def drop_dataset(backend: Backend, name: str, force: bool) -> int:
     """Drop a dataset's blocks; return the bytes freed."""
     return registration.drop_dataset(backend.connection, name, force=force)
+
+
+@exposed
+def drop_features(backend: Backend, dataset: str, layer: str | None) -> int:
+    """Drop what is stored of a dataset's features; return the bytes freed."""
+    return drop(backend.connection, dataset, layer)

@@ -29,8 +29,14 @@ def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, An
     def compute(work: Callable[[], _T]) -> _T:
         return backend.compute(lambda stopped: work())
 
-    probing = partial(probing_of, backend)
-    return explain_run(backend.connection, run, wishes, compute=compute, probing=probing)
+    return explain_run(
+        backend.connection,
+        run,
+        wishes,
+        compute=compute,
+        probing=partial(probing_of, backend),
+        settle=lambda candidate_id: backend.dispatcher.begin(candidate_id),
+    )
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""`train_hop`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`; and on the nodes of a
-cluster `run_order` and `warm_node`."""
+"""`train_hop`, `train_hops`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`; and on
+the nodes of a cluster `run_order` and `warm_node`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ def train_hop(
     """Do one hop and return its row; see `Dispatcher.run_hop`."""
     row = backend.dispatcher.run_hop(part_id, candidate_id, epoch, publish=publish)
     return [{**answer(row), "rows": row["row_count"]}]
+
+
+@exposed
+def train_hops(
+    backend: Backend,
+    part_id: int,
+    candidate_ids: list[int] | None,
+    epoch: int | None,
+    publish: bool,
+) -> list[dict[str, Any]]:
+    """Do one hop of each candidate and return their rows; see `Dispatcher.run_hops`."""
+    if not candidate_ids:
+        raise InvalidOption(
+            f"candidate_ids is {'NULL' if candidate_ids is None else 'empty'}.",
+            hint="It is the candidates that hop, such as ARRAY[1, 2].",
+        )
+    rows = backend.dispatcher.run_hops(part_id, candidate_ids, epoch, publish=publish)
+    return [{**answer(row), "rows": row["row_count"]} for row in rows]
 
 
 @exposed

@@ -19,6 +19,14 @@ REASONS = {
     5: "nothing names them",
 }
 GARBAGE = 5
+#: Why features stay or go, by their place in the query `plan_features`; they can be computed again.
+FEATURE_REASONS = {
+    1: "their dataset was dropped",
+    2: "no run has used them within the grace period",
+    3: "a run that has not finished uses them",
+    4: "a run used them within the grace period",
+}
+FEATURES_GO = {1, 2}
 _DROPPED = "dropped before the grace period"
 _NO_MODEL = "no model has them"
 _NO_DATASET = "their dataset was dropped before the grace period"
@@ -30,7 +38,7 @@ Grace = str | timedelta
 class Found:
     """Rows of one kind that are garbage, or are kept though no model needs them."""
 
-    what: str  # "model", "manifest", "tensor", "architecture", "checkpoint", "stray"
+    what: str  # "model", "manifest", "tensor", "architecture", "checkpoint", "feature", "stray"
     items: int
     bytes: int | None  # stored; None for kinds that hold none
     goes: bool
@@ -92,6 +100,14 @@ PREFIXES = Kind(
     (_Q.delete_prefixes,),
     _Q.lock_prefixes,
     _Q.recheck_prefixes,
+)
+FEATURES = Kind(
+    "feature",
+    "no run needs them",
+    _Q.find_garbage_features,
+    (_Q.delete_feature_blocks, _Q.delete_feature_parts),
+    _Q.lock_features,
+    _Q.recheck_features,
 )
 CHECKPOINTS = Kind(
     "checkpoint",

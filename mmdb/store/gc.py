@@ -1,4 +1,4 @@
-"""Garbage collection: what no model needs any more, and deleting it beside running saves.
+"""Garbage collection: what no model or run needs any more, and deleting it beside running saves.
 
 Rows are marked from the references to them, each time anew; nothing is counted. A batch is one
 short transaction: its rows are locked, those that a save holds are left out, and what is locked is
@@ -16,12 +16,15 @@ from typing import Any
 from mmdb.data.arguments import check_flag
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
+from mmdb.db.queries import Query, load
 from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
 from mmdb.store.garbage import (
     ARCHITECTURES,
     CHECKPOINTS,
+    FEATURE_REASONS,
+    FEATURES,
+    FEATURES_GO,
     GARBAGE,
     MANIFESTS,
     MODELS,
@@ -42,7 +45,7 @@ RECLAIM_SHARE = 0.02
 
 
 def gc(connection: Connection, *, dry_run: bool = True, grace: Grace = "7 days") -> list[Found]:
-    """Delete what no model needs, or say what would go; then what is kept, and why.
+    """Delete what no model or run needs, or say what would go; then what is kept, and why.
 
     Aliases pin models: `drop_model` refuses them. A dropped model's row stays as lineage.
 
@@ -80,6 +83,16 @@ def plan(connection: Connection, grace: Grace) -> list[Found]:
         ),
         _found(ARCHITECTURES, architectures["items"]),
         _found(CHECKPOINTS, len(checkpoints), sum(row["bytes"] for row in checkpoints)),
+        *(
+            Found(
+                what="feature",
+                items=row["items"],
+                bytes=row["bytes"],
+                goes=row["place"] in FEATURES_GO,
+                reason=FEATURE_REASONS[row["place"]],
+            )
+            for row in connection.rows(_Q.plan_features, grace=grace)
+        ),
         *_strays(connection),
     ]
     return [each for each in found if each.items]
@@ -106,6 +119,7 @@ def collect(connection: Connection, grace: Grace) -> list[Found]:
         _sweep_tensors(connection, grace),
         _sweep(connection, ARCHITECTURES, grace),
         _sweep_checkpoints(connection, grace),
+        _found(FEATURES, *_delete(connection, FEATURES, grace)),
     ]
     _sweep(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
     return [each for each in found if each.items]
@@ -146,7 +160,7 @@ def _delete(connection: Connection, kind: Kind, grace: Grace) -> tuple[int, int]
     items = size = 0
     for batch in _batches(connection, kind, grace):
         with connection.transaction():
-            ids, freed = _still_garbage(connection, kind, batch)
+            ids, freed = _still_garbage(connection, kind, batch, grace)
             if ids:
                 for query in kind.deletes:
                     connection.run(query, ids=ids)
@@ -154,11 +168,15 @@ def _delete(connection: Connection, kind: Kind, grace: Grace) -> tuple[int, int]
     return items, size
 
 
+def _given(query: Query, grace: Grace) -> dict[str, Grace]:
+    """Return the grace period where a query asks for it."""
+    return {"grace": grace} if "grace" in query.parameters else {}
+
+
 def _batches(connection: Connection, kind: Kind, grace: Grace) -> Iterator[list[Any]]:
-    given = {"grace": grace} if "grace" in kind.find.parameters else {}
     batch: list[Any] = []
     size = 0
-    for row in connection.rows(kind.find, **given):
+    for row in connection.rows(kind.find, **_given(kind.find, grace)):
         more = row.get("bytes", 0)
         if batch and (len(batch) == BATCH or size + more > BATCH_BYTES):
             yield batch
@@ -169,13 +187,15 @@ def _batches(connection: Connection, kind: Kind, grace: Grace) -> Iterator[list[
         yield batch
 
 
-def _still_garbage(connection: Connection, kind: Kind, ids: list[Any]) -> tuple[list[Any], int]:
+def _still_garbage(
+    connection: Connection, kind: Kind, ids: list[Any], grace: Grace
+) -> tuple[list[Any], int]:
     """Return those rows of a batch that can be deleted, locked, and their stored bytes."""
     if kind.lock is not None and connection.engine == "postgres":
         ids = [row["id"] for row in connection.rows(kind.lock, ids=ids)]
     if kind.recheck is None or not ids:
         return ids, 0
-    rows = connection.rows(kind.recheck, ids=ids)
+    rows = connection.rows(kind.recheck, ids=ids, **_given(kind.recheck, grace))
     return [row["id"] for row in rows], sum(row.get("bytes", 0) for row in rows)
 
 

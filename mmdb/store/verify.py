@@ -17,7 +17,8 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.install import is_installed
 from mmdb.db.queries import load
 from mmdb.db.url import connect
-from mmdb.errors import CorruptTensor, MmdbError, ModelNotFound
+from mmdb.errors import CorruptTensor, FeatureCorrupt, MmdbError, ModelNotFound
+from mmdb.store.features import find_part, read_blocks
 from mmdb.store.models import StoredEntry, find_entries, model_of, weights_hash
 from mmdb.store.reading import BadTensor, find_encodings, read_tensors
 from mmdb.store.recover import ModelReader
@@ -25,6 +26,11 @@ from mmdb.store.recover import ModelReader
 _Q = load("verify")
 #: Bytes of tensors that are read at once; one tensor may be larger.
 BATCH_BYTES = 64 << 20
+
+_COMPUTE_AGAIN = (
+    "Bytes in the database changed, or are gone: look at its disk and its memory. Features are "
+    "computed again after SELECT mmdb.drop_features(dataset); docs/runbook/damaged-bytes.md."
+)
 
 #: Told what is looked at, and how many bytes more have been read.
 Progress = Callable[[str, int], None]
@@ -43,13 +49,13 @@ def verify_at(url: str, on_progress: Progress = lambda what, size: None) -> list
 def verify(
     connection: Connection, on_progress: Progress = lambda what, size: None
 ) -> Iterator[Check]:
-    """Yield a check each for blocks, tensors, models and checkpoints.
+    """Yield a check each for blocks, tensors, models, checkpoints and features.
 
     Raises:
         RightsMissing: the role may not read them.
     """
     yield verify_blocks(connection, lambda size: on_progress("blocks", size)).check()
-    for look in (verify_tensors, verify_models, verify_checkpoints):
+    for look in (verify_tensors, verify_models, verify_checkpoints, verify_features):
         yield look(connection, on_progress).check()
 
 
@@ -146,3 +152,30 @@ def verify_checkpoints(connection: Connection, on_progress: Progress) -> Verifie
         found.add(size)
         on_progress("checkpoints", size)
     return found
+
+
+def verify_features(connection: Connection, on_progress: Progress) -> Verified:
+    """Return what was read of stored features."""
+    found = Verified("features", mend=_COMPUTE_AGAIN)
+    for row in connection.rows(_Q.find_feature_parts):
+        key = row["feature_id"], row["part_id"]
+        reason = _bad_features(connection, row)
+        if reason and find_part(connection, *key) is not None:
+            found.wrong.append(f"dataset {row['dataset']!r}, layer {row['layer']!r}: {reason}")
+        found.add(row["byte_count"])
+        on_progress("features", row["byte_count"])
+    return found
+
+
+def _bad_features(connection: Connection, row: Row) -> str | None:
+    """Return what is wrong with a partition's features."""
+    rows = size = 0
+    try:
+        for block in read_blocks(connection, row["feature_id"], row["part_id"]):
+            rows += block.row_count
+            size += len(block.data)
+    except FeatureCorrupt as error:
+        return error.message.rstrip(".")
+    if (rows, size) != (row["row_count"], row["byte_count"]):
+        return f"the blocks of partition {row['part_id']} are not those that were stored"
+    return None

@@ -26,6 +26,11 @@ def candidate_seed(run_seed: int, candidate: int) -> int:
     return _digest(b"mmdb.candidate", (run_seed, candidate))
 
 
+def frozen_seed(run_seed: int) -> int:
+    """Return the seed of frozen layers that no model gives: all candidates of a run share them."""
+    return _digest(b"mmdb.frozen", (run_seed,))
+
+
 def hop_seed(run_seed: int, candidate: int, epoch: int, part: int) -> int:
     """Return the seed of a hop's row order and dropout."""
     return _digest(b"mmdb.hop", (run_seed, candidate, epoch, part))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +23,7 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
-from mmdb.train.batch import Inputs, Labels, tensors_of
+from mmdb.train.batch import Inputs, Labels, tensors_in, tensors_of
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.compiler import stays_out
 from mmdb.train.compute.device import CPU, device_of, peak_bytes, reset_peak
@@ -32,6 +33,7 @@ from mmdb.train.compute.initial import build
 from mmdb.train.compute.live import Live, adopt, byte_count, encode, encoding, restore, state_hash
 from mmdb.train.compute.staging import DevicePartitions
 from mmdb.train.compute.steps import StepTimes, time_steps
+from mmdb.train.features.spec import READY
 from mmdb.train.parallel.average import average
 from mmdb.train.parallel.communicator import Membership
 from mmdb.train.parallel.group_pass import group_pass
@@ -39,6 +41,8 @@ from mmdb.train.repeat import Differs, repeat, train_together
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
 
 if TYPE_CHECKING:
+    from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
+    from mmdb.train.features.work import FeatureWork
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 #: Bytes of live states that a session keeps; the least recently used one goes first.
@@ -64,6 +68,12 @@ class Session:
         self._partitions: OrderedDict[str, Partition] = OrderedDict()
         self._lives: OrderedDict[int, tuple[str, int, Live]] = OrderedDict()
         self._membership = Membership()
+
+    @cached_property
+    def _features(self) -> FeatureWork:
+        from mmdb.train.features.work import FeatureWork  # only where layers are frozen
+
+        return FeatureWork(self.device)
 
     def held(self, candidate_id: int) -> str | None:
         """Return the hash in hex of the candidate's state that is held live, if any."""
@@ -185,7 +195,7 @@ class Session:
         entry = self._lives.pop(spec.candidate.candidate_id, None)
         if entry and entry[0] == spec.state_in:
             return entry[2], entry[0]
-        live = build(spec.candidate, self.device)
+        live = self._build(spec.candidate, spec.step.partition, blank=state is not None)
         if state is None:
             return live, state_hash(encode(live)).hex()
         found = state_hash(state).hex()
@@ -196,6 +206,26 @@ class Session:
             return live, state_hash(encode(live)).hex()
         restore(live, state)
         return live, found
+
+    def _build(self, candidate: CandidateSpec, partition: str, *, blank: bool = False) -> Live:
+        """Return a candidate with its initial state; with no particular one where it is blank."""
+        if candidate.frozen is None:
+            return build(candidate, self.device)
+        shape = None
+        if candidate.frozen.choice in READY:
+            (x,) = tensors_in(self.partition(partition)[0])
+            shape = tuple(x.shape[1:])
+        backbones = self._features.backbones
+        return build(candidate, self.device, backbones, blank=blank, feature_shape=shape)
+
+    def _rows(
+        self, candidate: CandidateSpec, partition: str, stopped: Callable[[], bool]
+    ) -> Partition:
+        """Return what a candidate trains on: the rows of a partition, or features of them."""
+        x, y = self.partition(partition)
+        if candidate.frozen is None or candidate.frozen.choice != "recomputed":
+            return x, y
+        return self._features.recomputed(candidate, partition, x, stopped), y
 
     def _repeat(self, live: Live, spec: HopSpec, stage: Stage, stopped: Callable[[], bool]) -> str:
         candidate = spec.candidate
@@ -216,7 +246,7 @@ class Session:
     def _pass(
         self, live: Live, candidate: CandidateSpec, step: HopStep, stopped: Callable[[], bool]
     ) -> Outcome:
-        x, y = self.partition(step.partition)
+        x, y = self._rows(candidate, step.partition, stopped)
         setup = setup_of_candidate(candidate, step.epoch)
         if step.validates:
             return validate_pass(live, x, y, setup=setup, stopped=stopped)
@@ -253,8 +283,8 @@ class Session:
         Raises:
             TrainingFailed, Cancelled, ArchitectureError, PartitionEvicted, PrecisionMissing
         """
-        x, y = self.partition(partition)
-        live, setup = build(candidate, self.device), setup_of_candidate(candidate, 0)
+        x, y = self._rows(candidate, partition, stopped)
+        live, setup = self._build(candidate, partition), setup_of_candidate(candidate, 0)
         return time_steps(live, x, y, setup=setup, budget_s=budget_s, stopped=stopped)
 
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
@@ -267,6 +297,34 @@ class Session:
         from mmdb.train.warm.making import make  # loads numba
 
         return make(spec, tensors)
+
+    def has_backbone(self, name: str) -> bool:
+        """Return whether the tensors of a model whose layers are frozen are here."""
+        return self._features.backbones.has(name)
+
+    def backbone_names(self) -> list[str]:
+        """Return every name for which `has_backbone` holds."""
+        return self._features.backbones.names if "_features" in vars(self) else []
+
+    def take_backbone(self, name: str, tensors: bytes) -> None:
+        """Keep the tensors of a model, as `mmdb.train.warm.making.packed` writes them.
+
+        Raises:
+            StateCorrupt
+        """
+        self._features.backbones.take(name, tensors)
+
+    def materialize(
+        self, spec: MaterializeSpec, stopped: Callable[[], bool] = lambda: False
+    ) -> Materialized:
+        """Put features of a partition into the node's cache; see `FeatureWork.materialize`."""
+        x, _ = self.partition(spec.source)
+        return self._features.materialize(spec, x, stopped)
+
+    def examine(self, spec: ExamineSpec) -> Examined:
+        """Look at frozen layers; see `mmdb.train.features.examine.examine`."""
+        x, _ = self.partition(spec.partition)
+        return self._features.examine(spec, x)
 
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run the replay of a recipe here and now."""

@@ -10,7 +10,10 @@ from typing import Any, Literal
 from mmdb.data.target import Target
 from mmdb.db.connection import Row
 from mmdb.graph.sizes import Outputs, Shape, outputs_asked
+from mmdb.train.features.options import frozen_of, parse_transfer, unshared
+from mmdb.train.features.spec import Frozen
 from mmdb.train.parallel.group import Group
+from mmdb.train.seeds import frozen_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class CandidateSpec:
     options: dict[str, Any] = field(default_factory=dict)  # the run's: metric and metrics
     lr_scale: float = 1.0  # of the learning rate in the first epochs after a warm start
     lr_epochs: int = 0  # how many epochs that are
+    frozen: Frozen | None = None  # what of it does not train; None: all of it trains
 
     @property
     def outputs(self) -> Outputs:
@@ -65,6 +69,7 @@ class CandidateSpec:
             options={key: options[key] for key in ("metric", "metrics") if key in options},
             lr_scale=row.get("lr_scale", 1.0),
             lr_epochs=row.get("lr_epochs", 0),
+            frozen=_frozen(row),
         )
 
     @classmethod
@@ -72,7 +77,26 @@ class CandidateSpec:
         """Return the candidate that `asdict` made, read back from JSON."""
         shape = shape_of_json(raw["input_shape"])
         targets = tuple(Target(**target) for target in raw["targets"])
-        return cls(**(dict(raw) | {"input_shape": shape, "targets": targets}))
+        frozen = Frozen(**raw["frozen"]) if raw.get("frozen") else None
+        return cls(**(dict(raw) | {"input_shape": shape, "targets": targets, "frozen": frozen}))
+
+
+def _frozen(row: Row) -> Frozen | None:
+    """Return what a candidate freezes; until its features are settled, as if it shared none."""
+    config = json.loads(row["config"])
+    transfer = parse_transfer(config)
+    if transfer is None:
+        return None
+    model_id, is_augmented = row.get("backbone_id"), bool(config.get("augment"))
+    return frozen_of(
+        transfer,
+        seed=frozen_seed(row["run_seed"]),
+        pool=row.get("feature_pool"),
+        backbone=None if model_id is None else str(model_id),
+        storage=row.get("feature_storage"),
+        # Others may share the features that this one cannot use.
+        choice=None if is_augmented or unshared(transfer) == "whole" else row.get("feature_choice"),
+    )
 
 
 def targets_of(row: Row) -> tuple[Target, ...]:

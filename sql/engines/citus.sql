@@ -1,5 +1,6 @@
 -- Where the tables lie in a Citus database; run at each install, before the views. What is done already stays as it is.
---   by part_id       blocks, hops, checkpoints and states on their way: those of a partition lie on one node
+--   by part_id       blocks, those of features too, hops, checkpoints and states on their way: those of a partition lie on
+--                    one node
 --   by tensor_id     the bytes of tensors
 --   everywhere       what is written before a run begins: a node reads its own copy, but every node must be there to be written to
 --   the coordinator  all the rest, which nodes can read and write as well: a node that is gone stops none of it;
@@ -13,7 +14,7 @@ DECLARE
     everywhere CONSTANT text[] := ARRAY[
         'setting', 'factory', 'trainer', 'function', 'dataset', 'dataset_column', 'partition', 'run'
     ];
-    by_part CONSTANT text[] := ARRAY['block', 'hop', 'checkpoint', 'checkpoint_chunk', 'state_chunk'];
+    by_part CONSTANT text[] := ARRAY['block', 'hop', 'checkpoint', 'checkpoint_chunk', 'state_chunk', 'feature_block'];
     at_home CONSTANT text[] := ARRAY['worker', 'worker_beat', 'assignment'];
     spread CONSTANT text[] := by_part || ARRAY['tensor_chunk'];
     known CONSTANT regclass[] := ARRAY(SELECT p.logicalrelid FROM pg_catalog.pg_dist_partition AS p);
@@ -24,23 +25,24 @@ DECLARE
     numbered record;
     last bigint;
 BEGIN
+    SELECT coalesce(jsonb_object_agg(o.relname, o.options), '{}') INTO storage
+    FROM (
+        SELECT
+            regexp_replace(c.relname, '^tensor_chunk_0$', 'tensor_chunk') AS relname,
+            string_agg(o.option, ', ') AS options
+        FROM pg_catalog.pg_class AS c
+        LEFT JOIN pg_catalog.pg_class AS t ON c.reltoastrelid = t.oid
+        CROSS JOIN LATERAL (
+            SELECT unnest(c.reloptions) AS option
+            UNION ALL
+            SELECT 'toast.' || unnest(t.reloptions)
+        ) AS o
+        WHERE
+            c.relnamespace = 'mmdb'::regnamespace AND c.oid <> ALL (known)
+            AND c.relname = ANY (spread || ARRAY['tensor_chunk_0'])
+        GROUP BY c.relname
+    ) AS o;
     IF is_first THEN
-        SELECT jsonb_object_agg(o.relname, o.options) INTO storage
-        FROM (
-            SELECT
-                regexp_replace(c.relname, '^tensor_chunk_0$', 'tensor_chunk') AS relname,
-                string_agg(o.option, ', ') AS options
-            FROM pg_catalog.pg_class AS c
-            LEFT JOIN pg_catalog.pg_class AS t ON c.reltoastrelid = t.oid
-            CROSS JOIN LATERAL (
-                SELECT unnest(c.reloptions) AS option
-                UNION ALL
-                SELECT 'toast.' || unnest(t.reloptions)
-            ) AS o
-            WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relname = ANY (spread || ARRAY['tensor_chunk_0'])
-            GROUP BY c.relname
-        ) AS o;
-
         DROP INDEX IF EXISTS mmdb.hop_candidate_ordinal_key;
         CREATE INDEX hop_candidate_ordinal_idx ON mmdb.hop (candidate_id, ordinal);
         ALTER TABLE mmdb.hop DROP CONSTRAINT IF EXISTS hop_candidate_fkey, DROP CONSTRAINT IF EXISTS hop_partition_fkey;

@@ -15,7 +15,7 @@ BEGIN
         WHERE
             v.relnamespace = 'mmdb'::regnamespace AND v.relkind = 'v'
             AND c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'r'
-            AND c.relname <> ALL (ARRAY['block', 'state_chunk', 'checkpoint_chunk', 'tensor_chunk'])
+            AND c.relname <> ALL (ARRAY['block', 'state_chunk', 'checkpoint_chunk', 'tensor_chunk', 'feature_block'])
     LOOP
         EXECUTE format('GRANT SELECT ON %s TO mmdb_reader', below);
     END LOOP;

@@ -3,9 +3,11 @@
 -- Packed bytes do not compress; skip the attempt and keep substrings cheap.
 ALTER TABLE mmdb.block ALTER COLUMN data SET STORAGE EXTERNAL;
 ALTER TABLE mmdb.checkpoint_chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE mmdb.feature_block ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- A value of 1 MiB is 526 rows of its TOAST table: by default a fifth of them may be dead before anything is reused.
 ALTER TABLE mmdb.block SET (autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE mmdb.feature_block SET (autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
 -- Each epoch replaces states: a vacuum that rests between pages does not keep up with one that trains (measured at 40 MB/s
 -- of states: 528 MiB for 96 MiB in use; so 146).
 ALTER TABLE mmdb.checkpoint_chunk SET (
@@ -52,6 +54,12 @@ CREATE INDEX dataset_source_column_idx ON mmdb.dataset_source (table_name, colum
 CREATE INDEX prediction_model_idx ON mmdb.prediction (model_id);
 CREATE INDEX prediction_table_idx ON mmdb.prediction (table_name);
 CREATE INDEX prediction_source_column_idx ON mmdb.prediction_source (table_name, column_name);
+CREATE INDEX feature_dataset_idx ON mmdb.feature (dataset_id);
+CREATE INDEX feature_model_idx ON mmdb.feature (model_id);
+CREATE INDEX feature_part_part_idx ON mmdb.feature_part (part_id);
+CREATE INDEX run_feature_feature_idx ON mmdb.run_feature (feature_id);
+CREATE INDEX candidate_feature_feature_idx ON mmdb.candidate_feature (feature_id);
+CREATE INDEX candidate_feature_run_idx ON mmdb.candidate_feature (run_id);
 
 -- Who moved an alias or wrote a note: nobody may say otherwise, see postgres_rights.sql.
 ALTER TABLE mmdb.alias_event ALTER COLUMN author SET DEFAULT session_user;

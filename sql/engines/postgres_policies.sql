@@ -26,6 +26,8 @@ DECLARE
     tensor_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.tensor_id)';
     tensor_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.tensor_id'
     || ' AND ([t.owner|] OR t.owner = ''''))';
+    features_own CONSTANT text := '([T.owner|] OR T.owner = '''') AND ' || rows_read;
+    feature_has CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.feature AS f WHERE f.feature_id = T.feature_id)';
     nobody CONSTANT text := 'FALSE';
     guarded record;
     policy text[];
@@ -44,6 +46,12 @@ BEGIN
                 replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || rows_read || ')', 'd.dataset_id = T.', 'd.dataset_id = p.'),
                 replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || dataset_writes || ')', 'd.dataset_id = T.', 'd.dataset_id = p.')
             ),
+
+            -- Whoever may train on a dataset may compute features of it, for its own team: those of another team's are never
+            -- trained on, as whoever made them may have made them up.
+            ('feature', features_own, features_own),
+            ('feature_part', feature_has, feature_has),
+            ('feature_block', feature_has, feature_has),
 
             ('run', '[T.owner] OR [run T.run_id]', '[T.owner] AND ' || rows_read),
             ('run_event', run_reads, run_writes),
@@ -70,6 +78,8 @@ BEGIN
             ('checkpoint_chunk', candidate_reads, candidate_writes),
             ('state_chunk', candidate_reads, candidate_writes),
             ('step_time', candidate_reads, candidate_writes),
+            ('run_feature', run_reads, run_writes),
+            ('candidate_feature', candidate_reads, candidate_writes),
             ('step_prediction', candidate_reads, candidate_writes),
             (
                 'warm_start', candidate_reads,

@@ -104,6 +104,7 @@ mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_sta
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
 mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
 mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe,
 mmdb.share, mmdb.role_limit
 TO mmdb_trainer;
@@ -119,6 +120,7 @@ mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_sta
 mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
 mmdb.prediction_source, mmdb.model_origin,
 mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
 mmdb.model_tag, mmdb.model_metric, mmdb.probe
 TO mmdb_trainer;
 -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
@@ -130,9 +132,13 @@ GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_tr
 GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;
 GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat TO mmdb_trainer;
 GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment TO mmdb_trainer;
+GRANT UPDATE (used_at, max_error, mean_error) ON mmdb.feature TO mmdb_trainer;
+GRANT UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
+ON mmdb.run_feature TO mmdb_trainer;
 GRANT DELETE ON
 mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
-mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total
+mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+mmdb.feature_part, mmdb.feature_block
 TO mmdb_trainer;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;

@@ -60,7 +60,10 @@ WITH held AS (
     FROM pg_catalog.pg_class AS c
     WHERE
         c.relnamespace = cast('mmdb' AS regnamespace) AND c.relkind = 'r'
-        AND (c.relname IN ('block', 'hop', 'checkpoint', 'tensor', 'assignment', 'worker_beat') OR c.relname LIKE '%\_chunk%')
+        AND (
+            c.relname IN ('block', 'hop', 'checkpoint', 'tensor', 'assignment', 'worker_beat', 'feature_block')
+            OR c.relname LIKE '%\_chunk%'
+        )
 ),
 
 counted AS (

@@ -15,6 +15,23 @@ FROM mmdb.train_hop(
     %(part_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(publish)s::boolean
 ) AS t;
 
+-- name: train_hops
+-- Do one hop of each of several candidates on the same partition.
+SELECT
+    t.candidate_id,
+    t.epoch,
+    t.part_id,
+    t.loss,
+    t.objective,
+    t.total_s,
+    t.state_out,
+    t.state_bytes,
+    t.node,
+    t.device
+FROM mmdb.train_hops(
+    %(part_id)s::bigint, %(candidate_ids)s::bigint[], %(epoch)s::integer, %(publish)s::boolean
+) AS t;
+
 -- name: train_group
 -- Do one member's part of a group's round.
 SELECT

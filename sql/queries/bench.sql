@@ -126,6 +126,24 @@ WHERE candidate_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_candidate_features
+-- What a bench's candidates trained on.
+DELETE FROM mmdb.candidate_feature
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_run_features
+-- Where the features of a bench's runs came from.
+DELETE FROM mmdb.run_feature
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_candidates
 -- A bench's candidates.
 DELETE FROM mmdb.candidate
@@ -196,6 +214,34 @@ WHERE run_id IN (
 -- A bench's runs.
 DELETE FROM mmdb.run
 WHERE name LIKE %(prefix)s::text;
+
+-- name: delete_feature_blocks
+-- What is stored of features of a bench's datasets.
+DELETE FROM mmdb.feature_block
+WHERE feature_id IN (
+    SELECT f.feature_id
+    FROM mmdb.feature AS f
+    INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+    WHERE d.name LIKE %(prefix)s::text
+);
+
+-- name: delete_feature_parts
+-- Which of their partitions are stored.
+DELETE FROM mmdb.feature_part
+WHERE feature_id IN (
+    SELECT f.feature_id
+    FROM mmdb.feature AS f
+    INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+    WHERE d.name LIKE %(prefix)s::text
+);
+
+-- name: delete_features
+-- The features of a bench's datasets.
+DELETE FROM mmdb.feature
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
 
 -- name: delete_blocks
 -- The rows of a bench's datasets.

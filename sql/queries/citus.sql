@@ -37,7 +37,7 @@ WHERE
     c.relnamespace = 'mmdb'::regnamespace AND c.relkind IN ('r', 'p')
     AND CASE
         WHEN c.relname = any(ARRAY['worker', 'worker_beat', 'assignment']) THEN p.logicalrelid IS NOT NULL
-        WHEN c.relname = any(ARRAY['block', 'hop', 'checkpoint', 'checkpoint_chunk', 'state_chunk'])
+        WHEN c.relname = any(ARRAY['block', 'hop', 'checkpoint', 'checkpoint_chunk', 'state_chunk', 'feature_block'])
             THEN p.partmethod IS DISTINCT FROM 'h' OR p.colocationid <> (
                 SELECT b.colocationid
                 FROM pg_catalog.pg_dist_partition AS b
@@ -106,4 +106,7 @@ FROM pg_catalog.pg_dist_partition AS p
 INNER JOIN pg_catalog.pg_class AS c ON p.logicalrelid = c.oid
 WHERE
     c.relnamespace = 'mmdb'::regnamespace
-    AND (c.relname LIKE 'tensor%' OR c.relname LIKE 'checkpoint%' OR c.relname IN ('encoding', 'manifest_tensor'));
+    AND (
+        c.relname LIKE 'tensor%' OR c.relname LIKE 'checkpoint%' OR c.relname LIKE 'feature%'
+        OR c.relname IN ('encoding', 'manifest_tensor')
+    );

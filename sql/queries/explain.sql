@@ -124,12 +124,15 @@ SELECT
         ELSE s.candidates
     END AS workers,
     s.starts,
-    coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy
+    coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy,
+    u.choice AS feature_choice
 FROM mmdb.hop AS h
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
 INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 LEFT JOIN mmdb.run_strategy AS k ON c.run_id = k.run_id
+LEFT JOIN mmdb.candidate_feature AS f ON c.candidate_id = f.candidate_id
+LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id
 LEFT JOIN (
     SELECT
         e.run_id,
@@ -161,7 +164,7 @@ LIMIT 4000;
 
 -- name: find_turns
 -- What the last runs' workers did on a node as it is: from when to when, and in how many hops; runs that were
--- trained by hopping, and were not interrupted.
+-- trained by hopping, and were not interrupted. Between hops nothing but hops was prepared: no features were made.
 SELECT
     s.run_id,
     s.workers,
@@ -180,6 +183,10 @@ FROM (
     WHERE
         e.event = 'started'
         AND coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) IN ('mop', 'task')
+        AND NOT EXISTS (
+            SELECT 1 FROM mmdb.run_feature AS u
+            WHERE u.run_id = e.run_id AND u.choice IN ('stored', 'memory')
+        )
     GROUP BY e.run_id
     HAVING count(*) = 1
     ORDER BY e.run_id DESC
@@ -205,7 +212,8 @@ SELECT
     g.row_count,
     g.steps,
     g.compute_s,
-    g.hops
+    g.hops,
+    u.choice AS feature_choice
 FROM (
     SELECT
         h.candidate_id,
@@ -250,6 +258,8 @@ FROM (
     GROUP BY h.candidate_id
 ) AS g
 INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id
+LEFT JOIN mmdb.candidate_feature AS f ON c.candidate_id = f.candidate_id
+LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id
 WHERE c.architecture_hash IS NOT NULL;
 
 -- name: find_timed
@@ -267,10 +277,13 @@ SELECT
     t.seconds AS total_s,
     t.state_bytes,
     NULL::integer AS group_size,
-    1 AS workers
+    1 AS workers,
+    u.choice AS feature_choice
 FROM mmdb.step_time AS t
 INNER JOIN mmdb.candidate AS c ON t.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.candidate_feature AS f ON c.candidate_id = f.candidate_id
+LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id
 WHERE
     r.dataset_id = %(dataset_id)s::bigint
     AND t.node = %(node)s::text

@@ -282,6 +282,115 @@ WHERE candidate_id = any(%(ids)s::bigint[]);
 DELETE FROM mmdb.checkpoint
 WHERE candidate_id = any(%(ids)s::bigint[]);
 
+-- name: find_garbage_features
+-- Features with blocks whose dataset was dropped, or that were last used before the grace period and that no unfinished
+-- run uses.
+SELECT
+    f.feature_id AS id,
+    sum(p.byte_count)::bigint AS bytes
+FROM mmdb.feature AS f
+INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
+INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+WHERE
+    d.dropped_at IS NOT NULL
+    OR (
+        f.used_at <= now() - %(grace)s::interval
+        AND NOT EXISTS (
+            SELECT 1 FROM mmdb.run_feature AS u
+            WHERE
+                u.feature_id = f.feature_id
+                AND coalesce((
+                    SELECT v.event FROM mmdb.run_event AS v
+                    WHERE v.run_id = u.run_id
+                    ORDER BY v.happened_at DESC
+                    LIMIT 1
+                ), '') <> 'finished'
+        )
+    )
+GROUP BY f.feature_id
+ORDER BY f.feature_id;
+
+-- name: lock_features
+-- Lock features, but for those that a run begins to use or stores.
+SELECT f.feature_id AS id
+FROM mmdb.feature AS f
+WHERE f.feature_id = any(%(ids)s::bigint[])
+ORDER BY f.feature_id
+FOR UPDATE SKIP LOCKED;
+
+-- name: recheck_features
+-- Those of some features that can go, with their bytes.
+SELECT
+    f.feature_id AS id,
+    sum(p.byte_count)::bigint AS bytes
+FROM mmdb.feature AS f
+INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
+INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+WHERE
+    f.feature_id = any(%(ids)s::bigint[])
+    AND (
+        d.dropped_at IS NOT NULL
+        OR (
+            f.used_at <= now() - %(grace)s::interval
+            AND NOT EXISTS (
+                SELECT 1 FROM mmdb.run_feature AS u
+                WHERE
+                    u.feature_id = f.feature_id
+                    AND coalesce((
+                        SELECT v.event FROM mmdb.run_event AS v
+                        WHERE v.run_id = u.run_id
+                        ORDER BY v.happened_at DESC
+                        LIMIT 1
+                    ), '') <> 'finished'
+            )
+        )
+    )
+GROUP BY f.feature_id
+ORDER BY f.feature_id;
+
+-- name: delete_feature_blocks
+-- Delete the blocks of features.
+DELETE FROM mmdb.feature_block
+WHERE feature_id = any(%(ids)s::bigint[]);
+
+-- name: delete_feature_parts
+-- Forget which partitions of features are stored.
+DELETE FROM mmdb.feature_part
+WHERE feature_id = any(%(ids)s::bigint[]);
+
+-- name: plan_features
+-- What becomes of the features that have blocks: how many, and their bytes. The lowest place is the first reason.
+SELECT
+    s.place,
+    count(DISTINCT s.feature_id) AS items,
+    sum(s.byte_count)::bigint AS bytes
+FROM (
+    SELECT
+        f.feature_id,
+        p.byte_count,
+        CASE
+            WHEN d.dropped_at IS NOT NULL THEN 1
+            WHEN EXISTS (
+                SELECT 1 FROM mmdb.run_feature AS u
+                WHERE
+                    u.feature_id = f.feature_id
+                    AND coalesce((
+                        SELECT v.event FROM mmdb.run_event AS v
+                        WHERE v.run_id = u.run_id
+                        ORDER BY v.happened_at DESC
+                        LIMIT 1
+                    ), '') <> 'finished'
+            ) THEN 3
+            WHEN f.used_at > now() - %(grace)s::interval THEN 4
+            ELSE 2
+        END AS place
+    FROM mmdb.feature AS f
+    INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
+    INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+) AS s
+GROUP BY s.place
+ORDER BY s.place;
+
 -- name: plan_tensors
 -- What becomes of the tensors that no model needs: how many, and their stored bytes.
 WITH holder AS (

@@ -36,12 +36,24 @@ SELECT
         SELECT sum(p.row_count)
         FROM mmdb.partition AS p
         WHERE p.dataset_id = d.dataset_id AND p.role = 'train'
-    )::bigint AS train_rows
+    )::bigint AS train_rows,
+    d.content_hash AS dataset_hash,
+    t.feature_id,
+    f.feature_key,
+    f.owner AS feature_owner,
+    f.pool AS feature_pool,
+    f.storage AS feature_storage,
+    f.model_id AS backbone_id,
+    f.backbone,
+    u.choice AS feature_choice
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 LEFT JOIN mmdb.warm_start AS b ON c.candidate_id = b.candidate_id
 LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
+LEFT JOIN mmdb.candidate_feature AS t ON c.candidate_id = t.candidate_id
+LEFT JOIN mmdb.run_feature AS u ON t.run_id = u.run_id AND t.feature_id = u.feature_id
+LEFT JOIN mmdb.feature AS f ON t.feature_id = f.feature_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: find_partitions

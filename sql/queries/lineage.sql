@@ -71,13 +71,21 @@ WHERE
     AND e.parent_column = any(%(columns)s::text[]);
 
 -- name: dataset_down
--- The runs of datasets, and the models that were trained on them outside of runs.
+-- The runs of datasets, the models that were trained on them outside of runs, and their features.
 SELECT
     e.parent,
     e.child,
     e.via,
     e.child_id AS far_id
 FROM mmdb.lineage_run_edge AS e
+WHERE e.parent_kind = 'dataset' AND e.parent_id = any(%(ids)s::bigint[])
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
 WHERE e.parent_kind = 'dataset' AND e.parent_id = any(%(ids)s::bigint[]);
 
 -- name: dataset_partitions
@@ -124,6 +132,40 @@ FROM mmdb.lineage_run_edge AS e
 INNER JOIN mmdb.lineage_state_edge AS s ON e.child_id = s.parent_id
 WHERE e.parent_kind = 'run' AND e.parent_id = any(%(ids)s::bigint[]);
 
+-- name: feature_down
+-- The candidates that train on features.
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
+WHERE e.parent_kind = 'feature' AND e.parent_id = any(%(ids)s::bigint[]);
+
+-- name: feature_saved
+-- The candidates on features from which models were saved, each with one of those.
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    s.parent AS state,
+    s.child AS made,
+    s.via AS made_via,
+    s.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
+INNER JOIN mmdb.lineage_state_edge AS s ON e.child_id = s.parent_id
+WHERE e.parent_kind = 'feature' AND e.parent_id = any(%(ids)s::bigint[]);
+
+-- name: feature_up
+-- The datasets of features, and the models whose layers were frozen.
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.parent_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
+WHERE e.child_kind = 'feature' AND e.child_id = any(%(ids)s::bigint[]);
+
 -- name: candidate_down
 -- What began with states of candidates: models that were saved, clones and warm starts.
 SELECT
@@ -145,13 +187,21 @@ FROM mmdb.lineage_hop_edge AS e
 WHERE e.parent_kind IN ('candidate', 'checkpoint', 'hop') AND e.parent_id = any(%(ids)s::bigint[]);
 
 -- name: model_down
--- What was made of models: other models, warm starts of candidates, tables of predictions.
+-- What was made of models: other models, warm starts of candidates, features, tables of predictions.
 SELECT
     e.parent,
     e.child,
     e.via,
     e.child_id AS far_id
 FROM mmdb.lineage_model_edge AS e
+WHERE e.parent_kind = 'model' AND e.parent_id = any(%(ids)s::bigint[])
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
 WHERE e.parent_kind = 'model' AND e.parent_id = any(%(ids)s::bigint[]);
 
 -- name: models_down
@@ -162,6 +212,14 @@ SELECT
     e.via,
     e.child_id AS far_id
 FROM mmdb.lineage_model_edge AS e
+WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
 WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
 
 -- name: outside_down
@@ -223,7 +281,7 @@ FROM mmdb.lineage_run_edge AS e
 WHERE e.child_kind = 'run' AND e.child_id = any(%(ids)s::bigint[]);
 
 -- name: candidate_up
--- The runs of candidates, and what they began with.
+-- The runs of candidates, what they began with and the features that they train on.
 SELECT
     e.parent,
     e.child,
@@ -246,6 +304,14 @@ SELECT
     e.via,
     e.parent_id AS far_id
 FROM mmdb.lineage_model_edge AS e
+WHERE e.child_kind = 'candidate' AND e.child_id = any(%(ids)s::bigint[])
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.parent_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
 WHERE e.child_kind = 'candidate' AND e.child_id = any(%(ids)s::bigint[]);
 
 -- name: hops_up

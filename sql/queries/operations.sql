@@ -186,6 +186,20 @@ LEFT JOIN mmdb.checkpoint AS c
 WHERE k.ordinal = 0 AND c.part_id IS NULL
 UNION ALL
 SELECT
+    'features without blocks' AS what,
+    count(*) AS items
+FROM mmdb.feature_part AS p
+LEFT JOIN mmdb.feature_block AS b ON p.feature_id = b.feature_id AND p.part_id = b.part_id AND b.ordinal = 0
+WHERE p.blocks > 0 AND b.part_id IS NULL
+UNION ALL
+SELECT
+    'blocks of no features' AS what,
+    count(*) AS items
+FROM mmdb.feature_block AS b
+LEFT JOIN mmdb.feature_part AS p ON b.feature_id = p.feature_id AND b.part_id = p.part_id
+WHERE b.ordinal = 0 AND p.part_id IS NULL
+UNION ALL
+SELECT
     'hops of no candidate' AS what,
     count(*) AS items
 FROM mmdb.hop AS h

@@ -39,6 +39,26 @@ WHERE m.run = %(run)s::text AND m.dropped_at IS NULL
 ORDER BY m.created_at DESC, m.model ASC, m.version DESC
 LIMIT 200;
 
+-- name: find_features
+-- Where a run's features came from, those of the first layer first.
+SELECT
+    f.feature_id,
+    f.layer,
+    f.backbone,
+    f.storage,
+    f.choice,
+    f.reason,
+    f.candidates,
+    f.hops,
+    f.byte_count,
+    f.compute_s,
+    f.store_s,
+    f.read_s,
+    f.saved_s
+FROM mmdb.run_features AS f
+WHERE f.run = %(run)s::text
+ORDER BY f.feature_id;
+
 -- name: find_board
 -- The candidates of a run, best first.
 SELECT

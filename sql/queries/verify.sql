@@ -50,3 +50,17 @@ FROM mmdb.checkpoint AS c
 WHERE
     c.part_id = %(part_id)s::bigint AND c.candidate_id = %(candidate_id)s::bigint
     AND c.state_hash = %(state_hash)s::bytea;
+
+-- name: find_feature_parts
+-- The partitions whose features are stored.
+SELECT
+    p.feature_id,
+    p.part_id,
+    p.row_count,
+    p.byte_count,
+    f.layer,
+    d.name AS dataset
+FROM mmdb.feature_part AS p
+INNER JOIN mmdb.feature AS f ON p.feature_id = f.feature_id
+INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+ORDER BY p.feature_id, p.part_id;

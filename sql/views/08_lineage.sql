@@ -94,11 +94,30 @@ SELECT
     e.parent_column,
     e.child_table,
     e.child_column
-FROM mmdb.lineage_model_edge AS e;
+FROM mmdb.lineage_model_edge AS e
+UNION ALL
+SELECT
+    e.parent_kind,
+    e.parent,
+    e.child_kind,
+    e.child,
+    e.via,
+    e.happened_at,
+    e.parent_id,
+    e.parent_epoch,
+    e.parent_part,
+    e.child_id,
+    e.child_epoch,
+    e.child_part,
+    e.parent_table,
+    e.parent_column,
+    e.child_table,
+    e.child_column
+FROM mmdb.lineage_feature_edge AS e;
 COMMENT ON VIEW mmdb.lineage_edge
 IS 'Every edge of lineage, from tables and columns to models and back to tables; filter by parent_kind or child_kind.';
 COMMENT ON COLUMN mmdb.lineage_edge.parent_kind
-IS 'table, column, unresolved, dataset, partition, hop, checkpoint, candidate, run, model, file or database.';
+IS 'table, column, unresolved, dataset, partition, feature, hop, checkpoint, candidate, run, model, file or database.';
 COMMENT ON COLUMN mmdb.lineage_edge.parent IS 'What the child came from, as lineage() takes it: model:name@version.';
 COMMENT ON COLUMN mmdb.lineage_edge.child_kind IS 'As parent_kind.';
 COMMENT ON COLUMN mmdb.lineage_edge.child IS 'What came from the parent, as lineage() takes it.';

@@ -146,6 +146,13 @@ sample AS (
     FROM mmdb.checkpoint AS c
     UNION ALL
     SELECT
+        'mmdb_feature_bytes' AS name,
+        '' AS label,
+        '' AS label_value,
+        cast(coalesce(sum(p.byte_count), 0) AS double precision) AS value
+    FROM mmdb.feature_part AS p
+    UNION ALL
+    SELECT
         'mmdb_predicted_rows_total' AS name,
         '' AS label,
         '' AS label_value,
@@ -185,6 +192,7 @@ FROM (
     ('mmdb_model_bytes', 'gauge', 'Bytes of their state dicts.'),
     ('mmdb_stored_bytes', 'gauge', 'Bytes of all tensors as they are stored.'),
     ('mmdb_checkpoint_bytes', 'gauge', 'Bytes of durable states.'),
+    ('mmdb_feature_bytes', 'gauge', 'Bytes of features of frozen layers.'),
     ('mmdb_predicted_rows_total', 'counter', 'Predictions written to tables.'),
     ('mmdb_schema_migration', 'gauge', 'The last migration of the schema.')
 ) AS f (name, type, help)

@@ -335,6 +335,8 @@ def _rights() -> list[Attack]:
                errors.MmdbError),
         Attack("a hop of a candidate on others' rows", "trainer",
                f"{CALL}train_hop(999999, {{candidate}})", errors.InputError),
+        Attack("hops of candidates on others' rows", "trainer",
+               f"{CALL}train_hops(999999, ARRAY[{{candidate}}])", errors.InputError),
         Attack("a hop out of its turn", "trainer",
                f"{CALL}train_hop({{part}}, {{candidate}}, 7)", errors.HopError),
     ]  # fmt: skip

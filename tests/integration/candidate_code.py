@@ -61,3 +61,8 @@ def noise(
     """Return the inputs with noise on the picture."""
     image = x["image"]
     return x | {"image": image + std * torch.randn(image.shape, generator=generator)}
+
+
+def jitter(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Add a little noise to a batch of numbers."""
+    return x + 0.05 * torch.randn(x.shape, generator=generator)

@@ -234,7 +234,7 @@ DAMAGE = {
 
 def test_the_bytes_of_a_database_are_those_of_their_hashes(filled_url: str) -> None:
     checks = {check.name: check for check in verify_at(filled_url)}
-    assert list(checks) == ["blocks", "tensors", "models", "checkpoints"]
+    assert list(checks) == ["blocks", "tensors", "models", "checkpoints", "features"]
     assert all(check.ok for check in checks.values())
     assert checks["blocks"].detail.startswith("3 compared")
     is_trained = filled_url.startswith("duckdb")
@@ -496,5 +496,5 @@ def test_chunk_tables_are_vacuumed_before_a_fifth_is_dead(postgres_url: str) -> 
         for place, options in ((name, own), (f"{name}, its values", toast)):
             found = dict(option.split("=") for option in options or [])
             shares[place] = float(found.get("autovacuum_vacuum_scale_factor", 0.2))
-    assert len(shares) == 2 * 11
+    assert len(shares) == 2 * 12
     assert {place for place, share in shares.items() if share > 0.05} == set()

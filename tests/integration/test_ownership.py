@@ -15,7 +15,11 @@ from mmdb.db.connection import Row
 from mmdb.db.doctor_roles import roles
 from mmdb.db.install import current_files, install, is_up_to_date
 from mmdb.db.postgres import PostgresConnection
+from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
+from mmdb.store import features
+from mmdb.store.features import FeatureSpec
+from tests import feature_rows
 from tests.cluster import Cluster
 from tests.integration.test_privileges import listing
 from tests.teams import COMMON, QUERY, Teams, make, module, teams_in
@@ -133,6 +137,49 @@ def test_a_team_is_one_owner(teams: Teams) -> None:
             db.create_dataset("mine", QUERY, partitions=1)
 
 
+def test_features_are_the_teams_that_computed_them(teams: Teams) -> None:
+    known = numbers(teams)
+    with (
+        closing(open_connection(teams.url_of("ann"))) as ann,
+        closing(open_connection(teams.url_of("bob"))) as bob,
+        teams.connect("guard") as guard,
+    ):
+        assert features.owner_of(ann, known["run_id"]) == "team_a"
+
+        def of(owner: str) -> FeatureSpec:
+            return feature_rows.spec(dataset_id=known["dataset_id"], owner=owner)
+
+        def found(connection: AnyConnection) -> set[str]:
+            rows = connection.select("SELECT owner FROM mmdb.feature")
+            assert len(rows) == len(connection.select("SELECT * FROM mmdb.feature_overview"))
+            return {row["owner"] for row in rows}
+
+        (hers,) = features.put(ann, [of("team_a")]).values()
+        assert features.put(ann, [of("team_a")]) == {hers.feature_key: hers}
+        features.add_blocks(ann, hers.feature_id, known["part_id"], feature_rows.blocks(2))
+        for owner in ("bob", "team_a", "public"):  # of rows that he may not read
+            with pytest.raises(errors.RightsMissing):
+                features.put(bob, [of(owner)])
+        assert found(bob) == set()
+        teams.run(f"INSERT INTO mmdb.share VALUES ('dataset', {known['dataset_id']}, 'bob')")
+        assert found(bob) == set()
+        with pytest.raises(errors.RightsMissing):
+            features.put(bob, [of("team_a")])
+        with pytest.raises(errors.RightsMissing):
+            features.add_blocks(bob, hers.feature_id, 99, feature_rows.blocks(1))
+        assert features.evict(bob, [hers.feature_id]) == 0
+        (his,) = features.put(bob, [of("bob")]).values()
+        features.add_blocks(bob, his.feature_id, known["part_id"], feature_rows.blocks(3))
+        assert (found(ann), found(bob)) == ({"team_a"}, {"bob"})
+        assert len(list(features.read_blocks(ann, hers.feature_id, known["part_id"]))) == 2
+        assert list(features.read_blocks(ann, his.feature_id, known["part_id"])) == []
+        teams.run("DELETE FROM mmdb.share WHERE role = 'bob' AND kind = 'dataset'")
+        assert found(bob) == set()
+        (what,) = [one for one in guard.gc().found if one.what == "feature"]
+        assert (what.items, what.bytes) == (2, 500_000)
+    teams.run(*(f"DELETE FROM mmdb.{t}" for t in ("feature_block", "feature_part", "feature")))
+
+
 # -- what is another's --------------------------------------------------------
 
 GET = {
@@ -223,6 +270,7 @@ CALL = {
     "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",
     "create_run": "SELECT * FROM mmdb.create_run('x', 'data_north', 'linear')",
     "train_hop": "SELECT * FROM mmdb.train_hop({part_id}, {candidate_id})",
+    "train_hops": "SELECT * FROM mmdb.train_hops({part_id}, ARRAY[{candidate_id}])",
     "begin_candidate": "SELECT * FROM mmdb.begin_candidate({candidate_id})",
     "clone_candidate": "SELECT mmdb.clone_candidate({candidate_id})",
     "stop_candidate": "SELECT mmdb.stop_candidate({candidate_id})",

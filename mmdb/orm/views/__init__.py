@@ -12,6 +12,7 @@ from mmdb.orm.views.candidates import (
 from mmdb.orm.views.candidates_warm import WarmStartOverview
 from mmdb.orm.views.catalog import DatasetLineage, DatasetOverview, PartitionOverview
 from mmdb.orm.views.edges import (
+    LineageFeatureEdge,
     LineageHopEdge,
     LineageModelEdge,
     LineageRunEdge,
@@ -19,6 +20,7 @@ from mmdb.orm.views.edges import (
     LineageSourceEdge,
     LineageStateEdge,
 )
+from mmdb.orm.views.features import FeatureOverview, RunFeatures
 from mmdb.orm.views.figures import HopsPerHour, MetricHistory, RunCost, StorageOverview, ZooHits
 from mmdb.orm.views.keys import ViewKey
 from mmdb.orm.views.lineage import ColumnImpact, LineageEdge, LineageEntity
@@ -55,11 +57,13 @@ __all__ = [
     "ColumnImpact",
     "DatasetLineage",
     "DatasetOverview",
+    "FeatureOverview",
     "HopTimeline",
     "HopsPerHour",
     "Leaderboard",
     "LineageEdge",
     "LineageEntity",
+    "LineageFeatureEdge",
     "LineageHopEdge",
     "LineageModelEdge",
     "LineageRunEdge",
@@ -89,6 +93,7 @@ __all__ = [
     "PredictionOverview",
     "ProfileOverview",
     "RunCost",
+    "RunFeatures",
     "RunProgress",
     "RunTime",
     "ServerMetric",

@@ -150,3 +150,26 @@ class LineageModelEdge(View):
     parent_column: Mapped[str | None] = mapped_column(primary_key=True)
     child_table: Mapped[str | None] = mapped_column(primary_key=True)
     child_column: Mapped[str | None] = mapped_column(primary_key=True)
+
+
+class LineageFeatureEdge(View):
+    """Edges of lineage from datasets and frozen models to features, and to candidates on them."""
+
+    __tablename__ = "lineage_feature_edge"
+
+    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
+    parent: Mapped[str | None] = mapped_column(primary_key=True)
+    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
+    child: Mapped[str | None] = mapped_column(primary_key=True)
+    via: Mapped[str | None] = mapped_column(primary_key=True)
+    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
+    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
+    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
+    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
+    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
+    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
+    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
+    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
+    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
+    child_table: Mapped[str | None] = mapped_column(primary_key=True)
+    child_column: Mapped[str | None] = mapped_column(primary_key=True)

@@ -1,4 +1,9 @@
-"""Costs of a run's candidates: from hops like theirs, else from the work of their steps."""
+"""Costs of a run's candidates: from hops like theirs, else from the work of their steps.
+
+Where layers are frozen, features that hops read are made and read once, as the rows are that they
+are of. Those that hops compute themselves are a part of each row that they visit: in measured hops
+they are in already, else they take what was measured when they were settled.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from statistics import fmean
 
 from mmdb.errors import InvalidOption
@@ -15,6 +21,7 @@ from mmdb.plan.equations.collective import straggler
 from mmdb.plan.profile.cluster import hop_s, read_row_s
 from mmdb.plan.profile.profile import Profile
 from mmdb.plan.run.built import Built, Recorded
+from mmdb.plan.run.frozen import READ, ready_s
 from mmdb.plan.run.measured import Measured
 from mmdb.plan.run.observed import Observed
 from mmdb.plan.run.residuals import Prediction
@@ -23,6 +30,7 @@ from mmdb.plan.work.residual import Residual, features
 from mmdb.plan.work.roofline import Speeds, candidate_cost, update_seconds
 from mmdb.plan.work.speeds import speeds_of
 from mmdb.plan.work.work import FIRST_STEP_BYTES, Work
+from mmdb.train.features.spec import FEATURE_ROWS
 
 #: Relative standard deviations of costs: measured, by the roofline, and by an assumed profile.
 WARM, COLD, ASSUMED = 0.03, 0.10, 0.40
@@ -82,7 +90,8 @@ def costs_of(
                 cold[one.like].append(by_profile)
             if not isinstance(cost, str):
                 process = profile.process_bytes
-                cost = around(replace(cost, memory_bytes=process + cost.memory_bytes))
+                memory = process + cost.memory_bytes + _held_bytes(one, built)
+                cost = around(replace(cost, memory_bytes=memory))
             found[key] = cost
         costs.append(found[key])
     whole, notes = _completed(run, costs)
@@ -105,6 +114,7 @@ def built_of(run: PlannedRun) -> Built:
         input_dtype=dict(given) if isinstance(given, dict) else given,
         outputs=outputs_asked(dataset.targets),
         factories=run.factories,
+        rows=max(run.rows, default=0),
     )
 
 
@@ -118,19 +128,20 @@ def _cost(
     has_profile: bool,
 ) -> tuple[CandidateCost | str, Prediction | None]:
     """Return a candidate's costs, or why they cannot be known; and those by the roofline alone."""
-    work = built.work(one.config)
+    work = built.work(one.config, one.frozen)
     if isinstance(work, str):
         return (work if known is None else _warm(_bare(one, known), known, None)), None
-    cold = _cold(work, speeds, one, COLD if has_profile else ASSUMED)
-    config = one.config
+    tail = _cold(work, speeds, one, COLD if has_profile else ASSUMED)
+    cold = _with_frozen(tail, one)
     said = Prediction(
         candidate_id=one.candidate_id,
         cost=cold,
-        features=features(work, speeds, config.batch_size),
-        is_plain=config.amp is None and not config.augment and config.accumulate == 1,
+        features=features(work, speeds, one.config.batch_size),
+        is_plain=_is_plain(one),
     )
     if known is None:
-        return residual.corrected(cold, said.features) if residual else cold, said
+        corrected = residual.corrected(tail, said.features) if residual else tail
+        return _with_frozen(corrected, one), said
     warm = _warm(cold, known, (cold.step_s, cold.row_s))
     if known.build_s is None and not has_profile:  # the steps are known, and nothing else
         warm = replace(warm, uncertainty=ASSUMED)
@@ -142,12 +153,42 @@ def _cold(work: Work, speeds: Speeds, one: Planned, uncertainty: float) -> Candi
     size, times = one.config.batch_size, one.config.accumulate
     cost = candidate_cost(work, speeds, size, uncertainty=uncertainty)
     update = update_seconds(work, speeds)
+    state, part = cost.state_bytes, one.frozen
+    if part is not None and part.tail_shape is not None and part.transfer.adapter is not None:
+        state -= work.parameter_bytes - work.gradient_bytes  # what is adapted is in no state
     return replace(
         cost,
+        state_bytes=state,
         batch_size=size * times,
         step_s=max(0.0, cost.step_s - update) * times + update,
         memory_row_bytes=cost.memory_row_bytes / times,
     )
+
+
+def _is_plain(one: Planned) -> bool:
+    """Return whether hops do what the profile says steps do, and nothing else."""
+    config, part = one.config, one.frozen
+    if part is not None and part.source not in (READ, "whole"):
+        return False
+    return config.amp is None and not config.augment and config.accumulate == 1
+
+
+def _with_frozen(cost: CandidateCost, one: Planned) -> CandidateCost:
+    """Return costs of hops that compute the features of their rows, too."""
+    if one.frozen is None or not one.frozen.row_s:
+        return cost
+    row_s = one.frozen.row_s
+    return replace(cost, row_s=cost.row_s + row_s, validation_row_s=cost.validation_row_s + row_s)
+
+
+def _held_bytes(one: Planned, built: Built) -> float:
+    """Return what a process holds for a candidate beside what trains."""
+    part = one.frozen
+    if part is None or part.shape is None or not part.is_computed:
+        return 0.0
+    if part.source == "streamed":
+        return built.held_bytes(one.config, one.config.batch_size)
+    return built.held_bytes(one.config, FEATURE_ROWS) + 4.0 * built.rows * prod(part.shape)
 
 
 def _bare(one: Planned, known: Measured) -> CandidateCost:
@@ -202,6 +243,7 @@ def _around(
     read = seen.read_row_s
     if read is None:
         read = read_row_s(profile, run.row_bytes, pixels=run.has_pixels)
+    read += ready_s(run.shared) / max(1, sum(run.rows) + run.validation_rows)
     hop = hop_s(profile) if seen.hop_s is None else seen.hop_s
     return partial(replace, read_row_s=read, hop_s=hop, durable_s=seen.durable_s)
 

@@ -32,7 +32,7 @@ from mmdb.plan.run.costs import built_of
 from mmdb.plan.run.plan import plan
 from mmdb.plan.run.probe import probing
 from mmdb.plan.run.wishes import MOST_PROBE_S, wishes_of
-from mmdb.plan.run.workload import planned_run
+from mmdb.plan.run.workload import PlannedRun, planned_run
 from mmdb.train.dispatch.decision import Decision
 from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.run_options import SAME, parse_run_options
@@ -85,6 +85,8 @@ def _decision(
     (run,) = connection.rows(_Q.find_run, name=name)
     options = _options(run, workers)
     plan_id = _planned(connection, run, options, on_wait)
+    if plan_id is None:
+        return _open(options["strategies"]) if run["strategy"] == "auto" else None
     rows = connection.rows(_Q.find_estimates, plan_id=plan_id)
     probe_s = _probe_s(rows) if run["strategy"] == "auto" else 0.0
     if probe_s:
@@ -103,6 +105,12 @@ def _decision(
         plan_id=plan_id,
         reason=_reason(taken, rows),
     )
+
+
+def _open(strategies: Sequence[str]) -> Decision:
+    """Return how a run is trained whose frozen layers nobody has looked at."""
+    reason = "What its frozen layers share is settled with the first hop: no plan was made."
+    return Decision(strategy="mop" if "mop" in strategies else strategies[0], reason=reason)
 
 
 def _probe_s(rows: Sequence[Row]) -> float:
@@ -135,35 +143,43 @@ def _options(run: Row, workers: int | None) -> dict[str, Any]:
 
 def _planned(
     connection: Connection, run: Row, options: Mapping[str, Any], on_wait: Callable[[], None]
-) -> int:
+) -> int | None:
     """Plan a run here, or in the server where its code or the machine that computes is there.
 
     What is not mmdb's own code runs in no driver: it may end the process, or never return.
+
+    Returns:
+        The plan's id. None where it is open what candidates with frozen layers share: the first
+        hop settles it, and for a plan some session would have to do so while the workers wait.
     """
-    factories = {f["name"]: f["target"] for f in connection.rows(load("catalog").find_factories)}
-    strange = is_strange(json.loads(run["architecture"]), factories)
-    if isinstance(connection, PostgresConnection) and installed_mode(connection) == "server":
-        if strange or not _is_near(connection):
-            return _in_server(connection, run, options)
-        try:
-            return _here(connection, run["name"], strange, options, on_wait)
-        except (FactoryFailed, FunctionFailed):
-            return _in_server(connection, run, options)
-    return _here(connection, run["name"], strange, options, on_wait)
+    has_server = (
+        isinstance(connection, PostgresConnection) and installed_mode(connection) == "server"
+    )
+    try:
+        planned = planned_run(connection, run["name"])
+        if planned.unsettled:
+            return None
+        strange = is_strange(planned.architectures, planned.factories)
+        if not has_server or not (strange or not _is_near(connection)):
+            return _here(connection, planned, strange, options, on_wait)
+    except (FactoryFailed, FunctionFailed):
+        if not has_server:
+            raise
+    return _in_server(connection, run, options)
 
 
 def _here(
     connection: Connection,
-    name: str,
+    run: PlannedRun,
     strange: bool,
     options: Mapping[str, Any],
     on_wait: Callable[[], None],
 ) -> int:
-    run = planned_run(connection, name)
     followed = None
     if strange:
         built = built_of(run)
-        texts = list(dict.fromkeys(built.text(one.config) for one in run.candidates))
+        texts = [text for one in run.candidates for text in built.texts(one.config, one.frozen)]
+        texts = list(dict.fromkeys(texts))
         followed = follow_apart(texts, lambda speak: _within(LOAD_S + LIMIT_S, on_wait, speak))
     return plan(
         connection,
@@ -176,7 +192,8 @@ def _here(
     )
 
 
-def _in_server(connection: PostgresConnection, run: Row, options: Mapping[str, Any]) -> int:
+def _in_server(connection: Connection, run: Row, options: Mapping[str, Any]) -> int:
+    assert isinstance(connection, PostgresConnection)
     limit_s = LOAD_S + LIMIT_S + 2 * options.get("probe_s", 0.0)
     with TimeLimit(limit_s, connection.cancel) as limit:
         try:
@@ -190,7 +207,8 @@ def _in_server(connection: PostgresConnection, run: Row, options: Mapping[str, A
     return int(last["plan_id"])
 
 
-def _is_near(connection: PostgresConnection) -> bool:
+def _is_near(connection: Connection) -> bool:
+    assert isinstance(connection, PostgresConnection)
     host = connection.raw.info.host
     return host.startswith("/") or host in _HERE
 

@@ -7,7 +7,6 @@ misses more, so only a larger difference tells of a change.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import hypot, sqrt
@@ -19,7 +18,7 @@ from mmdb.plan.equations.makespan import slowdown_at
 from mmdb.plan.profile.profile import Profile
 from mmdb.plan.profile.row import HINT
 from mmdb.plan.profile.stamp import MAX_DRIFT
-from mmdb.plan.run.measured import likeness
+from mmdb.plan.run.measured import Likeness
 from mmdb.plan.work.residual import BOUND
 
 #: Seconds of a step of candidates that are alike, over so many rows, by the profile.
@@ -89,16 +88,13 @@ def _sorted(
     """Return seconds of steps by kind: soon after the calibration, and of the last days."""
     then: dict[Key, list[float]] = defaultdict(list)
     lately: dict[Key, list[float]] = defaultdict(list)
-    names: dict[tuple[bytes, str], str] = {}
+    likenesses = Likeness()
     since = max(measured_s, now_s - LATELY_DAYS * DAY_S)
     is_young = now_s - measured_s < THEN_DAYS * DAY_S
     for row in rows:
         if row["role"] != "train" or row["group_size"] or not row["steps"] or not row["compute_s"]:
             continue
-        named = bytes(row["architecture_hash"]), row["config"]
-        if named not in names:
-            names[named] = likeness(named[0], json.loads(named[1]))
-        key = names[named], round(row["row_count"] / row["steps"])
+        key = likenesses.of(row), round(row["row_count"] / row["steps"])
         slow = slowdown_at(slowdown, max(1, row["workers"] or 1))
         seconds = row["compute_s"] / row["steps"] / slow
         if not is_young and 0 < row["finished"] - measured_s < THEN_DAYS * DAY_S:

@@ -18,6 +18,7 @@ from mmdb.plan.ranking import explain, ranked
 from mmdb.plan.run.costs import Costs
 from mmdb.plan.run.wishes import Wishes
 from mmdb.plan.run.workload import PlannedRun, place_of
+from mmdb.train.features.request import STRATEGIES
 from mmdb.train.session import STATE_BYTES
 
 _Q = load("explain")
@@ -86,7 +87,7 @@ def estimates_of(
         )
 
     if wishes.target is None:
-        return some(wishes.strategies, run.workload.epochs), []
+        return _possible(some(wishes.strategies, run.workload.epochs), run, wishes), []
     if run.metric is None:
         raise InvalidOption(
             f"Run {run.name!r} holds nothing out, so that no target is ever reached.",
@@ -107,7 +108,20 @@ def estimates_of(
             replace(one, why_not=one.why_not or unknown[one.strategy])
             for one in some(list(unknown), run.workload.epochs)
         ]
-    return ranked(found, wishes.objective), [*_notes(reached, run.metric, wishes.target)]
+    notes = [*_notes(reached, run.metric, wishes.target)]
+    return ranked(_possible(found, run, wishes), wishes.objective), notes
+
+
+def _possible(found: list[Estimate], run: PlannedRun, wishes: Wishes) -> list[Estimate]:
+    """Return estimates, the best first, of which those that frozen layers rule out say so."""
+    if not any(one.frozen for one in run.candidates):
+        return found
+    why = f"frozen layers are shared with {' and '.join(STRATEGIES)} alone"
+    told = [
+        one if one.strategy in STRATEGIES else replace(one, why_not=one.why_not or why)
+        for one in found
+    ]
+    return ranked(told, wishes.objective)
 
 
 def _reached(connection: Connection, run: PlannedRun, target: float) -> dict[str, Reached]:

@@ -13,6 +13,7 @@ from mmdb.db.connection import Row
 from mmdb.plan.equations.makespan import slowdown_at
 from mmdb.plan.profile.fits.line import fit_line
 from mmdb.plan.profile.fits.points import Point
+from mmdb.plan.run.frozen import source_of
 
 #: Hyper-parameters that decide, beside the architecture and the batch size, what a step costs.
 COSTLY = ("optimizer", "loss", "class_weights", "accumulate", "clip_norm", "clip_value", "amp",
@@ -27,11 +28,31 @@ LEAST = 3
 DEVIATION = 0.05
 
 
-def likeness(architecture_hash: bytes, config: Mapping[str, Any]) -> str:
-    """Return what candidates have in common whose steps of as many rows cost the same."""
+def likeness(architecture_hash: bytes, config: Mapping[str, Any], source: str | None = None) -> str:
+    """Return what candidates have in common whose steps of as many rows cost the same.
+
+    Args:
+        source: of the features that they train on; see `mmdb.plan.run.frozen.source_of`.
+    """
     costly = {key: config[key] for key in COSTLY if config.get(key) is not None}
     decays = bool(config.get("weight_decay"))
-    return f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
+    found = f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
+    return found if source is None else f"{found} {source}"
+
+
+class Likeness:
+    """`likeness` of rows of hops, each distinct one found once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, str, str | None], str] = {}
+
+    def of(self, row: Row) -> str:
+        """Return the likeness of a hop's candidate, as the queries of hops return it."""
+        key = bytes(row["architecture_hash"]), row["config"], row.get("feature_choice")
+        if key not in self._known:
+            config = json.loads(key[1])
+            self._known[key] = likeness(key[0], config, source_of(config, key[2]))
+        return self._known[key]
 
 
 class Round(NamedTuple):
@@ -93,12 +114,9 @@ def measured(
         load_byte_s: what a plan adds for a byte of a state that a worker takes up.
     """
     groups: dict[str, list[Row]] = defaultdict(list)
-    keys: dict[tuple[bytes, str], str] = {}
+    likenesses = Likeness()
     for row in rows:
-        key = bytes(row["architecture_hash"]), row["config"]
-        if key not in keys:
-            keys[key] = likeness(key[0], json.loads(key[1]))
-        groups[keys[key]].append(row)
+        groups[likenesses.of(row)].append(row)
     found = {like: _measured(hops, tuple(slowdown), load_byte_s) for like, hops in groups.items()}
     return {like: one for like, one in found.items() if one is not None}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from mmdb.db.connection import Row
 from mmdb.plan.equations.makespan import slowdown_at
-from mmdb.plan.run.measured import LEAST, likeness, median_of_runs
+from mmdb.plan.run.measured import LEAST, Likeness, median_of_runs
 
 #: Of a partition that its node has in the cache, until one has been mapped.
 MAPPED_S = 0.01
@@ -130,14 +129,12 @@ def _slowdown(
     steps: dict[_Like, dict[int, dict[int, list[Pace]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
-    mine = set()
+    mine, likenesses = set(), Likeness()
     for row in paces:
-        named = bytes(row["architecture_hash"])
-        like = likeness(named, json.loads(row["config"]))
-        key = like, row["dataset_id"], round(row["row_count"] / row["steps"])
+        key = likenesses.of(row), row["dataset_id"], round(row["row_count"] / row["steps"])
         pace = Pace(row["compute_s"] / row["steps"], row["hops"])
         steps[key][max(1, row["workers"] or 1)][row["run_id"]].append(pace)
-        if named in own:
+        if bytes(row["architecture_hash"]) in own:
             mine.add(key)
     by_own = _ratios(steps[key] for key in mine)
     by_all = _ratios(steps.values())

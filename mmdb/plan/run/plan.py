@@ -10,7 +10,7 @@ from typing import Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, EmptySearch
+from mmdb.errors import Cancelled, ConnectionLost, DatasetDropped, EmptySearch, MmdbError
 from mmdb.plan.checks import MOST_SLOTS
 from mmdb.plan.cost import Cluster, Estimate
 from mmdb.plan.described import cluster_of as described
@@ -18,7 +18,7 @@ from mmdb.plan.profile.cluster import cluster_of
 from mmdb.plan.profile.profile import Profile
 from mmdb.plan.profile.stamp import Machine, stamp_here
 from mmdb.plan.profile.store import known_profile
-from mmdb.plan.run import changed, residuals, store
+from mmdb.plan.run import changed, residuals, store, told
 from mmdb.plan.run.built import Recorded
 from mmdb.plan.run.choice import chosen
 from mmdb.plan.run.costs import Costs, costs_of
@@ -39,6 +39,8 @@ from mmdb.plan.run.workload import (
 
 Compute = Callable[[Callable[[], Costs]], Costs]
 Probing = Callable[[], AbstractContextManager[Probe]]
+#: Called with a candidate: settles how features come to it and the others of its run.
+Settle = Callable[[int], object]
 
 _Q = load("explain")
 #: Of a machine's memory, what its workers may take; the rest is the database's and the system's.
@@ -54,14 +56,16 @@ def explain_run(
     *,
     compute: Compute = lambda work: work(),
     probing: Probing | None = None,
+    settle: Settle | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row for each way of training a run, the best first, then a row for each warning.
+    """Return a row for each way of training a run, the best first, then a row for each note.
 
     A run that was trained shows what its last plan had said, beside what it took.
 
     Args:
         options: see docs/planning.md.
         compute, probing: as of `plan`.
+        settle: what a run with frozen layers shares, before it is planned.
     Raises:
         RunNotFound, DatasetDropped, EmptySearch, TooFewRows, InvalidOption
     """
@@ -74,8 +78,26 @@ def explain_run(
         raise
     if run.finished and not options and (rows := _outcome(connection, name)):
         return rows
-    plan_id = plan(connection, run, wishes, options, compute=compute, probing=probing)
+    run, said = settled(connection, run, settle)
+    plan_id = plan(
+        connection, run, wishes, options, compute=compute, probing=probing, said_before=said
+    )
     return store.shown(connection, plan_id)
+
+
+def settled(
+    connection: Connection, run: PlannedRun, settle: Settle | None
+) -> tuple[PlannedRun, list[str]]:
+    """Return a run of which it is settled what its candidates share; or why it is not."""
+    if settle is None or run.finished or not run.unsettled:
+        return run, []
+    try:
+        settle(run.unsettled[0].candidate_id)
+    except (Cancelled, ConnectionLost):
+        raise
+    except MmdbError as error:  # training meets it, too, and says whose it is
+        return run, [f"What is frozen could not be looked at: {error.message}"]
+    return planned_run(connection, run.name), []
 
 
 def _outcome(connection: Connection, name: str, notes: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -100,6 +122,7 @@ def plan(
     compute: Compute = lambda work: work(),
     followed: Mapping[str, Recorded] | None = None,
     probing: Probing | None = None,
+    said_before: Sequence[str] = (),
 ) -> int:
     """Plan a run and keep what comes out; return the plan's id.
 
@@ -107,6 +130,7 @@ def plan(
         compute: runs what touches no database, and builds the run's modules.
         followed: those of them that are followed already; see `costs_of`.
         probing: where steps are timed, if it is wished.
+        said_before: notes that the plan is to have.
     """
     now = stamp_here(connection.engine, datetime.now(UTC))
     known = known_profile(connection, now)
@@ -145,6 +169,8 @@ def plan(
     ]
     (progress,) = connection.rows(_Q.find_progress, run_id=run.run_id)
     notes = [
+        *told.notes(run.shared.values(), [one.ordinal for one in run.unsettled]),
+        *said_before,
         *known.warnings,
         *drifted(hops, known.profile, slowdown, predicted=costs.predicted_s),
         *missed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from mmdb.data.functions import find_functions
@@ -19,6 +19,7 @@ from mmdb.graph.values import show
 from mmdb.plan.run.wishes import MOST_PROBE_S
 from mmdb.plan.run.workload import Planned, PlannedRun
 from mmdb.train.compute.steps import StepTimes
+from mmdb.train.features.spec import READY
 from mmdb.train.spec import CandidateSpec
 from mmdb.train.workers.child import Child
 from mmdb.train.workers.postgres_worker import SETTINGS
@@ -117,6 +118,9 @@ def probing(connection: Connection, url: str | None = None) -> Iterator[Probe]:
 def spec_of(connection: Connection, candidate_id: int, part_id: int) -> tuple[CandidateSpec, str]:
     """Return what builds a candidate, and the name of a partition in the node's cache.
 
+    Features that hops read are computed of the partition's rows instead, before steps are timed;
+    the numbers in frozen layers do not matter for that.
+
     Raises:
         InvalidOption: there is no such candidate, or partition of its dataset.
     """
@@ -131,6 +135,9 @@ def spec_of(connection: Connection, candidate_id: int, part_id: int) -> tuple[Ca
     factories = connection.rows(load("catalog").find_factories)
     targets = {one["name"]: one["target"] for one in factories}
     spec = CandidateSpec.from_row(rows[0], targets, find_functions(connection))
+    if spec.frozen is not None:
+        choice = "recomputed" if spec.frozen.choice in READY else spec.frozen.choice
+        spec = replace(spec, frozen=replace(spec.frozen, choice=choice, backbone=None))
     return spec, keys[part_id].hex()
 
 
@@ -162,6 +169,10 @@ def in_session(
     ]
 
 
+def _has_steps(one: Planned) -> bool:
+    return one.frozen is None or one.frozen.source not in (None, "recomputed")
+
+
 def time_steps(
     connection: Connection,
     run: PlannedRun,
@@ -172,6 +183,9 @@ def time_steps(
 ) -> list[str]:
     """Time steps of one candidate of each likeness that nobody has measured; keep what they took.
 
+    Where it is not settled what its hops compute, or they compute more than steps, there is nothing
+    to be timed.
+
     Args:
         known: likenesses that were measured.
     Returns:
@@ -179,7 +193,7 @@ def time_steps(
     """
     missing: dict[str, Planned] = {}
     for one in run.candidates:
-        if one.like not in known:
+        if one.like not in known and _has_steps(one):
             missing.setdefault(one.like, one)
     part_id = next(p.part_id for p in run.dataset.partitions if p.role == "train")
     notes = []

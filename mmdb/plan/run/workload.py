@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmdb.data.dataset import Dataset, dataset_of
@@ -14,7 +14,9 @@ from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
 from mmdb.graph.values import show
 from mmdb.plan.profile.stamp import Stamp
+from mmdb.plan.run.frozen import Part, Shared, parts_of, shared_of
 from mmdb.plan.run.measured import likeness
+from mmdb.store import feature_uses
 from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.dispatch.turn import workload
@@ -35,6 +37,7 @@ class Planned:
     ordinal: int
     config: Config
     like: str  # what candidates have in common whose steps cost the same
+    frozen: Part | None = None  # what does not train; None: all of it trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,18 @@ class PlannedRun:
     candidates: tuple[Planned, ...]
     factories: Mapping[str, str]
     finished: bool
+    shared: Mapping[int, Shared] = field(default_factory=dict)  # its features, by number
+
+    @property
+    def architectures(self) -> tuple[Mapping[str, Any], ...]:
+        """Of the run, and of heads that its candidates put on frozen layers."""
+        parts = [one.frozen for one in self.candidates if one.frozen]
+        return (self.architecture, *(p.transfer.head for p in parts if p.transfer.head))
+
+    @property
+    def unsettled(self) -> tuple[Planned, ...]:
+        """Candidates of which it is not settled how their features come to them."""
+        return tuple(one for one in self.candidates if one.frozen and not one.frozen.source)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -94,16 +109,21 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
     dataset = dataset_of(connection, row["dataset_id"])
     functions = find_functions(connection)
     architecture = json.loads(row["architecture"])
+    members = connection.rows(_Q.find_candidates, run_id=row["run_id"])
+    configs = {member["candidate_id"]: json.loads(member["config"]) for member in members}
+    shared, parts = _frozen(connection, row, dataset, configs)
     candidates = []
-    for member in connection.rows(_Q.find_candidates, run_id=row["run_id"]):
-        raw = json.loads(member["config"])
+    for member in members:
+        candidate_id, raw = member["candidate_id"], configs[member["candidate_id"]]
         named = member["architecture_hash"] or architecture_hash(architecture, raw)
+        part = parts.get(candidate_id)
         candidates.append(
             Planned(
-                candidate_id=member["candidate_id"],
+                candidate_id=candidate_id,
                 ordinal=member["ordinal"],
                 config=parse_config(raw, dataset.targets, functions),
-                like=likeness(bytes(named), raw),
+                like=likeness(bytes(named), raw, part.source if part else None),
+                frozen=part,
             )
         )
     if not candidates:
@@ -123,7 +143,20 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         candidates=tuple(candidates),
         factories={one["name"]: one["target"] for one in factories},
         finished=row["finished"],
+        shared=shared,
     )
+
+
+def _frozen(
+    connection: Connection, row: Row, dataset: Dataset, configs: Mapping[int, Mapping[str, Any]]
+) -> tuple[dict[int, Shared], dict[int, Part]]:
+    """Return the features of a run, and what its candidates freeze."""
+    if all(config.get("freeze_up_to") is None for config in configs.values()):
+        return {}, {}
+    shared = shared_of(connection, row["run_id"])
+    taken = feature_uses.find_candidates(connection, row["run_id"])
+    visits = row["epochs"] * sum(part.row_count for part in dataset.partitions)
+    return shared, parts_of(configs, taken, shared, visits)
 
 
 def hops_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]:

@@ -24,7 +24,7 @@ TOLD = {("model", "model"), ("checkpoint", "candidate"), ("model", "candidate"),
 #: The stripe of each kind: its place among the categories.
 COLORS = {
     "database": 8, "file": 8, "table": 8, "column": 0, "dataset": 3, "partition": 3, "run": 1,
-    "candidate": 1, "hop": 7, "checkpoint": 6, "model": 2,
+    "candidate": 1, "hop": 7, "checkpoint": 6, "model": 2, "feature": 4,
 }  # fmt: skip
 
 Href = Callable[[int, Node], str | None]

@@ -17,13 +17,13 @@ Edge = tuple[str, str, str]
 #: Nodes of a kind with the same neighbours from which on they are one, in the order in which they
 #: are joined; and names of edges that are shown.
 ALIKE = {"hop": 4, "partition": 2, "column": 3, "candidate": 4, "checkpoint": 4, "model": 4,
-         "file": 4, "table": 4}  # fmt: skip
+         "feature": 4, "file": 4, "table": 4}  # fmt: skip
 VIAS = 4
 #: Nodes that are drawn; those farthest from the subject are left out.
 NODES = 300
 #: Kinds of nodes, from what data comes in as to what comes out.
-KINDS = ("database", "file", "table", "column", "dataset", "partition", "run", "candidate", "hop",
-         "checkpoint", "model")  # fmt: skip
+KINDS = ("database", "file", "table", "column", "dataset", "partition", "feature", "run",
+         "candidate", "hop", "checkpoint", "model")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def _one(entity: str) -> tuple[str, str]:
     if kind == "hop":
         candidate, epoch, part = _numbers(entity)
         return f"hop on partition {part}", f"candidate {candidate}, epoch {epoch + 1}"
-    if kind in ("partition", "candidate"):
+    if kind in ("partition", "candidate", "feature"):
         return f"{kind} {rest}", kind
     if kind == "file":
         return rest.rstrip("/").rpartition("/")[2] or rest, "file"

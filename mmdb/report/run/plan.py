@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from mmdb.plan.words import FEATURES
 from mmdb.report.charts.phases import planned_phases
 from mmdb.report.charts.scaling import scaling
 from mmdb.report.charts.ways import name_of
@@ -37,8 +38,11 @@ def section(facts: RunFacts) -> Section:
     return Section(
         key="plan",
         title="Plan",
-        texts=(f"Made on {time_text(first['planned'])}.",),
-        warnings=(*marks, *notes),
+        texts=(
+            f"Made on {time_text(first['planned'])}.",
+            *(note for note in notes if note.startswith(FEATURES)),
+        ),
+        warnings=(*marks, *(note for note in notes if not note.startswith(FEATURES))),
         charts=tuple(chart for chart in charts if chart is not None),
         tables=(_table(facts),),
     )

@@ -34,6 +34,7 @@ class RunFacts:
     plan: Rows  # what was said before the run began, or last; the best way first
     outcome: Row | None
     lineage: Graph | None = None
+    features: Rows = ()  # of frozen layers
 
     @property
     def varied(self) -> list[str]:
@@ -78,6 +79,7 @@ def read_run(connection: Connection, name: str) -> RunFacts:
             else connection.rows(_Q.find_plan, run=name, plan_id=plan_id),
             outcome=outcome,
             lineage=_lineage(connection, found[0], models, board),
+            features=connection.rows(_Q.find_features, run=name),
         )
 
 

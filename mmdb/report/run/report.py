@@ -9,7 +9,7 @@ from mmdb.db.connection import Connection
 from mmdb.report.explanation import seconds_text
 from mmdb.report.lineage import section_of
 from mmdb.report.parts import Fact, Report, Section
-from mmdb.report.run import leaderboard, learning, outcome, plan, storage, work
+from mmdb.report.run import features, leaderboard, learning, outcome, plan, storage, work
 from mmdb.report.run.reading import RunFacts, read_run
 from mmdb.report.texts import time_text, value_text
 
@@ -20,6 +20,7 @@ SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
     work.section,
     plan.section,
     outcome.section,
+    features.section,
     storage.section,
     lambda facts: section_of(facts.lineage),
 )

@@ -6,6 +6,7 @@ import json
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
+from mmdb.graph.architecture import factories_in
 from mmdb.store.sync.lineage import find_dataset
 
 _Q = load("sync")
@@ -46,11 +47,11 @@ def _factory_obstacle(source: Connection, target: Connection, model: Row) -> str
     if model["definition_id"] is None:
         return None
     (definition,) = source.rows(_Q.read_definition, definition_id=model["definition_id"])
-    name = json.loads(definition["architecture"]).get("factory")
     query = load("catalog").find_factories
-    if name is None or _target(source, query, name) == _target(target, query, name):
-        return None
-    return f"factory {name!r} is not registered there as it is here"
+    for name in factories_in(json.loads(definition["architecture"])):
+        if _target(source, query, name) != _target(target, query, name):
+            return f"factory {name!r} is not registered there as it is here"
+    return None
 
 
 def _target(connection: Connection, query: Query, name: str) -> str | None:

@@ -12,11 +12,15 @@ from torch import nn
 from mmdb.data.target import Target
 from mmdb.graph.build import build, check_output
 from mmdb.graph.sizes import Dtypes, Shape, outputs_asked
-from mmdb.train.candidate.config import Config
+from mmdb.train.candidate.config import ARCHITECTURE_PREFIX, Config
 from mmdb.train.candidate.functions import Functions
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.optimizer import check_steps, make_optimizer, make_schedule
 from mmdb.train.candidate.setup import check_setup, setup_of
+from mmdb.train.features.backbone import Backbones
+from mmdb.train.features.check import checked_tail
+from mmdb.train.features.options import Transfer, frozen_of
+from mmdb.train.spec import CandidateSpec
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +36,8 @@ class CandidateCheck:
     train_rows: TrainRows | None
     options: Mapping[str, Any]  # the run's
     _built: dict[str, nn.Module] = field(default_factory=dict)
+    _tails: dict[str, nn.Module] = field(default_factory=dict)
+    _backbones: Backbones | None = None
 
     def __call__(self, raw: Mapping[str, Any]) -> None:
         """Check one configuration.
@@ -49,9 +55,30 @@ class CandidateCheck:
         )
         check_setup(setup)
         module = self._module(setup.config)
+        if setup.config.transfer is not None:
+            module = self._tail(raw, setup.config.transfer)
         optimizer = make_optimizer(module, setup.config)
         make_schedule(optimizer, setup.config)
         check_steps(setup.config)
+
+    def _tail(self, raw: Mapping[str, Any], transfer: Transfer) -> nn.Module:
+        """Return what trains of a candidate that freezes layers; its network has been checked."""
+        arguments = {k: v for k, v in raw.items() if k.startswith(ARCHITECTURE_PREFIX)}
+        key = json.dumps([arguments, transfer.cut, transfer.pool, transfer.head, transfer.adapter])
+        if key not in self._tails:
+            spec = CandidateSpec(
+                candidate_id=0,
+                architecture=dict(self.architecture),
+                config=dict(raw),
+                factories=dict(self.factories),
+                input_shape=self.input_shape,
+                targets=self.targets,
+                seed=0,
+                frozen=frozen_of(transfer, seed=0),
+            )
+            self._backbones = self._backbones or Backbones()
+            self._tails = {key: checked_tail(spec, self._backbones)}
+        return self._tails[key]
 
     def _module(self, config: Config) -> nn.Module:
         key = json.dumps(config.arguments, sort_keys=True)

@@ -24,6 +24,8 @@ from mmdb.train.candidate.losses import (
     parse_loss_weights,
     parse_losses,
 )
+from mmdb.train.features.options import KEYS as TRANSFER_KEYS
+from mmdb.train.features.options import Transfer, parse_transfer
 
 ARCHITECTURE_PREFIX = "architecture."
 #: What automatic mixed precision computes in, where the device does.
@@ -52,6 +54,7 @@ class Config:
     amp: str | None = None  # one of PRECISIONS
     augment: tuple[Choice, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
+    transfer: Transfer | None = None  # what is frozen; None: everything trains
 
 
 KEYS = (
@@ -68,6 +71,7 @@ KEYS = (
     "clip_value",
     "amp",
     "augment",
+    *TRANSFER_KEYS,
 )
 
 
@@ -113,6 +117,7 @@ def parse_config(
         amp=_precision(raw.get("amp")),
         augment=_augment(raw.get("augment"), functions or {}),
         arguments=arguments,
+        transfer=parse_transfer(raw),
     )
     _check_together(config, targets)
     return config

@@ -16,9 +16,13 @@ from mmdb.train.candidate.config import Config
 from mmdb.train.compute.compiler import stays_out
 
 
-def make_optimizer(module: nn.Module, config: Config) -> torch.optim.Optimizer:
+def make_optimizer(
+    module: nn.Module, config: Config, *, is_partial: bool = False
+) -> torch.optim.Optimizer:
     """Return a fresh optimizer of the module's parameters.
 
+    Args:
+        is_partial: whether it has only those that require gradients.
     Raises:
         InvalidHyperparameter: torch refuses an argument.
     """
@@ -26,8 +30,9 @@ def make_optimizer(module: nn.Module, config: Config) -> torch.optim.Optimizer:
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[name]
     decay = {"weight_decay": config.weight_decay} if has_weight_decay(name) else {}
     stays_out()
+    parameters = [p for p in module.parameters() if p.requires_grad or not is_partial]
     with refusing("optimizer", name):
-        return make(module.parameters(), lr=config.lr, **decay, **config.optimizer.arguments)
+        return make(parameters, lr=config.lr, **decay, **config.optimizer.arguments)
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, config: Config) -> LRScheduler | None:

@@ -150,6 +150,8 @@ class Learner:
             x, y = inputs_to(x, live.device), labels_to(y, live.device)
         if setup.augmentation:
             x = setup.augmentation(x, self._generator)
+        if live.frozen is not None:
+            x = features(live.frozen, x)
         if setup.config.amp is None:
             return self._criterion(outputs_of(call(live.module, x), setup.targets), y)
         with autocast(live.device, setup.config.amp):
@@ -250,7 +252,10 @@ def validate_pass(
             if stopped():
                 raise Cancelled("The hop was cancelled.")
             batch = take_inputs(x, index.to(tensors_in(x)[0].device))
-            result = predict(live.module, inputs_to(batch, live.device))
+            batch = inputs_to(batch, live.device)
+            if live.frozen is not None:
+                batch = features(live.frozen, batch)
+            result = predict(live.module, batch)
             found.append(outputs_of(result, setup.targets))
         outputs = [torch.cat(parts) for parts in zip(*found, strict=True)]
         labels = labels_to(y, live.device)
@@ -269,6 +274,13 @@ def validate_pass(
             environment=here,
             objective=setup.objective.value(metrics, loss),
         )
+
+
+def features(frozen: nn.Module, x: Inputs) -> Tensor:
+    """Return what frozen layers, which are in evaluation mode, make of a batch."""
+    with torch.no_grad():
+        found: Tensor = call(frozen, x)  # type: ignore[assignment]
+        return found.float()
 
 
 def predict(module: nn.Module, x: Inputs) -> object:

@@ -35,25 +35,45 @@ _OF_SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentu
 
 @dataclass(slots=True)
 class Live:
-    """A candidate's training state as live objects."""
+    """A candidate's training state as live objects.
+
+    Attributes:
+        generator: state of torch's CPU generator after the last hop, uint8.
+        scaler: of float16 gradients.
+        frozen: layers that rows pass first, which are no part of the state.
+        omitted: paths of the module's tensors that are no part of the state: its backbone has them.
+    """
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
     schedule: lr_scheduler.LRScheduler | None
-    generator: torch.Tensor  # state of torch's CPU generator after the last hop, uint8
-    scaler: torch.amp.GradScaler | None = None  # of float16 gradients
+    generator: torch.Tensor
+    scaler: torch.amp.GradScaler | None = None
     device: torch.device = CPU
+    frozen: nn.Module | None = None
+    omitted: frozenset[str] = frozenset()
 
 
-def build_live(module: nn.Module, config: Config, device: torch.device = CPU) -> Live:
+def build_live(
+    module: nn.Module,
+    config: Config,
+    device: torch.device = CPU,
+    *,
+    frozen: nn.Module | None = None,
+    omitted: frozenset[str] = frozenset(),
+    is_partial: bool = False,
+) -> Live:
     """Return `module`, moved to a device, with a fresh optimizer, schedule and scaler.
 
+    Args:
+        frozen, omitted: see `Live`.
+        is_partial: whether the optimizer has only the parameters that require gradients.
     Raises:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
         PrecisionMissing: the device does not compute in the configuration's precision.
     """
     module.to(device)
-    optimizer = make_optimizer(module, config)
+    optimizer = make_optimizer(module, config, is_partial=is_partial)
     return Live(
         module,
         optimizer,
@@ -61,13 +81,16 @@ def build_live(module: nn.Module, config: Config, device: torch.device = CPU) ->
         torch.zeros(0, dtype=torch.uint8),
         scaler_of(config.amp, device),
         device,
+        frozen,
+        omitted,
     )
 
 
 def byte_count(live: Live) -> int:
     """Return the bytes that the weights, buffers and optimizer state take in memory."""
     state = [t for entries in live.optimizer.state.values() for t in entries.values()]
-    tensors = [*live.module.state_dict().values(), *state]
+    own = [t for path, t in live.module.state_dict().items() if path not in live.omitted]
+    tensors = [*own, *state]
     return sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
 
 
@@ -82,7 +105,7 @@ def encoding(live: Live) -> Encoding:
     Tied weights are written once; `aliases` in the header's metadata names their other paths.
     """
     tensors: dict[str, torch.Tensor] = {_GENERATOR: live.generator}
-    aliases = _add_weights(tensors, live.module)
+    aliases = _add_weights(tensors, live)
     for path, buffer in _transient(live.module).items():
         tensors[_TRANSIENT + path] = buffer.detach().clone().contiguous()
     scalars: dict[str, dict[str, Any]] = {}
@@ -126,11 +149,13 @@ def _transient(module: nn.Module) -> dict[str, torch.Tensor]:
     return {path: buffer for path, buffer in module.named_buffers() if path not in kept}
 
 
-def _add_weights(tensors: dict[str, torch.Tensor], module: nn.Module) -> dict[str, str]:
+def _add_weights(tensors: dict[str, torch.Tensor], live: Live) -> dict[str, str]:
     aliases: dict[str, str] = {}
     seen: dict[tuple[object, ...], str] = {}
     stored: set[int] = set()
-    for path, tensor in module.state_dict().items():
+    for path, tensor in live.module.state_dict().items():
+        if path in live.omitted:
+            continue
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and key in seen:
             aliases[path] = seen[key]
@@ -212,7 +237,10 @@ def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
 def _load_module(
     live: Live, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
 ) -> None:
-    live.module.load_state_dict(_weights(tensors, header))
+    given = _weights(tensors, header)
+    if live.omitted:
+        given |= {path: t for path, t in live.module.state_dict().items() if path in live.omitted}
+    live.module.load_state_dict(given)
     for path in _transient(live.module):
         owner, _, name = path.rpartition(".")
         buffer = tensors[_TRANSIENT + path].to(live.device)

@@ -29,6 +29,7 @@ from mmdb.train.dispatch.recovery import Located, locate
 from mmdb.train.dispatch.retention import Left, Retention, wants_checkpoint
 from mmdb.train.dispatch.turn import next_steps, progress
 from mmdb.train.dispatch.warm_starts import WarmStarts
+from mmdb.train.features.provide import Features, on_features
 from mmdb.train.parallel.group import Group
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past
 
@@ -85,6 +86,7 @@ class Dispatcher:
         self._in_flight = in_flight(connection, spread=self._is_spread)
         self._retention = Retention(connection, self._in_flight, spread=self._is_spread)
         self._warm_starts = WarmStarts(connection, performer, self._ledger)
+        self._features = Features(connection, performer, self._ledger)
 
     def run_hop(
         self,
@@ -109,12 +111,39 @@ class Dispatcher:
         Raises:
             HopError, NotFound
         """
+        self._prepare(part_id, candidate_id)
         with self._connection.transaction():
-            turn = self._turn(candidate_id, (part_id,), epoch, publish, past=past, holder=holder)
-            if isinstance(turn, list):
-                return turn[0]
-            done = self._leave(turn, self._do(turn, turn.steps[0]))
-            return self._record(turn, turn.steps[0], done)
+            place = (candidate_id, (part_id,), epoch, publish)
+            return self._hop(self._turn(*place, past=past, holder=holder))
+
+    def run_hops(
+        self,
+        part_id: int,
+        candidate_ids: Sequence[int],
+        epoch: int | None,
+        *,
+        publish: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Do one hop of each of several candidates on a partition, one after the other.
+
+        All of them or none, with the bits that each would have apart; see `run_hop`.
+
+        Returns:
+            Their rows, in the order of the candidates.
+        Raises:
+            HopError, NotFound
+        """
+        try:
+            for candidate_id in candidate_ids:
+                self._prepare(part_id, candidate_id)
+            with self._connection.transaction():
+                return [
+                    self._hop(self._turn(candidate_id, (part_id,), epoch, publish))
+                    for candidate_id in candidate_ids
+                ]
+        except BaseException:
+            self._ledger.forget()  # what was read since the first hop may be undone
+            raise
 
     def run_group(
         self, part_ids: Sequence[int], candidate_id: int, epoch: int, group: Group
@@ -148,11 +177,16 @@ class Dispatcher:
         Its first hop does that, too. Where sessions train a candidate side by side, they must
         all find it settled.
 
+        Where it freezes layers, it is settled how their features come to it, and to all others of
+        its run.
+
         Returns:
             candidate_id, parent, similarity, coverage, reason and state_hash.
         Raises:
             CandidateNotFound, DatasetDropped, CandidateStopped
         """
+        if self._ledger.candidate(candidate_id).freezes:
+            self._features.settle(candidate_id)
         return self._warm_starts.settle(candidate_id)
 
     def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:
@@ -295,6 +329,18 @@ class Dispatcher:
 
     # -- computing it --------------------------------------------------------
 
+    def _prepare(self, part_id: int, candidate_id: int) -> None:
+        """Have what a candidate trains on where it is kept, before its hop's transaction."""
+        if self._ledger.candidate(candidate_id).freezes:
+            self._features.prepare(candidate_id, part_id)
+
+    def _hop(self, turn: _Turn | list[dict[str, Any]]) -> dict[str, Any]:
+        """Do the one hop whose turn it is, and return its row; or that of a hop done before."""
+        if isinstance(turn, list):
+            return turn[0]
+        done = self._leave(turn, self._do(turn, turn.steps[0]))
+        return self._record(turn, turn.steps[0], done)
+
     def _do(self, turn: _Turn, step: HopStep, group: Group | None = None) -> _Done:
         """Bring a hop's state and partitions to the performer, and let it compute."""
         begun = perf_counter()
@@ -316,7 +362,10 @@ class Dispatcher:
             group=group,
             round=turn.steps if group else (),
         )
-        read_s = self._read(spec)
+        if spec.candidate.frozen is None:
+            read_s = self._read(spec)
+        else:
+            spec, read_s = self._on_features(turn.candidate, spec)
         result, state = self._performer.perform(spec, found.state)
         return _Done(result=result, state=state, read_s=read_s, find_s=find_s)
 
@@ -341,6 +390,14 @@ class Dispatcher:
             ensure_partition(self._connection, part_id, bytes.fromhex(key))
             self._performer.map_partition(key)
         return perf_counter() - begun if missing else 0.0
+
+    def _on_features(self, candidate: Candidate, spec: HopSpec) -> tuple[HopSpec, float]:
+        """Bring what the steps of a hop train on; return the hop over it, and the seconds."""
+        begun = perf_counter()
+        replayed = [step for stage in spec.replays for step in stage.steps]
+        state = spec.state_in if not replayed else spec.base
+        keys = self._features.bring(candidate, spec.candidate, [spec.step, *replayed], state)
+        return on_features(spec, keys), perf_counter() - begun
 
     def _part_state(self, candidate: Candidate, hop: Row, state_in: str | None) -> bytes:
         """Return what a hop of an averaged epoch left; the hop is done again where it is lost."""

@@ -40,8 +40,18 @@ class Candidate:
         return int(self.row["candidate_id"])
 
     @property
+    def freezes(self) -> bool:
+        """Whether some of its layers do not train."""
+        return json.loads(self.row["config"]).get("freeze_up_to") is not None
+
+    @property
     def has_begun(self) -> bool:
-        """Whether it is settled what it begins with."""
+        """Whether it is settled what it begins with.
+
+        What freezes layers begins with its seed's weights and those of its backbone.
+        """
+        if self.freezes:
+            return self.row["feature_id"] is not None
         return bool(self.row["has_begun"])
 
     @property
@@ -106,11 +116,16 @@ class Ledger:
         if candidate_id in self._candidates:
             return self._candidates[candidate_id]
         found = self.read(candidate_id)
-        if found.row["warm_start"] == "off" and found.row["strategy"] != "auto":
+        is_settled = found.has_begun if found.freezes else found.row["warm_start"] == "off"
+        if is_settled and found.row["strategy"] != "auto":
             if len(self._candidates) >= self.KEPT:
                 self._candidates.clear()
             self._candidates[candidate_id] = found
         return found
+
+    def forget(self) -> None:
+        """Read every candidate again."""
+        self._candidates.clear()
 
     def read(self, candidate_id: int) -> Candidate:
         """Return a candidate as its rows are now.

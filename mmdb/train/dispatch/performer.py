@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mmdb.train.spec import HopResult, HopSpec
 
 if TYPE_CHECKING:  # these import torch
+    from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
@@ -33,6 +34,18 @@ class Performer(Protocol):
 
     def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         """Make the state that a candidate begins with; see `mmdb.train.warm.making.make`."""
+
+    def has_backbone(self, name: str) -> bool:
+        """Return whether it has the tensors of a model whose layers are frozen."""
+
+    def take_backbone(self, name: str, tensors: bytes) -> None:
+        """Keep the tensors of a model, as `mmdb.train.warm.making.packed` writes them."""
+
+    def materialize(self, spec: MaterializeSpec) -> Materialized:
+        """Put features of a mapped partition into the node's cache."""
+
+    def examine(self, spec: ExamineSpec) -> Examined:
+        """Look at frozen layers, on rows of a mapped partition."""
 
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run `work(stopped)`, the replay of a recipe, in this process; it can be interrupted."""

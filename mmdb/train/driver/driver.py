@@ -24,7 +24,7 @@ from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.janitor import Janitor
 from mmdb.train.driver.job import Job, forget_states, take_up
 from mmdb.train.driver.pool import Pool, Slot
-from mmdb.train.driver.rounds import Round, members_of, orders_of
+from mmdb.train.driver.rounds import Round, members_of, orders_of, tell_done
 from mmdb.train.driver.run_requests import last_request, priority_of, requests_since
 from mmdb.train.driver.runs import RunState
 from mmdb.train.driver.shares import Shares
@@ -283,7 +283,7 @@ class Driver:
             offers = [idle] if alone else [[worker] for worker in idle]
             for offer in offers:
                 try:
-                    assignments = standing.job.assign(offer)
+                    assignments = standing.job.assign(offer, self._workers_for(standing.job))
                     if not assignments and self._pool.is_settled:
                         standing.job.check_reach()
                 except MmdbError as error:  # the search finds nothing that can train; a lost node
@@ -298,6 +298,10 @@ class Driver:
             if self._must_gather(standing.job):
                 return False
         return False
+
+    def _workers_for(self, job: Job) -> int | None:
+        """Return how many workers a run may count on, where that is asked."""
+        return self._pool.usable // len(self._runs) if job.schedule.shares else None
 
     def _must_gather(self, job: Job) -> bool:
         """Return whether workers are to stay idle for a run that needs several at once.
@@ -356,6 +360,8 @@ class Driver:
             self._pool.start(worker, order, started)
             part = assignment.group[rank][1] if assignment.group else hop.part
             self._watch.hop_started(job.name, worker, hop.candidate, hop.epoch, part, now)
+        for other in assignment.fused:
+            self._watch.hop_joined(assignment.worker, other)
         self._shares.begin(job.name, len(members))
 
     def _finish(self, slot: Slot, round: Round, message: Message) -> None:
@@ -364,8 +370,7 @@ class Driver:
         slot.round = None
         round.waits_for.discard(worker)
         if message.kind == "done":
-            row = message.rows[0] if message.rows else None
-            self._watch.hop_done(worker, now, row.get("objective") if row else None)
+            tell_done(self._watch, round.assignment, message, now)
         else:
             self._watch.hop_failed(worker, now)
             if round.worst is None:
@@ -398,21 +403,19 @@ class Driver:
             return
         standing.troubles = 0
         job.recall(assignment, done=True)
-        job.hops += len(round.members) if assignment.hop.part != MERGE else 0
+        if assignment.hop.part != MERGE:
+            job.hops += len(round.members) + len(assignment.fused)
         # A vacuum over all nodes costs more than it saves: autovacuum does it there.
-        if self._sweeper is None and job.makes_durable(assignment):
-            self._janitor.wrote(message.rows[:1])
+        if self._sweeper is None:
+            self._janitor.wrote(job.durable(assignment, message.rows))
         if self._sweeper is not None:
             self._sweep(self._sweeper, job, assignment, message)
         job.take(Done(assignment.worker, message.seconds))
-        hop = assignment.hop
-        if hop.part == VALIDATION:
-            objective = message.rows[0]["objective"]
-            if objective is not None:
-                try:
-                    job.hear(hop.candidate, hop.epoch, objective)
-                except MmdbError as error:
-                    self._end(job.name, error)
+        if assignment.hop.part == VALIDATION:
+            try:
+                job.hear_all(assignment, message.rows)
+            except MmdbError as error:
+                self._end(job.name, error)
 
     def _sweep(self, sweeper: Sweeper, job: Job, assignment: Assignment, message: Message) -> None:
         """Let go of what a hop has made useless on the nodes of a cluster."""

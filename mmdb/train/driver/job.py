@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from mmdb.db.connection import Connection
+from mmdb.db.connection import Connection, Row
 from mmdb.db.nodes import is_spread
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
@@ -30,7 +30,8 @@ from mmdb.train.driver.runs import (
     placement_of,
     search_of,
 )
-from mmdb.train.schedule import Assignment, Event, Progress, Schedule
+from mmdb.train.driver.sharing import Sharing
+from mmdb.train.schedule import Assignment, Event, Hop, Progress, Schedule
 from mmdb.train.search import Goal, Stop, stops_early
 from mmdb.train.seeds import VALIDATION
 from mmdb.train.spec import Past
@@ -59,9 +60,12 @@ class Job:
         self._control, self._watch = control, watch
         self.run = run
         self.hops = 0
-        self.schedule = Schedule(run.workload, placement=run.placement)
+        fuse = run.options.features.fuse
+        self.schedule = Schedule(run.workload, placement=run.placement, fuse=fuse)
+        self._sharing = Sharing(control, run)
         self._members: list[Member] = []
         self._pasts: list[Past | None] = []  # on a cluster, of each candidate
+        self._knows_features = False  # whether a candidate that freezes layers has hopped
         self._is_moved = False  # whether partitions lie elsewhere than the schedule has them
         self._resting: dict[int, float] = {}  # candidate -> until when, in monotonic seconds
         self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
@@ -92,13 +96,16 @@ class Job:
         """Seconds that one hop may take."""
         return self.run.options.hop_limit_s
 
-    @property
-    def begins_apart(self) -> bool:
-        """Whether it is settled before a candidate's first hop what it begins with.
+    def begins_apart(self, hop: Hop) -> bool:
+        """Return whether it is settled before a hop, and apart, what its candidate begins with.
 
-        Where several sessions may do its first hops at once; and on a cluster, where a hop writes
-        to its own node alone.
+        Where several sessions may do its first hops at once; on a cluster, where a hop writes to
+        its own node alone; and where it freezes layers, for others of the run wait to know as much.
         """
+        if hop.epoch:
+            return False
+        if self._members[hop.candidate].config.get("freeze_up_to") is not None:
+            return not self._knows_features
         strategy = self.run.workload.strategy
         apart = self.run.is_spread or strategy in ("model_average", "data_parallel")
         return self.run.warm_start != OFF and apart
@@ -116,25 +123,39 @@ class Job:
         """Return what is known of a candidate's hops; None where one was lost."""
         return self._pasts[ordinal]
 
-    def makes_durable(self, assignment: Assignment) -> bool:
-        """Return whether an assignment under way leaves a checkpoint."""
-        hop = assignment.hop
-        if hop.part == VALIDATION or self.run.options.checkpoint != "epoch":
-            return hop.part != VALIDATION
-        visited = len(self.schedule.progress[hop.candidate].visited)
-        return visited + max(len(assignment.group), 1) >= self.run.workload.partitions
+    def durable(self, assignment: Assignment, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows of an assignment under way whose hops leave a checkpoint.
+
+        Args:
+            rows: of its candidates, in order.
+        """
+        if assignment.hop.part == VALIDATION:
+            return []
+        progress, parts = self.schedule.progress, max(len(assignment.group), 1)
+        enough = self.run.workload.partitions - parts if self._keeps_epochs else 0
+        pairs = zip(assignment.candidates, rows, strict=False)  # a merge has no row
+        return [row for c, row in pairs if len(progress[c].visited) >= enough]
+
+    @property
+    def _keeps_epochs(self) -> bool:
+        """Whether states become durable at the end of an epoch alone."""
+        return self.run.options.checkpoint == "epoch"
 
     # -- events ----------------------------------------------------------------
 
-    def assign(self, idle: Sequence[str]) -> list[Assignment]:
-        """Return what idle workers are to start now; the search may have to think of something."""
+    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[Assignment]:
+        """Return what idle workers are to start now; the search may have to think of something.
+
+        Args:
+            workers: that the run may count on; those that are up if left out.
+        """
         if self._is_moved:
             return []
-        assignments = self.schedule.assign(idle)
+        assignments = self.schedule.assign(idle, workers)
         if not assignments and idle and self.tell():
-            assignments = self.schedule.assign(idle)
+            assignments = self.schedule.assign(idle, workers)
         if not assignments and idle and self._want(len(idle)):
-            assignments = self.schedule.assign(idle)
+            assignments = self.schedule.assign(idle, workers)
         return assignments
 
     def tell(self) -> bool:
@@ -181,6 +202,12 @@ class Job:
         for ordinal in self.schedule.take(event):
             assert error is not None
             self._close(ordinal, self.schedule.progress[ordinal], error)
+
+    def hear_all(self, assignment: Assignment, rows: Sequence[Row]) -> None:
+        """Take in what the candidates of a validation reached, by its rows."""
+        for candidate, row in zip(assignment.candidates, rows, strict=True):
+            if row["objective"] is not None:
+                self.hear(candidate, assignment.hop.epoch, row["objective"])
 
     def hear(self, candidate: int, epoch: int, objective: float) -> None:
         """Take in what a candidate reached in an epoch, counted from 0; the search is told soon.
@@ -273,19 +300,28 @@ class Job:
         return True
 
     def recall(self, assignment: Assignment, done: bool) -> None:
-        """Remember a hop that is done, or may be.
+        """Remember a hop that is done, or may be; it may have settled what its candidate shares.
 
         Where the order is free another part may come after one that was lost, so nothing is sure
         then until the epoch ends.
         """
         hop = assignment.hop
         if hop.part in self.run.part_ids:
-            past, part_id = self._pasts[hop.candidate], self.run.part_ids[hop.part]
-            if done and past is None and not self.schedule.progress[hop.candidate].visited:
-                past = Past(epoch=hop.epoch)
-            known = past is not None and (done or not self.run.workload.free)
-            after = past.after(hop.epoch, part_id) if past is not None and done else past
-            self._pasts[hop.candidate] = after if known else None
+            for candidate in assignment.candidates:
+                self._recall(candidate, hop.epoch, self.run.part_ids[hop.part], done)
+        if done:
+            members = [self._members[candidate] for candidate in assignment.candidates]
+            self._knows_features |= any(m.config.get("freeze_up_to") is not None for m in members)
+            for candidate, features in self._sharing.settled_by(assignment.candidates):
+                self.schedule.join(candidate, features)
+
+    def _recall(self, candidate: int, epoch: int, part_id: int, done: bool) -> None:
+        past = self._pasts[candidate]
+        if done and past is None and not self.schedule.progress[candidate].visited:
+            past = Past(epoch=epoch)
+        known = past is not None and (done or not self.run.workload.free)
+        after = past.after(epoch, part_id) if past is not None and done else past
+        self._pasts[candidate] = after if known else None
 
     # -- candidates --------------------------------------------------------------
 
@@ -331,6 +367,9 @@ class Job:
         stopped = isinstance(settled, Stop)
         goal = self.run.epochs if isinstance(settled, Stop) else settled.epochs
         self.schedule.add(member.progress, goal)
+        features = self._sharing.of(member)
+        if features is not None:
+            self.schedule.join(member.ordinal, features)
         visits = self.run.visits
         self._watch.candidate(
             self.name,

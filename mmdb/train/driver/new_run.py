@@ -27,6 +27,7 @@ from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.objective import Objective, objective_of
 from mmdb.train.driver.run_options import parse_run_options
+from mmdb.train.features.request import check_request, with_transfer
 from mmdb.train.schedule.strategy import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.seeds import candidate_seed
@@ -68,13 +69,18 @@ def create_run(
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
     _check_choices(epochs, strategy)
-    parse_run_options(options, strategy)
+    asked = parse_run_options(options, strategy)
     warm_start = _parent_of(connection, warm_start, options)
+    search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
     parsed = parse(architecture)
     check = _check_of(connection, parsed, found, options)
+    frozen = 0
     for ordinal, config in enumerate(possible(search, epochs=epochs, seed=seed)):
         _check_candidate(check, config, ordinal)
+        frozen += config.get("freeze_up_to") is not None
+    if frozen:
+        check_request(connection, strategy, asked.strategies, warm_start)
     chosen = make_search(
         search,
         epochs=epochs,

@@ -9,7 +9,8 @@ from mmdb.train.driver.job import Job
 from mmdb.train.parallel.group import Group
 from mmdb.train.schedule import Assignment
 from mmdb.train.seeds import MERGE
-from mmdb.train.workers.orders import GroupOrder, HopOrder, MergeOrder, Order
+from mmdb.train.watch import Watch
+from mmdb.train.workers.orders import FusedOrder, GroupOrder, HopOrder, MergeOrder, Order
 from mmdb.train.workers.worker_threads import Message
 
 
@@ -35,7 +36,7 @@ def orders_of(
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
     candidate_id = job.candidate_id(hop.candidate)
-    begins = job.begins_apart and hop.epoch == 0
+    begins = job.begins_apart(hop)
     if hop.part == MERGE:
         return [MergeOrder(candidate_id=candidate_id, epoch=hop.epoch, limit_s=limit_s)]
     if len(assignment.group) > 1:  # a group of one is an ordinary hop, validation among them
@@ -50,6 +51,16 @@ def orders_of(
                 begins=begins,
             )
             for group in meet([worker for worker, _ in assignment.group])
+        ]
+    if assignment.fused:
+        return [
+            FusedOrder(
+                part_id=job.run.part_ids[hop.part],
+                candidate_ids=tuple(map(job.candidate_id, assignment.candidates)),
+                epoch=hop.epoch,
+                publish=assignment.publish,
+                limit_s=limit_s and limit_s * len(assignment.candidates),
+            )
         ]
     return [
         HopOrder(
@@ -67,3 +78,12 @@ def orders_of(
 def members_of(assignment: Assignment) -> Sequence[str]:
     """Return the workers of an assignment, in the order of their ranks."""
     return [worker for worker, _ in assignment.group] or [assignment.worker]
+
+
+def tell_done(watch: Watch, assignment: Assignment, message: Message, now: float) -> None:
+    """Tell what an order's hops have come to; those that were done together one after the other."""
+    objectives = [row.get("objective") for row in message.rows] or [None]
+    if assignment.fused:
+        watch.hops_done(message.worker, now, [row["total_s"] for row in message.rows], objectives)
+    else:
+        watch.hop_done(message.worker, now, objectives[0])

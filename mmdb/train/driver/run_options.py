@@ -9,6 +9,8 @@ from typing import Any
 from mmdb.errors import InvalidOption
 from mmdb.graph.values import show
 from mmdb.train.dispatch.retention import CHECKPOINTS
+from mmdb.train.features.options import KEYS as TRANSFER_KEYS
+from mmdb.train.features.options import FeatureOptions, parse_feature_options
 from mmdb.train.schedule.strategy import STRATEGIES
 
 #: Options with a few values, the default first.
@@ -18,10 +20,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "checkpoint": CHECKPOINTS,  # when states become durable
 }
 #: Options that other parts check: metrics by `measures_of`, patience by the search, warm starts by
-#: `parse_warm_options`.
-_ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start")
+#: `parse_warm_options`, what is frozen by `parse_transfer`.
+_ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start", *TRANSFER_KEYS)
 #: Every option.
-KNOWN = (*CHOICES, *_ELSEWHERE, "group", "hop_limit_s", "priority", "strategies")
+KNOWN = (*CHOICES, *_ELSEWHERE, "features", "group", "hop_limit_s", "priority", "strategies")
 #: What `auto` may choose from, if it is not told: they train the same thing.
 SAME = ("mop", "task")
 
@@ -36,6 +38,7 @@ class RunOptions:
     group: int | None  # workers that train a candidate together, for data_parallel; None: 2
     strategies: tuple[str, ...]  # that `auto` may choose from
     hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
+    features: FeatureOptions  # how features of frozen layers are kept
 
 
 def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
@@ -77,6 +80,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         group=group,
         strategies=strategies,
         hop_limit_s=None if limit is None else float(limit),
+        features=parse_feature_options(raw.get("features")),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mmdb.errors import (
+    BackboneMismatch,
+    BackboneMissing,
     BlockCorrupt,
     Cancelled,
     CandidateBusy,
@@ -10,6 +12,7 @@ from mmdb.errors import (
     DatasetDropped,
     EngineError,
     EnvironmentChanged,
+    FeatureCorrupt,
     HopTimedOut,
     NotANumber,
     PartitionEvicted,
@@ -23,7 +26,10 @@ from mmdb.errors import (
 #: Errors of a candidate that a second try cannot mend.
 FINAL = (NotANumber, CandidateStopped, HopTimedOut)
 #: Errors that end the run and leave its candidates as they are.
-ENDING = (Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped)
+ENDING = (
+    *(Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped),
+    *(BackboneMissing, BackboneMismatch),
+)
 #: Errors of the engine, such as a full disk or a partition that has just moved: the hop is done
 #: again.
 TROUBLE = (
@@ -33,6 +39,7 @@ TROUBLE = (
     StateNotFound,
     StateCorrupt,
     BlockCorrupt,
+    FeatureCorrupt,
     RanOnCoordinator,
 )
 #: After so many of them in a row the run ends.

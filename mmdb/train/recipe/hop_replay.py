@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from mmdb.data.functions import find_functions
@@ -30,6 +31,11 @@ from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.initial import build
 from mmdb.train.compute.live import Live, adopt, restore, state_hash
 from mmdb.train.dispatch.recovery import Located, history, locate
+from mmdb.train.features.backbone import Backbones
+from mmdb.train.features.compute import features_of
+from mmdb.train.features.read import read_backbones, read_features
+from mmdb.train.features.spec import ON_FEATURES
+from mmdb.train.features.tail import whole_module
 from mmdb.train.recipe.generators import neutral
 from mmdb.train.repeat import Differs, repeat, train_together
 from mmdb.train.session import Partition
@@ -46,13 +52,22 @@ def at_once(work: Callable[[Stopped], _T]) -> _T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopReplay:
-    """Everything that a replay needs, out of the database."""
+    """Everything that a replay needs, out of the database.
 
-    model: str  # name@version, for messages
+    Attributes:
+        model: name@version, for messages.
+        hops: by ordinal: who did them, and where.
+        partitions: rows by key, or stored features of them where `featured` has the key.
+        backbones: of a candidate with frozen layers.
+    """
+
+    model: str
     candidate: CandidateSpec
-    hops: dict[int, Row]  # by ordinal: who did them, and where
+    hops: dict[int, Row]
     located: Located
     partitions: dict[str, Partition]
+    featured: set[str] = field(default_factory=set)
+    backbones: Backbones | None = None
 
     def run(self, stopped: Stopped) -> nn.Module:
         """Return the module as its last hop left it. No I/O.
@@ -78,10 +93,13 @@ class HopReplay:
                 except Differs as difference:
                     what = f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}"
                     raise self._mismatch(difference.step, what) from difference
-        return live.module
+            if self.backbones is None:
+                return live.module
+            return whole_module(self.candidate, live.module, self.backbones)
 
     def _start(self) -> Live:
-        live = build(self.candidate)
+        is_blank = self.located.state is not None
+        live = build(self.candidate, backbones=self.backbones, blank=is_blank)
         if self.located.state is not None:
             found = state_hash(self.located.state).hex()
             if found != self.located.base:
@@ -93,7 +111,7 @@ class HopReplay:
         return live
 
     def _train(self, live: Live, step: HopStep, setup: Setup, stopped: Stopped) -> None:
-        x, y = self.partitions[step.partition]
+        x, y = self._rows(step.partition, stopped)
         try:
             train_pass(
                 live,
@@ -106,6 +124,18 @@ class HopReplay:
             )
         except HopError as error:  # which the hop itself did not meet
             raise self._mismatch(step, f"failed: {error.message}") from error
+
+    def _rows(self, key: str, stopped: Stopped) -> Partition:
+        """Return what the candidate trains on: rows, or features, which are computed once."""
+        x, y = self.partitions[key]
+        frozen = self.candidate.frozen
+        if frozen is None or frozen.choice not in ON_FEATURES or key in self.featured:
+            return x, y
+        assert self.backbones is not None
+        layers = self.backbones.of(self.candidate).prefix(frozen.cut, frozen.pool)
+        self.partitions[key] = features_of(layers, x, frozen.storage, stopped=stopped), y
+        self.featured.add(key)
+        return self.partitions[key]
 
     def _mismatch(self, step: HopStep, what: str) -> ReplayMismatch:
         hop = self.hops[step.ordinal]
@@ -152,21 +182,26 @@ def replay_hops(
     hops = connection.rows(load("recipes").find_recipe_hops, candidate_id=candidate_id, epoch=epoch)
     _check_complete(model, hops, parts, epoch)
     factories = connection.rows(load("catalog").find_factories)
+    candidate = CandidateSpec.from_row(
+        row, {f["name"]: f["target"] for f in factories}, find_functions(connection)
+    )
     prepared = HopReplay(
         model=model,
-        candidate=CandidateSpec.from_row(
-            row,
-            {f["name"]: f["target"] for f in factories},
-            find_functions(connection),
-        ),
+        candidate=candidate,
         hops={hop["ordinal"]: hop for hop in hops},
         located=locate(connection, None, row, parts, _wanted(connection, row, parts, epoch)),
         partitions={},
+        backbones=read_backbones(connection, candidate),
     )
     _warn(prepared)
     for step in prepared.steps:
         if step.partition not in prepared.partitions:
-            prepared.partitions[step.partition] = _read(connection, prepared, step)
+            x, y = _read(connection, prepared, step)
+            features = read_features(connection, row, step.part_id)
+            if features is not None:
+                prepared.featured.add(step.partition)
+            given = x if features is None else torch.from_numpy(features)
+            prepared.partitions[step.partition] = given, y
     return compute(prepared.run)
 
 

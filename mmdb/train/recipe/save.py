@@ -38,6 +38,9 @@ from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.compute.initial import build
 from mmdb.train.compute.live import restore, state_hash
 from mmdb.train.dispatch.retention import best_epoch
+from mmdb.train.features.options import parse_transfer
+from mmdb.train.features.read import read_backbones
+from mmdb.train.features.tail import whole_module
 from mmdb.train.recipe.generators import neutral
 from mmdb.train.recipe.replay import replay
 from mmdb.train.recipe.trainer import TookTooLong, find_trainer
@@ -130,17 +133,30 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
         {f["name"]: f["target"] for f in factories},
         find_functions(connection),
     )
+    backbones = read_backbones(connection, spec)
     with neutral(spec.seed):
-        live = build(spec)
+        live = build(spec, backbones=backbones, blank=True)
         restore(live, state)
-    return live.module
+        return live.module if backbones is None else whole_module(spec, live.module, backbones)
 
 
 def candidate_definition(candidate: Row) -> Definition:
-    """Return what builds a candidate's module: a row of `find_candidate`."""
+    """Return what builds a candidate's module: a row of `find_candidate`.
+
+    A head of its own is part of the architecture.
+    """
     config, prefix = json.loads(candidate["config"]), ARCHITECTURE_PREFIX
+    architecture = json.loads(candidate["architecture"])
+    transfer = parse_transfer(config)
+    if transfer is not None and transfer.head is not None:
+        architecture = {
+            "backbone": architecture,
+            "cut": transfer.cut,
+            "pool": candidate.get("feature_pool") or transfer.pool,
+            "head": transfer.head,
+        }
     return Definition(
-        architecture=json.loads(candidate["architecture"]),
+        architecture=architecture,
         arguments={k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)},
         input_shape=shape_of(candidate),
         outputs=outputs_asked(targets_of(candidate)),

@@ -48,9 +48,10 @@ def begin(
     *,
     placement: Placement | None = None,
     policy: Policy | None = None,
+    fuse: int = 1,
 ) -> Schedule:
     """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
-    schedule = Schedule(workload, placement=placement, policy=policy)
+    schedule = Schedule(workload, placement=placement, policy=policy, fuse=fuse)
     for candidate in range(workload.candidates):
         schedule.add((progress or {}).get(candidate, Progress()), workload.epochs)
     return schedule

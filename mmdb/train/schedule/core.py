@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from mmdb.train.schedule.backlog import NOBODY
+from mmdb.train.schedule.bundles import Bundles
 from mmdb.train.schedule.groups import form_groups
 from mmdb.train.schedule.places import Places
 from mmdb.train.schedule.standing import Route, Standing, following
@@ -46,6 +47,7 @@ class Core:
         """
         self.places, self.strategy = places, strategy
         self.standing = Standing(strategy, stages, partitions, route)
+        self.bundles = Bundles()
         self.crew = 0  # workers that are up
         self.warm: list[Parts] = []  # of each worker: parts that it has mapped
         self._fixed = route is not None
@@ -84,10 +86,13 @@ class Core:
             self._current[worker] = c
         self.standing.done(c, worker, part)
 
-    def decide(self) -> list[Start]:
+    def decide(self, begun: int = 0) -> list[Start]:
         """Start whatever can start now; those that start are busy from now on.
 
         The members of a group follow one another, rank 0 first.
+
+        Args:
+            begun: candidates of the bundles that are under way: other workers begin with others.
         """
         starts: list[Start] = []
         if self.strategy.group > 1:
@@ -97,7 +102,7 @@ class Core:
         else:
             if self.places.idle:
                 self._spread(starts)
-            self._serve(starts)
+            self._serve(starts, begun)
         self.standing.opened.clear()
         self._freed.clear()
         return starts
@@ -140,7 +145,7 @@ class Core:
             return pin if able else NOBODY
         return places.idle_at(following(parts, standing.last[c]))
 
-    def _serve(self, starts: list[Start]) -> None:
+    def _serve(self, starts: list[Start], begun: int) -> None:
         """Give workers that have just become idle the best of what waits."""
         if self._sticky and len(self._freed) > 1:  # first those that hold what waits
             waiting, homed = self.standing.loose, self.standing.homed
@@ -148,9 +153,16 @@ class Core:
         for worker in self._freed:
             among = self._eligible(worker)
             if among:
+                if begun:
+                    among = among & ~begun or among
                 last = among.bit_length() - 1
                 c = last if among == self.standing.bits[last] else self._pick(among, worker)
-                self._start(c, worker, starts)
+                part = NOBODY
+                if self.bundles.members:
+                    begun |= self.bundles.mates(c)
+                    can = self.places.can[self.places.node_of[worker]]
+                    c, part = self.bundles.best(self.standing, c, among, can)
+                self._start(c, worker, starts, part)
             else:
                 self.places.rest(worker)
 
@@ -186,11 +198,14 @@ class Core:
         gain = 2 * standing.weight[c]
         return c if standing.remaining_s(c) + gain >= standing.remaining_s(best) else best
 
-    def _start(self, c: int, worker: int, starts: list[Start]) -> None:
+    def _start(self, c: int, worker: int, starts: list[Start], part: int = NOBODY) -> None:
+        """Start a candidate on a worker: on `part`, or with NOBODY on one that is best for it."""
         standing, places = self.standing, self.places
         node = places.node_of[worker]
-        part, *others = places.parts_of[node]
-        if others:
+        first, *others = places.parts_of[node]
+        if part < 0 and not others:
+            part = first
+        elif part < 0:
             parts = standing.may[c] & places.can[node]
             part = following(parts & self.warm[worker] or parts, standing.last[c])
         standing.start(c, part)

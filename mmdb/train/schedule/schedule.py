@@ -6,6 +6,8 @@ It is deterministic, and it neither waits nor looks at a clock: the driver does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 
 from mmdb.train.schedule.backlog import NOBODY
 from mmdb.train.schedule.core import Policy
@@ -36,12 +38,14 @@ class Schedule:
         *,
         placement: Placement | None = None,
         policy: Policy | None = None,
+        fuse: int = 1,
     ) -> None:
         """Begin without candidates.
 
         Args:
             placement: part ordinal -> nodes that hold it; a part that is missing is everywhere.
             policy: None for the one that simulates best on the measured costs.
+            fuse: candidates of a bundle that do a hop together, at most.
         Raises:
             ValueError: there is no such strategy.
         """
@@ -54,6 +58,8 @@ class Schedule:
         self._costs = Costs(self._standing, self._portfolio)
         self._crew = Crew(self._core, self._layout)
         self._groups: dict[str, tuple[tuple[str, int], ...]] = {}  # by each member
+        self._fuse, self._bundles = fuse, self._core.bundles
+        self._fused: dict[str, tuple[int, ...]] = {}  # by worker: candidates beside that of its hop
         self._unfinished = 0  # candidates that are neither closed nor at their goal
         self.progress: Snapshots = Snapshots(self._standing, self._crew.names)
 
@@ -76,6 +82,21 @@ class Schedule:
         self._costs.add(ordinal, hop_s)
         self._unfinished += self._standing.active(ordinal)
         return ordinal
+
+    def join(self, candidate: int, bundle: int) -> None:
+        """Say that a candidate shares its input with the others of a bundle.
+
+        Those that wait for the same part of the same epoch then hop together, as one order; not
+        where several workers are at one candidate.
+        """
+        strategy = self._core.strategy
+        if self._fuse > 1 and strategy.alone and strategy.group == 1:
+            self._bundles.join(candidate, bundle)
+
+    @property
+    def shares(self) -> bool:
+        """Whether candidates share their input with others."""
+        return bool(self._bundles.members)
 
     def set_goal(self, candidate: int, epochs: int) -> None:
         """Let a candidate train until it has done so many epochs; a running hop is finished."""
@@ -123,14 +144,18 @@ class Schedule:
             return ()
         worker = event.worker
         hop, group = self.running.get(worker), self._groups.get(worker)
+        fused = self._fused.pop(worker, ())
         self._forget(worker)
         if group and worker != group[0][0] and isinstance(event, Lost) and event.bystander:
             return ()  # what became of the group's hop is said of its first rank
         members = self._release(worker)
         if hop is None:
             return ()
-        for _, part in members:
-            self._standing.undo(hop.candidate, self._layout.part_of[part])
+        for c in (hop.candidate, *fused):
+            for _, part in members:
+                self._standing.undo(c, self._layout.part_of[part])
+        if fused:
+            return self._part((hop.candidate, *fused), event)
         return self._blame(hop.candidate, event)
 
     def _forget(self, worker: str) -> None:
@@ -145,19 +170,37 @@ class Schedule:
 
     def _absorb(self, event: Done) -> None:
         hop = self.running.get(event.worker)
+        fused = self._fused.pop(event.worker, ()) if self._fused else ()
         members = self._release(event.worker)
         if hop is None:
             return
-        c, standing = hop.candidate, self._standing
-        stays = self._core.strategy.stays or not self.progress.published(c)
-        standing.fix(c, self._crew.numbers[event.worker] if stays else NOBODY)
-        before = standing.active(c)
-        for member, part in members:
-            epoch = standing.epoch[c]
-            self._core.done(c, self._crew.numbers[member], self._layout.part_of[part])
-            self.progress.visit(c, part, ends=standing.epoch[c] > epoch)
-        self._unfinished += standing.active(c) - before
-        self._costs.measure(c, self.progress.measure(c, event.seconds / len(members)))
+        standing = self._standing
+        seconds = event.seconds / len(members) / (1 + len(fused))
+        for c in (*fused, hop.candidate):  # the worker goes on with the one that it started
+            stays = self._core.strategy.stays or not self.progress.published(c)
+            standing.fix(c, self._crew.numbers[event.worker] if stays else NOBODY)
+            before = standing.active(c)
+            for member, part in members:
+                epoch = standing.epoch[c]
+                self._core.done(c, self._crew.numbers[member], self._layout.part_of[part])
+                self.progress.visit(c, part, ends=standing.epoch[c] > epoch)
+            self._unfinished += standing.active(c) - before
+            self._costs.measure(c, self.progress.measure(c, seconds))
+        if self._bundles.members and not fused:
+            self._bundles.hopped_alone(hop.candidate)
+
+    def _part(self, candidates: tuple[int, ...], event: Failed | Lost) -> tuple[int, ...]:
+        """Blame nobody for a hop that several did together; it closes none of them.
+
+        They hop alone next, so that the one at fault ends alone; all go on as they are where the
+        session went down with another one.
+        """
+        if isinstance(event, Failed) or not event.bystander:
+            self._bundles.part(candidates)
+        for c in candidates:
+            self._standing.leave(c)
+            self.progress.touch(c)
+        return ()
 
     def _blame(self, candidate: int, event: Failed | Lost) -> tuple[int, ...]:
         if isinstance(event, Failed):
@@ -183,16 +226,18 @@ class Schedule:
 
     # -- decisions ------------------------------------------------------------
 
-    def assign(self, idle: Sequence[str]) -> list[Assignment]:
+    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[Assignment]:
         """Return what is to start now on some of the workers that are idle.
 
         Args:
             idle: all workers that this run may use now. Those that get nothing stay idle, and may
                 be lent to another run.
+            workers: that the run may count on; those that are up if left out.
         """
-        self._crew.offer([w for w in idle if w not in self.running])
+        offered = [w for w in idle if w not in self.running]
+        self._crew.offer(offered)
         assignments: list[Assignment] = []
-        starts = self._core.decide()
+        starts = self._core.decide(self._begun() if self._bundles.members else 0)
         if self._core.strategy.group > 1:
             return self._assign_groups(starts)
         for c, number, part in starts:
@@ -202,7 +247,41 @@ class Schedule:
             publish = self._publish(c, number)
             self.progress.publish(c, publish or self._ends_training(c))
             assignments.append(Assignment(worker, hop, publish))
+        if starts and self._bundles.members:
+            most = self._share(len(offered), len(starts), workers or self._core.crew)
+            return [self._take_along(a, most) for a in assignments]
         return assignments
+
+    def _begun(self) -> int:
+        """Return the candidates of all bundles of which a hop is under way."""
+        begun = 0
+        for hop in self.running.values():
+            begun |= self._bundles.mates(hop.candidate)
+        return begun
+
+    def _share(self, idle: int, started: int, workers: int) -> int:
+        """Return how many candidates may hop together so that no worker is left without any."""
+        standing = self._standing
+        pinned = sum(map(int.bit_count, standing.pinned))
+        waiting = started + standing.loose.bit_count() + pinned
+        return min(self._fuse, -(-waiting // idle), -(-self._unfinished // max(workers, 1)))
+
+    def _take_along(self, assignment: Assignment, most: int) -> Assignment:
+        """Return an assignment with others of its candidate's bundle, `most` with it."""
+        hop, worker = assignment.hop, self._crew.numbers[assignment.worker]
+        part, standing = self._layout.part_of[hop.part], self._standing
+        others = self._bundles.companions(standing, hop.candidate, worker, part, most - 1)
+        if not others:
+            return assignment
+        for c in others:
+            standing.start(c, part)
+            if self._core.strategy.stays:
+                standing.fix(c, worker)
+        self._fused[assignment.worker] = others
+        publish = assignment.publish or any(self._publish(c, worker) for c in others)
+        for c in (hop.candidate, *others):
+            self.progress.publish(c, publish or self._ends_training(c))
+        return replace(assignment, publish=publish, fused=others)
 
     def _assign_groups(self, starts: Sequence[tuple[int, int, int]]) -> list[Assignment]:
         ranks: dict[int, list[tuple[str, int]]] = {}
@@ -245,9 +324,11 @@ class Schedule:
     @property
     def runs_dry(self) -> bool:
         """Whether more candidates are about to reach their goals than others wait for a worker."""
-        if self._unfinished >= 2 * len(self.running):
+        fused = [*chain.from_iterable(self._fused.values())]
+        if self._unfinished >= 2 * (len(self.running) + len(fused)):
             return False  # whatever those are about to do
-        busy = {h.candidate for h in self.running.values() if self._standing.active(h.candidate)}
+        hopping = {*fused, *(h.candidate for h in self.running.values())}
+        busy = {c for c in hopping if self._standing.active(c)}
         return sum(map(self._nears_goal, busy)) > self._unfinished - len(busy)
 
     def _nears_goal(self, candidate: int) -> bool:

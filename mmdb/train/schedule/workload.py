@@ -63,3 +63,9 @@ class Assignment:
     hop: Hop
     publish: bool  # whether another worker may do the candidate's next hop
     group: tuple[tuple[str, int], ...] = ()  # (worker, part ordinal) of every rank, rank 0 first
+    fused: tuple[int, ...] = ()  # other candidates that do the same hop in the same order
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The ordinals of all candidates, in the order in which they hop."""
+        return (self.hop.candidate, *self.fused)

@@ -20,7 +20,14 @@ from mmdb.errors import (
     from_sqlstate,
 )
 from mmdb.train.service.registry import BEAT_S, is_alive
-from mmdb.train.workers.orders import GroupOrder, HopOrder, Order, answer, to_json
+from mmdb.train.workers.orders import (
+    FusedOrder,
+    GroupOrder,
+    HopOrder,
+    Order,
+    answer,
+    to_json,
+)
 from mmdb.train.workers.postgres_worker import SETTINGS
 
 #: Seconds between two looks at whether a hop was cancelled meanwhile.
@@ -92,10 +99,10 @@ class RemoteWorker:
         ended = self._wait(connection, given["assignment_id"])
         if ended["sqlstate"] is not None:
             raise _error(ended)
-        place = {"candidate_id": order.candidate_id, "epoch": order.epoch}
         found: list[Row] = []
-        for part_id in recorded_by(order):
-            found += connection.rows(load("hops").find_hop, part_id=part_id, **place)
+        for part_id, candidate_id in recorded_by(order):
+            place = {"part_id": part_id, "candidate_id": candidate_id, "epoch": order.epoch}
+            found += connection.rows(load("hops").find_hop, **place)
         return [answer(row) for row in found]
 
     def _wait(self, connection: PostgresConnection, assignment_id: int) -> Row:
@@ -127,18 +134,23 @@ class RemoteWorker:
 
 def part_of(order: Order) -> int | None:
     """Return the partition that the slot visits; None for a merge."""
-    if isinstance(order, HopOrder):
+    if isinstance(order, HopOrder | FusedOrder):
         return order.part_id
     return order.part_ids[order.group.rank] if isinstance(order, GroupOrder) else None
 
 
-def recorded_by(order: Order) -> tuple[int, ...]:
-    """Return the partitions whose hops the order records: a group's first rank does it for all."""
+def recorded_by(order: Order) -> list[tuple[int, int]]:
+    """Return partition and candidate of the hops that the order records.
+
+    A group's first rank does it for all.
+    """
     if isinstance(order, HopOrder):
-        return (order.part_id,)
+        return [(order.part_id, order.candidate_id)]
+    if isinstance(order, FusedOrder):
+        return [(order.part_id, candidate_id) for candidate_id in order.candidate_ids]
     if isinstance(order, GroupOrder) and order.group.rank == 0:
-        return order.part_ids
-    return ()
+        return [(part_id, order.candidate_id) for part_id in order.part_ids]
+    return []
 
 
 def give_up_all(connection: PostgresConnection) -> None:

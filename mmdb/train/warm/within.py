@@ -12,6 +12,7 @@ from itertools import islice
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, StateNotFound
+from mmdb.graph.architecture import factories_in
 from mmdb.graph.match.align import align
 from mmdb.graph.match.pack import Packed
 from mmdb.graph.structure import Structure
@@ -83,8 +84,8 @@ def _reason(candidate: Row, value: float | None, similarity: float) -> str:
 
 
 def _packed(definition: Definition, factories: Mapping[str, str]) -> Packed:
-    name = definition.architecture.get("factory")
-    return _packed_text(json.dumps([asdict(definition), {name: factories.get(str(name))}]))
+    taken = {name: factories.get(name) for name in factories_in(definition.architecture)}
+    return _packed_text(json.dumps([asdict(definition), taken]))
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from mmdb.train.seeds import VALIDATION
@@ -20,9 +21,10 @@ MANY = 1000
 class Watch:
     """Follows the runs of one driver, and the workers that they share.
 
-    It has no clock: times (`at`, `now`) are given, in seconds since 1970, and do not decrease. All
-    calls come from one thread. Candidates are named by their ordinal in the run, epochs count from
-    0, parts are ordinals. A part below VALIDATION is no hop of an epoch: a merge of states, say.
+    It has no clock: times (`at`, `now`) are given, in seconds since 1970, and do not decrease but
+    within the hop of one worker. All calls come from one thread. Candidates are named by their
+    ordinal in the run, epochs count from 0, parts are ordinals. A part below VALIDATION is no hop
+    of an epoch: a merge of states, say.
 
     Args:
         show: called with a snapshot by `tick`, every `every_s` seconds at most; less often where
@@ -36,6 +38,7 @@ class Watch:
         self._shown_at: float | None = None
         self._runs: dict[str, Standing] = {}
         self._tracks: dict[str, Track] = {}
+        self._joined: dict[str, list[int]] = {}  # by worker: candidates beside that of its hop
         self._failures: deque[Failure] = deque(maxlen=FAILURES)
 
     # -- runs and candidates --------------------------------------------------
@@ -130,7 +133,7 @@ class Watch:
         standing = self._runs[run]
         member = standing.members[candidate]
         track = self._tracks.setdefault(worker, Track("", ""))
-        self._leave(track.present)
+        self._leave(worker, track.present)
         standing.start_hop(member, at)
         track.start(
             Segment(
@@ -142,6 +145,33 @@ class Watch:
                 begin=at,
             )
         )
+
+    def hop_joined(self, worker: str, candidate: int) -> None:
+        """Take in that another candidate of the run does the hop, too, which a worker has begun."""
+        present = self._tracks[worker].present
+        if present is not None and present.run in self._runs:
+            self._runs[present.run].members[candidate].running += 1
+            self._joined.setdefault(worker, []).append(candidate)
+
+    def hops_done(
+        self, worker: str, at: float, seconds: Sequence[float], objectives: Sequence[float | None]
+    ) -> None:
+        """Take in that a hop is committed that several candidates did, one after the other.
+
+        Args:
+            seconds: that each took, in the order in which they joined; they may leave some over.
+        """
+        track = self._tracks.get(worker)
+        hop = None if track is None else track.present
+        joined = self._joined.get(worker, [])
+        if hop is None or hop.run not in self._runs:
+            return self.hop_done(worker, at)
+        scale = (at - hop.begin) / (sum(seconds) or 1.0)
+        ends = [hop.begin + scale * end for end in accumulate(seconds)]
+        self.hop_done(worker, ends[0], objectives[0])
+        for k, candidate in enumerate(joined, 1):
+            self.hop_started(hop.run, worker, candidate, hop.epoch, hop.part, ends[k - 1])
+            self.hop_done(worker, ends[k], objectives[k])
 
     def hop_done(self, worker: str, at: float, objective: float | None = None) -> None:
         """Take in that a worker's hop is committed; a validation comes with the run's metric."""
@@ -161,12 +191,14 @@ class Watch:
     def _finish(self, worker: str, at: float, *, failed: bool) -> Segment | None:
         track = self._tracks.get(worker)
         hop = None if track is None else track.finish(at, failed=failed)
-        self._leave(hop)
+        self._leave(worker, hop)
         return hop
 
-    def _leave(self, hop: Segment | None) -> None:
+    def _leave(self, worker: str, hop: Segment | None) -> None:
+        joined = self._joined.pop(worker, [])
         if hop is not None and hop.run in self._runs:
-            self._runs[hop.run].members[hop.candidate].running -= 1
+            for candidate in (hop.candidate, *joined):
+                self._runs[hop.run].members[candidate].running -= 1
 
     # -- what is shown --------------------------------------------------------
 

@@ -27,6 +27,7 @@ from mmdb.train.workers.ending import end
 
 if TYPE_CHECKING:
     from mmdb.train.compute.steps import StepTimes
+    from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
@@ -97,6 +98,7 @@ class Child:
         )
         self._held: dict[int, str] = {}
         self._partitions: set[str] = set()
+        self._backbones: set[str] = set()
 
     @property
     def pid(self) -> int:
@@ -150,6 +152,30 @@ class Child:
         phases_s = result.load_s + result.compute_s + result.encode_s
         moved_s = perf_counter() - begun - phases_s
         return replace(result, encode_s=result.encode_s + moved_s), payload
+
+    def has_backbone(self, name: str) -> bool:
+        """Return whether the child has the tensors of a model whose layers are frozen."""
+        return name in self._backbones
+
+    def take_backbone(self, name: str, tensors: bytes) -> None:
+        """Let the child keep the tensors of a model; see `Session.take_backbone`."""
+        header, _ = self._call({"call": "take_backbone", "name": name}, tensors)
+        self._backbones = set(header["backbones"])
+
+    def materialize(self, spec: MaterializeSpec) -> Materialized:
+        """Let the child compute features; see `Session.materialize`."""
+        from mmdb.train.features.spec import Materialized
+
+        header, _ = self._call({"call": "materialize", "spec": spec.to_json()})
+        return Materialized(**header["result"])
+
+    def examine(self, spec: ExamineSpec) -> Examined:
+        """Let the child look at frozen layers; see `Session.examine`."""
+        from mmdb.train.features.spec import Examined, Prefix
+
+        header, _ = self._call({"call": "examine", "spec": spec.to_json()})
+        prefixes = tuple(Prefix.from_json(one) for one in header["prefixes"])
+        return Examined(prefixes=prefixes, environment=header["environment"])
 
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
         """Let the child average states; see `Session.average`."""
@@ -253,6 +279,8 @@ class _Served:
             return {"times": asdict(self._session.time_steps(candidate, *asked))}, b""
         if header["call"] == "warm_start":
             return self._warm_start(header["spec"], payload)
+        if header["call"] in ("take_backbone", "materialize", "examine"):
+            return self._features(header, payload), b""
         spec = HopSpec.from_json(header["spec"])
         result, state = self._session.perform(spec, payload if header["state"] else None)
         held = self._session.all_held()
@@ -263,6 +291,18 @@ class _Served:
 
         result, state = self._session.warm_start(WarmSpec.from_json(spec), tensors)
         return {"result": result.to_json()}, state
+
+    def _features(self, header: dict[str, Any], payload: bytes) -> dict[str, Any]:
+        from mmdb.train.features.spec import ExamineSpec, MaterializeSpec
+
+        if header["call"] == "take_backbone":
+            self._session.take_backbone(header["name"], payload)
+            return {"backbones": self._session.backbone_names()}
+        if header["call"] == "materialize":
+            spec = MaterializeSpec.from_json(header["spec"])
+            return {"result": asdict(self._session.materialize(spec))}
+        found = self._session.examine(ExamineSpec.from_json(header["spec"]))
+        return asdict(found)
 
     def _warm_up(self, device: str) -> str:
         with uncollected():

@@ -52,6 +52,39 @@ class HopOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusedOrder:
+    """One hop of each of several candidates on the same partition: all of them, or none."""
+
+    part_id: int
+    candidate_ids: tuple[int, ...]
+    epoch: int
+    publish: bool = True
+    limit_s: float | None = None  # of all together
+    begins = False
+
+    @property
+    def candidate_id(self) -> int:
+        """The first of the candidates, which stands for all."""
+        return self.candidate_ids[0]
+
+    def run(self, dispatcher: Dispatcher) -> list[Row]:
+        """Do it over a dispatcher's connection; rows come in the order of the candidates."""
+        rows = dispatcher.run_hops(
+            self.part_id, self.candidate_ids, self.epoch, publish=self.publish
+        )
+        return [answer(row) for row in rows]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_hops, {
+            "part_id": self.part_id,
+            "candidate_ids": list(self.candidate_ids),
+            "epoch": self.epoch,
+            "publish": self.publish,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOrder:
     """One member's part of a round of a group."""
 
@@ -98,9 +131,10 @@ class MergeOrder:
         return _Q.merge_epoch, {"candidate_id": self.candidate_id, "epoch": self.epoch}
 
 
-Order = HopOrder | GroupOrder | MergeOrder
-_KINDS: dict[str, type[HopOrder] | type[GroupOrder] | type[MergeOrder]] = {
+Order = HopOrder | FusedOrder | GroupOrder | MergeOrder
+_KINDS: dict[str, type[Order]] = {
     "hop": HopOrder,
+    "fused": FusedOrder,
     "group": GroupOrder,
     "merge": MergeOrder,
 }
@@ -116,6 +150,8 @@ def from_json(text: str) -> Order:
     """Return the order that `to_json` wrote."""
     raw = json.loads(text)
     cls = _KINDS[raw.pop("kind")]
+    if cls is FusedOrder:
+        raw |= {"candidate_ids": tuple(raw["candidate_ids"])}
     if cls is GroupOrder:
         raw |= {"part_ids": tuple(raw["part_ids"]), "group": Group(**raw["group"])}
     if raw.get("past"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from mmdb.errors import ArchitectureError, FactoryFailed, InvalidLayerGraph
@@ -40,6 +42,18 @@ def test_the_canonical_bytes_do_not_depend_on_the_form_or_order() -> None:
     assert {canonical(form) for form in written} == {
         '{"arguments":{"a":1,"b":"é"},"factory":"mlp"}'.encode()
     }
+
+
+def test_a_backbone_with_a_head_is_read_with_its_parts() -> None:
+    read = parse({"backbone": "resnet(width=8)", "cut": "3", "head": "linear"})
+    assert read == {
+        "backbone": {"factory": "resnet", "arguments": {"width": 8}},
+        "cut": "3",
+        "pool": "auto",
+        "head": {"factory": "linear", "arguments": {}},
+    }
+    assert parse(read) == read
+    assert canonical(json.dumps(read)) == canonical(read)
 
 
 DEEP = 100_000

@@ -18,7 +18,7 @@ from mmdb.train.workers.orders import GroupOrder, HopOrder
 PART_IDS = {0: 10, 1: 11, VALIDATION: 19}
 JOB: Any = SimpleNamespace(
     hop_limit_s=None,
-    begins_apart=False,
+    begins_apart=lambda hop: False,
     candidate_id=lambda ordinal: 100 + ordinal,
     run=SimpleNamespace(part_ids=PART_IDS, is_spread=False),
 )
@@ -50,7 +50,7 @@ def test_a_group_of_one_does_an_ordinary_hop(part: int) -> None:
 
 
 def test_what_a_candidate_begins_with_is_settled_before_its_first_epoch() -> None:
-    warm = SimpleNamespace(**(vars(JOB) | {"begins_apart": True}))
+    warm = SimpleNamespace(**(vars(JOB) | {"begins_apart": lambda hop: hop.epoch == 0}))
     groups = ((("a", 0),), (("b", 1), ("a", 0)))
     assert all(order.begins for one in groups for order in orders(*one, job=warm, epoch=0))
     assert not any(order.begins for one in groups for order in orders(*one, job=warm, epoch=1))

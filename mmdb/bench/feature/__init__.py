@@ -1,0 +1,1 @@
+"""Parts of `mmdb bench feature`: heads on frozen layers, with what they share and without."""

@@ -1,0 +1,68 @@
+"""`mmdb bench feature`: heads on frozen layers, whose features are shared, beside training apart.
+
+Parts: ResNet-18 with eight heads on each of four cuts; budgets of features; a transformer encoder;
+fused hops; and whether features are kept where that costs least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.api import Database
+from mmdb.bench.feature.budgets import measure_budgets
+from mmdb.bench.feature.choice import REPEATS, measure_choice
+from mmdb.bench.feature.fused import measure_fused
+from mmdb.bench.feature.resnet import measure_resnet
+from mmdb.bench.feature.subject import Subject, subject_of
+from mmdb.bench.feature.transformer import measure_transformer
+from mmdb.bench.figures import Figure
+
+PARTS = ("resnet", "budgets", "transformer", "fused", "choice")
+SECONDS = 80.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much is measured.
+
+    Attributes:
+        only: of PARTS; all if empty.
+        seconds: about what ResNet-18 takes without sharing; the transformer takes less with less.
+        workloads: of the choice, the first ones; all without it.
+        repeats: runs of each way of training one of them.
+    """
+
+    only: Sequence[str] = ()
+    seconds: float = SECONDS
+    workloads: int | None = None
+    repeats: int = REPEATS
+
+
+def share_of(options: Mapping[str, Any]) -> Share:
+    """Return what the options of a command say; those that are None are left out."""
+    return Share(**{name: value for name, value in options.items() if value is not None})
+
+
+def bench_feature(databases: list[Database], share: Share | None = None) -> list[Figure]:
+    """Measure every database in one run."""
+    return [figure for db in databases for figure in _measure(db, share or Share())]
+
+
+def _measure(db: Database, share: Share) -> Iterator[Figure]:
+    for part in share.only or PARTS:
+        with subject_of(db) as subject:
+            yield from _part(subject, part, share)
+
+
+def _part(subject: Subject, part: str, share: Share) -> Iterator[Figure]:
+    if part == "resnet":
+        return measure_resnet(subject, share.seconds)
+    if part == "budgets":
+        return measure_budgets(subject)
+    if part == "transformer":
+        return measure_transformer(subject, share.seconds)
+    if part == "fused":
+        return measure_fused(subject)
+    return measure_choice(subject, share.workloads, share.repeats)

@@ -1,0 +1,1 @@
+"""Networks cut in two at a module: what is frozen before it, what trains after it."""

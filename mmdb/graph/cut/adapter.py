@@ -1,0 +1,160 @@
+"""Adapters: a few numbers that change a frozen layer, and can be folded into it afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import HeadMismatch
+from mmdb.graph.cut.cut import rest_of
+from mmdb.graph.cut.inputs import Inputs
+from mmdb.graph.cut.segment import Segment
+from mmdb.graph.values import show
+
+_A, _B = "adapter_a", "adapter_b"
+_SCALE = "_adapter_scale"
+_MOST_RANK = 4096
+_HINTED = 12
+
+
+def adapt(
+    module: nn.Module,
+    adapter: Mapping[str, Any],
+    after: str | None = None,
+    *,
+    inputs: Inputs = None,
+) -> tuple[str, ...]:
+    """Put an adapter into Linear and Conv2d layers, in place; return their paths, in order.
+
+    A layer's `weight` becomes weight + alpha / rank * B A, also for code that reads the weight
+    without calling the layer. Its own weight and bias stay where they are and are not trained;
+    `adapter_a` and `adapter_b` are, and stand beside them. B is zero, so that at first nothing
+    changes; A is drawn from torch's current generator.
+
+    Args:
+        module: what comes after a cut, or a whole network.
+        adapter: {"name": "lora", "rank": 8, "alpha": 16, "layers": ["layer4.*"]}; layers are
+            glob patterns of paths, by default all.
+        after: in a whole network, the cut before which nothing is adapted.
+    Raises:
+        HeadMismatch: the adapter is not well formed, or no layer has such a path.
+        CutNotFound, NotACut
+    Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
+    """
+    rank, alpha, patterns = _read(adapter)
+    there = adaptable(module, after, inputs=inputs)
+    chosen = [path for path in there if any(fnmatchcase(path, one) for one in patterns)]
+    if not chosen:
+        known = ", ".join(there[:_HINTED])
+        raise HeadMismatch(
+            f"no layer for the adapter is named {show(patterns)}",
+            hint=f"Layers that can be adapted: {known}." if known else "There is none to adapt.",
+        )
+    parts = {id(part): part for path in chosen for part in [module.get_submodule(path)]}
+    for part in parts.values():  # a layer with two paths is one
+        _put_in(cast("nn.Linear | nn.Conv2d", part), rank, alpha / rank)
+    return tuple(chosen)
+
+
+def adaptable(
+    module: nn.Module, after: str | None = None, *, inputs: Inputs = None
+) -> tuple[str, ...]:
+    """Return the paths of the layers that an adapter can be put into, in order.
+
+    Args:
+        after: a cut of the module, before which there are none; in what `rest_of` returned all
+            are after it.
+    Raises:
+        CutNotFound, NotACut
+    """
+    paths = [p for p, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    if after is None or isinstance(module, Segment):
+        return tuple(paths)
+    rest = dict(rest_of(module, after, inputs=inputs).named_modules())
+    return tuple(path for path in paths if path in rest)
+
+
+def merge(module: nn.Module) -> nn.Module:
+    """Fold the adapters into their layers' weights, and return the module.
+
+    The weights are new tensors: those that were adapted may be shared. The paths in the state
+    dict are those before `adapt`, and the module gives the same bits as with its adapters.
+    """
+    for part in list(module.modules()):
+        if _SCALE in vars(part):
+            weight = cast("Tensor", part.weight).detach()
+            del part._parameters[_A], part._parameters[_B], part.__dict__[_SCALE]
+            part.__class__ = type(part).__bases__[0]
+            part._parameters["weight"] = nn.Parameter(weight)
+    return module
+
+
+def freeze(module: nn.Module, paths: Iterable[str]) -> None:
+    """Let no gradient reach the parameters at these paths, or in the modules at them."""
+    for path in paths:
+        part, _, name = path.rpartition(".")
+        if _has(module, path):
+            module.get_submodule(path).requires_grad_(False)
+        elif _has(module, part) or not part:
+            tensor = getattr(module.get_submodule(part), name)
+            if isinstance(tensor, nn.Parameter):
+                tensor.requires_grad_(False)
+
+
+def _read(adapter: Mapping[str, Any]) -> tuple[int, float, list[str]]:
+    """Return rank, alpha and the patterns of an adapter's layers."""
+    name, rank, alpha = adapter.get("name"), adapter.get("rank", 8), adapter.get("alpha", 16)
+    if name != "lora":
+        raise HeadMismatch(f"there is no adapter {show(name)}", hint="The adapter is 'lora'.")
+    is_rank = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= _MOST_RANK
+    if not is_rank:
+        raise HeadMismatch(f"an adapter's rank is 1 to {_MOST_RANK}, not {show(rank)}")
+    is_alpha = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not is_alpha or not 0 < alpha < math.inf:
+        raise HeadMismatch(f"an adapter's alpha is a positive number, not {show(alpha)}")
+    layers = adapter.get("layers")
+    patterns = ["*"] if layers is None else [layers] if isinstance(layers, str) else layers
+    if not isinstance(patterns, list | tuple) or not all(isinstance(p, str) for p in patterns):
+        raise HeadMismatch(f"an adapter's layers are patterns of paths, not {show(layers)}")
+    return rank, float(alpha), list(patterns)
+
+
+def _put_in(part: nn.Linear | nn.Conv2d, rank: int, scale: float) -> None:
+    weight = part.weight
+    rows, columns = weight.shape[0], weight[0].numel()
+    a = torch.empty(rank, columns)  # drawn on the CPU, so that it is the same on every device
+    nn.init.kaiming_uniform_(a, a=math.sqrt(5))
+    a = a.to(weight.device, weight.dtype)
+    part.requires_grad_(False)
+    part.register_parameter(_A, nn.Parameter(a))
+    part.register_parameter(_B, nn.Parameter(weight.new_zeros(rows, rank)))
+    vars(part)[_SCALE] = scale
+    cls: type[nn.Module] = type(part)
+    part.__class__ = _adapted(cls)  # type: ignore[assignment, arg-type]
+
+
+@lru_cache(maxsize=64)
+def _adapted(cls: type[nn.Module]) -> type[nn.Module]:
+    """Return the class of a layer whose weight is the adapted one, however it is read."""
+    body = {"weight": property(_weight), "__module__": cls.__module__}
+    return type(f"Adapted{cls.__name__}", (cls,), body)
+
+
+def _weight(part: nn.Module) -> Tensor:
+    tensors = part._parameters
+    base, a, b = (cast("Tensor", tensors[name]) for name in ("weight", _A, _B))
+    scale: float = vars(part)[_SCALE]
+    return base + scale * (b @ a).view_as(base)
+
+
+def _has(module: nn.Module, path: str) -> bool:
+    try:
+        return module.get_submodule(path) is not module
+    except AttributeError:
+        return False

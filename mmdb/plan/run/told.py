@@ -1,0 +1,69 @@
+"""What a plan says of features that a run's candidates share, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from mmdb.plan.run.frozen import Shared
+from mmdb.plan.words import FEATURES, bytes_text, seconds_text
+from mmdb.train.features.spec import STORAGES
+
+_HOW = {
+    "stored": "stored",
+    "memory": "kept on each node",
+    "recomputed": "computed for each hop",
+    "streamed": "computed with each batch",
+    "whole": "computed with each batch, with what trains",
+}
+
+
+def notes(shared: Iterable[Shared], ordinals: Sequence[int]) -> list[str]:
+    """Return a note for each of a run's features, the shallowest first, and what they come to.
+
+    Args:
+        ordinals: of the candidates for which it is not settled.
+    """
+    ordered = sorted(shared, key=lambda one: (one.feature.network_hash, one.feature.depth))
+    found = [_note(one) for one in ordered]
+    uses = [one.use for one in ordered]
+    if len(uses) > 1 and sum(use.saved_s for use in uses) > 0:
+        stored = sum(use.byte_count for use in uses if use.choice == "stored")
+        told = f", and store {bytes_text(stored)}" if stored else ""
+        saved = seconds_text(sum(use.saved_s for use in uses))
+        found.append(f"{FEATURES}{len(uses)} layers save {saved} of the workers' time{told}.")
+    if ordinals:
+        found.append(_unsettled(ordinals))
+    return found
+
+
+def _note(one: Shared) -> str:
+    feature, use = one.feature, one.use
+    pool = "" if feature.pool == "none" else f"{feature.pool}, "
+    what = f"{feature.layer} ({pool}{prod(feature.shape):,} numbers a row)"
+    count = "1 candidate" if use.candidates == 1 else f"{use.candidates:,} candidates"
+    is_shared = use.candidates > 1 and use.choice not in ("streamed", "whole")
+    whom = f"are {'shared by' if is_shared else 'for'} {count}"
+    told = [_HOW[use.choice]]
+    if use.byte_count:
+        told.append(bytes_text(use.byte_count))
+    if feature.storage != STORAGES[0] and use.choice != "whole":
+        told.append(_storage(feature.storage, feature.max_error))
+    if use.saved_s:
+        does = "saves" if use.saved_s > 0 else "costs"
+        told.append(f"{does} {seconds_text(abs(use.saved_s))}")
+    return f"{FEATURES}{what} {whom}: {', '.join(told)}. {use.reason}"
+
+
+def _storage(storage: str, max_error: float | None) -> str:
+    if max_error is None:
+        return f"as {storage}"
+    return f"as {storage} with errors up to {max_error:.2g} of the largest number"
+
+
+def _unsettled(ordinals: Sequence[int]) -> str:
+    they = f"candidate {ordinals[0]}" if len(ordinals) == 1 else f"{len(ordinals)} candidates"
+    return (
+        f"How features come to {they} is not settled: planned as if each computed its frozen "
+        "layers with every batch."
+    )

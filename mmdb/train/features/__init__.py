@@ -1,0 +1,1 @@
+"""Feature transfer: frozen layers computed once, and many heads trained on what they return."""

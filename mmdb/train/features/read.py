@@ -1,0 +1,83 @@
+"""What frozen layers take out of the database: their model's tensors, and stored features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mmdb.data.feature_codec import FeatureBlock, unpack_features
+from mmdb.db.connection import Connection, Row
+from mmdb.errors import BackboneMissing, ModelNotFound
+from mmdb.store.features import find_of_run, read_blocks
+from mmdb.train.features.backbone import Backbones
+from mmdb.train.features.spec import READY
+from mmdb.train.spec import CandidateSpec
+
+
+def read_backbones(
+    connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
+) -> Backbones | None:
+    """Return where a candidate's network with frozen layers can be had; None: it freezes nothing.
+
+    Args:
+        follow: runs the replay of a model that is kept as a recipe.
+    Raises:
+        BackboneMissing, CorruptTensor, RecipeError
+    """
+    frozen = candidate.frozen
+    if frozen is None:
+        return None
+    backbones = Backbones()
+    if frozen.backbone is not None and frozen.choice != "whole":
+        backbones.take(frozen.backbone, read_backbone(connection, candidate, follow=follow))
+    return backbones
+
+
+def read_backbone(
+    connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
+) -> bytes:
+    """Return the tensors of the model whose layers a candidate freezes, packed.
+
+    Raises:
+        BackboneMissing, CorruptTensor, RecipeError
+    """
+    from mmdb.train.warm.read import read_model  # which reads candidates, too
+
+    assert candidate.frozen is not None and candidate.frozen.backbone is not None
+    model_id = int(candidate.frozen.backbone)
+    given = {} if follow is None else {"follow": follow}
+    try:
+        _, tensors = read_model(connection, candidate.factories, None, model_id, **given)
+    except ModelNotFound as error:
+        raise BackboneMissing(
+            f"Candidate {candidate.candidate_id} freezes layers of a model that was dropped: "
+            f"{error.message}"
+        ) from error
+    return tensors
+
+
+def read_features(connection: Connection, candidate: Row, part_id: int) -> np.ndarray | None:
+    """Return a partition's features, float32 (n, *shape); None where they are not stored.
+
+    Args:
+        candidate: a row of `find_candidate`.
+    Raises:
+        FeatureCorrupt
+    """
+    feature_id = candidate.get("feature_id")
+    if feature_id is None or candidate["feature_choice"] not in READY:
+        return None
+    features = find_of_run(connection, candidate["run_id"])
+    (own,) = [one for one in features if one.feature_id == feature_id]
+    chunks = []
+    for given in read_blocks(connection, feature_id, part_id):
+        block = FeatureBlock(
+            ordinal=given.ordinal,
+            row_count=given.row_count,
+            digest=given.digest,
+            data=given.data,
+        )
+        chunks.append(unpack_features(block, own.shape, own.storage))
+    return np.concatenate(chunks) if chunks else None

@@ -1,0 +1,60 @@
+"""Models with frozen layers that are kept as recipes: their hops give the same bits again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mmdb
+from mmdb.api import Database
+from mmdb.store import features
+from mmdb.store.models import find_model
+from mmdb.train.recipe.recover import recover_module
+from mmdb.train.recipe.save import save_candidate
+
+NETWORK = "mlp(hidden=[24, 16])"
+SPACE = {"freeze_up_to": ["1"], "head": ["linear", None], "lr": 0.05}
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+    database = mmdb.connect(f"duckdb:///{tmp_path}/mmdb.duckdb")
+    database.sql(
+        "CREATE TABLE points AS SELECT ((i * 7) % 13 - 6)::real / 6 AS a, "
+        "((i * 5) % 11 - 5)::real / 5 AS b, (i % 3)::integer AS y FROM generate_series(1, 90) g (i)"
+    )
+    database.create_dataset("d", "SELECT a, b, y FROM points", partitions=2, seed=1)
+    return database
+
+
+def weights(db: Database, model: str) -> dict[str, torch.Tensor]:
+    return recover_module(db.connection, find_model(db.connection, model)).state_dict()
+
+
+def test_a_replay_gives_the_saved_weights_with_and_without_stored_features(db: Database) -> None:
+    with db:
+        run = db.create_run(
+            "r",
+            dataset="d",
+            architecture=NETWORK,
+            seed=2,
+            epochs=2,
+            search={"space": SPACE},
+            options={"features": {"choice": "stored", "storage": "float16"}},
+        )
+        assert run.train(workers=1).failed == 0
+        ids = [row["candidate_id"] for row in db.sql("SELECT candidate_id FROM mmdb.candidate")]
+        kept = [row["feature_id"] for row in db.sql("SELECT feature_id FROM mmdb.feature")]
+        for place, candidate_id in enumerate(ids):
+            for approach in ("snapshot", "provenance"):
+                save_candidate(db.connection, candidate_id, f"{approach}{place}", approach=approach)
+        for is_stored in (True, False):
+            assert any(features.find_parts(db.connection, kept).values()) is is_stored
+            for place, _ in enumerate(ids):
+                saved, made = (weights(db, f"{a}{place}") for a in ("snapshot", "provenance"))
+                assert saved.keys() == made.keys()
+                assert all(torch.equal(saved[path], made[path]) for path in saved)
+            features.evict(db.connection, kept)
