@@ -564,7 +564,7 @@ class FeatureCorrupt(HopError):
     """Stored features do not match their digest."""
 
     sqlstate = "MM218"
-    default_hint = "SELECT mmdb.drop_features(run): they are computed again."
+    default_hint = "SELECT mmdb.drop_features(dataset): they are computed again."
 
 
 class RanOnCoordinator(HopError):

@@ -247,14 +247,16 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
 
 def _delete_features(connection: Connection, dataset_id: int) -> int:
     """Delete the blocks of a dataset's features; return their bytes."""
-    found = connection.rows(_FEATURES.find_of_dataset, dataset_id=dataset_id)
-    if found:
-        feature_ids = [row["feature_id"] for row in found]
-        if connection.engine == "postgres":  # nobody else writes to a DuckDB file
-            connection.rows(_FEATURES.lock, feature_ids=feature_ids)
-        connection.run(_FEATURES.delete_blocks, feature_ids=feature_ids)
-        connection.run(_FEATURES.delete_parts, feature_ids=feature_ids)
-    return sum(row["bytes"] for row in found)
+    known = connection.rows(_FEATURES.find_known, dataset_id=dataset_id)
+    if not known:
+        return 0
+    feature_ids = [row["feature_id"] for row in known]
+    if connection.engine == "postgres":  # nobody else writes to a DuckDB file
+        connection.rows(_FEATURES.lock, feature_ids=feature_ids)
+    parts = connection.rows(_FEATURES.find_parts, feature_ids=feature_ids)
+    connection.run(_FEATURES.delete_blocks, feature_ids=feature_ids)
+    connection.run(_FEATURES.delete_parts, feature_ids=feature_ids)
+    return sum(row["byte_count"] for row in parts)
 
 
 def _check_unused(connection: Connection, name: str, dataset_id: int) -> None:

@@ -114,6 +114,11 @@ class RunFeature(Base):
     read_s: Mapped[float]
     saved_s: Mapped[float]
     planned_s: Mapped[float]
+    layer: Mapped[str]
+    network_hash: Mapped[bytes] = unread()
+    depth: Mapped[int]
+    backbone: Mapped[str | None]
+    model_id: Mapped[BigInt | None]
     created_at: Mapped[datetime]
 
     run: Mapped[Run] = one()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -23,6 +23,11 @@ class Use:
         byte_count: that they take where they are kept; 0 where they are not.
         saved_s: seconds that sharing them is to save.
         planned_s: seconds of all workers that it is to take to compute, write and read them.
+        layer: path of the cut in the run's network.
+        network_hash: names that network with its tensors.
+        depth: place of the cut in the order in which that network runs.
+        backbone: "name@version" of the model whose layers the run freezes; None: its seed's.
+        model_id: that model's number.
     """
 
     feature_id: int
@@ -33,6 +38,11 @@ class Use:
     byte_count: int
     saved_s: float
     planned_s: float
+    layer: str
+    network_hash: bytes
+    depth: int
+    backbone: str | None
+    model_id: int | None
 
 
 def put_uses(connection: Connection, run_id: int, uses: Iterable[Use]) -> None:
@@ -42,10 +52,13 @@ def put_uses(connection: Connection, run_id: int, uses: Iterable[Use]) -> None:
 
 def find_uses(connection: Connection, run_id: int) -> dict[int, Use]:
     """Return how a run gets its features, by feature."""
-    names = ("choice", "reason", "candidates", "uses", "byte_count", "saved_s", "planned_s")
+    names = [one.name for one in fields(Use)]
+    rows = connection.rows(_Q.find_uses, run_id=run_id)
     return {
-        row["feature_id"]: Use(feature_id=row["feature_id"], **{name: row[name] for name in names})
-        for row in connection.rows(_Q.find_uses, run_id=run_id)
+        row["feature_id"]: Use(
+            **({name: row[name] for name in names} | {"network_hash": bytes(row["network_hash"])})
+        )
+        for row in rows
     }
 
 

@@ -191,6 +191,8 @@ def add_blocks(
         )
         if not added:
             return 0
+        # Blocks that nothing names would be in the way for good.
+        connection.run(_Q.delete_part_blocks, feature_id=feature_id, part_id=part_id)
         connection.append(
             _Q.add_block,
             (
@@ -199,6 +201,11 @@ def add_blocks(
             ),
         )
     return size
+
+
+def find_strays(connection: Connection) -> list[Row]:
+    """Return blocks of partitions of which nothing is noted as stored; rows of `find_strays`."""
+    return connection.rows(_Q.find_strays)
 
 
 def read_blocks(connection: Connection, feature_id: int, part_id: int) -> Iterator[Block]:
@@ -269,7 +276,7 @@ def drop_features(connection: Connection, dataset: str, layer: str | None = None
         DatasetNotFound
     """
     dataset_id = find_dataset(connection, dataset).dataset_id
-    rows = connection.rows(_Q.find_of_dataset, dataset_id=dataset_id)
+    rows = connection.rows(_Q.find_known, dataset_id=dataset_id)
     return evict(connection, [row["feature_id"] for row in rows if layer in (None, row["layer"])])
 
 

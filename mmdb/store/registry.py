@@ -147,7 +147,8 @@ def drop_model(connection: Connection, model: str, version: int | None = None) -
     Raises:
         ModelNotFound
         InvalidOption: the name has several versions, and none was chosen.
-        ModelInUse: an alias is at it, or the recipe of another model begins with it.
+        ModelInUse: an alias is at it, or another model's recipe begins with it or needs its
+            layers.
     """
     with connection.transaction():
         found = find_model(connection, _at(model, version))
@@ -208,5 +209,16 @@ def _check_unused(connection: Connection, found: SavedModel) -> None:
         other = f"{needing[0]['name']}@{needing[0]['version']}"
         raise ModelInUse(
             f"Model {found.reference!r} is where the recipe of model {other!r} begins.",
-            hint=f"Save what {other!r} recovers to as a snapshot, and drop {other!r} first.",
+            hint=_keep_otherwise(other),
         )
+    frozen = connection.rows(load("features").find_recipes_on, model_id=found.model_id)
+    if frozen:
+        other = f"{frozen[0]['name']}@{frozen[0]['version']}"
+        raise ModelInUse(
+            f"The recipe of model {other!r} needs layers of model {found.reference!r}.",
+            hint=_keep_otherwise(other),
+        )
+
+
+def _keep_otherwise(other: str) -> str:
+    return f"Save what {other!r} recovers to as a snapshot, and drop {other!r} first."

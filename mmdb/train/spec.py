@@ -94,9 +94,15 @@ def _frozen(row: Row) -> Frozen | None:
         pool=row.get("feature_pool"),
         backbone=None if model_id is None else str(model_id),
         storage=row.get("feature_storage"),
-        # Others may share the features that this one cannot use.
-        choice=None if is_augmented or unshared(transfer) == "whole" else row.get("feature_choice"),
+        choice=_choice(unshared(transfer), is_augmented, row.get("feature_choice")),
     )
+
+
+def _choice(alone: str, is_augmented: bool, settled: str | None) -> str:
+    """Return how features come to a candidate; others may share those that it cannot use."""
+    if "whole" in (alone, settled) or settled is None:
+        return "whole" if "whole" in (alone, settled) else alone
+    return alone if is_augmented else settled
 
 
 def targets_of(row: Row) -> tuple[Target, ...]:

@@ -91,6 +91,11 @@ CREATE TABLE mmdb.run_feature (
     read_s double precision NOT NULL DEFAULT 0,
     saved_s double precision NOT NULL DEFAULT 0,
     planned_s double precision NOT NULL DEFAULT 0,
+    layer text NOT NULL,
+    network_hash bytea NOT NULL,
+    depth integer NOT NULL,
+    backbone text,
+    model_id bigint,
     created_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT run_feature_pkey PRIMARY KEY (run_id, feature_id),
     CONSTRAINT run_feature_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id),
@@ -109,6 +114,11 @@ COMMENT ON COLUMN mmdb.run_feature.store_s IS 'Seconds that stored them.';
 COMMENT ON COLUMN mmdb.run_feature.read_s IS 'Seconds that read what was stored.';
 COMMENT ON COLUMN mmdb.run_feature.saved_s IS 'Seconds of work that sharing them was to save.';
 COMMENT ON COLUMN mmdb.run_feature.planned_s IS 'Seconds of all workers that computing, writing and reading them was to take in this run.';
+COMMENT ON COLUMN mmdb.run_feature.layer IS 'Path of the cut in this run''s network; another run may find the same features elsewhere.';
+COMMENT ON COLUMN mmdb.run_feature.network_hash IS 'Names that network: architecture, arguments and where its tensors are from.';
+COMMENT ON COLUMN mmdb.run_feature.depth IS 'Place of the layer in the order in which that network runs.';
+COMMENT ON COLUMN mmdb.run_feature.backbone IS 'name@version of the model whose layers this run freezes; null: drawn from its seed.';
+COMMENT ON COLUMN mmdb.run_feature.model_id IS 'Number of that model, which may have been dropped.';
 
 CREATE TABLE mmdb.candidate_feature (
     candidate_id bigint NOT NULL,

@@ -249,7 +249,10 @@ ORDER BY f.used_at, f.feature_id;
 
 -- name: put_use
 -- Note how a run gets features; a run that goes on may get them otherwise.
-INSERT INTO mmdb.run_feature (run_id, feature_id, choice, reason, candidates, uses, byte_count, saved_s, planned_s)
+INSERT INTO mmdb.run_feature (
+    run_id, feature_id, choice, reason, candidates, uses, byte_count, saved_s, planned_s, layer, network_hash, depth,
+    backbone, model_id
+)
 VALUES (
     %(run_id)s::bigint,
     %(feature_id)s::bigint,
@@ -259,7 +262,12 @@ VALUES (
     %(uses)s::bigint,
     %(byte_count)s::bigint,
     %(saved_s)s::double precision,
-    %(planned_s)s::double precision
+    %(planned_s)s::double precision,
+    %(layer)s::text,
+    %(network_hash)s::bytea,
+    %(depth)s::integer,
+    %(backbone)s::text,
+    %(model_id)s::bigint
 )
 ON CONFLICT (run_id, feature_id) DO UPDATE SET
     choice = excluded.choice,
@@ -289,6 +297,11 @@ SELECT
     u.byte_count,
     u.saved_s,
     u.planned_s,
+    u.layer,
+    u.network_hash,
+    u.depth,
+    u.backbone,
+    u.model_id,
     u.compute_s,
     u.store_s,
     u.read_s
@@ -338,3 +351,40 @@ INNER JOIN (
     GROUP BY q.feature_id
 ) AS p ON u.feature_id = p.feature_id
 WHERE u.choice = 'stored';
+
+-- name: find_known
+-- All features of a dataset, whether or not any of them are stored.
+SELECT
+    f.feature_id,
+    f.layer
+FROM mmdb.feature AS f
+WHERE f.dataset_id = %(dataset_id)s::bigint
+ORDER BY f.feature_id;
+
+-- name: find_strays
+-- Blocks of partitions of which nothing is noted as stored; there are none, unless rows were lost.
+SELECT
+    b.feature_id,
+    b.part_id,
+    count(*) AS blocks,
+    f.layer,
+    d.name AS dataset
+FROM mmdb.feature_block AS b
+LEFT JOIN mmdb.feature_part AS p ON b.feature_id = p.feature_id AND b.part_id = p.part_id
+LEFT JOIN mmdb.feature AS f ON b.feature_id = f.feature_id
+LEFT JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+WHERE p.part_id IS NULL
+GROUP BY b.feature_id, b.part_id, f.layer, d.name
+ORDER BY b.feature_id, b.part_id;
+
+-- name: find_recipes_on
+-- A model that is kept as a recipe of hops over layers of another model, which stay as they are.
+SELECT
+    m.name,
+    m.version
+FROM mmdb.model AS m
+INNER JOIN mmdb.candidate_feature AS c ON m.candidate_id = c.candidate_id
+INNER JOIN mmdb.run_feature AS u ON c.run_id = u.run_id AND c.feature_id = u.feature_id
+WHERE u.model_id = %(model_id)s::bigint AND m.approach = 'provenance' AND m.dropped_at IS NULL
+ORDER BY m.model_id
+LIMIT 1;

@@ -43,8 +43,8 @@ SELECT
     f.owner AS feature_owner,
     f.pool AS feature_pool,
     f.storage AS feature_storage,
-    f.model_id AS backbone_id,
-    f.backbone,
+    u.model_id AS backbone_id,
+    u.backbone,
     u.choice AS feature_choice
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id

@@ -38,7 +38,15 @@ SELECT
     cast(NULL AS text) AS parent_column,
     cast(NULL AS text) AS child_table,
     cast(NULL AS text) AS child_column
-FROM mmdb.feature AS f
+FROM (
+    SELECT
+        u.feature_id,
+        u.model_id,
+        min(u.created_at) AS created_at
+    FROM mmdb.run_feature AS u
+    WHERE u.model_id IS NOT NULL
+    GROUP BY u.feature_id, u.model_id
+) AS f
 INNER JOIN mmdb.model AS m ON f.model_id = m.model_id
 UNION ALL
 SELECT

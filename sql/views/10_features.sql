@@ -53,9 +53,9 @@ CREATE OR REPLACE VIEW mmdb.run_features AS
 SELECT
     r.name AS run,
     u.feature_id,
-    f.layer,
+    u.layer,
     f.pool,
-    f.backbone,
+    u.backbone,
     f.storage,
     f.shape,
     u.choice,

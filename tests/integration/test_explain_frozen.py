@@ -111,3 +111,15 @@ def test_what_cannot_be_looked_at_is_planned_whole(db: Database) -> None:
     assert "4 candidates is not settled" in before
     assert "could not be looked at" in says and "was dropped" in says
     assert db.sql("SELECT * FROM mmdb.run_features WHERE run = 'orphan'") == []
+
+
+def test_steps_of_what_trains_are_timed_over_features(db: Database) -> None:
+    if db.connection.engine == "postgres":
+        dsn = {"dsn": db.connection.url}
+        db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
+    options = {"features": {"choice": "memory"}, "order": "free"}
+    space = SPACE | {"optimizer": "adam", "lr": [0.1]}
+    run = create(db, "timed", search={"space": space}, options=options)
+    plan = run.explain({"workers": 1, "strategies": ["mop"], "probe_s": 0.2})
+    assert not [note for note in plan.notes if "timed" in note]
+    assert kept(db, "timed") == [{"candidates": 2, "measured": 2}]

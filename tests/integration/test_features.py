@@ -55,6 +55,7 @@ RUNS: dict[str, dict[str, Any]] = {
             "space": {"freeze_up_to": "1", "head": "linear", "augment": [[], {"name": "jitter"}]}
         }
     },
+    "drawn": {"warm_start": "off", "search": {"space": {"freeze_up_to": "1", "lr": 0.05}}},
     "misfit": {"warm_start": "small"},
     "orphan": {"warm_start": "gone", "search": {"space": {"freeze_up_to": "1"}}},
     **{f"budget_{k}": {"dataset": f"d{k}", "features": BUDGETS[k]} for k in range(len(BUDGETS))},
@@ -249,6 +250,24 @@ def test_a_later_run_finds_what_was_stored_and_goes_on_where_it_is_gone(
     assert db.drop_features("d") == before and stored_bytes(db, "d") == 0
     db.run("broken").train(workers=1)
     assert states(db, "broken") == states(db, "later") == states(db, "as_stored")
+
+
+def test_a_run_freezes_its_own_backbone_whoever_found_the_features_first(
+    db: Database, outcomes: dict[str, Any]
+) -> None:
+    space = {"freeze_up_to": "1", "lr": 1e-9, "optimizer": "sgd"}
+    run = create(db, "again", warm_start="drawn", search={"space": space}, epochs=1)
+    summary = run.train(workers=1)
+    assert [r["feature_id"] for r in features_of(db, "again")] == [
+        r["feature_id"] for r in features_of(db, "drawn")
+    ]
+    first = db.recover(outcomes["drawn"].model).state_dict()
+    found = db.recover(summary.model).state_dict()
+    for path in ("1.weight", "1.bias"):
+        assert torch.equal(found[path], first[path])
+    torch.testing.assert_close(dict(found), dict(first), rtol=0, atol=1e-5)
+    (row,) = db.sql("SELECT backbone FROM mmdb.run_features WHERE run = 'again'")
+    assert row["backbone"] == "drawn@1"
 
 
 def trains(db: Database, part_id: int, candidate_id: int) -> bool:

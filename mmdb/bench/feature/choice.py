@@ -94,14 +94,14 @@ def _all(
         yield create.run("memory", epochs=1).name  # rows are read, workers are up
         tried = [Tried(asked=asked) for asked in (*ASKED, AUTO)]
         for repeat in range(repeats):
-            for one in _in_turn(tried, repeat):
+            for one in in_turn(tried, repeat):
                 run = create.run(one.asked)
                 one.seconds.append((yield run.name))
                 one.done = tuple(use["choice"] for use in subject.uses(run))
         found.append(tried)
 
 
-def _in_turn(tried: Sequence[Tried], repeat: int) -> Sequence[Tried]:
+def in_turn(tried: Sequence[Tried], repeat: int) -> Sequence[Tried]:
     """Return the ways to try once more; none always follows the same one."""
     if not repeat:
         return tried

@@ -71,12 +71,12 @@ WORKLOADS = (
     Workload(width=1024, depth=3, memory_bytes=0),
     Workload(width=1024, depth=3, cuts=("layer1", FEATURES)),
     # Wide features of layers that cost little: writing them may not pay.
-    Workload(width=256, depth=1, features=2048, heads=2),
-    Workload(width=256, depth=1, features=2048, memory_bytes=0),
-    Workload(width=128, depth=1, features=4096, heads=1, epochs=2, memory_bytes=0, rows=3_000),
+    Workload(width=256, depth=1, features=2048, heads=2, rows=8_000),
+    Workload(width=256, depth=1, features=2048, memory_bytes=0, rows=8_000),
+    Workload(width=128, depth=1, features=4096, heads=1, epochs=2, memory_bytes=0, rows=6_000),
     # Room for a partition on each of two workers, and for no more.
     Workload(width=1024, depth=3, features=256, heads=8, memory_bytes=3_700_000, disk_bytes=0),
-    Workload(width=64, depth=1, features=1024, heads=8, memory_bytes=22_000_000, rows=6_000),
+    Workload(width=64, depth=1, features=1024, heads=8, memory_bytes=44_000_000, rows=12_000),
     # Hardly any work before the cut, or hardly any use of it.
     Workload(width=64, depth=1, features=32, rows=10_000),
     Workload(width=512, depth=2, heads=1, epochs=1, rows=10_000),

@@ -24,7 +24,7 @@ def notes(shared: Iterable[Shared], ordinals: Sequence[int]) -> list[str]:
     Args:
         ordinals: of the candidates for which it is not settled.
     """
-    ordered = sorted(shared, key=lambda one: (one.feature.network_hash, one.feature.depth))
+    ordered = sorted(shared, key=lambda one: (one.use.network_hash, one.use.depth))
     found = [_note(one) for one in ordered]
     uses = [one.use for one in ordered]
     if len(uses) > 1 and sum(use.saved_s for use in uses) > 0:
@@ -40,7 +40,7 @@ def notes(shared: Iterable[Shared], ordinals: Sequence[int]) -> list[str]:
 def _note(one: Shared) -> str:
     feature, use = one.feature, one.use
     pool = "" if feature.pool == "none" else f"{feature.pool}, "
-    what = f"{feature.layer} ({pool}{prod(feature.shape):,} numbers a row)"
+    what = f"{use.layer} ({pool}{prod(feature.shape):,} numbers a row)"
     count = "1 candidate" if use.candidates == 1 else f"{use.candidates:,} candidates"
     is_shared = use.candidates > 1 and use.choice not in ("streamed", "whole")
     whom = f"are {'shared by' if is_shared else 'for'} {count}"

@@ -8,7 +8,8 @@ connection prepares and records, and a child process performs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 from typing import Any
@@ -111,10 +112,11 @@ class Dispatcher:
         Raises:
             HopError, NotFound
         """
-        self._prepare(part_id, candidate_id)
-        with self._connection.transaction():
-            place = (candidate_id, (part_id,), epoch, publish)
-            return self._hop(self._turn(*place, past=past, holder=holder))
+        with self._whole():
+            self._prepare(part_id, candidate_id)
+            with self._connection.transaction():
+                place = (candidate_id, (part_id,), epoch, publish)
+                return self._hop(self._turn(*place, past=past, holder=holder))
 
     def run_hops(
         self,
@@ -133,7 +135,7 @@ class Dispatcher:
         Raises:
             HopError, NotFound
         """
-        try:
+        with self._whole():
             for candidate_id in candidate_ids:
                 self._prepare(part_id, candidate_id)
             with self._connection.transaction():
@@ -141,8 +143,15 @@ class Dispatcher:
                     self._hop(self._turn(candidate_id, (part_id,), epoch, publish))
                     for candidate_id in candidate_ids
                 ]
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Forget what was read of candidates where it may be undone with the hop."""
+        try:
+            yield
+            self._features.finish()
         except BaseException:
-            self._ledger.forget()  # what was read since the first hop may be undone
+            self._features.forget()
             raise
 
     def run_group(
@@ -185,8 +194,9 @@ class Dispatcher:
         Raises:
             CandidateNotFound, DatasetDropped, CandidateStopped
         """
-        if self._ledger.candidate(candidate_id).freezes:
-            self._features.settle(candidate_id)
+        with self._whole():
+            if self._ledger.candidate(candidate_id).freezes:
+                self._features.settle(candidate_id)
         return self._warm_starts.settle(candidate_id)
 
     def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def clone_candidate(
         CandidateNotFound, StateNotFound, DatasetDropped, InvalidHyperparameter
     """
     from mmdb.train.driver.new_run import check_config  # builds models: imports torch
+    from mmdb.train.features.request import check_same_frozen
 
     rows = connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
     if not rows:
@@ -101,6 +102,7 @@ def clone_candidate(
         )
     if dropped(connection, parent):
         raise DatasetDropped(f"Dataset {parent['dataset']!r} has been dropped.")
+    check_same_frozen(config, changes)
     config |= changes
     check_config(connection, parent, config)
     with connection.transaction():

@@ -202,7 +202,10 @@ def check_config(connection: Connection, candidate: Row, config: Mapping[str, An
     """
     dataset = find_dataset(connection, candidate["dataset"])
     architecture = json.loads(candidate["architecture"])
-    _check_of(connection, architecture, dataset, json.loads(candidate["options"]))(config)
+    options = json.loads(candidate["options"])
+    _check_of(connection, architecture, dataset, options)(config)
+    if config.get("freeze_up_to") is not None:
+        check_request(connection, candidate["strategy"], (), candidate["warm_start"])
 
 
 def _add_candidates(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from time import perf_counter, sleep
 
@@ -17,8 +18,9 @@ from mmdb.data.reader import ensure_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
-from mmdb.errors import BackboneMissing, FeatureCorrupt
+from mmdb.errors import BackboneMissing, FeatureCorrupt, WriteConflict
 from mmdb.store import feature_uses, features
+from mmdb.store.feature_uses import Use
 from mmdb.store.features import Block, Feature
 from mmdb.train.dispatch.ledger import Candidate, Ledger
 from mmdb.train.dispatch.performer import Performer
@@ -39,6 +41,9 @@ class Features:
     def __init__(self, connection: Connection, performer: Performer, ledger: Ledger) -> None:
         self._connection, self._performer, self._ledger = connection, performer, ledger
         self._stored: set[tuple[int, int]] = set()  # feature_id and part_id seen in the database
+        self._seconds: dict[tuple[int, int], Counter[str]] = {}  # by run_id and feature_id
+        self._errors: dict[int, tuple[float, float]] = {}  # largest and mean, by feature_id
+        self._has_settled = False  # in the statement under way
 
     # -- what a candidate trains on ---------------------------------------------------
 
@@ -59,6 +64,7 @@ class Features:
                 settler = Settler(self._connection, self._performer, self.spec, self._hold)
                 with acting_for(self._connection, candidate_id):
                     settler.settle(candidate.row)
+                self._has_settled = True
         return self._ledger.candidate(candidate_id)
 
     def spec(self, row: Row) -> CandidateSpec:
@@ -83,7 +89,30 @@ class Features:
             return
         with self._alone(), self._connection.transaction():
             self._ledger.check_alive(candidate)
-            self._ready(candidate, self.spec(candidate.row), part_id, source)
+            self._ready(candidate, self.spec(candidate.row), part_id, source, waits=True)
+
+    def finish(self) -> None:
+        """Write down what features took, once a hop is done.
+
+        At the end and in one order, so that sessions which compute features of one run do not wait
+        for each other's hops. What was settled in this statement may be rolled back with it.
+        """
+        seconds, self._seconds = self._seconds, {}
+        errors, self._errors = self._errors, {}
+        if seconds or errors:
+            with suppress(WriteConflict), self._alone(), self._connection.transaction():
+                for (run_id, feature_id), spent in sorted(seconds.items()):
+                    feature_uses.add_seconds(self._connection, run_id, feature_id, **spent)
+                for feature_id, (largest, mean) in sorted(errors.items()):
+                    features.note_error(self._connection, feature_id, largest, mean)
+        if self._has_settled:
+            self.forget()
+
+    def forget(self) -> None:
+        """Read again what a statement that may be rolled back has written."""
+        self._has_settled = False
+        self._stored.clear()
+        self._ledger.forget()
 
     def bring(
         self, candidate: Candidate, spec: CandidateSpec, steps: Sequence[HopStep], state: str | None
@@ -102,12 +131,11 @@ class Features:
         assert spec.frozen is not None
         is_ready = spec.frozen.choice in READY
         found = {}
-        distinct = {step.partition: step for step in steps}
-        # In one order, so that two sessions never wait for each other.
-        for step in sorted(distinct.values(), key=lambda step: step.part_id):
+        for step in {step.partition: step for step in steps}.values():
             source = bytes.fromhex(step.partition)
             if is_ready:
-                found[step.partition] = self._ready(candidate, spec, step.part_id, source)
+                place = (candidate, spec, step.part_id, source)
+                found[step.partition] = self._ready(*place, waits=False)
             else:
                 self._raw(step)
         if needs_backbone(spec, state):
@@ -119,17 +147,31 @@ class Features:
             ensure_partition(self._connection, step.part_id, bytes.fromhex(step.partition))
             self._performer.map_partition(step.partition)
 
-    def _ready(self, candidate: Candidate, spec: CandidateSpec, part_id: int, source: bytes) -> str:
-        """Have the performer map a partition's features; return their key in hex."""
+    def _ready(
+        self,
+        candidate: Candidate,
+        spec: CandidateSpec,
+        part_id: int,
+        source: bytes,
+        *,
+        waits: bool,
+    ) -> str:
+        """Have the performer map a partition's features; return their key in hex.
+
+        Args:
+            waits: for another session that computes them. Within a hop none does, which has locks
+                that the other may wait for: it computes them, too, and stores nothing.
+        """
         key = _own_key(candidate, source)
         if not self._is_mapped(candidate, part_id, key):
             # For the labels; and whoever may not read the rows may not have their features.
             ensure_partition(self._connection, part_id, source)
             if not self._is_done(candidate, part_id, key):
                 with self._alone():
-                    self._lock(-2 * int(part_id) - 1)
-                    if not self._is_done(candidate, part_id, key):
-                        self._make(candidate, spec, part_id, source, key)
+                    stores = self._lock(-2 * int(part_id) - 1, waits=waits)
+                    done = self._is_done(candidate, part_id, key) if stores else False
+                    if not done and (stores or not node_cache.holds(key)):
+                        self._make(candidate, spec, part_id, source, key, stores=stores)
             self._performer.map_partition(key.hex())
         return key.hex()
 
@@ -158,12 +200,17 @@ class Features:
         part_id: int,
         source: bytes,
         key: bytes,
+        *,
+        stores: bool,
     ) -> None:
         """Read a partition's features, or compute those of all the run's prefixes at once."""
-        run = features.find_of_run(self._connection, candidate.row["run_id"])
+        run_id = candidate.row["run_id"]
+        uses = feature_uses.find_uses(self._connection, run_id)
+        run = [_as_used(one, uses) for one in features.find_of_run(self._connection, run_id)]
         (own,) = [one for one in run if one.feature_id == candidate.row["feature_id"]]
         if node_cache.holds(key) or not self._read(candidate, own, part_id, source, key):
-            self._compute(candidate, spec, part_id, source, run, own)
+            alike = self._alike(candidate, run, own) if stores else [_own(candidate, own)]
+            self._compute(candidate, spec, part_id, source, alike, uses if stores else {})
 
     def _read(
         self, candidate: Candidate, feature: Feature, part_id: int, source: bytes, key: bytes
@@ -196,16 +243,21 @@ class Features:
         spec: CandidateSpec,
         part_id: int,
         source: bytes,
-        run: Sequence[Feature],
-        own: Feature,
+        alike: Sequence[Feature],
+        uses: Mapping[int, Use],
     ) -> None:
-        """Compute a partition's features in one pass, and store those that are to be stored."""
-        uses = feature_uses.find_uses(self._connection, candidate.row["run_id"])
-        stored = features.find_parts(self._connection, [one.feature_id for one in run])
+        """Compute a partition's features in one pass, and store those that are to be stored.
+
+        Args:
+            alike: features that come out of the candidate's network.
+            uses: how the run gets them; none where nothing is to be stored.
+        """
+        stored = features.find_parts(self._connection, [one.feature_id for one in alike])
+        choices = {feature_id: use.choice for feature_id, use in uses.items()}
         wanted: dict[str, Feature] = {}
         there: list[Feature] = []
-        for one in self._alike(candidate, run, own):
-            name, choice = _key(one, source), uses[one.feature_id].choice
+        for one in alike:
+            name, choice = _key(one, source), choices.get(one.feature_id, "memory")
             is_stored = part_id in stored[one.feature_id]
             if node_cache.holds(name) and choice == "stored" and not is_stored:
                 self._store(candidate, one, part_id, name)
@@ -229,13 +281,13 @@ class Features:
             ),
         )
         done = self._performer.materialize(asked)
-        self._note(candidate, own.feature_id, compute_s=done.seconds)
+        self._note(candidate, candidate.row["feature_id"], compute_s=done.seconds)
         for made, one in wanted.items():
             if one.storage != "float32":
-                features.note_error(
-                    self._connection, one.feature_id, done.max_error[made], done.mean_error[made]
-                )
-            if uses[one.feature_id].choice == "stored":
+                largest, mean = self._errors.get(one.feature_id, (0.0, 0.0))
+                worst = max(largest, done.max_error[made]), max(mean, done.mean_error[made])
+                self._errors[one.feature_id] = worst
+            if choices.get(one.feature_id) == "stored":
                 self._store(candidate, one, part_id, bytes.fromhex(made))
 
     def _alike(self, candidate: Candidate, run: Sequence[Feature], own: Feature) -> list[Feature]:
@@ -243,8 +295,7 @@ class Features:
         row = candidate.row
         network = network_of(row, arguments_of(json.loads(row["config"])), own.model_id)
         if own.network_hash != network:  # found in another network, whose layers begin alike
-            spec_cut = json.loads(row["config"])["freeze_up_to"]
-            return [replace(own, layer=spec_cut)]
+            return [_own(candidate, own)]
         return [one for one in run if one.network_hash == network]
 
     def _source(
@@ -276,8 +327,8 @@ class Features:
         self._note(candidate, feature.feature_id, store_s=perf_counter() - begun)
 
     def _note(self, candidate: Candidate, feature_id: int, **seconds: float) -> None:
-        run_id = candidate.row["run_id"]
-        feature_uses.add_seconds(self._connection, run_id, feature_id, **seconds)
+        spent = self._seconds.setdefault((candidate.row["run_id"], feature_id), Counter())
+        spent.update(seconds)
 
     # -- backbones ---------------------------------------------------------------------
 
@@ -302,10 +353,13 @@ class Features:
 
     # -- one at a time ------------------------------------------------------------------
 
-    def _lock(self, key: int) -> None:
-        """Wait for a lock that lasts until the transaction ends."""
+    def _lock(self, key: int, *, waits: bool = True) -> bool:
+        """Take a lock that lasts until the transaction ends; return whether it could be had."""
         while not self._connection.try_lock("hop", key):
+            if not waits:
+                return False
             sleep(_WAIT_S)
+        return True
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -317,6 +371,24 @@ def _own_key(candidate: Candidate, source: bytes) -> bytes:
     """Return the key of the features of a partition that a candidate trains on."""
     row = candidate.row
     return partition_key(bytes(row["feature_key"]), row["feature_owner"], source)
+
+
+def _as_used(feature: Feature, uses: Mapping[int, Use]) -> Feature:
+    """Return features as a run has found them: in its own network, of its own backbone."""
+    use = uses[feature.feature_id]
+    return replace(
+        feature,
+        layer=use.layer,
+        network_hash=use.network_hash,
+        depth=use.depth,
+        backbone=use.backbone,
+        model_id=use.model_id,
+    )
+
+
+def _own(candidate: Candidate, feature: Feature) -> Feature:
+    """Return a candidate's features with the cut in its own network."""
+    return replace(feature, layer=json.loads(candidate.row["config"])["freeze_up_to"])
 
 
 def _key(feature: Feature, source: bytes) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmdb.data.feature_codec import FeatureBlock, unpack_features
 from mmdb.db.connection import Connection, Row
-from mmdb.errors import BackboneMissing, ModelNotFound
+from mmdb.errors import BackboneMissing, ModelNotFound, NotReplayable
 from mmdb.store.features import find_of_run, read_blocks
 from mmdb.train.features.backbone import Backbones
 from mmdb.train.features.spec import READY
@@ -50,9 +50,9 @@ def read_backbone(
     given = {} if follow is None else {"follow": follow}
     try:
         _, tensors = read_model(connection, candidate.factories, None, model_id, **given)
-    except ModelNotFound as error:
+    except (ModelNotFound, NotReplayable) as error:
         raise BackboneMissing(
-            f"Candidate {candidate.candidate_id} freezes layers of a model that was dropped: "
+            f"Candidate {candidate.candidate_id} freezes layers of a model that is gone: "
             f"{error.message}"
         ) from error
     return tensors

@@ -7,8 +7,8 @@ from typing import Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.nodes import is_spread
-from mmdb.errors import InvalidOption
-from mmdb.train.features.options import KEYS
+from mmdb.errors import InvalidHyperparameter, InvalidOption
+from mmdb.train.features.options import KEYS, parse_transfer
 from mmdb.train.warm.options import AUTO
 
 #: Strategies whose hops train one candidate on one worker, and nothing else.
@@ -54,3 +54,24 @@ def check_request(
             "freeze_up_to is given on a cluster, where features are not shared yet.",
             hint="Create the run on one PostgreSQL, or without freeze_up_to.",
         )
+
+
+def check_same_frozen(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Check that a clone trains the same layers as its parent, whose state it goes on from.
+
+    Args:
+        config: the parent's; `changes`: what the clone's has in its place.
+    Raises:
+        InvalidHyperparameter
+    """
+    changed = [key for key in KEYS if key in changes and changes[key] != config.get(key)]
+    if not changed:
+        return
+    is_same = config.get("freeze_up_to") is not None and "freeze_up_to" not in changed
+    if is_same and parse_transfer({**config, **changes}) == parse_transfer(config):
+        return  # the same in other words, such as a default that is spelled out
+    raise InvalidHyperparameter(
+        f"A clone cannot change {changed[0]!r}.",
+        hint="It goes on from its parent's state, which is of what trained there: leave it out, "
+        "or create a run that freezes other layers.",
+    )

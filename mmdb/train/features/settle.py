@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
@@ -109,6 +109,12 @@ class Settler:
         taken = feature_uses.find_uses(self._connection, run_id)
         fresh = [g for g in groups if known[g.spec.feature_key].feature_id not in taken]
         uses = self._choose(row, dataset, options, fresh, known, taken)
+        hops = row["epochs"] * len(dataset.partitions)
+        uses += [
+            _more(taken[feature_id], group, hops)
+            for group in groups
+            if (feature_id := known[group.spec.feature_key].feature_id) in taken
+        ]
         feature_uses.put_uses(self._connection, run_id, uses)
         ids = {g.spec.feature_key: known[g.spec.feature_key].feature_id for g in groups}
         features.touch(self._connection, ids.values())
@@ -238,9 +244,9 @@ class Settler:
             used[use.choice] += use.byte_count
         (pace,) = self._connection.rows(_Q.find_paces)
         fused = max((len(group.members) for group in groups), default=1)
-        if options.order == "fixed":  # then those train together whose turns coincide
+        if options.order == "fixed":  # then they wait for each other at first, mmdb/train/schedule
             trains = sum(part.role == "train" for part in dataset.partitions)
-            fused = ceil(fused / max(trains, 1))
+            fused = ceil(fused * (trains + 1) / (trains + min(fused, trains)))
         return Conditions(
             disk_bytes=max(asked.disk_bytes - used["stored"], 0),
             memory_bytes=max(asked.memory_bytes - used["memory"], 0),
@@ -326,7 +332,18 @@ def _use(group: _Group, feature: Feature, chosen: Chosen, hops: int, demand: Dem
         byte_count=kept.get(chosen.choice, 0),
         saved_s=chosen.saved_s,
         planned_s=chosen.seconds,
+        layer=group.spec.layer,
+        network_hash=group.spec.network_hash,
+        depth=group.spec.depth,
+        backbone=group.spec.backbone,
+        model_id=group.spec.model_id,
     )
+
+
+def _more(use: Use, group: _Group, hops: int) -> Use:
+    """Return how features come to a run that more of its candidates train on than before."""
+    count = len(group.members)
+    return replace(use, candidates=use.candidates + count, uses=use.uses + count * hops)
 
 
 def _numbers(shape: Any) -> int:

@@ -137,7 +137,7 @@ def _parse(search: Mapping[str, Any], epochs: int | None) -> tuple[Space, Search
         raise InvalidOption(
             "search.space has nothing that population-based training can change.",
             hint="Give lr, weight_decay or batch_size a range or several values; architecture "
-            "arguments, optimizer, schedule and loss stay with the weights.",
+            "arguments, optimizer, schedule, loss and what is frozen stay with the weights.",
         )
     return space, found
 

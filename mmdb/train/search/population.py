@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from mmdb.errors import MmdbError
+from mmdb.train.features.options import KEYS
 from mmdb.train.search.base import BaseSearch, Rules
 from mmdb.train.search.decisions import Decision, Goal, Start, Stop
 from mmdb.train.search.member import Member
@@ -13,9 +14,14 @@ from mmdb.train.search.source import Check, Source
 from mmdb.train.search.space import Config, Space
 
 EXPLOITED = "exploited"
-#: Parts of a configuration that the state has grown into.
-LASTING = ("optimizer", "schedule", "loss", "amp")
+#: Parts of a configuration that the state has grown into; what trains is a part of the state.
+LASTING = ("optimizer", "schedule", "loss", "amp", *KEYS)
 ARCHITECTURE = "architecture."
+
+
+def lasts(name: str) -> bool:
+    """Return whether a hyper-parameter stays while the weights do."""
+    return name in LASTING or name.startswith(ARCHITECTURE)
 
 
 def changing(space: Space) -> set[str]:
@@ -23,7 +29,7 @@ def changing(space: Space) -> set[str]:
     return {
         name
         for name, dimension in space.dimensions.items()
-        if name not in LASTING and not name.startswith(ARCHITECTURE) and len(dimension.ends()) > 1
+        if not lasts(name) and len(dimension.ends()) > 1
     }
 
 
@@ -58,7 +64,9 @@ class Evolution:
             else:
                 changed[name] = dimension.move(config[name], source)
         found = self.space.config(changed)
-        return config if found is None or not self._passes(found) else found
+        if found is None or any(lasts(name) for name in config.keys() - found.keys()):
+            return config
+        return found if self._passes(found) else config
 
     def _passes(self, config: Config) -> bool:
         try:

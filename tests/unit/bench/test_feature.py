@@ -12,7 +12,7 @@ import torch
 from mmdb.bench.feature.alone import Alone
 from mmdb.bench.feature.bench import PARTS, Share, share_of
 from mmdb.bench.feature.budgets import feature_bytes
-from mmdb.bench.feature.choice import Tried, seconds_of
+from mmdb.bench.feature.choice import AUTO, OUTCLASSED, Tried, in_turn, seconds_of
 from mmdb.bench.feature.compare import (
     TOLERANCE,
     equal_bits,
@@ -99,6 +99,16 @@ def test_runs_that_came_to_the_same_choices_count_together() -> None:
         Tried(asked="auto", done=("memory",), seconds=[2.0]),
     ]
     assert seconds_of(tried) == {("memory",): 2.0, ("stored",): 3.0}
+
+
+def test_ways_that_are_far_behind_are_not_tried_again() -> None:
+    best = Tried(asked="stored", seconds=[1.0])
+    behind = Tried(asked="streamed", seconds=[OUTCLASSED + 0.1])
+    chosen = Tried(asked=AUTO, seconds=[OUTCLASSED + 0.2])
+    tried = [best, behind, chosen]
+    assert in_turn(tried, 0) == tried
+    assert in_turn(tried, 1) == [chosen, best]
+    assert in_turn(tried, 2) == [best, chosen]
 
 
 def test_only_arrays_of_features_count_in_a_cache(tmp_path: Path) -> None:

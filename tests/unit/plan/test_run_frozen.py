@@ -51,8 +51,18 @@ def shared(choice: str = "stored", **given: Any) -> Shared:
         mean_error=None,
         **of_feature,
     )
-    numbers = {"uses": 40, "byte_count": 0, "saved_s": 30.0, "planned_s": 10.0} | given
-    use = Use(feature_id=7, choice=choice, reason="Because.", **({"candidates": 4} | numbers))
+    numbers: dict[str, Any] = {"uses": 40, "byte_count": 0, "saved_s": 30.0, "planned_s": 10.0}
+    use = Use(
+        feature_id=7,
+        choice=choice,
+        reason="Because.",
+        layer=feature.layer,
+        network_hash=feature.network_hash,
+        depth=feature.depth,
+        backbone=None,
+        model_id=None,
+        **({"candidates": 4} | numbers | given),
+    )
     return Shared(feature=feature, use=use)
 
 
