@@ -43,7 +43,7 @@ def use(feature: Feature, **changes: object) -> Use:
     given: dict[str, object] = {
         "feature_id": feature.feature_id, "choice": "stored", "reason": "It saves the most.",
         "candidates": 8, "uses": 120, "byte_count": 600_000, "saved_s": 12.5, "planned_s": 1.5,
-        "layer": "layer2", "network_hash": b"n" * 32, "depth": 2, "backbone": feature.backbone,
+        "layer": feature.layer, "network_hash": b"n" * 32, "depth": 2, "backbone": feature.backbone,
         "model_id": feature.model_id,
     }  # fmt: skip
     return Use(**given | changes)  # type: ignore[arg-type]

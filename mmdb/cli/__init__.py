@@ -246,8 +246,9 @@ def _bench(given: argparse.Namespace) -> int:
     own = BENCH_OPTIONS.get(given.name, ())
     for option in sorted({name for names in BENCH_OPTIONS.values() for name in names}):
         if getattr(given, option) is not None and option not in own:
-            benches = " and ".join(b for b, names in BENCH_OPTIONS.items() if option in names)
-            raise WrongUse(f"--{option} is of the bench {benches}, not of {given.name}.")
+            *most, last = (b for b, names in BENCH_OPTIONS.items() if option in names)
+            whose = f"benches {', '.join(most)} and {last}" if most else f"bench {last}"
+            raise WrongUse(f"--{option} is of the {whose}, not of {given.name}.")
     parts = {"plan": PLAN_PARTS, "feature": FEATURE_PARTS}.get(given.name, WARM_PARTS)
     for part in given.only or ():
         if part not in parts:

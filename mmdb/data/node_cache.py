@@ -98,7 +98,13 @@ def directory() -> Path:
     named = os.environ.get("MMDB_CACHE_DIR")
     if named:
         folder = Path(named)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(
+                f"MMDB_CACHE_DIR is {named!r}, which cannot be a folder: {error.strerror}.",
+                hint="Set it to a folder that this user may write to, for the server or here.",
+            ) from error
         return folder
     folder = Path(tempfile.gettempdir()) / f"mmdb-cache-{os.getuid()}"
     with suppress(FileExistsError):

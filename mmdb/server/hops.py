@@ -9,6 +9,7 @@ from typing import Any
 
 from mmdb.db.nodes import own_node
 from mmdb.errors import InvalidOption
+from mmdb.graph.values import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.parallel.group import group_of
@@ -33,9 +34,9 @@ def train_hops(
     publish: bool,
 ) -> list[dict[str, Any]]:
     """Do one hop of each candidate and return their rows; see `Dispatcher.run_hops`."""
-    if not candidate_ids:
+    if not candidate_ids or not all(isinstance(one, int) for one in candidate_ids):
         raise InvalidOption(
-            f"candidate_ids is {'NULL' if candidate_ids is None else 'empty'}.",
+            f"candidate_ids is {show(candidate_ids) if candidate_ids else 'empty'}.",
             hint="It is the candidates that hop, such as ARRAY[1, 2].",
         )
     rows = backend.dispatcher.run_hops(part_id, candidate_ids, epoch, publish=publish)

@@ -15,7 +15,8 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.pack import digest
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import FeatureCorrupt, RunNotFound
+from mmdb.errors import FeatureCorrupt, InvalidOption, RunNotFound
+from mmdb.graph.values import show
 
 _Q = load("features")
 #: Blocks that one query reads: some MB.
@@ -203,11 +204,6 @@ def add_blocks(
     return size
 
 
-def find_strays(connection: Connection) -> list[Row]:
-    """Return blocks of partitions of which nothing is noted as stored; rows of `find_strays`."""
-    return connection.rows(_Q.find_strays)
-
-
 def read_blocks(connection: Connection, feature_id: int, part_id: int) -> Iterator[Block]:
     """Yield the blocks of a partition's features in order, read a few at a time; none: not stored.
 
@@ -274,8 +270,15 @@ def drop_features(connection: Connection, dataset: str, layer: str | None = None
         layer: the path of the cut; None: all of them.
     Raises:
         DatasetNotFound
+        InvalidOption: nothing was ever frozen up to that layer.
     """
     dataset_id = find_dataset(connection, dataset).dataset_id
+    known = {row["layer"] for row in connection.rows(_Q.find_layers, dataset_id=dataset_id)}
+    if layer is not None and layer not in known:
+        raise InvalidOption(
+            f"No features of dataset {dataset!r} are of the layer {show(layer)}.",
+            hint=f"There are: {', '.join(sorted(known)) or 'none'}.",
+        )
     rows = connection.rows(_Q.find_known, dataset_id=dataset_id)
     return evict(connection, [row["feature_id"] for row in rows if layer in (None, row["layer"])])
 

@@ -18,7 +18,7 @@ from mmdb.db.install import is_installed
 from mmdb.db.queries import load
 from mmdb.db.url import connect
 from mmdb.errors import CorruptTensor, FeatureCorrupt, MmdbError, ModelNotFound
-from mmdb.store.features import find_part, find_strays, read_blocks
+from mmdb.store.features import find_part, read_blocks
 from mmdb.store.models import StoredEntry, find_entries, model_of, weights_hash
 from mmdb.store.reading import BadTensor, find_encodings, read_tensors
 from mmdb.store.recover import ModelReader
@@ -164,7 +164,7 @@ def verify_features(connection: Connection, on_progress: Progress) -> Verified:
             found.wrong.append(f"dataset {row['dataset']!r}, layer {row['layer']!r}: {reason}")
         found.add(row["byte_count"])
         on_progress("features", row["byte_count"])
-    for row in find_strays(connection):
+    for row in connection.rows(_Q.find_strays):
         where = f"dataset {row['dataset']!r}, layer {row['layer']!r}, partition {row['part_id']}"
         found.wrong.append(f"{where}: {row['blocks']} blocks that nothing names")
     return found

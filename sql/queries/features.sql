@@ -200,18 +200,6 @@ WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
 DELETE FROM mmdb.feature_block
 WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
 
--- name: find_of_dataset
--- The features of a dataset that have blocks, and their bytes.
-SELECT
-    f.feature_id,
-    f.layer,
-    sum(p.byte_count)::bigint AS bytes
-FROM mmdb.feature AS f
-INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
-WHERE f.dataset_id = %(dataset_id)s::bigint
-GROUP BY f.feature_id, f.layer
-ORDER BY f.feature_id;
-
 -- name: measure
 -- Bytes of blocks that are kept, by feature.
 SELECT
@@ -361,22 +349,6 @@ FROM mmdb.feature AS f
 WHERE f.dataset_id = %(dataset_id)s::bigint
 ORDER BY f.feature_id;
 
--- name: find_strays
--- Blocks of partitions of which nothing is noted as stored; there are none, unless rows were lost.
-SELECT
-    b.feature_id,
-    b.part_id,
-    count(*) AS blocks,
-    f.layer,
-    d.name AS dataset
-FROM mmdb.feature_block AS b
-LEFT JOIN mmdb.feature_part AS p ON b.feature_id = p.feature_id AND b.part_id = p.part_id
-LEFT JOIN mmdb.feature AS f ON b.feature_id = f.feature_id
-LEFT JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
-WHERE p.part_id IS NULL
-GROUP BY b.feature_id, b.part_id, f.layer, d.name
-ORDER BY b.feature_id, b.part_id;
-
 -- name: find_recipes_on
 -- A model that is kept as a recipe of hops over layers of another model, which stay as they are.
 SELECT
@@ -388,3 +360,10 @@ INNER JOIN mmdb.run_feature AS u ON c.run_id = u.run_id AND c.feature_id = u.fea
 WHERE u.model_id = %(model_id)s::bigint AND m.approach = 'provenance' AND m.dropped_at IS NULL
 ORDER BY m.model_id
 LIMIT 1;
+
+-- name: find_layers
+-- The layers that the features of a dataset were found at.
+SELECT DISTINCT f.layer
+FROM mmdb.feature AS f
+WHERE f.dataset_id = %(dataset_id)s::bigint
+ORDER BY f.layer;

@@ -64,3 +64,19 @@ FROM mmdb.feature_part AS p
 INNER JOIN mmdb.feature AS f ON p.feature_id = f.feature_id
 INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
 ORDER BY p.feature_id, p.part_id;
+
+-- name: find_strays
+-- Blocks of partitions of which nothing is noted as stored; there are none, unless rows were lost.
+SELECT
+    b.feature_id,
+    b.part_id,
+    count(*) AS blocks,
+    f.layer,
+    d.name AS dataset
+FROM mmdb.feature_block AS b
+LEFT JOIN mmdb.feature_part AS p ON b.feature_id = p.feature_id AND b.part_id = p.part_id
+LEFT JOIN mmdb.feature AS f ON b.feature_id = f.feature_id
+LEFT JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+WHERE p.part_id IS NULL
+GROUP BY b.feature_id, b.part_id, f.layer, d.name
+ORDER BY b.feature_id, b.part_id;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -95,6 +95,25 @@ def test_damage_is_found(db: Database, damage: str, reason: str) -> None:
     assert features.add_blocks(db.connection, feature.feature_id, 1, blocks()) == 600_000
     (check,) = [check for check in verify(db.connection) if check.name == "features"]
     assert check.ok
+
+
+def test_blocks_that_nothing_names_are_found_and_in_nobodys_way(db: Database) -> None:
+    number = add(db).feature_id
+    features.add_blocks(db.connection, number, 1, blocks())
+    mends: list[Callable[[], int]] = [
+        lambda: features.add_blocks(db.connection, number, 1, blocks(2)),
+        lambda: features.drop_features(db.connection, "points"),
+        lambda: db.drop_dataset("points", force=True),
+    ]
+    for mend in mends:
+        if not features.find_parts(db.connection, [number])[number]:
+            features.add_blocks(db.connection, number, 1, blocks())
+        db.sql("DELETE FROM mmdb.feature_part")
+        (check,) = [check for check in verify(db.connection) if check.name == "features"]
+        assert not check.ok and "layer 'layer2', partition 1" in check.detail
+        mend()
+        (check,) = [check for check in verify(db.connection) if check.name == "features"]
+        assert check.ok
 
 
 def test_the_worst_error_is_kept(db: Database) -> None:
@@ -247,4 +266,17 @@ def test_sessions_beside_each_other(postgres_url: str) -> None:
                 assert not second.done()
             assert second.result() == 500_000
             assert features.add_blocks(one.connection, 1, 3, blocks(2)) == 200_000
+            evictions: list[Callable[[], object]] = [
+                lambda: features.evict(one.connection, [1]),
+                lambda: features.remove_part(one.connection, 1, 3),
+            ]
+            for evict in evictions:
+                with one.connection.transaction():  # who stores waits for an eviction
+                    evict()
+                    second = pool.submit(features.add_blocks, two.connection, 1, 3, blocks(2))
+                    while not (one.sql(waiting) or second.done()):
+                        pass
+                    assert not second.done()
+                assert second.result() == 200_000
+                assert all(check.ok for check in verify(one.connection))
         assert len(list(features.read_blocks(two.connection, 1, 3))) == 2

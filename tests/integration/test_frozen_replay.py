@@ -9,6 +9,9 @@ import torch
 
 import mmdb
 from mmdb.api import Database
+from mmdb.errors import BackboneMissing, ModelInUse
+from mmdb.graph.build import initial_module
+from mmdb.graph.factories import SHIPPED
 from mmdb.store import features
 from mmdb.store.models import find_model
 from mmdb.train.recipe.recover import recover_module
@@ -58,3 +61,48 @@ def test_a_replay_gives_the_saved_weights_with_and_without_stored_features(db: D
                 assert saved.keys() == made.keys()
                 assert all(torch.equal(saved[path], made[path]) for path in saved)
             features.evict(db.connection, kept)
+
+
+def test_a_recipe_keeps_the_model_whose_layers_it_needs(db: Database) -> None:
+    with db:
+        db.save("base", initial_module(NETWORK, {}, (2,), 3, SHIPPED, seed=7))
+        space = {"freeze_up_to": "1", "lr": 0.05, "batch_norm": ["frozen", "train"]}
+        run = db.create_run(
+            "r",
+            dataset="d",
+            architecture=NETWORK,
+            search={"space": space},
+            warm_start="base",
+            options={"features": {"choice": "stored"}},  # the second candidate cannot use them
+        )
+        assert run.train(workers=1).failed == 0
+        ids = [row["candidate_id"] for row in db.sql("SELECT candidate_id FROM mmdb.candidate")]
+        for place, candidate_id in enumerate(ids):
+            for approach in ("snapshot", "provenance"):
+                save_candidate(db.connection, candidate_id, f"{approach}{place}", approach=approach)
+        db.sql("DELETE FROM mmdb.checkpoint_chunk")
+        db.sql("DELETE FROM mmdb.checkpoint")
+        for place, _ in enumerate(ids):
+            with pytest.raises(ModelInUse, match=f"'provenance{place}@1' needs layers") as caught:
+                db.drop_model("base")
+            assert caught.value.hint
+            saved, made = (weights(db, f"{a}{place}") for a in ("snapshot", "provenance"))
+            assert all(torch.equal(saved[path], made[path]) for path in saved)
+            db.drop_model(f"provenance{place}")
+        db.drop_model("base")
+
+
+def test_no_recipe_begins_with_layers_that_were_dropped(db: Database) -> None:
+    with db:
+        db.save("base", initial_module(NETWORK, {}, (2,), 3, SHIPPED, seed=7))
+        search = {"space": {"freeze_up_to": "1"}}
+        run = db.create_run(
+            "r", dataset="d", architecture=NETWORK, search=search, warm_start="base"
+        )
+        assert run.train(workers=1).failed == 0
+        db.drop_model("base")
+        with pytest.raises(BackboneMissing, match="no recipe") as caught:
+            save_candidate(db.connection, 1, "made", approach="provenance")
+        assert caught.value.hint
+        assert not db.sql("SELECT 1 FROM mmdb.model WHERE name = 'made'")
+        save_candidate(db.connection, 1, "made")  # its weights are there, and need nothing

@@ -14,6 +14,7 @@ from mmdb.train.features.spec import CHOICES, STORAGES, Frozen
 KEYS = ("freeze_up_to", "head", "pool", "adapter", "batch_norm")
 POOLS = ("auto", "mean", "flatten", "none")
 ADAPTERS = ("lora",)
+MOST_RANK, MOST_ALPHA = 4096, 1_000_000
 BATCH_NORMS = ("frozen", "train")
 #: Short names of heads: factories that are always there.
 HEADS = ("linear", "mlp")
@@ -60,7 +61,8 @@ def parse_transfer(raw: Mapping[str, Any]) -> Transfer | None:
         return None
     if not isinstance(cut, str) or not 0 < len(cut) <= 1000:
         raise InvalidHyperparameter(
-            f"freeze_up_to is {show(cut)}.", hint="It is a module's path, such as 'layer3'."
+            f"freeze_up_to is {show(cut)}.",
+            hint="It is a module's path of at most 1,000 characters, such as 'layer3'.",
         )
     head, adapter = _head(raw.get("head")), _adapter(raw.get("adapter"))
     if head is not None and adapter is not None:
@@ -151,8 +153,9 @@ def _adapter(given: Any) -> dict[str, Any] | None:
         rank, alpha = given.get("rank", 8), given.get("alpha", 16)
         layers = given.get("layers")
         layers = [layers] if isinstance(layers, str) else layers
-        fits = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= 4096
-        fits = fits and isinstance(alpha, int | float) and not isinstance(alpha, bool) and alpha > 0
+        fits = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= MOST_RANK
+        fits = fits and isinstance(alpha, int | float) and not isinstance(alpha, bool)
+        fits = fits and 0 < alpha <= MOST_ALPHA
         named = layers is None or (
             isinstance(layers, list) and all(isinstance(one, str) for one in layers) and layers
         )
@@ -160,7 +163,8 @@ def _adapter(given: Any) -> dict[str, Any] | None:
             return {"name": given["name"], "rank": rank, "alpha": alpha, "layers": layers}
     raise InvalidHyperparameter(
         f"adapter is {show(given)}.",
-        hint='{"name": "lora", "rank": 8, "alpha": 16, "layers": ["layer4.*"]}',
+        hint='{"name": "lora", "rank": 8, "alpha": 16, "layers": ["layer4.*"]}; '
+        f"rank is a whole number to {MOST_RANK}, alpha a number above 0 to {MOST_ALPHA}.",
     )
 
 

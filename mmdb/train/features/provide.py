@@ -26,7 +26,7 @@ from mmdb.train.dispatch.ledger import Candidate, Ledger
 from mmdb.train.dispatch.performer import Performer
 from mmdb.train.features.keys import partition_key
 from mmdb.train.features.settle import Settler, arguments_of, network_of
-from mmdb.train.features.spec import READY, MaterializeSpec, Wanted
+from mmdb.train.features.spec import READY, STORAGES, MaterializeSpec, Wanted
 from mmdb.train.spec import CandidateSpec, HopSpec, HopStep
 
 #: Seconds between two tries to get a lock that another session has.
@@ -87,9 +87,12 @@ class Features:
         source = bytes(candidate.part(part_id)["content_hash"])
         if self._is_mapped(candidate, part_id, _own_key(candidate, source)):
             return
+        spec = self.spec(candidate.row)
+        if spec.frozen is None or spec.frozen.choice not in READY:
+            return  # of those that share it cannot be one
         with self._alone(), self._connection.transaction():
             self._ledger.check_alive(candidate)
-            self._ready(candidate, self.spec(candidate.row), part_id, source, waits=True)
+            self._ready(candidate, spec, part_id, source, waits=True)
 
     def finish(self) -> None:
         """Write down what features took, once a hop is done.
@@ -258,14 +261,12 @@ class Features:
         there: list[Feature] = []
         for one in alike:
             name, choice = _key(one, source), choices.get(one.feature_id, "memory")
-            is_stored = part_id in stored[one.feature_id]
-            if node_cache.holds(name) and choice == "stored" and not is_stored:
-                self._store(candidate, one, part_id, name)
-            if node_cache.holds(name) or is_stored:
-                if one.storage == "float32" and one.pool == "none":
-                    there.append(one)
-            elif choice in READY:
+            is_stored, is_cached = part_id in stored[one.feature_id], node_cache.holds(name)
+            # What is to be stored is computed now: nobody knows what became of files in a cache.
+            if choice in READY and not is_stored and (choice == "stored" or not is_cached):
                 wanted[name.hex()] = one
+            elif (is_cached or is_stored) and one.storage == STORAGES[0] and one.pool == "none":
+                there.append(one)
         if not wanted:
             return
         self._hold(spec, candidate.row["run"])

@@ -17,11 +17,16 @@ from mmdb.train.spec import CandidateSpec
 
 
 def read_backbones(
-    connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
+    connection: Connection,
+    candidate: CandidateSpec,
+    *,
+    begins: bool = False,
+    follow: Callable[..., Any] | None = None,
 ) -> Backbones | None:
     """Return where a candidate's network with frozen layers can be had; None: it freezes nothing.
 
     Args:
+        begins: whether its initial state is wanted; any other of the choice "whole" is complete.
         follow: runs the replay of a model that is kept as a recipe.
     Raises:
         BackboneMissing, CorruptTensor, RecipeError
@@ -30,7 +35,7 @@ def read_backbones(
     if frozen is None:
         return None
     backbones = Backbones()
-    if frozen.backbone is not None and frozen.choice != "whole":
+    if frozen.backbone is not None and (begins or frozen.choice != "whole"):
         backbones.take(frozen.backbone, read_backbone(connection, candidate, follow=follow))
     return backbones
 
@@ -58,18 +63,22 @@ def read_backbone(
     return tensors
 
 
-def read_features(connection: Connection, candidate: Row, part_id: int) -> np.ndarray | None:
+def read_features(
+    connection: Connection, candidate: CandidateSpec, row: Row, part_id: int
+) -> np.ndarray | None:
     """Return a partition's features, float32 (n, *shape); None where they are not stored.
 
+    Also None where the candidate does not train on them, though others of its run may.
+
     Args:
-        candidate: a row of `find_candidate`.
+        row: of `find_candidate`.
     Raises:
         FeatureCorrupt
     """
-    feature_id = candidate.get("feature_id")
-    if feature_id is None or candidate["feature_choice"] not in READY:
+    feature_id = row.get("feature_id")
+    if feature_id is None or candidate.frozen is None or candidate.frozen.choice not in READY:
         return None
-    features = find_of_run(connection, candidate["run_id"])
+    features = find_of_run(connection, row["run_id"])
     (own,) = [one for one in features if one.feature_id == feature_id]
     chunks = []
     for given in read_blocks(connection, feature_id, part_id):

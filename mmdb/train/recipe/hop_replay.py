@@ -185,19 +185,20 @@ def replay_hops(
     candidate = CandidateSpec.from_row(
         row, {f["name"]: f["target"] for f in factories}, find_functions(connection)
     )
+    located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
     prepared = HopReplay(
         model=model,
         candidate=candidate,
         hops={hop["ordinal"]: hop for hop in hops},
-        located=locate(connection, None, row, parts, _wanted(connection, row, parts, epoch)),
+        located=located,
         partitions={},
-        backbones=read_backbones(connection, candidate),
+        backbones=read_backbones(connection, candidate, begins=located.state is None),
     )
     _warn(prepared)
     for step in prepared.steps:
         if step.partition not in prepared.partitions:
             x, y = _read(connection, prepared, step)
-            features = read_features(connection, row, step.part_id)
+            features = read_features(connection, candidate, row, step.part_id)
             if features is not None:
                 prepared.featured.add(step.partition)
             given = x if features is None else torch.from_numpy(features)

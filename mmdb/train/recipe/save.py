@@ -19,9 +19,11 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
 from mmdb.errors import (
+    BackboneMissing,
     CandidateNotFound,
     DatasetDropped,
     DefinitionMissing,
+    ModelNotFound,
     RecipeError,
     StateCorrupt,
     StateNotFound,
@@ -31,7 +33,7 @@ from mmdb.graph.traced import traced
 from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.store.approach import parse_options
-from mmdb.store.models import Definition, model_of
+from mmdb.store.models import Definition, find_model, model_of
 from mmdb.store.recipe import Recipe, check_recipe, mark_replayed
 from mmdb.store.save import About, Saved, save_model
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
@@ -68,6 +70,7 @@ def save_candidate(
         model_id, name and version.
     Raises:
         CandidateNotFound, StateNotFound, StateCorrupt, InvalidName, InvalidOption
+        BackboneMissing: the model whose layers it freezes was dropped, and is needed.
     """
     check_name(name)
     found = connection.rows(_Q.find_candidate, candidate_id=candidate_id)
@@ -97,7 +100,28 @@ def save_candidate(
                 metrics=json.loads(best["metrics"]) if best else {},
             ),
         )
+        if saved.approach == "provenance":
+            _hold_backbone(connection, candidate)
     return {"model_id": saved.model_id, "name": saved.name, "version": saved.version}
+
+
+def _hold_backbone(connection: Connection, candidate: Row) -> None:
+    """Keep the model whose layers a candidate freezes from being dropped before its recipe is kept.
+
+    Raises:
+        BackboneMissing: it is dropped already.
+    """
+    if candidate["backbone_id"] is None:
+        return
+    connection.rows(load("registry").hold_model, model_id=candidate["backbone_id"])
+    try:
+        find_model(connection, candidate["backbone"])
+    except ModelNotFound as error:
+        raise BackboneMissing(
+            f"Candidate {candidate['candidate_id']} freezes layers of {candidate['backbone']}, "
+            "which was dropped: its hops alone are no recipe.",
+            hint="Save it as a snapshot.",
+        ) from error
 
 
 def best_checkpoint(connection: Connection, candidate: Row) -> tuple[Row | None, Row]:

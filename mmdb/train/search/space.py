@@ -153,7 +153,10 @@ def parse_space(given: Any, constraints: Any = ()) -> Space:
     """
     if not isinstance(given, Mapping):
         raise InvalidOption("search.space is not an object.", hint='{"lr": [0.1, 0.01]}')
-    plain = _plain(dict(sorted(given.items())))  # PostgreSQL's jsonb keeps no order of keys
+    try:
+        plain = _plain(dict(sorted(given.items())))  # PostgreSQL's jsonb keeps no order of keys
+    except RecursionError as error:
+        raise InvalidOption("search.space is nested too deep.") from error
     dimensions: dict[str, Dimension] = {}
     whens: dict[str, Any] = {}
     for name, value in plain.items():

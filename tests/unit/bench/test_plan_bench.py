@@ -96,7 +96,7 @@ def test_options_of_the_bench(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["plan", "--only", "nasbench"], "no part nasbench"),
         (["plan", "--pairs", "1"], "--pairs is of the bench warm"),
         (["warm", "--only", "mop"], "no part mop"),
-        (["hop", "--only", "mop"], "--only is of the bench warm and plan"),
+        (["hop", "--only", "mop"], "--only is of the benches "),
         (["plan", "--repeats", "0"], "--repeats is 1 or more"),
         (["plan", "--seconds", "0"], "--seconds is above 0"),
     ):

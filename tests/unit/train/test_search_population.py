@@ -12,6 +12,12 @@ from mmdb.errors import InvalidHyperparameter, InvalidOption
 from mmdb.train.search import Goal, Report, Start, Stop, make_search, possible
 from tests.searches import Bench, bench
 
+FROZEN: dict[str, Any] = {
+    "head": ["linear", "mlp"],
+    "pool": ["mean", "flatten"],
+    "adapter": [None, "lora"],
+    "batch_norm": ["frozen", "train"],
+}
 SPACE: dict[str, Any] = {
     "lr": {"low": 1e-4, "high": 1, "log": True},
     "batch_size": {"low": 8, "high": 128, "whole": True},
@@ -20,9 +26,14 @@ SPACE: dict[str, Any] = {
     "loss": ["mse", "mae"],
     "schedule": ["none", "linear"],
     "architecture.width": [8, 16, 32],
+    "freeze_up_to": ["layer3", None],
+    **{
+        key: {"values": values, "when": {"freeze_up_to": "layer3"}}
+        for key, values in FROZEN.items()
+    },
 }
 PBT = {"method": "pbt", "space": SPACE, "population": 8}
-LASTING = ("optimizer", "loss", "schedule", "architecture.width")
+LASTING = ("optimizer", "loss", "schedule", "architecture.width", "freeze_up_to")
 
 
 def by_lr(config: Mapping[str, Any], epoch: int, ordinal: int) -> float:
@@ -84,8 +95,22 @@ def test_what_the_weights_have_grown_into_stays_the_parents() -> None:
         child, parent = made.candidates[k].config, made.candidates[start.parent].config
         assert child.keys() == parent.keys()
         assert all(child[name] == parent[name] for name in LASTING)
+        assert all(child.get(name) == parent.get(name) for name in FROZEN)
         changed |= {name for name in child if child[name] != parent[name]}
     assert changed == {"lr", "batch_size", "weight_decay"}
+
+
+def test_what_the_weights_have_grown_into_is_not_lost_with_a_condition() -> None:
+    space = {
+        "lr": {"low": 1e-4, "high": 1, "log": True},
+        "batch_size": [8, 16],
+        "freeze_up_to": {"values": ["layer3"], "when": {"batch_size": 8}},
+    }
+    made = tried(search={"space": space, "resample": 1}, epochs=30)
+    assert clones(made)
+    for k, start in clones(made):
+        child, parent = made.candidates[k].config, made.candidates[start.parent or 0].config
+        assert child.get("freeze_up_to") == parent.get("freeze_up_to")
 
 
 def test_changes_stay_in_the_space_and_whole_numbers_move() -> None:
@@ -168,6 +193,7 @@ def test_a_clone_whose_change_cannot_train_keeps_its_parents_configuration() -> 
         ({"sampler": "tpe"}, "sampler"),
         ({"concurrent": 2}, "concurrent"),
         ({"space": {"architecture.width": [8, 16], "lr": 0.1, "optimizer": ["adam"]}}, "change"),
+        ({"space": {"freeze_up_to": ["1", "3"], "head": ["linear", "mlp"], "lr": 0.1}}, "frozen"),
     ],
     ids=str,
 )

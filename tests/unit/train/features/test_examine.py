@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from torch import nn
 
 from mmdb.errors import CutNotFound
 from mmdb.graph.build import initial_module
@@ -112,3 +113,10 @@ def test_a_cut_that_does_not_exist(raw: str) -> None:
 def test_specs_travel_as_json(raw: str) -> None:
     spec = ExamineSpec(candidate=candidate(freezing()), partition=raw, cuts=CUTS)
     assert ExamineSpec.from_json(spec.to_json()) == spec
+
+
+def test_what_only_the_code_knows_is_in_the_name(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain,) = examined(raw, candidate(freezing()), ("stem", "none"))
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: 2 * torch.relu(x))
+    (changed,) = examined(raw, candidate(freezing()), ("stem", "none"))
+    assert plain.tensors_hash != changed.tensors_hash
