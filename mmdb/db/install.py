@@ -241,7 +241,7 @@ def _pending(
     for number, row in applied.items():
         if number > _SCHEMA and (number not in known or known[number].digest != row["digest"]):
             raise MigrationMismatch(
-                f"Migration {number} ({row['name']}) of this database is not the one known here."
+                f"Migration {number} of this database is not the one known here."
             )
     return [m for number, m in known.items() if number not in applied]
 

@@ -34,9 +34,10 @@ def train_hops(
     publish: bool,
 ) -> list[dict[str, Any]]:
     """Do one hop of each candidate and return their rows; see `Dispatcher.run_hops`."""
-    if not candidate_ids or not all(isinstance(one, int) for one in candidate_ids):
+    if not candidate_ids or any(isinstance(one, list) for one in candidate_ids):
+        given = "NULL" if candidate_ids is None else show(candidate_ids) or "empty"
         raise InvalidOption(
-            f"candidate_ids is {show(candidate_ids) if candidate_ids else 'empty'}.",
+            f"candidate_ids is {'empty' if candidate_ids == [] else given}.",
             hint="It is the candidates that hop, such as ARRAY[1, 2].",
         )
     rows = backend.dispatcher.run_hops(part_id, candidate_ids, epoch, publish=publish)

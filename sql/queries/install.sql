@@ -32,10 +32,10 @@ CREATE EXTENSION IF NOT EXISTS plpython3u;
 CREATE SCHEMA mmdb;
 
 -- name: applied_migrations
--- The migrations that the database has.
+-- The migrations that the database has; of numbered ones the digest says which they are.
 SELECT
     m.number,
-    m.name,
+    CASE WHEN m.number <= 0 THEN m.name END AS name,
     m.digest
 FROM mmdb.migration AS m
 ORDER BY m.number;

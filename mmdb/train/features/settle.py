@@ -6,9 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import ceil, prod
-from typing import Any
+from math import ceil
 
 from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.feature_codec import row_bytes
@@ -20,12 +18,20 @@ from mmdb.store import feature_uses, features
 from mmdb.store.feature_uses import Use
 from mmdb.store.features import Feature, FeatureSpec
 from mmdb.store.models import find_model
-from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.dispatch.performer import Performer
 from mmdb.train.driver.run_options import RunOptions, parse_run_options
-from mmdb.train.features.choose import Chosen, Conditions, Demand, choose
-from mmdb.train.features.keys import feature_key, network_hash, prefix_key
-from mmdb.train.features.options import Transfer, parse_transfer
+from mmdb.train.features.choose import Conditions, choose
+from mmdb.train.features.groups import (
+    Group,
+    Member,
+    demand_of,
+    freezes,
+    member_of,
+    network_of,
+    use_of,
+    with_more,
+)
+from mmdb.train.features.keys import feature_key, prefix_key
 from mmdb.train.features.spec import ExamineSpec, Prefix
 from mmdb.train.seeds import frozen_seed
 from mmdb.train.spec import CandidateSpec
@@ -37,44 +43,9 @@ _Q = load("features")
 WRITE_BYTE_S, READ_BYTE_S = 1e-8, 4e-9
 #: Seconds in which a hop takes a byte of rows out of the node's cache.
 MAP_BYTE_S = 5e-10
-#: Bytes of a file of features beside its numbers, at most.
-HEADER_BYTES = 256
 
 #: From the row of a candidate to what a performer needs of it.
 MakeSpec = Callable[[Row], CandidateSpec]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
-    """A candidate of which it is not settled how its features come to it."""
-
-    candidate_id: int
-    config: Mapping[str, Any]
-    transfer: Transfer
-
-    @property
-    def pool(self) -> str:
-        """The pooling that it asks for; the rest of a network takes features as they are."""
-        return self.transfer.pool if self.transfer.head is not None else "none"
-
-    @property
-    def shares(self) -> bool:
-        """Whether it may train on what was computed before."""
-        return not self.config.get("augment") and self.transfer.batch_norm == "frozen"
-
-    @property
-    def arguments(self) -> str:
-        """Of the architecture, as JSON: members with equal ones freeze layers of one network."""
-        return json.dumps(arguments_of(self.config), sort_keys=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Frozen layers with the same features, and the members that train on them."""
-
-    prefix: Prefix
-    spec: FeatureSpec
-    members: tuple[_Member, ...]
 
 
 class Settler:
@@ -101,7 +72,7 @@ class Settler:
         """
         run_id = row["run_id"]
         rows = self._connection.rows(_Q.find_unsettled, run_id=run_id)
-        members = [_member(one) for one in rows if _freezes(one)]
+        members = [member_of(one) for one in rows if freezes(one)]
         dataset = dataset_of(self._connection, row["dataset_id"])
         options = parse_run_options(json.loads(row["options"]), row["strategy"])
         groups = self._groups(row, dataset, options, members)
@@ -111,7 +82,7 @@ class Settler:
         uses = self._choose(row, dataset, options, fresh, known, taken)
         hops = row["epochs"] * len(dataset.partitions)
         uses += [
-            _more(taken[feature_id], group, hops)
+            with_more(taken[feature_id], group, hops)
             for group in groups
             if (feature_id := known[group.spec.feature_key].feature_id) in taken
         ]
@@ -127,12 +98,12 @@ class Settler:
     # -- what is shared ------------------------------------------------------------
 
     def _groups(
-        self, row: Row, dataset: Dataset, options: RunOptions, members: Sequence[_Member]
-    ) -> list[_Group]:
+        self, row: Row, dataset: Dataset, options: RunOptions, members: Sequence[Member]
+    ) -> list[Group]:
         """Return the distinct frozen layers of some members, found by what they compute."""
         owner = features.owner_of(self._connection, row["run_id"])
         model_id, reference = self._backbone(row)
-        found: dict[bytes, _Group] = {}
+        found: dict[bytes, Group] = {}
         for arguments in dict.fromkeys(member.arguments for member in members):
             alike = [member for member in members if member.arguments == arguments]
             network = network_of(row, json.loads(arguments), model_id)
@@ -164,7 +135,7 @@ class Settler:
                 same = found.get(spec.feature_key)
                 if same is not None:
                     mine += same.members
-                found[spec.feature_key] = _Group(
+                found[spec.feature_key] = Group(
                     prefix=prefix,
                     spec=same.spec if same else spec,
                     members=mine,
@@ -172,7 +143,7 @@ class Settler:
         return list(found.values())
 
     def _examined(
-        self, row: Row, dataset: Dataset, alike: Sequence[_Member], model_id: int | None
+        self, row: Row, dataset: Dataset, alike: Sequence[Member], model_id: int | None
     ) -> tuple[dict[tuple[str, str], Prefix], str]:
         """Let the performer look at the frozen layers of one network.
 
@@ -211,7 +182,7 @@ class Settler:
         row: Row,
         dataset: Dataset,
         options: RunOptions,
-        groups: Sequence[_Group],
+        groups: Sequence[Group],
         known: Mapping[bytes, Feature],
         taken: Mapping[int, Use],
     ) -> list[Use]:
@@ -220,14 +191,16 @@ class Settler:
             self._connection, [known[g.spec.feature_key].feature_id for g in groups]
         )
         demands = [
-            _demand(group, dataset, row["epochs"], stored[known[group.spec.feature_key].feature_id])
+            demand_of(
+                group, dataset, row["epochs"], stored[known[group.spec.feature_key].feature_id]
+            )
             for group in groups
         ]
         conditions = self._conditions(dataset, options, groups, taken)
         plan = choose(demands, conditions, asked=options.features.choice)
         parts = len(dataset.partitions)
         return [
-            _use(group, known[group.spec.feature_key], chosen, row["epochs"] * parts, demand)
+            use_of(group, known[group.spec.feature_key], chosen, row["epochs"] * parts, demand)
             for group, chosen, demand in zip(groups, plan.chosen, demands, strict=True)
         ]
 
@@ -235,7 +208,7 @@ class Settler:
         self,
         dataset: Dataset,
         options: RunOptions,
-        groups: Sequence[_Group],
+        groups: Sequence[Group],
         taken: Mapping[int, Use],
     ) -> Conditions:
         asked = options.features
@@ -257,99 +230,6 @@ class Settler:
             fuse=max(1, min(asked.fuse, fused)),
             reuse=asked.reuse,
         )
-
-
-def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a configuration gives the architecture."""
-    prefix = ARCHITECTURE_PREFIX
-    return {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-
-
-def network_of(row: Row, arguments: Mapping[str, Any], model_id: int | None) -> bytes:
-    """Return what names the network whose layers a candidate freezes.
-
-    Args:
-        row: of `find_candidate`, of any candidate of the run.
-    """
-    origin = {"seed": row["run_seed"]} if model_id is None else {"model": model_id}
-    return network_hash(json.loads(row["architecture"]), arguments, origin)
-
-
-def _freezes(row: Row) -> bool:
-    return json.loads(row["config"]).get("freeze_up_to") is not None
-
-
-def _member(row: Row) -> _Member:
-    config = json.loads(row["config"])
-    transfer = parse_transfer(config)
-    assert transfer is not None
-    return _Member(candidate_id=row["candidate_id"], config=config, transfer=transfer)
-
-
-def _demand(group: _Group, dataset: Dataset, epochs: int, stored: Mapping[int, object]) -> Demand:
-    """Return what a group asks for, as the choice sees it."""
-    parts, spec = dataset.partitions, group.spec
-    rows = sum(part.row_count for part in parts)
-    decoded = row_bytes(spec.shape, "float32")
-    sharing = [member for member in group.members if member.shares]
-    fixed = None
-    if group.prefix.not_reusable is not None:
-        fixed = ("whole" if group.prefix.learns else "streamed", group.prefix.not_reusable)
-    elif not sharing:
-        fixed = _unshared(group.members[0])
-    return Demand(
-        key=spec.feature_key.hex(),
-        backbone=spec.network_hash.hex(),
-        candidates=len(sharing) or len(group.members),
-        passes=epochs,
-        rows=rows,
-        row_s=group.prefix.row_s,
-        disk_bytes=rows * spec.row_bytes,
-        cache_bytes=rows * decoded + len(parts) * HEADER_BYTES,
-        partition_bytes=max(part.row_count for part in parts) * decoded,
-        raw_bytes=rows * _numbers(dataset.input_shape) * 4,
-        found_rows=sum(part.row_count for part in parts if part.part_id in stored),
-        is_source=spec.storage == "float32" and spec.pool == "none",
-        fixed=fixed,
-    )
-
-
-def _unshared(member: _Member) -> tuple[str, str]:
-    if member.transfer.batch_norm == "train":
-        reason = "Normalisation before the cut goes on learning: batch_norm is 'train'."
-        return "whole", reason
-    return "streamed", "Rows are augmented anew in each epoch."
-
-
-def _use(group: _Group, feature: Feature, chosen: Chosen, hops: int, demand: Demand) -> Use:
-    kept = {"stored": demand.disk_bytes, "memory": demand.cache_bytes}
-    return Use(
-        feature_id=feature.feature_id,
-        choice=chosen.choice,
-        reason=chosen.reason,
-        candidates=len(group.members),
-        uses=len(group.members) * hops,
-        byte_count=kept.get(chosen.choice, 0),
-        saved_s=chosen.saved_s,
-        planned_s=chosen.seconds,
-        layer=group.spec.layer,
-        network_hash=group.spec.network_hash,
-        depth=group.spec.depth,
-        backbone=group.spec.backbone,
-        model_id=group.spec.model_id,
-    )
-
-
-def _more(use: Use, group: _Group, hops: int) -> Use:
-    """Return how features come to a run that more of its candidates train on than before."""
-    count = len(group.members)
-    return replace(use, candidates=use.candidates + count, uses=use.uses + count * hops)
-
-
-def _numbers(shape: Any) -> int:
-    if isinstance(shape, dict):
-        return sum(prod(one) for one in shape.values())
-    return prod(shape)
 
 
 def _pace(seconds: float, size: int, assumed: float) -> float:
