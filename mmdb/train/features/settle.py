@@ -41,8 +41,8 @@ _Q = load("features")
 
 #: Seconds of a byte of features where none was written or read yet: 100 and 250 MB/s.
 WRITE_BYTE_S, READ_BYTE_S = 1e-8, 4e-9
-#: Seconds in which a hop takes a byte of rows out of the node's cache.
-MAP_BYTE_S = 5e-10
+#: Seconds in which a hop takes a byte of rows out of the node's cache: rows of 2 KB, 32 at a time.
+MAP_BYTE_S = 1e-10
 
 #: From the row of a candidate to what a performer needs of it.
 MakeSpec = Callable[[Row], CandidateSpec]
