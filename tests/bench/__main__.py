@@ -1,0 +1,31 @@
+"""`python -m tests.bench NAME`: experiments that are too long for the test suite."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mmdb.bench.command import show
+from mmdb.bench.figures import report, write_json
+from tests.bench.search.campaigns import CAMPAIGNS, search
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run an experiment; return 0 if every bar holds, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    names = parser.add_subparsers(dest="name", required=True)
+    one = names.add_parser("search", help="search for wrong answers with random cases")
+    one.add_argument("--only", nargs="+", choices=list(CAMPAIGNS), help="these campaigns alone")
+    one.add_argument("--seed", type=int, default=0, help="of the random cases")
+    one.add_argument("--cases", type=int, help="of each campaign, in place of its full number")
+    one.add_argument("--json", metavar="FILE", help="write the figures here")
+    options = parser.parse_args(arguments)
+    figures = search(options.only or list(CAMPAIGNS), seed=options.seed, cases=options.cases)
+    show(f"bench {options.name}", figures)
+    if options.json:
+        write_json(options.json, report(options.name, figures))
+    return 0 if all(figure.holds is not False for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The campaigns that search for wrong answers, each in a module of this folder.
+
+A module's `search(seed=..., cases=...)` makes that many random cases, compares each with an oracle,
+and returns figures whose bars say how many wrong answers are allowed: none. The test suite calls
+the same functions with fewer cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from mmdb.bench.figures import Figure
+from mmdb.terminal import console
+
+#: Campaigns and how many cases each has in full.
+CAMPAIGNS = {
+    "columns": 2000,  # metrics and predictions over columns and categories in any order
+    "exactness": 20000,  # parents and children: who computes the same is said rightly
+    "lineage": 20000,  # queries: no column is lost in silence
+    "cancels": 200,  # statements ended at random moments
+    "corruptions": 500,  # stored bytes changed, removed and cut short
+}
+
+
+def search(names: Sequence[str], *, seed: int, cases: int | None) -> list[Figure]:
+    """Run campaigns in turn and return their figures.
+
+    Args:
+        cases: of each campaign; its full number if None.
+    """
+    figures: list[Figure] = []
+    for name in names:
+        count = CAMPAIGNS[name] if cases is None else cases
+        with console.status(f"searching {name}: {count} cases"):
+            module = import_module(f"tests.bench.search.{name}")
+            figures += module.search(seed=seed, cases=count)
+    return figures
+
+
+def none_of(name: str, found: int, unit: str) -> Figure:
+    """Return a figure that holds if nothing was found."""
+    return Figure(name=name, value=found, unit=unit, bar="= 0", holds=found == 0)
