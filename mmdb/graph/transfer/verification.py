@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmdb.graph.flow.capture import tensors_in
 from mmdb.graph.flow.flow import INPUT, Flow, Value
 from mmdb.graph.flow.forward import results_of
 from mmdb.graph.flow.inputs import Inputs
@@ -145,21 +144,13 @@ def _drawn(
     inputs: Inputs, batch: int | None, limits: list[int | None], generator: torch.Generator
 ) -> Inputs:
     """Return random inputs of the same shapes, but for the batch."""
-    given = [one for one in tensors_in((inputs.args, inputs.kwargs)) if one.ndim]
-    size = given[0].shape[0] if given else None
     waiting: Iterator[int | None] = iter(limits)
-
-    def draw(tensor: Tensor) -> Tensor:
-        shape = list(tensor.shape)
-        if batch is not None and shape and shape[0] == size:
-            shape[0] = batch
-        return _draw(tensor, shape, next(waiting, None), generator)
-
-    args, kwargs = map_tensors((inputs.args, inputs.kwargs), draw)
-    return Inputs(args, kwargs)
+    given = inputs if batch is None else inputs.with_batch(batch)
+    return given.changed(lambda one: _draw(one, next(waiting, None), generator))
 
 
-def _draw(like: Tensor, shape: list[int], limit: int | None, generator: torch.Generator) -> Tensor:
+def _draw(like: Tensor, limit: int | None, generator: torch.Generator) -> Tensor:
+    shape = like.shape
     if like.is_floating_point() or like.is_complex():
         return torch.randn(shape, dtype=_wide(like.dtype), generator=generator)
     drawn = torch.randint(max(limit or 2, 1), shape, generator=generator)
