@@ -11,7 +11,7 @@ from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.inference import axes_of
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
 from mmdb.graph.transfer.counterparts.counterparts import counterparts_of
-from mmdb.graph.transfer.counterparts.following import followed_paths
+from mmdb.graph.transfer.counterparts.following import followed_paths, with_ends
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.images.carry import Carry, Handler
 from mmdb.graph.transfer.images.demands import Demands
@@ -93,10 +93,13 @@ def planned(child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> P
     Raises:
         ValueError: the operations of a flow are not in order.
     """
+    if paths:
+        paths = with_ends(paths, child, parent)
     plan = Plan(child, parent, paths, seed)
     if not paths or not plan.reasons():
         return plan
-    others = [_namesakes(child, parent), followed_paths(child, parent)]
+    opinions = [_namesakes(child, parent), followed_paths(child, parent)]
+    others = [with_ends(one, child, parent) for one in opinions]
     differing = [one for one in others if any(paths.get(path) != its for path, its in one.items())]
     plans = [*(Plan(child, parent, one, seed) for one in differing), plan]
     exact = [one for one in plans if not one.reasons()]
