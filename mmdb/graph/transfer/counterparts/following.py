@@ -43,7 +43,7 @@ def followed_paths(child: Flow, parent: Flow) -> dict[str, str]:
         if other is None:
             of.update({Value(op.ordinal, n): known[0] for n in range(len(op.shapes))})
             continue
-        pairs = _weights(op, other, child, parent)
+        pairs = weights_of(op, other, child, parent)
         if pairs:
             several.remove(other)
             paths |= {path: its for path, its in pairs if path not in paths}
@@ -58,7 +58,7 @@ def with_ends(paths: Mapping[str, str], child: Flow, parent: Flow) -> dict[str, 
     for one, other in zip(child.outputs, parent.outputs, strict=False):
         own, its = _last_layer(one, child), _last_layer(other, parent)
         if own is not None and its is not None and own.op == its.op:
-            ends |= dict(_weights(own, its, child, parent))
+            ends |= dict(weights_of(own, its, child, parent))
     taken = set(ends.values())
     kept = {path: its for path, its in paths.items() if path not in ends and its not in taken}
     return kept | ends
@@ -66,7 +66,7 @@ def with_ends(paths: Mapping[str, str], child: Flow, parent: Flow) -> dict[str, 
 
 def _last_layer(value: Value, flow: Flow) -> Operation | None:
     """Return the layer of which a value is a function, None if it is one of several."""
-    dynamic = _dynamic(flow)
+    dynamic = dynamic_of(flow)
     while value.operation in dynamic:
         op = flow.operations[value.operation]
         if op.op in kinds.WEIGHTED:
@@ -78,7 +78,7 @@ def _last_layer(value: Value, flow: Flow) -> Operation | None:
     return None
 
 
-def _dynamic(flow: Flow) -> set[int]:
+def dynamic_of(flow: Flow) -> set[int]:
     """Return the ordinals of operations that depend on inputs."""
     found: set[int] = set()
     for op in flow.operations:
@@ -90,7 +90,7 @@ def _dynamic(flow: Flow) -> set[int]:
 def _by_operands(flow: Flow) -> defaultdict[_Key, list[Operation]]:
     """Return operations by name and what they read that depends on inputs."""
     found: defaultdict[_Key, list[Operation]] = defaultdict(list)
-    dynamic = _dynamic(flow)
+    dynamic = dynamic_of(flow)
     for op in flow.operations:
         if op.ordinal in dynamic:
             reads = tuple(value for value in op.reads if value.operation in dynamic)
@@ -102,6 +102,11 @@ def _does_the_same(op: Operation, other: Operation, child: Flow, parent: Flow) -
     loose = kinds.SILENT | kinds.SILENT_IN.get(op.op, frozenset())
     if settings(op, loose) != settings(other, loose) or len(op.reads) != len(other.reads):
         return False
+    return holds_weights(op, other, child, parent)
+
+
+def holds_weights(op: Operation, other: Operation, child: Flow, parent: Flow) -> bool:
+    """Whether the weights of an operation are as large as those of the parent's."""
     sizes = [
         (child.shape_of(one), parent.shape_of(two))
         for one, two in zip(op.reads, other.reads, strict=True)
@@ -114,7 +119,7 @@ def _holds(shape: Sequence[int], other: Sequence[int]) -> bool:
     return len(shape) == len(other) and all(a >= b for a, b in zip(shape, other, strict=True))
 
 
-def _weights(op: Operation, other: Operation, child: Flow, parent: Flow) -> list[tuple[str, str]]:
+def weights_of(op: Operation, other: Operation, child: Flow, parent: Flow) -> list[tuple[str, str]]:
     """Return the paths of tensors that two operations read in the same places."""
     found = []
     for one, two in zip(op.reads, other.reads, strict=True):
