@@ -117,8 +117,8 @@ def transfer(
         made = _shrunk(made, fresh, child, shrink, 1 - shrink if perturb is None else perturb)
     if not made.exact or check is None:
         return made
-    reason = check(_Result(plan, sources, _in_double(fresh)).transfer().tensors)
-    return made if reason is None else replace(made, exact=False, reasons=(reason, *made.reasons))
+    why = check(_Result(plan, sources, _in_double(fresh)).transfer().tensors)
+    return made if why is None else replace(made, exact=False, reasons=(why, *made.reasons))
 
 
 class _Sources:

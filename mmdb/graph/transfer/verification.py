@@ -19,7 +19,12 @@ from mmdb.graph.transfer.axes import kinds
 
 #: Of the root mean square of an output: float64 rounds some thousand times finer.
 _TOLERANCE: Final = 1e-9
-_BATCHES: Final = (3, 5)
+#: Rows of the two batches; more in the second where that is cheap, so that a unit is seen that few
+#: rows wake.
+_ROWS, _MORE_ROWS, _MOST_ROWS = 3, 5, 129
+_CHEAP: Final = 1 << 26  # of rows' elements times parameters
+#: How far the inputs of the two batches reach.
+_SCALES: Final = (8.0, 1.0)
 _SEED: Final = 20230417
 _LOOKUPS: Final = ("embedding", "embedding_bag", "index", "index_select")
 _KEEPING: Final = kinds.REARRANGING | kinds.CUTTING | {"_to_copy"}
@@ -51,12 +56,12 @@ def difference(
     generator = torch.Generator().manual_seed(_SEED)
     try:
         one, other = _in_double(child, tensors), _in_double(parent, {})
-        for batch in _BATCHES:
-            drawn = _drawn(inputs, batch, limits, generator)
+        for rows, scale in zip((_ROWS, _rows(one, inputs)), _SCALES, strict=True):
+            drawn = _drawn(inputs.with_batch(rows), scale, limits, generator)
             try:
                 own = _run(one, drawn)
             except _FAILURES:
-                drawn = _drawn(inputs, None, limits, generator)
+                drawn = _drawn(inputs, scale, limits, generator)
                 own = _run(one, drawn)
             reason = _compared(own, _run(other, drawn))
             if reason is not None:
@@ -76,6 +81,9 @@ class _Double(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch imports its compiler for the mode, which takes a second
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -140,19 +148,25 @@ def _compared(own: list[Tensor], its: list[Tensor]) -> str | None:
 # -- inputs ---------------------------------------------------------------------------
 
 
+def _rows(module: nn.Module, inputs: Inputs) -> int:
+    """Return how many rows the second batch has."""
+    elements = sum(one.numel() for one in inputs.tensors()) // max(inputs.rows, 1)
+    work = elements * sum(one.numel() for one in module.parameters())
+    return max(_MORE_ROWS, min(_MOST_ROWS, _CHEAP // max(work, 1)))
+
+
 def _drawn(
-    inputs: Inputs, batch: int | None, limits: list[int | None], generator: torch.Generator
+    inputs: Inputs, scale: float, limits: list[int | None], generator: torch.Generator
 ) -> Inputs:
-    """Return random inputs of the same shapes, but for the batch."""
+    """Return random inputs of the same shapes."""
     waiting: Iterator[int | None] = iter(limits)
-    given = inputs if batch is None else inputs.with_batch(batch)
-    return given.changed(lambda one: _draw(one, next(waiting, None), generator))
+    return inputs.changed(lambda one: _draw(one, scale, next(waiting, None), generator))
 
 
-def _draw(like: Tensor, limit: int | None, generator: torch.Generator) -> Tensor:
+def _draw(like: Tensor, scale: float, limit: int | None, generator: torch.Generator) -> Tensor:
     shape = like.shape
     if like.is_floating_point() or like.is_complex():
-        return torch.randn(shape, dtype=_wide(like.dtype), generator=generator)
+        return scale * torch.randn(shape, dtype=_wide(like.dtype), generator=generator)
     drawn = torch.randint(max(limit or 2, 1), shape, generator=generator)
     if limit is None and shape:  # a mask lets something pass
         drawn.select(-1, 0).fill_(1)

@@ -80,6 +80,13 @@ def test_what_is_the_same_is_so_but_for_rounding(case: str) -> None:
     assert compared(Function(SAME[case]), Function(relu)) is None
 
 
+def test_a_unit_that_few_rows_wake_is_seen() -> None:
+    def rare(x: Tensor) -> Tensor:
+        return torch.relu(x) + torch.relu(x[:, :1] + x[:, 1:2] - 3)
+
+    assert compared(Function(rare), Function(relu)) is not None
+
+
 def test_a_forward_that_takes_one_batch_size_is_run_with_that() -> None:
     def fixed(x: Tensor) -> Tensor:
         return torch.relu(x.view(2, 4))
