@@ -9,9 +9,10 @@ from mmdb.graph.flow.flow import BUFFER, PARAMETER, Flow, Value
 from mmdb.graph.flow.outline import Outline
 from mmdb.graph.transfer.axes import kinds
 from mmdb.graph.transfer.axes.inference import axes_of
+from mmdb.graph.transfer.counterparts.chains import chained_paths
 from mmdb.graph.transfer.counterparts.correspondence import Correspondence
 from mmdb.graph.transfer.counterparts.counterparts import counterparts_of
-from mmdb.graph.transfer.counterparts.following import followed_paths
+from mmdb.graph.transfer.counterparts.following import followed_paths, with_ends
 from mmdb.graph.transfer.counterparts.indices import Indices
 from mmdb.graph.transfer.images.carry import Carry, Handler
 from mmdb.graph.transfer.images.demands import Demands
@@ -93,15 +94,22 @@ def planned(child: Flow, parent: Flow, paths: Mapping[str, str], seed: int) -> P
     Raises:
         ValueError: the operations of a flow are not in order.
     """
+    if paths:
+        paths = with_ends(paths, child, parent)
     plan = Plan(child, parent, paths, seed)
     if not paths or not plan.reasons():
         return plan
-    others = [_namesakes(child, parent), followed_paths(child, parent)]
-    differing = [one for one in others if any(paths.get(path) != its for path, its in one.items())]
-    plans = [*(Plan(child, parent, one, seed) for one in differing), plan]
-    exact = [one for one in plans if not one.reasons()]
-    if exact:
-        return exact[0]
+    parameters = [op.path for op in child.operations if op.op == PARAMETER]
+    known = [[paths.get(path) for path in parameters]]
+    plans = [plan]
+    for opinion in (_namesakes, followed_paths, chained_paths):
+        one = with_ends(opinion(child, parent), child, parent)
+        own = [one.get(path) for path in parameters]
+        if own not in known and any(own):
+            known.append(own)
+            plans.insert(-1, Plan(child, parent, one, seed))
+            if not plans[-2].reasons():
+                return plans[-2]
     most = max(one.carried for one in plans)
     near = [one for one in plans if one.carried >= _ABOUT_AS_MUCH * most]
     return max(near, key=lambda one: (one.counterparts.matched, one.carried))

@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import ArchitectureError
+from mmdb.errors import ArchitectureError, StoreError
 from mmdb.graph.flow.contract import outline_of
 from mmdb.graph.flow.flow import Flow
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.record import record
+from mmdb.graph.flow.inputs import Inputs, batch_apart
+from mmdb.graph.flow.record import recorded
 from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
 from mmdb.graph.match.align import align
 from mmdb.graph.match.pack import pack
-from mmdb.graph.transfer import Transfer, transfer
+from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
-from mmdb.store.module import build_empty, build_filled
+from mmdb.store.module import assemble, build_empty, build_filled
 from mmdb.train.warm.spec import ParentForm, TensorOrigin
 
 _LONGEST_REASON = 200
@@ -70,9 +71,23 @@ def carry(
     Raises:
         Unfit
     """
-    flow = _record(child, inputs, "the model", is_final=True)
+    several = list(inputs)
+    rows = [row for one in several if one is not None for row in one.tensors()]
+    known = [*child.parameters(), *child.buffers(), *tensors.values()]
+    sizes = [one.shape for one in known] + [one.shape[1:] for one in rows]
+    batch = batch_apart(chain.from_iterable(sizes))
+    flow, given = _record(child, several, "the model", batch, is_final=True)
     fresh = {path: t for path, t in child.state_dict().items() if isinstance(t, Tensor)}
-    its_flow = _flow_of_parent(parent, tensors, flow, child, fresh)
+    its_flow = _flow_of_parent(parent, tensors, flow, given, child, fresh)
+
+    def check(made: Mapping[str, Tensor]) -> str | None:
+        try:
+            module = _assembled(parent, tensors)
+        except (ArchitectureError, StoreError) as error:
+            return f"not verified: {parent.reference} cannot be built: {error.message}"
+        found = difference(child, module, made, given, (flow, its_flow))
+        return None if found is None else f"not verified: {found}"
+
     try:
         outline = outline_of(flow)
         its_outline = outline if its_flow is flow else outline_of(its_flow)
@@ -87,6 +102,7 @@ def carry(
             fresh,
             seed=seed,
             shrink=shrink,
+            check=check,
         )
     except ArchitectureError as error:
         raise Unfit(error.message) from error
@@ -115,12 +131,18 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _record(
-    module: nn.Module, inputs: Iterable[Inputs | None], what: str, *, is_final: bool
-) -> Flow:
+    module: nn.Module, inputs: Iterable[Inputs | None], what: str, batch: int, *, is_final: bool
+) -> tuple[Flow, Inputs]:
+    """Return a flow of so many rows where the forward takes them, and its inputs."""
     first: CannotTrace | None = None
     for given in inputs:
         try:
-            return record(module, given)
+            if given is None:
+                given = recorded(module)[1]
+            try:
+                return recorded(module, given.with_batch(batch))
+            except CannotTrace:
+                return recorded(module, given)
         except TooManyOperations as error:
             raise Unfit(f"{what}: {error}", is_final=is_final) from error
         except CannotTrace as error:
@@ -132,14 +154,15 @@ def _flow_of_parent(
     parent: ParentForm,
     tensors: Mapping[str, Tensor],
     flow: Flow,
+    given: Inputs,
     child: nn.Module,
     fresh: Mapping[str, Tensor],
 ) -> Flow:
     """Return the parent's flow: the child's, where it cannot be had and the tensors are alike."""
     try:
         module = _built(parent.definition, parent.factories)
-        inputs: list[Inputs | None] = [one.inputs() for one in parent.examples]
-        return _record(module, [*inputs, None], parent.reference, is_final=False)
+        inputs = [given, *(one.inputs() for one in parent.examples), None]
+        return _record(module, inputs, parent.reference, given.rows, is_final=False)[0]
     except (ArchitectureError, Unfit) as error:
         if _are_alike(tensors, child, fresh):
             return flow
@@ -154,6 +177,13 @@ def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Mo
         return build_empty(definition, factories)
     except ArchitectureError:  # a factory that cannot work without memory, or that is gone
         return build_filled(definition, factories, seed=0)
+
+
+def _assembled(parent: ParentForm, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Return the parent's module with its tensors; one that is not known cannot be run."""
+    return assemble(
+        parent.definition, parent.factories, tensors, trainable={}, reference=parent.reference
+    )
 
 
 def _are_alike(

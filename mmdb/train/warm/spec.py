@@ -15,7 +15,7 @@ from mmdb.store.models import Definition
 from mmdb.train.spec import CandidateSpec, shape_of_json
 
 #: Of what decides the bits of a transfer beside its arguments: changed when operators change.
-OPERATORS_VERSION = 1
+OPERATORS_VERSION = 2
 
 _BATCH = 2  # above 1, so that a batch is told from a size that broadcasts
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mmdb.graph.flow.flow import Operation, Value
 from mmdb.graph.transfer.axes.products import recurrent_layers
-from mmdb.graph.transfer.counterparts.indices import Factor, Index
+from mmdb.graph.transfer.counterparts.indices import MEAN, NEW, Factor, Index
 from mmdb.graph.transfer.counterparts.operations import centre_of
 from mmdb.graph.transfer.images import arrays
 from mmdb.graph.transfer.images.carry import Carry, Handler
@@ -178,13 +178,28 @@ def _hand_on(
     name = str(weight.operation)
     labels = np.arange(len(given)) // (len(given) // groups) if groups > 1 else None
     factors, _ = columns(columns_index, given, partial(carry.images.shares.of, reader=name), labels)
-    carry.identities[weight] = Identity(
-        (rows_index, made), (columns_index, factors), size, centre, groups
-    )
+    handed = Identity((rows_index, made), (columns_index, factors), size, centre, groups)
+    carry.identities[weight] = handed
+    if not _reads_what_it_gives(handed, given):
+        # Not `fail`: the parent has no such operation.
+        carry.reasons[f"{op.op} in {op.path!r}: it does not read all that it hands on"] = None
     if isinstance(bias, Value):
         carry.constants[bias] = 0.0
     out = Value(op.ordinal)
     carry.give(out, arrays.placed_at(made, of_out % len(op.shape), len(op.shape)))
+
+
+def _reads_what_it_gives(handed: Identity, given: Factor) -> bool:
+    """Whether each element that a new layer gives is read, in full, by its own group."""
+    (rows, made), (columns, factors) = handed.rows, handed.columns
+    group = np.arange(len(columns)) // (len(columns) // handed.groups)
+    live = columns >= 0
+    places = group[live] * handed.size + columns[live]
+    sums = np.bincount(places, (given * factors)[live], handed.groups * handed.size)
+    is_read = np.abs(sums.reshape(handed.groups, handed.size) - 1.0) <= 1e-9
+    own = np.arange(len(rows)) // (len(rows) // handed.groups)
+    found = np.where(rows == MEAN, is_read.all(1)[own], is_read[own, np.maximum(rows, 0)])
+    return bool((found | (made == 0) | (rows == NEW)).all())
 
 
 class _Groups:

@@ -15,6 +15,12 @@ from mmdb.graph.flow.record import record
 from mmdb.graph.transfer import Transfer, transfer
 
 
+def rows(count: int = 2) -> Tensor:
+    """Return random rows of six numbers."""
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(count, 6, generator=generator, dtype=torch.float64)
+
+
 def images(count: int = 2, size: int = 8) -> Tensor:
     """Return random images."""
     generator = torch.Generator().manual_seed(7)

@@ -169,6 +169,29 @@ class MobileNet(nn.Module):
         return y
 
 
+class InvertedStages(nn.Module):
+    """Stages of inverted residual blocks, the first of each with a stride or another width."""
+
+    def __init__(
+        self, widths: Sequence[int], depths: Sequence[int], ratio: int = 2, kernel: int = 3
+    ) -> None:
+        super().__init__()
+        parts: list[nn.Module] = [nn.Conv2d(3, widths[0], 3, padding=1, bias=False)]
+        parts += [nn.BatchNorm2d(widths[0]), nn.ReLU6()]
+        before = widths[0]
+        for width, depth in zip(widths, depths, strict=True):
+            for _ in range(depth):
+                parts.append(Inverted(before, width, before * ratio, kernel))
+                before = width
+            parts.append(nn.AvgPool2d(2))
+        self.parts = nn.Sequential(*parts)
+        self.head = nn.Linear(before, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.parts(x).mean((2, 3)))
+        return y
+
+
 class Shuffled(nn.Module):
     """Half of the channels go through convolutions; then the halves are shuffled."""
 
