@@ -8,8 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.decoded import Inputs
-from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
+from mmdb.data.matching import Reordering
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.values import show
 from mmdb.server.arguments import json_object, json_value
@@ -79,17 +79,14 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
     found = find_dataset(connection, dataset)
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
-    if _form(found.decoding) != _form(predictor.decoding):
-        raise InvalidInput(
-            f"Dataset {dataset!r} has other features or classes than model {model!r} was "
-            "trained on."
-        )
+    ordered = Reordering(predictor.decoding, found.decoding)
     held_out = [p for p in found.partitions if p.role == "validation"]
     outputs, labels = [], []
     for part in held_out or found.partitions:
         decoded = read_partition(connection, part.part_id, part.content_hash)
-        outputs.append(predictor.outputs(decoded.inputs))
-        labels.append(tuple(map(torch.from_numpy, decoded.label_arrays)))
+        inputs, truth = ordered.rows(decoded)
+        outputs.append(predictor.outputs(inputs))
+        labels.append(tuple(map(torch.from_numpy, truth)))
     values: dict[str, float] = {}
     for place, label in enumerate(predictor.decoding.labels):
         y = torch.cat([parts[place] for parts in labels])
@@ -118,9 +115,3 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
     if in_server:
         gc.freeze()
     return predictor.find_predictor
-
-
-def _form(decoding: Decoding) -> object:
-    """Return what two datasets share where a model of one can be measured on the other."""
-    labels = [(label.task, label.width, label.classes) for label in decoding.labels]
-    return decoding.input_shape, decoding.input_dtype, labels

@@ -276,7 +276,7 @@ REFUSED: list[Case] = [
     ("predict_query", {"model": "r", "query": "SELECT id, gaps AS a, color FROM points"},
      errors.NullValues, "NULL"),
     ("predict_query", {"model": "r", "query": "DELETE FROM points"}, WRITES, "DELETE"),
-    ("evaluate", {"model": "r", "dataset": "other"}, errors.InvalidInput, "'other'"),
+    ("evaluate", {"model": "r", "dataset": "other"}, errors.InvalidInput, "'color'"),
     ("evaluate", {"model": "r", "dataset": "gone"}, errors.DatasetDropped, "'gone'"),
     ("evaluate", {"model": "r", "dataset": "nope"}, errors.DatasetNotFound, "'nope'"),
     ("save_candidate", {"candidate_id": 999, "name": "x"}, errors.CandidateNotFound, "999"),
