@@ -71,8 +71,7 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
 
     from mmdb.data.dataset import find_dataset
     from mmdb.data.reader import read_partition
-    from mmdb.train.batch import fitted
-    from mmdb.train.candidate.metrics import default_metrics
+    from mmdb.server.measuring import measure
 
     connection = backend.connection
     predictor = find_predictor(backend, model)
@@ -87,13 +86,12 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
         inputs, truth = ordered.rows(decoded)
         outputs.append(predictor.outputs(inputs))
         labels.append(tuple(map(torch.from_numpy, truth)))
-    values: dict[str, float] = {}
-    for place, label in enumerate(predictor.decoding.labels):
-        y = torch.cat([parts[place] for parts in labels])
-        output = fitted(torch.cat([parts[place] for parts in outputs]), y)
-        prefix = f"{label.name}." if len(predictor.decoding.labels) > 1 else ""
-        for name, value in default_metrics(output, y, label.task).items():
-            values[prefix + name] = value
+    values = measure(
+        connection,
+        predictor,
+        tuple(map(torch.cat, zip(*outputs, strict=True))),
+        tuple(map(torch.cat, zip(*labels, strict=True))),
+    )
     return [{"metric": name, "value": value} for name, value in values.items()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -100,3 +101,32 @@ def test_what_the_measured_rows_do_not_hold_does_not_matter(db: mmdb.Database) -
     assert db.evaluate("m", "trained")["accuracy"] > 0.8
     with pytest.raises(errors.InvalidInput, match="'none'"):
         db.evaluate("m", "held_out")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"accuracy"}),
+        ({"metric": "auc", "metrics": ["log_loss", {"name": "top_k", "k": 1, "as": "first"}]},
+         {"accuracy", "auc", "log_loss", "first"}),
+        ({"metric": "loss", "metrics": ["f1"]}, {"accuracy", "f1", "loss"}),
+    ],
+)  # fmt: skip
+def test_a_model_is_measured_as_its_run_was(
+    db: mmdb.Database, options: dict[str, object], expected: set[str]
+) -> None:
+    db.create_dataset("d", "SELECT a, b, color, level FROM things", label="level", partitions=2)
+    search = {"space": {"lr": [0.05], "class_weights": ["balanced"]}}
+    run = db.create_run(
+        "r", dataset="d", architecture="mlp(hidden=[4])", search=search, epochs=2, options=options
+    )
+    assert run.train(workers=1).failed == 0
+    found = db.evaluate("r", "d")
+    assert set(found) == expected
+    (recorded,) = db.sql("SELECT validation_loss, metrics FROM mmdb.candidate_overview")
+    metrics = recorded["metrics"]
+    metrics = json.loads(metrics) if isinstance(metrics, str) else metrics
+    loss = {"loss": recorded["validation_loss"]} if "loss" in expected else {}
+    assert found == loss | metrics
+    db.create_dataset("again", "SELECT level, color, b, a FROM things", label="level", seed=5)
+    assert set(db.evaluate("r", "again")) == expected
