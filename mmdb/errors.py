@@ -85,7 +85,7 @@ class UnknownColumn(QueryError):
     """The query, or the label, names a column that does not exist."""
 
     sqlstate = "MM115"
-    default_hint = "Check the spelling; `label` must be one of the query's output columns."
+    default_hint = "Check the spelling of the columns in the query."
 
 
 # -- the rows -----------------------------------------------------------------

@@ -114,10 +114,10 @@ def _input_array(
         else:
             assert found.categories is not None
             places_there = places(found.categories, column.categories)
-            unseen = (places_there == MISSING) & values.any(0)
-            if unseen.any():
-                raise _unseen("Column", column, found.categories[int(unseen.argmax())])
             known = places_there != MISSING
+            strange = ~known & values.any(0)
+            if strange.any():
+                raise unseen("Column", column, found.categories[int(strange.argmax())])
             x[:, span.start + places_there[known]] = values[:, known]
     return x.reshape(count, *given.shape)
 
@@ -129,11 +129,12 @@ def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
     there = class_places(found.classes, label.classes)
     mapped: np.ndarray = there[values]
     if len(mapped) and mapped.min() == MISSING:
-        raise _unseen("Label", label, found.classes[int(values[mapped.argmin()])])
+        raise unseen("Label", label, found.classes[int(values[mapped.argmin()])])
     return mapped
 
 
-def _unseen(what: str, column: Column | Label, value: Class) -> InvalidInput:
+def unseen(what: str, column: Column | Label, value: Class) -> InvalidInput:
+    """Return the error of a category or class that the model does not know."""
     known = column.categories if isinstance(column, Column) else column.classes
     return InvalidInput(
         f"{what} {column.name!r} has the value {_quoted(value)}, which the model has never seen.",
@@ -192,11 +193,14 @@ _TO_PREDICT = {
 
 def _role(column: Column, decoding: Decoding) -> str:
     tokenizer = decoding.tokenizers.get(column.name)
-    if tokenizer is not None:
-        return f"a text of tokens {tokenizer.to_json()}"
-    if column.kind == "categorical":
+    tokens = "" if tokenizer is None else f" of tokens {tokenizer.to_json()}"
+    return kind_of(column) + tokens
+
+
+def kind_of(column: Column) -> str:
+    """Return what a feature's values are, in words."""
+    if column.kind in ("categorical", "tokens"):
         return "a text"
     if column.kind == "numeric":
         return "a number"
-    what = "bytes" if column.kind == "bytes" else "numbers"
-    return f"{column.width} {what}"
+    return f"{column.width} {'bytes' if column.kind == 'bytes' else 'numbers'}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mmdb.data.decoding import ColumnKind
-from mmdb.data.features import Field, Request
+from mmdb.data.features import Field, Request, check_twins
 from mmdb.data.options import Options
 from mmdb.data.query import Engine
 from mmdb.data.target import Task
 from mmdb.db.connection import ColumnType, Kind
-from mmdb.errors import DataError, InvalidOption, QueryError, UnknownColumn, UnsupportedType
+from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
 
 _NUMBERS = ("integer", "float", "boolean")
 _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
@@ -42,12 +42,7 @@ def plan_request(
         InvalidOption: a task does not fit its label, or an option its columns.
     """
     names = [name for name, _ in columns]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise QueryError(
-            f"The query returns two columns named {twice!r}.",
-            hint="Name each with AS, or list the columns in place of *.",
-        )
+    check_twins(names, engine)
     labels = _label_names(names, label, options)
     features = [name for name in names if name not in labels]
     if not features:
@@ -85,7 +80,8 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
         if name not in names:
             raise UnknownColumn(
                 f"The query returns no column {name!r} to use as the label; "
-                f"it returns {', '.join(names)}."
+                f"it returns {', '.join(names)}.",
+                hint="Pass label => with the name of one of them.",
             )
     return labels
 

@@ -12,7 +12,7 @@ from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.matching import Reordering
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.values import show
-from mmdb.server.arguments import json_object, json_value
+from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import Backend, exposed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.startup import uncollected
@@ -42,7 +42,7 @@ def save_candidate(
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
-    value = json_value(x) if isinstance(x, str) else x
+    value = json_row(x) if isinstance(x, str) else x
     given: Inputs
     if isinstance(value, dict):
         given = object_input(predictor.decoding, value, predictor.encoders)
