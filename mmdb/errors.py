@@ -140,7 +140,7 @@ class NotFinite(DataError):
 
 
 class TooManyCategories(DataError):
-    """A text column has too many distinct values to be one-hot encoded."""
+    """A column has too many distinct values for one-hot inputs, or for classes."""
 
     sqlstate = "MM127"
     default_hint = "Leave the column out of the query, or group rare values with CASE."

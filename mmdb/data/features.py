@@ -41,6 +41,7 @@ class Field:
     kind: ColumnKind
     scanned: Kind
     task: Task | None = None  # of a label
+    is_guessed: bool = False  # whether the task is by the label's type, and might be another
     tokenizer: Tokenizer | None = None
     alias: str | None = None  # in the scan, where that differs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
 from mmdb.graph.values import show
+
+if TYPE_CHECKING:  # loads a parser of SQL
+    from mmdb.data.query import Engine
 
 _SCANNED: dict[str, Kind] = {
     "numeric": "real",
@@ -55,7 +58,7 @@ def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
 
 
 def object_input(
-    decoding: Decoding, row: Mapping[str, Any], encoders: Mapping[str, Encoder]
+    decoding: Decoding, row: Mapping[str, Any], encoders: Mapping[str, Encoder], engine: Engine
 ) -> Inputs:
     """Return one row given by column name, as the model takes it: (1, *shape) for each input.
 
@@ -63,6 +66,7 @@ def object_input(
 
     Args:
         encoders: of the columns that become tokens; see `encoders_of`.
+        engine: how JSON of it writes byte strings.
     Raises:
         InvalidInput: a column is missing, NULL, or of another type or width.
     """
@@ -72,7 +76,7 @@ def object_input(
             f"The row lacks {', '.join(missing)}.",
             hint="It must have every feature of the model's dataset.",
         )
-    values = {column.name: _one(column, row[column.name]) for column in decoding.features}
+    values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
     return _assemble(decoding, values, encoders)
 
 
@@ -111,7 +115,7 @@ def _array(
     return x.reshape(len(x), *given.shape)
 
 
-def _one(column: Column, value: Any) -> Values:
+def _one(column: Column, value: Any, engine: Engine) -> Values:
     """Return a value of a JSON row as a scan of one row would deliver it."""
     if value is None:
         raise InvalidInput(
@@ -120,11 +124,13 @@ def _one(column: Column, value: Any) -> Values:
     if column.kind in ("categorical", "tokens"):
         return [_text(column, value)]
     if column.kind == "bytes" and isinstance(value, str):
-        return np.frombuffer(_bytes(column, value), np.uint8).reshape(1, -1)
+        return np.frombuffer(_bytes(column, value, engine), np.uint8).reshape(1, -1)
     try:
         found = _numbers(value)
     except _NOT_NUMBERS as error:
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not numbers.") from error
+    if column.kind == "bytes" and not np.isin(found, np.arange(256)).all():
+        raise InvalidInput(f"Column {column.name!r} holds {show(value)}, which are no bytes.")
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
 
 
@@ -137,23 +143,20 @@ def _text(column: Column, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bytes(column: Column, value: str) -> bytes:
-    r"""Return a byte string given in hexadecimal, or as DuckDB's JSON has it: `ab\x01`."""
+def _bytes(column: Column, value: str, engine: Engine) -> bytes:
+    r"""Return a byte string that JSON holds: in hexadecimal, or as DuckDB writes it, `ab\x01`."""
     try:
         found = bytes.fromhex(value.removeprefix("\\x"))
-        if len(found) == column.width:
+        if len(found) == column.width or engine != "duckdb":
             return found
     except ValueError:
         pass
-    if _ESCAPED.fullmatch(value):
+    if engine == "duckdb" and _ESCAPED.fullmatch(value):
         return b"".join(
             bytes.fromhex(piece[2:]) if len(piece) > 1 else piece.encode("ascii")
             for piece in _ESCAPED_BYTE.findall(value)
         )
-    raise InvalidInput(
-        f"Column {column.name!r} is not hexadecimal.",
-        hint=f"Pass {column.width} bytes, such as {'00ff'[: 2 * column.width]}.",
-    )
+    raise InvalidInput(f"Column {column.name!r} is not hexadecimal.", hint="Such as 00ff.")
 
 
 _ESCAPED_BYTE = re.compile(r"\\x[0-9A-F]{2}|[ -~]")

@@ -54,6 +54,45 @@ def class_places(wanted: Sequence[Class], found: Sequence[Class]) -> np.ndarray:
     return places(wanted, found)
 
 
+def is_one_array(decoding: Decoding, given: Input) -> bool:
+    """Whether an input is one column whole: a picture, a vector, a text; its name is no matter."""
+    (first, _), *further = decoding.spans(given)
+    return not further and first.categories is None
+
+
+def first_elsewhere(wanted: Decoding, found: Decoding) -> Slot | None:
+    """Return the first number of a model's row that another dataset has not in that place."""
+    others = {given.name: given for given in found.inputs}
+    for given in wanted.inputs:
+        other = others.get(given.name)
+        if other is not None and is_one_array(wanted, given) and is_one_array(found, other):
+            continue
+        slots = slots_of(found, other) if other is not None else []
+        for place, slot in enumerate(slots_of(wanted, given)):
+            if place >= len(slots) or slots[place] != slot:
+                return slot
+    return None
+
+
+def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
+    """Return inputs by the places of another dataset's numbers, 0 where there is no such number.
+
+    Inputs of other names, and what is one array in both, stay as they are.
+    """
+    if [given.name for given in wanted.inputs] != [given.name for given in found.inputs]:
+        return inputs
+    arrays = inputs if isinstance(inputs, dict) else {"": inputs}
+    placed = {}
+    for given, other in zip(wanted.inputs, found.inputs, strict=True):
+        x = arrays[other.name]
+        if not (is_one_array(wanted, given) and is_one_array(found, other)):
+            there = input_places(wanted, given, found, other)
+            flat = x.reshape(len(x), -1)[:, there]
+            x = np.where(there == MISSING, np.zeros((), x.dtype), flat).reshape(-1, *given.shape)
+        placed[given.name] = x
+    return placed[""] if wanted.is_one_input else placed
+
+
 class Reordering:
     """Puts the rows of one dataset as a model of another dataset takes them."""
 

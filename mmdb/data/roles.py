@@ -52,10 +52,10 @@ def plan_request(
             hint="SELECT at least one other column.",
         )
     types = dict(columns)
-    tasks = _tasks(types, labels, options)
+    forced = _forced_tasks(labels, options)
     _check_tokenize(types, features, options)
     planned = {
-        name: _label_field(name, kind, tasks[name])
+        name: _label_field(name, kind, forced.get(name))
         if name in labels
         else _feature_field(name, kind, options)
         for name, kind in columns
@@ -86,9 +86,8 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
     return labels
 
 
-def _tasks(
-    types: Mapping[str, ColumnType], labels: Sequence[str], options: Options
-) -> dict[str, Task]:
+def _forced_tasks(labels: Sequence[str], options: Options) -> dict[str, Task | None]:
+    """Return the tasks that the options name, by label."""
     for name in options.tasks:
         if name not in labels:
             raise InvalidOption(
@@ -100,8 +99,7 @@ def _tasks(
             f"The options task and tasks both speak of label {labels[0]!r}.",
             hint="Leave one of them out.",
         )
-    forced: dict[str, Task | None] = {labels[0]: options.task, **options.tasks}
-    return {name: _task_of(types[name], name, forced.get(name)) for name in labels}
+    return {labels[0]: options.task, **options.tasks}
 
 
 def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
@@ -118,13 +116,15 @@ def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
     return forced or _TASKS[kind][0]
 
 
-def _label_field(name: str, kind: ColumnType, task: Task) -> Field:
+def _label_field(name: str, kind: ColumnType, forced: Task | None) -> Field:
+    task = _task_of(kind, name, forced)
     scanned: Kind = "bigint"
     if kind in ("text", "float_array", "bytes"):
         scanned = _FEATURES[kind][1]
     elif task == "regression" or kind == "float":
         scanned = "real"
-    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task)
+    guessed = forced is None and kind == "integer"
+    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task, is_guessed=guessed)
 
 
 def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:

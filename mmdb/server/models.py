@@ -45,7 +45,9 @@ def predict(backend: Backend, model: str, x: Any) -> list[float]:
     value = json_row(x) if isinstance(x, str) else x
     given: Inputs
     if isinstance(value, dict):
-        given = object_input(predictor.decoding, value, predictor.encoders)
+        given = object_input(
+            predictor.decoding, value, predictor.encoders, backend.connection.engine
+        )
     elif isinstance(value, list):
         given = vector_input(predictor.decoding, value)
     else:

@@ -12,6 +12,7 @@ from torch import nn
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
+from tests.bench.search.columns import figures_of
 
 #: How far `a` decides, and how far each color.
 TABLE = """
@@ -192,14 +193,15 @@ def test_a_json_value_is_the_category_that_the_database_casts_it_to(db: mmdb.Dat
     assert db.predict("m", {"mark": True, "a": 0}) == db.predict("m", {"mark": "true", "a": 0})
     (row,) = db.predict_query("m", "SELECT 1 AS id, 0::real AS a, 1 = 1 AS mark")
     assert row["probability"] == pytest.approx(max(db.predict("m", {"mark": "true", "a": 0})))
-    for value, named in (
+    refused: list[tuple[object, str]] = [
         (None, "'mark' is NULL"),
         ([1], "'mark'"),
         ("True", "'True'"),
         (1.5, "'1.5'"),
-    ):
+    ]
+    for given, named in refused:
         with pytest.raises(errors.InvalidInput, match=named):
-            db.predict("m", {"mark": value, "a": 0})
+            db.predict("m", {"mark": given, "a": 0})
 
 
 def test_booleans_are_predicted_as_the_database_writes_them(db: mmdb.Database) -> None:
@@ -267,6 +269,38 @@ def test_a_misspelt_column_is_answered_with_a_hint_on_columns(db: mmdb.Database)
     assert "label" in found.value.hint and "color" in found.value.message
 
 
+def test_integers_that_may_be_amounts_are_not_taken_for_classes(db: mmdb.Database) -> None:
+    query = "SELECT a, id % {} AS price FROM things"
+    db.create_dataset("few", query.format(100), label="price")
+    assert find_dataset(db.connection, "few").task == "classification"
+    with pytest.raises(errors.TooManyCategories, match="'price'") as found:
+        db.create_dataset("many", query.format(101), label="price")
+    assert '{"tasks": {"price": "regression"}}' in found.value.hint
+    for task in ("regression", "classification"):
+        options = {"tasks": {"price": task}}
+        db.create_dataset(task, query.format(101), label="price", options=options)
+        assert find_dataset(db.connection, task).task == task
+
+
+def test_a_sample_is_given_to_parents_by_their_own_columns(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things", weights={"a": 1.0})
+    db.create_dataset("ba", "SELECT b, y, a FROM things", validation=0, partitions=1)
+    reasons = [
+        db.match("linear", dataset=dataset, sample=1000).candidates[0].reason
+        for dataset in ("m", "ba")
+    ]
+    assert reasons[0] == reasons[1] and "LogME" in reasons[0]
+
+
+def test_frozen_layers_read_columns_where_they_learned_them(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    db.create_dataset("ba", "SELECT b, a, y FROM things", partitions=1)
+    freezing = {"space": {"freeze_up_to": "0"}}
+    with pytest.raises(errors.BackboneMismatch, match="'a'") as found:
+        db.create_run("r", dataset="ba", architecture="linear", warm_start="m", search=freezing)
+    assert "a, b" in found.value.hint
+
+
 #: What PostgreSQL alone has is said for it alone.
 TYPES = {
     "duckdb": "CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE share AS real",
@@ -312,3 +346,9 @@ def test_enums_and_domains_are_what_they_stand_for(db: mmdb.Database) -> None:
         save(db, "SELECT a, flag FROM felt", "flag", name="flags")
         rows = db.predict_query("flags", "SELECT id, a FROM felt")
         assert {row["prediction"] for row in rows} == {"true", "false"}
+
+
+def test_random_tables_are_never_answered_wrongly(db: mmdb.Database) -> None:
+    figures = figures_of(db, seed=1, cases=12)
+    assert [figure for figure in figures if figure.holds is False] == []
+    assert all(f.value > 0 for f in figures if f.name.endswith((": right", ": named")))
