@@ -77,7 +77,10 @@ def object_input(
             hint="It must have every feature of the model's dataset.",
         )
     values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
-    return _assemble(decoding, values, encoders)
+    try:
+        return _assemble(decoding, values, encoders)
+    except NotFinite as error:
+        raise InvalidInput(error.message, hint="Pass finite numbers.") from error
 
 
 def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder]:

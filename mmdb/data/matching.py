@@ -162,7 +162,7 @@ def _input_array(
 
 
 def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
-    if label.classes is None or label.classes == found.classes:
+    if label.classes is None:  # the classes cannot be compared as tuples: False equals 0
         return values
     assert found.classes is not None
     there = class_places(found.classes, label.classes)

@@ -266,7 +266,7 @@ REFUSED: list[Case] = [
     predict(errors.InvalidInput, "'a'", {"a": "much", "color": "red"}),
     predict(errors.InvalidInput, "'a'", {"a": 10**400, "color": "red"}),
     predict(errors.InvalidInput, "'a'", {"a": [1, 2], "color": "red"}),
-    predict(errors.InvalidInput, "finite", {"a": None, "color": "red"}),
+    predict(errors.InvalidInput, "'a' is NULL", {"a": None, "color": "red"}),
     ("predict_query", {"model": "r", "query": "SELECT id, a FROM points"},
      errors.UnknownColumn, "'color'"),
     ("predict_query", {"model": "r", "query": "SELECT a, color FROM points"},

@@ -75,6 +75,12 @@ def test_categories_and_classes_go_by_value() -> None:
         ordered(plain(A, COLOR), found, [[0, 1, 5]], [2])
 
 
+def test_false_is_no_zero() -> None:
+    yes = replace(CLASS, classes=(False, True))
+    with pytest.raises(InvalidInput, match="'y' has the value 1"):
+        ordered(plain(A, label=yes), plain(A, label=replace(CLASS, classes=(0, 1))), [[0]], [1])
+
+
 @pytest.mark.parametrize(
     ("found", "named"),
     [
