@@ -85,7 +85,7 @@ class UnknownColumn(QueryError):
     """The query, or the label, names a column that does not exist."""
 
     sqlstate = "MM115"
-    default_hint = "Check the spelling; `label` must be one of the query's output columns."
+    default_hint = "Check the spelling of the columns in the query."
 
 
 # -- the rows -----------------------------------------------------------------
@@ -140,7 +140,7 @@ class NotFinite(DataError):
 
 
 class TooManyCategories(DataError):
-    """A text column has too many distinct values to be one-hot encoded."""
+    """A column has too many distinct values for one-hot inputs, or for classes."""
 
     sqlstate = "MM127"
     default_hint = "Leave the column out of the query, or group rare values with CASE."

@@ -13,6 +13,20 @@ $$;
 COMMENT ON FUNCTION mmdb.predict(text, real[])
 IS 'Class probabilities, or the value of a regression, for one row of features.';
 
+-- What is written in quotes is a text to PostgreSQL, which finds this function alone for it.
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x text
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.models import predict
+return predict(plpy, GD, model, x)
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, text)
+IS 'The same for a row as the text of a JSON object, or of a JSON list of numbers.';
+
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
     x jsonb
@@ -25,6 +39,35 @@ return predict(plpy, GD, model, x)
 $$;
 COMMENT ON FUNCTION mmdb.predict(text, jsonb)
 IS 'The same for a row as an object with the dataset''s column names.';
+
+-- PL/Python takes neither of these two.
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x json
+) RETURNS real[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN mmdb.predict(model, x::jsonb);
+END
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, json)
+IS 'The same for a row as row_to_json makes it.';
+
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x record
+) RETURNS real[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN mmdb.predict(model, to_jsonb(x));
+END
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, record)
+IS 'The same for a row of a table: SELECT mmdb.predict(model, t) FROM t.';
 
 CREATE OR REPLACE FUNCTION mmdb.predict_query(
     model text,

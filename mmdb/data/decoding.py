@@ -17,6 +17,11 @@ Class = str | int | bool
 Dtype = Literal["float32", "int64"]
 
 
+def class_text(value: Class) -> str:
+    """Return a class as a database writes it: booleans are true and false."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One output column of a dataset's query."""

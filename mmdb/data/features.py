@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from mmdb.data.options import Options
 from mmdb.data.target import Task
 from mmdb.data.tokenize import Tokenizer
 from mmdb.db.connection import ColumnType, Kind
+from mmdb.errors import QueryError
 
 if TYPE_CHECKING:  # loads a parser of SQL
     from mmdb.data.query import Engine
@@ -40,6 +41,7 @@ class Field:
     kind: ColumnKind
     scanned: Kind
     task: Task | None = None  # of a label
+    is_guessed: bool = False  # whether the task is by the label's type, and might be another
     tokenizer: Tokenizer | None = None
     alias: str | None = None  # in the scan, where that differs
 
@@ -104,7 +106,7 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
         return name  # DuckDB's lists are cast when they are read, whatever their nesting
     if field.scanned == "reals":
         return f"{name}::real[]"
-    if field.type == "boolean":
+    if field.type == "boolean" and field.scanned != "text":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":
         return f"{name}::{field.scanned}"
@@ -124,6 +126,24 @@ def _clamped(name: str) -> str:
         f"CASE WHEN abs({double}) <= {_SMALLEST} THEN 0::real"
         f" WHEN abs({double}) >= {_LARGEST} THEN 'NaN'::real ELSE {double}::real END"
     )
+
+
+def check_twins(names: Sequence[str], engine: Engine) -> None:
+    """Refuse columns that cannot be told apart by name; to DuckDB "A" and "a" are one.
+
+    Raises:
+        QueryError
+    """
+    seen: set[str] = set()
+    for name in names:
+        key = name.casefold() if engine == "duckdb" else name
+        if key not in seen:
+            seen.add(key)
+            continue
+        raise QueryError(
+            f"The query returns two columns named {name!r}.",
+            hint="Name each with AS, or list the columns in place of *.",
+        )
 
 
 def quote(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,8 @@ from mmdb.errors import InvalidOption, OneClass, TooManyCategories
 
 #: Whole numbers that float32 holds exactly.
 EXACT = 2**24
+#: Different whole numbers that are classes although nobody says so; more may be an amount.
+GUESSED_CLASSES = 100
 
 
 class LabelValues:
@@ -47,6 +50,13 @@ class LabelValues:
 
     def _learn(self, values: np.ndarray) -> None:
         self._classes.update(np.unique(values).tolist())
+        if self._field.is_guessed and len(self._classes) > GUESSED_CLASSES:
+            said = {"tasks": {self._field.name: "regression"}}
+            raise TooManyCategories(
+                f"Label {self._field.name!r} holds more than {GUESSED_CLASSES} different whole "
+                "numbers, and the options do not say whether these are classes or amounts.",
+                hint=f'Pass options {json.dumps(said)}, or "classification" in its place.',
+            )
         if len(self._classes) > self._limit:
             raise TooManyCategories(
                 f"Label {self._field.name!r} has more than {self._limit} classes.",

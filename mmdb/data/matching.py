@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mmdb.data.decoding import Class, Column, Decoding, Input
+from mmdb.data.decoded import Decoded, Inputs
+from mmdb.data.decoding import Class, Column, Decoding, Input, Label, class_text
+from mmdb.errors import InvalidInput
 
 #: A place that the other side does not have.
 MISSING = -1
@@ -50,3 +52,194 @@ def input_places(wanted: Decoding, given: Input, found: Decoding, other: Input) 
 def class_places(wanted: Sequence[Class], found: Sequence[Class]) -> np.ndarray:
     """Return, for each of the classes `wanted`, its place among those of `found`, or `MISSING`."""
     return places(wanted, found)
+
+
+def is_one_array(decoding: Decoding, given: Input) -> bool:
+    """Whether an input is one column whole: a picture, a vector, a text; its name is no matter."""
+    (first, _), *further = decoding.spans(given)
+    return not further and first.categories is None
+
+
+def first_elsewhere(wanted: Decoding, found: Decoding) -> Slot | None:
+    """Return the first number of a model's row that another dataset has not in that place."""
+    others = {given.name: given for given in found.inputs}
+    for given in wanted.inputs:
+        other = others.get(given.name)
+        if other is not None and is_one_array(wanted, given) and is_one_array(found, other):
+            continue
+        slots = slots_of(found, other) if other is not None else []
+        for place, slot in enumerate(slots_of(wanted, given)):
+            if place >= len(slots) or slots[place] != slot:
+                return slot
+    return None
+
+
+def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
+    """Return inputs by the places of another dataset's numbers, 0 where there is no such number.
+
+    Inputs of other names, and what is one array in both, stay as they are.
+    """
+    if [given.name for given in wanted.inputs] != [given.name for given in found.inputs]:
+        return inputs
+    arrays = inputs if isinstance(inputs, dict) else {"": inputs}
+    placed = {}
+    for given, other in zip(wanted.inputs, found.inputs, strict=True):
+        x = arrays[other.name]
+        if not (is_one_array(wanted, given) and is_one_array(found, other)):
+            there = input_places(wanted, given, found, other)
+            flat = x.reshape(len(x), -1)[:, there]
+            x = np.where(there == MISSING, np.zeros((), x.dtype), flat).reshape(-1, *given.shape)
+        placed[given.name] = x
+    return placed[""] if wanted.is_one_input else placed
+
+
+class Reordering:
+    """Puts the rows of one dataset as a model of another dataset takes them."""
+
+    def __init__(self, wanted: Decoding, found: Decoding) -> None:
+        """Take the model's decoding, and that of the rows.
+
+        Raises:
+            InvalidInput: a column is missing, additional, or something else than the model's.
+        """
+        _check_columns(wanted, found)
+        self._wanted, self._found = wanted, found
+        self._labels = [
+            (label, [other.name for other in found.labels].index(label.name))
+            for label in wanted.labels
+        ]
+
+    def rows(self, decoded: Decoded) -> tuple[Inputs, tuple[np.ndarray, ...]]:
+        """Return the inputs, and the labels in the order of the model's targets.
+
+        A category of the model's that the rows' dataset lacks is 0 in all of them.
+
+        Raises:
+            InvalidInput: a row has a category or a class that the model has never seen.
+        """
+        arrays = decoded.label_arrays
+        labels = tuple(
+            _label_array(label, self._found.labels[place], arrays[place])
+            for label, place in self._labels
+        )
+        if self._wanted.inputs == self._found.inputs and self._wanted.features == (
+            self._found.features
+        ):
+            return decoded.inputs, labels
+        columns = self._columns(decoded)
+        wanted = self._wanted
+        inputs = {given.name: _input_array(wanted, given, columns) for given in wanted.inputs}
+        return inputs[""] if wanted.is_one_input else inputs, labels
+
+    def _columns(self, decoded: Decoded) -> dict[str, tuple[Column, np.ndarray]]:
+        """Return each feature with its numbers, (n, decoded_width)."""
+        return {
+            column.name: (column, array.reshape(len(array), -1)[:, span])
+            for given, array in zip(self._found.inputs, decoded.input_arrays, strict=True)
+            for column, span in self._found.spans(given)
+        }
+
+
+def _input_array(
+    wanted: Decoding, given: Input, columns: dict[str, tuple[Column, np.ndarray]]
+) -> np.ndarray:
+    spans = list(wanted.spans(given))
+    count = len(columns[given.columns[0]][1])
+    x = np.zeros((count, spans[-1][1].stop), given.dtype)
+    for column, span in spans:
+        found, values = columns[column.name]
+        if column.categories is None:
+            x[:, span] = values
+        else:
+            assert found.categories is not None
+            places_there = places(found.categories, column.categories)
+            known = places_there != MISSING
+            strange = ~known & values.any(0)
+            if strange.any():
+                raise unseen("Column", column, found.categories[int(strange.argmax())])
+            x[:, span.start + places_there[known]] = values[:, known]
+    return x.reshape(count, *given.shape)
+
+
+def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
+    if label.classes is None:  # the classes cannot be compared as tuples: False equals 0
+        return values
+    assert found.classes is not None
+    there = class_places(found.classes, label.classes)
+    mapped: np.ndarray = there[values]
+    if len(mapped) and mapped.min() == MISSING:
+        raise unseen("Label", label, found.classes[int(values[mapped.argmin()])])
+    return mapped
+
+
+def unseen(what: str, column: Column | Label, value: Class) -> InvalidInput:
+    """Return the error of a category or class that the model does not know."""
+    known = column.categories if isinstance(column, Column) else column.classes
+    return InvalidInput(
+        f"{what} {column.name!r} has the value {_quoted(value)}, which the model has never seen.",
+        hint=f"Leave such rows out, or train a model on them; it knows {listed(known or ())}.",
+    )
+
+
+def _quoted(value: Class) -> str:
+    return repr(value) if isinstance(value, str) else class_text(value)
+
+
+def listed(values: Sequence[Class]) -> str:
+    """Return values as a hint has them, the first 20 of them."""
+    shown = ", ".join(map(class_text, values[:20]))
+    return f"{shown} and {len(values) - 20} more" if len(values) > 20 else shown
+
+
+def _check_columns(wanted: Decoding, found: Decoding) -> None:
+    """Compare columns by name.
+
+    Raises:
+        InvalidInput: see `Reordering`.
+    """
+    roles, others = _roles(wanted), _roles(found)
+    for name, role in roles.items():
+        if name not in others:
+            raise _unlike(f"Column {name!r} is missing: the model has it as {role}.")
+        if others[name] != role:
+            raise _unlike(f"Column {name!r} is {others[name]}; the model has it as {role}.")
+    further = [name for name in others if name not in roles]
+    if further:
+        raise _unlike(f"Column {further[0]!r} is additional: the model has {', '.join(roles)}.")
+
+
+def _unlike(what: str) -> InvalidInput:
+    return InvalidInput(
+        what,
+        hint="Make a dataset whose query returns the model's columns, in any order; "
+        "AS renames one, and a cast changes its type.",
+    )
+
+
+def _roles(decoding: Decoding) -> dict[str, str]:
+    """Return what each column is, in words that are equal where it means the same."""
+    return {column.name: _role(column, decoding) for column in decoding.features} | {
+        label.name: _TO_PREDICT[label.task].format(label.width) for label in decoding.labels
+    }
+
+
+_TO_PREDICT = {
+    "classification": "a class to predict",
+    "regression": "a number to predict",
+    "multilabel": "{} labels to predict",
+}
+
+
+def _role(column: Column, decoding: Decoding) -> str:
+    tokenizer = decoding.tokenizers.get(column.name)
+    tokens = "" if tokenizer is None else f" of tokens {tokenizer.to_json()}"
+    return kind_of(column) + tokens
+
+
+def kind_of(column: Column) -> str:
+    """Return what a feature's values are, in words."""
+    if column.kind in ("categorical", "tokens"):
+        return "a text"
+    if column.kind == "numeric":
+        return "a number"
+    return f"{column.width} {'bytes' if column.kind == 'bytes' else 'numbers'}"

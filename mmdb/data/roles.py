@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mmdb.data.decoding import ColumnKind
-from mmdb.data.features import Field, Request
+from mmdb.data.features import Field, Request, check_twins
 from mmdb.data.options import Options
 from mmdb.data.query import Engine
 from mmdb.data.target import Task
 from mmdb.db.connection import ColumnType, Kind
-from mmdb.errors import DataError, InvalidOption, QueryError, UnknownColumn, UnsupportedType
+from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
 
 _NUMBERS = ("integer", "float", "boolean")
 _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
@@ -42,12 +42,7 @@ def plan_request(
         InvalidOption: a task does not fit its label, or an option its columns.
     """
     names = [name for name, _ in columns]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise QueryError(
-            f"The query returns two columns named {twice!r}.",
-            hint="Name each with AS, or list the columns in place of *.",
-        )
+    check_twins(names, engine)
     labels = _label_names(names, label, options)
     features = [name for name in names if name not in labels]
     if not features:
@@ -57,10 +52,10 @@ def plan_request(
             hint="SELECT at least one other column.",
         )
     types = dict(columns)
-    tasks = _tasks(types, labels, options)
+    forced = _forced_tasks(labels, options)
     _check_tokenize(types, features, options)
     planned = {
-        name: _label_field(name, kind, tasks[name])
+        name: _label_field(name, kind, forced.get(name))
         if name in labels
         else _feature_field(name, kind, options)
         for name, kind in columns
@@ -85,14 +80,14 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
         if name not in names:
             raise UnknownColumn(
                 f"The query returns no column {name!r} to use as the label; "
-                f"it returns {', '.join(names)}."
+                f"it returns {', '.join(names)}.",
+                hint="Pass label => with the name of one of them.",
             )
     return labels
 
 
-def _tasks(
-    types: Mapping[str, ColumnType], labels: Sequence[str], options: Options
-) -> dict[str, Task]:
+def _forced_tasks(labels: Sequence[str], options: Options) -> dict[str, Task | None]:
+    """Return the tasks that the options name, by label."""
     for name in options.tasks:
         if name not in labels:
             raise InvalidOption(
@@ -104,8 +99,7 @@ def _tasks(
             f"The options task and tasks both speak of label {labels[0]!r}.",
             hint="Leave one of them out.",
         )
-    forced: dict[str, Task | None] = {labels[0]: options.task, **options.tasks}
-    return {name: _task_of(types[name], name, forced.get(name)) for name in labels}
+    return {labels[0]: options.task, **options.tasks}
 
 
 def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
@@ -122,13 +116,15 @@ def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
     return forced or _TASKS[kind][0]
 
 
-def _label_field(name: str, kind: ColumnType, task: Task) -> Field:
+def _label_field(name: str, kind: ColumnType, forced: Task | None) -> Field:
+    task = _task_of(kind, name, forced)
     scanned: Kind = "bigint"
     if kind in ("text", "float_array", "bytes"):
         scanned = _FEATURES[kind][1]
     elif task == "regression" or kind == "float":
         scanned = "real"
-    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task)
+    guessed = forced is None and kind == "integer"
+    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task, is_guessed=guessed)
 
 
 def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:

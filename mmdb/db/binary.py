@@ -75,9 +75,9 @@ class RowParser:
 
     def _learn(self, row: bytes) -> None:
         position = np.dtype(self._count).itemsize
-        for _, kind in self._fixed:
+        for name, kind in self._fixed:
             position += self._prefix
-            shape = _shape_of(kind, row, position)
+            shape = _shape_of(name, kind, row, position)
             self._shapes.append(shape)
             position += 4 + shape.size
         for shape, (name, _) in zip(self._shapes, self._fixed, strict=True):
@@ -121,20 +121,20 @@ class RowParser:
         )
 
     def _parse_texts(self, rows: Sequence[bytes | memoryview]) -> dict[str, list[str]]:
-        columns: list[list[str]] = [[] for _ in self._texts]
+        columns: dict[str, list[str]] = {name: [] for name in self._texts}
         start, prefix, unpack = self._dtype.itemsize, self._prefix, _INT.unpack_from
         for row in rows:
             position = start
-            for column in columns:
+            for name, column in columns.items():
                 position += prefix + 4
                 (length,) = unpack(row, position - 4)
                 if length < 0:
-                    raise NullFound
+                    raise NullFound(name)
                 column.append(str(row[position : position + length], "utf-8"))
                 position += length
             if position != len(row):
                 raise ValueError("A binary row has another length than its fields add up to.")
-        return dict(zip(self._texts, columns, strict=True))
+        return columns
 
     def _blame(self, rows: Sequence[bytes | memoryview]) -> NoReturn:
         """Raise for the first field that differs from the first row's."""
@@ -142,17 +142,17 @@ class RowParser:
             position = np.dtype(self._count).itemsize
             for (name, kind), shape in zip(self._fixed, self._shapes, strict=True):
                 position += self._prefix
-                found = _shape_of(kind, row, position)
+                found = _shape_of(name, kind, row, position)
                 if found != shape:
                     raise RaggedFound(name)
                 position += 4 + shape.size
         raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
 
 
-def _shape_of(kind: Kind, row: bytes | memoryview, position: int) -> _Shape:
+def _shape_of(name: str, kind: Kind, row: bytes | memoryview, position: int) -> _Shape:
     (size,) = _INT.unpack_from(row, position)
     if size < 0:
-        raise NullFound
+        raise NullFound(name)
     if kind in _SCALARS:
         size = np.dtype(_SCALARS[kind][0]).itemsize
     if kind != "reals":
@@ -161,7 +161,7 @@ def _shape_of(kind: Kind, row: bytes | memoryview, position: int) -> _Shape:
     dims = [_INT.unpack_from(row, position + 16 + 8 * axis)[0] for axis in range(ndim)]
     count = int(np.prod(dims)) if dims else 0
     if size != 12 + 8 * ndim + 8 * count:  # an element shorter than 8 bytes: a NULL
-        raise NullFound
+        raise NullFound(name)
     return _Shape(kind=kind, size=size, dims=tuple(dims))
 
 

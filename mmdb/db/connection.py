@@ -37,7 +37,11 @@ SCAN_ROWS = 65536
 
 
 class NullFound(Exception):
-    """A scan met a NULL; whoever scans says in which column and how many."""
+    """A scan met a NULL, in a column or in an array of it."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
 
 
 class RaggedFound(Exception):

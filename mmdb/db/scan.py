@@ -6,6 +6,7 @@ their errors are told apart by SQLSTATE or class name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -57,7 +58,7 @@ def columns_postgres(session: Any, select: str) -> list[tuple[str, ColumnType]]:
         with _said_by(_from_postgres):
             cursor.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
         described = [(column.name, column.type_code) for column in cursor.description or ()]
-    return [(name, _POSTGRES_TYPES.get(oid) or _type_name(session, oid)) for name, oid in described]
+    return [(name, _POSTGRES_TYPES.get(oid) or _type_of(session, oid)) for name, oid in described]
 
 
 def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
@@ -65,7 +66,7 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
     with _said_by(_from_postgres):
         result = plpy.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
     return [
-        (name, _POSTGRES_TYPES.get(oid) or _type_name_inside(plpy, oid))
+        (name, _POSTGRES_TYPES.get(oid) or _type_of_inside(plpy, oid))
         for name, oid in zip(result.colnames(), result.coltypes(), strict=True)
     ]
 
@@ -145,16 +146,37 @@ def _step_rows(row_bytes: int) -> int:
     return max(1, min(STEP_ROWS, STEP_BYTES // max(row_bytes, 1)))
 
 
-def _type_name(session: Any, oid: int) -> str:
+#: What a type is a domain over in the end, or itself; and whether that is an enum.
+_BASE_TYPE = """
+WITH RECURSIVE base AS (
+    SELECT t.oid, t.typtype, t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid = {}::oid
+    UNION ALL
+    SELECT t.oid, t.typtype, t.typbasetype
+    FROM base AS b INNER JOIN pg_catalog.pg_type AS t ON b.typbasetype = t.oid
+)
+SELECT b.oid::bigint AS oid, b.typtype = 'e' AS is_enum, pg_catalog.format_type(b.oid, NULL) AS name
+FROM base AS b WHERE b.typtype <> 'd'
+"""
+
+
+def _type_of(session: Any, oid: int) -> ColumnType:
     with session.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.format_type(%s::oid, NULL) AS name", (oid,))
+        cursor.execute(_BASE_TYPE.format("%s"), (oid,))
         (row,) = cursor.fetchall()
-        return str(row["name"] if isinstance(row, dict) else row[0])
+        return _base_type(**(row if isinstance(row, dict) else dict(zip(_BASE, row, strict=True))))
 
 
-def _type_name_inside(plpy: Any, oid: int) -> str:
-    plan = plpy.prepare("SELECT pg_catalog.format_type($1, NULL) AS name", ["oid"])
-    return str(plpy.execute(plan, [oid])[0]["name"])
+_BASE = ("oid", "is_enum", "name")
+
+
+def _type_of_inside(plpy: Any, oid: int) -> ColumnType:
+    plan = plpy.prepare(_BASE_TYPE.format("$1"), ["oid"])
+    (row,) = plpy.execute(plan, [oid])
+    return _base_type(**row)
+
+
+def _base_type(oid: int, is_enum: bool, name: str) -> ColumnType:
+    return "text" if is_enum else _POSTGRES_TYPES.get(oid, name)
 
 
 def _from_postgres(error: Exception) -> Exception:
@@ -170,7 +192,8 @@ def _from_postgres(error: Exception) -> Exception:
         "22003": errors.NotFinite,
     }
     if state in kinds:
-        return kinds[state](_sentence(text))
+        own = (diag.message_hint if diag else getattr(error, "hint", None)) or ""
+        return kinds[state](_sentence(text), hint=own)
     if isinstance(error, errors.MmdbError) or not state:
         return error
     if state == "42501" or state[:2] in {"08", "57", "MM"}:  # rights, lost, cancelled, our own
@@ -239,7 +262,7 @@ def _from_arrow(
     array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
 ) -> np.ndarray | list[str]:
     if array.null_count:
-        raise NullFound
+        raise NullFound(name)
     if kind == "text":
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in ("real", "bigint"):
@@ -270,7 +293,7 @@ def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
         array, count = array.flatten(), count * width
         shape.append(width)
         if array.null_count:
-            raise NullFound
+            raise NullFound(name)
     with np.errstate(over="ignore"):  # an infinity is found, counted and refused above
         flat = array.to_numpy(zero_copy_only=False).astype("<f4")
     return flat.reshape(rows, -1), tuple(shape)
@@ -281,7 +304,8 @@ def _from_duckdb(error: Exception) -> Exception:
     if kind == "CatalogException" and ("Table with name" in text or "chema" in text):
         return errors.UnknownTable(_sentence(text))
     if kind == "BinderException" and ("Referenced column" in text or "a column named" in text):
-        return errors.UnknownColumn(_sentence(text))
+        candidates = re.search(r"Candidate bindings: .*", str(error))
+        return errors.UnknownColumn(_sentence(text), hint=candidates[0] if candidates else "")
     if kind == "ConversionException" and "out of range for the destination type FLOAT" in text:
         return errors.NotFinite(_sentence(text))
     if kind == "InterruptException":

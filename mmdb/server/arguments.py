@@ -114,6 +114,37 @@ def json_value(text: Any) -> Any:
     return value
 
 
+class Number(float):
+    """A number of JSON with a point or an exponent, and how it was written."""
+
+    def __new__(cls, text: str) -> Number:
+        """Return the number of a text."""
+        number = super().__new__(cls, text)
+        number._text = text
+        return number
+
+    _text: str
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def json_row(text: str) -> Any:
+    """Return the row to predict that a text of JSON holds; numbers keep how they are written.
+
+    Raises:
+        InvalidInput: it is no JSON.
+    """
+    try:
+        value = json.loads(text, parse_float=Number)
+        return json.loads(value, parse_float=Number) if isinstance(value, str) else value
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"The input {show(text)} is not JSON.",
+            hint='Pass a row such as {"a": 1}, or an array of numbers such as ARRAY[1, 2].',
+        ) from error
+
+
 def json_object(text: Any, name: str) -> dict[str, Any]:
     """Return a json argument that must be an object.
 

@@ -11,8 +11,8 @@ from sqlglot import exp
 from mmdb.db.queries import sql_directory
 
 _FUNCTION = re.compile(
-    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) mmdb\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s*"
-    r"(?:RETURNS (?P<returns>.*?))?\s*LANGUAGE plpython3u.*?"
+    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) mmdb\.(?P<name>\w+)\s*\((?P<arguments>[^$]*?)\)\s*"
+    r"(?:RETURNS (?P<returns>[^$]*?))?\s*LANGUAGE plpython3u.*?"
     r"from (?P<module>[\w.]+) import (?P<function>\w+)\n",
     re.DOTALL,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mmdb.data.dataset import Dataset, find_dataset
-from mmdb.data.decoded import Decoded
+from mmdb.data.dataset import Dataset, find_dataset, find_decoding
+from mmdb.data.decoded import Decoded, Inputs
+from mmdb.data.matching import placed_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, InvalidOption
+from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption
 from mmdb.graph.values import show
 from mmdb.server.arguments import whole_number
 from mmdb.store.models import SavedModel, model_of
@@ -113,14 +115,21 @@ def sample_of(
         raise DatasetDropped(f"Dataset {dataset.name!r} has been dropped.")
     part = next(one for one in dataset.partitions if one.role == "train")
     decoded = read_partition(connection, part.part_id, part.content_hash)
-    x = _inputs(decoded, rows)
+    x = _first(decoded, rows)
 
     def features(model_id: int) -> NDArray[np.float64] | None:
+        model = model_of(connection, model_id)
         try:
-            module = recover(model_of(connection, model_id))
+            module = recover(model)
         except OF_THE_PARENT:
             return None
-        return features_of(module, x)
+        own = x
+        if model.dataset_id not in (None, dataset.dataset_id):
+            with suppress(DatasetNotFound):  # only its number came with the model
+                own = placed_inputs(
+                    find_decoding(connection, model.dataset_id), dataset.decoding, x
+                )
+        return features_of(module, _tensors(own))
 
     labels = np.asarray(decoded.label_arrays[0][:rows])
     target = dataset.targets[0]
@@ -129,10 +138,16 @@ def sample_of(
     return Sample(targets=labels.astype(np.float64), features=features)
 
 
-def _inputs(decoded: Decoded, rows: int) -> Tensor | dict[str, Tensor]:
+def _first(decoded: Decoded, rows: int) -> Inputs:
     if isinstance(decoded.inputs, dict):
-        return {name: torch.tensor(array[:rows]) for name, array in decoded.inputs.items()}
-    return torch.tensor(decoded.inputs[:rows])
+        return {name: array[:rows] for name, array in decoded.inputs.items()}
+    return decoded.inputs[:rows]
+
+
+def _tensors(inputs: Inputs) -> Tensor | dict[str, Tensor]:
+    if isinstance(inputs, dict):
+        return {name: torch.tensor(array) for name, array in inputs.items()}
+    return torch.tensor(inputs)
 
 
 def features_of(module: nn.Module, x: Tensor | dict[str, Tensor]) -> NDArray[np.float64] | None:

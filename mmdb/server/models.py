@@ -8,11 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.decoded import Inputs
-from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
+from mmdb.data.matching import Reordering
 from mmdb.errors import DatasetDropped, InvalidInput
 from mmdb.graph.values import show
-from mmdb.server.arguments import json_object, json_value
+from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import Backend, exposed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.startup import uncollected
@@ -42,10 +42,12 @@ def save_candidate(
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
-    value = json_value(x) if isinstance(x, str) else x
+    value = json_row(x) if isinstance(x, str) else x
     given: Inputs
     if isinstance(value, dict):
-        given = object_input(predictor.decoding, value, predictor.encoders)
+        given = object_input(
+            predictor.decoding, value, predictor.encoders, backend.connection.engine
+        )
     elif isinstance(value, list):
         given = vector_input(predictor.decoding, value)
     else:
@@ -71,32 +73,27 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
 
     from mmdb.data.dataset import find_dataset
     from mmdb.data.reader import read_partition
-    from mmdb.train.batch import fitted
-    from mmdb.train.candidate.metrics import default_metrics
+    from mmdb.server.measuring import measure
 
     connection = backend.connection
     predictor = find_predictor(backend, model)
     found = find_dataset(connection, dataset)
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
-    if _form(found.decoding) != _form(predictor.decoding):
-        raise InvalidInput(
-            f"Dataset {dataset!r} has other features or classes than model {model!r} was "
-            "trained on."
-        )
+    ordered = Reordering(predictor.decoding, found.decoding)
     held_out = [p for p in found.partitions if p.role == "validation"]
     outputs, labels = [], []
     for part in held_out or found.partitions:
         decoded = read_partition(connection, part.part_id, part.content_hash)
-        outputs.append(predictor.outputs(decoded.inputs))
-        labels.append(tuple(map(torch.from_numpy, decoded.label_arrays)))
-    values: dict[str, float] = {}
-    for place, label in enumerate(predictor.decoding.labels):
-        y = torch.cat([parts[place] for parts in labels])
-        output = fitted(torch.cat([parts[place] for parts in outputs]), y)
-        prefix = f"{label.name}." if len(predictor.decoding.labels) > 1 else ""
-        for name, value in default_metrics(output, y, label.task).items():
-            values[prefix + name] = value
+        inputs, truth = ordered.rows(decoded)
+        outputs.append(predictor.outputs(inputs))
+        labels.append(tuple(map(torch.from_numpy, truth)))
+    values = measure(
+        connection,
+        predictor,
+        tuple(map(torch.cat, zip(*outputs, strict=True))),
+        tuple(map(torch.cat, zip(*labels, strict=True))),
+    )
     return [{"metric": name, "value": value} for name, value in values.items()]
 
 
@@ -118,9 +115,3 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
     if in_server:
         gc.freeze()
     return predictor.find_predictor
-
-
-def _form(decoding: Decoding) -> object:
-    """Return what two datasets share where a model of one can be measured on the other."""
-    labels = [(label.task, label.width, label.classes) for label in decoding.labels]
-    return decoding.input_shape, decoding.input_dtype, labels

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoded import Decoded, Inputs
-from mmdb.data.decoding import Decoding, Label
+from mmdb.data.decoding import Decoding, Label, class_text
 from mmdb.data.inputs import encoders_of
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidInput
@@ -64,7 +64,7 @@ class Predictor:
         if label.classes is None:
             return [str(number) for number in values[:, 0].tolist()], nothing
         best = values.argmax(axis=1)
-        names = [str(name) for name in label.classes]
+        names = [class_text(value) for value in label.classes]
         return [names[k] for k in best], values[np.arange(len(best)), best].tolist()
 
 

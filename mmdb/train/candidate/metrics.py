@@ -233,8 +233,3 @@ DEFAULTS: dict[Task, tuple[str, ...]] = {
 def metrics_of(target: Target) -> dict[str, Metric]:
     """Return the metrics of a target's task by name."""
     return {name: metric for name, metric in METRICS.items() if target.task in metric.by_task}
-
-
-def default_metrics(output: Tensor, y: Tensor, task: Task) -> dict[str, float]:
-    """Return the metrics of `DEFAULTS`, by name: of classes shares, of numbers in label units."""
-    return {name: METRICS[name].by_task[task](output, y) for name in DEFAULTS[task]}

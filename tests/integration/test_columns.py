@@ -1,0 +1,354 @@
+"""Models meet rows of other datasets and queries: columns by name, values by value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import mmdb
+from mmdb import errors
+from mmdb.data.dataset import find_dataset
+from tests.bench.search.columns import figures_of
+
+#: How far `a` decides, and how far each color.
+TABLE = """
+CREATE TABLE things AS
+SELECT
+    i AS id, (i % 7 - 3)::real AS a, (i % 5)::real AS b,
+    CASE i % 3 WHEN 0 THEN 'red' WHEN 1 THEN 'grün' ELSE 'blue' END AS color,
+    CASE WHEN i % 7 > 2 THEN 'high' ELSE 'low' END AS level,
+    (i % 7 > 2) AS yes, (i % 7 > 2)::integer AS y
+FROM generate_series(1, 210) AS g (i)
+"""
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    """Return a database with the table of things."""
+    with mmdb.connect(database_url) as opened:
+        opened.sql(TABLE)
+        yield opened
+
+
+def save(db: mmdb.Database, query: str, label: str = "y", weights: dict[str, float] | None = None,
+         name: str = "m") -> None:  # fmt: skip
+    """Make a dataset and a linear model of it, of whose second class some columns speak."""
+    db.create_dataset(name, query, label=label, validation=0, partitions=2)
+    decoding = find_dataset(db.connection, name).decoding
+    (given,) = decoding.inputs
+    module = nn.Linear(given.shape[0], 2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+        for column, span in decoding.spans(given):
+            for place, value in enumerate(column.categories or [None]):
+                key = column.name if value is None else f"{column.name}={value}"
+                module.weight[1, span.start + place] = (weights or {"a": 1.0}).get(key, 0.0)
+        module.bias[0] = 0.5 if weights is None else 0.0
+    db.save(name, nn.Sequential(module), dataset=name)
+
+
+def test_a_model_is_measured_on_columns_in_any_order(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things", weights={"a": 1.0, "b": 0.1})
+    db.create_dataset("ba", "SELECT y, b, a FROM things", validation=0, partitions=3)
+    assert db.evaluate("m", "m")["accuracy"] > 0.8
+    assert db.evaluate("m", "ba") == pytest.approx(db.evaluate("m", "m"))
+
+
+def test_categories_and_classes_are_matched_by_value(db: mmdb.Database) -> None:
+    weights = {"a": -1.0, "color=blue": -2.0, "color=red": 1.0, "color=grün": 2.0}
+    save(db, "SELECT color, a, level FROM things", "level", weights)
+    query = "SELECT a, color, level FROM things WHERE color <> 'blue'"
+    db.create_dataset("fewer", query, label="level", validation=0, partitions=1)
+    rows = db.predict_query("m", f"SELECT id, a, color FROM ({query.replace('a,', 'id, a,')}) AS q")
+    truth = {str(r["id"]): r["level"] for r in db.sql("SELECT id, level FROM things")}
+    right = sum(truth[row["key"]] == row["prediction"] for row in rows) / len(rows)
+    assert 0.4 < right < 0.95
+    assert db.evaluate("m", "fewer")["accuracy"] == pytest.approx(right)
+
+
+#: Queries of datasets that the model of color, a and level cannot be measured on.
+UNLIKE = {
+    "SELECT a, level FROM things": "'color' is missing",
+    "SELECT a, color, b, level FROM things": "'b' is additional",
+    "SELECT a::text AS a, color, level FROM things": "'a' is a text",
+    "SELECT ARRAY[a] AS a, color, level FROM things": "'a' is 1 numbers",
+    "SELECT a, color, level AS grade FROM things": "'level' is missing",
+    "SELECT a, replace(color, 'red', 'pink') AS color, level FROM things": "'pink'",
+    "SELECT a, color, replace(level, 'low', 'none') AS level FROM things": "'none'",
+    "SELECT a, color, yes AS level FROM things": "value (true|false)",
+    "SELECT a, color, b AS level FROM things": "'level' is a number to predict",
+}
+
+
+def test_what_does_not_fit_is_named(db: mmdb.Database) -> None:
+    save(db, "SELECT color, a, level FROM things", "level")
+    for ordinal, (query, named) in enumerate(UNLIKE.items()):
+        name, label = f"other{ordinal}", "grade" if "grade" in query else "level"
+        db.create_dataset(name, query, label=label, validation=0, partitions=1)
+        with pytest.raises(errors.InvalidInput, match=named) as found:
+            db.evaluate("m", name)
+        assert "number per feature" not in str(found.value)
+
+
+def test_what_the_measured_rows_do_not_hold_does_not_matter(db: mmdb.Database) -> None:
+    save(db, "SELECT color, a, level FROM things", "level", {"a": -1.0})
+    more = "SELECT color, a, level FROM things UNION ALL SELECT 'pink', 100::real, 'none'"
+    db.create_dataset("trained", more, label="level", seed=0)
+    db.create_dataset("held_out", more, label="level", seed=3)
+    assert db.evaluate("m", "trained")["accuracy"] > 0.8
+    with pytest.raises(errors.InvalidInput, match="'none'"):
+        db.evaluate("m", "held_out")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"accuracy"}),
+        ({"metric": "auc", "metrics": ["log_loss", {"name": "top_k", "k": 1, "as": "first"}]},
+         {"accuracy", "auc", "log_loss", "first"}),
+        ({"metric": "loss", "metrics": ["f1"]}, {"accuracy", "f1", "loss"}),
+    ],
+)  # fmt: skip
+def test_a_model_is_measured_as_its_run_was(
+    db: mmdb.Database, options: dict[str, object], expected: set[str]
+) -> None:
+    db.create_dataset("d", "SELECT a, b, color, level FROM things", label="level", partitions=2)
+    search = {"space": {"lr": [0.05], "class_weights": ["balanced"]}}
+    run = db.create_run(
+        "r", dataset="d", architecture="mlp(hidden=[4])", search=search, epochs=2, options=options
+    )
+    assert run.train(workers=1).failed == 0
+    found = db.evaluate("r", "d")
+    assert set(found) == expected
+    (recorded,) = db.sql("SELECT validation_loss, metrics FROM mmdb.candidate_overview")
+    metrics = recorded["metrics"]
+    metrics = json.loads(metrics) if isinstance(metrics, str) else metrics
+    loss = {"loss": recorded["validation_loss"]} if "loss" in expected else {}
+    assert found == loss | metrics
+    db.create_dataset("again", "SELECT level, color, b, a FROM things", label="level", seed=5)
+    assert set(db.evaluate("r", "again")) == expected
+
+
+ROW_FORMS = [
+    '\'{"a": 3, "color": "red", "id": 7, "level": null}\'',
+    "row_to_json(t)",
+    "t",
+]
+
+
+def test_a_whole_row_is_predicted_in_the_forms_people_type(db: mmdb.Database) -> None:
+    save(db, "SELECT color, a, level FROM things", "level", {"a": -1.0, "color=red": 0.5})
+    expected = db.predict("m", {"color": "red", "a": 3})
+    for form in ROW_FORMS:
+        call = f"mmdb.predict('m', {form}) AS p"
+        (found,) = db.sql(f"SELECT {call} FROM things AS t WHERE a = 3 AND color = 'red' LIMIT 1")
+        assert list(found["p"]) == pytest.approx(expected), form
+
+
+def test_lists_are_predicted_as_before(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    expected = db.predict("m", {"a": 1.5, "b": 2})
+    for form in (
+        "ARRAY[1.5, 2]",
+        "ARRAY[1.5, 2]::real[]",
+        "'[1.5, 2]'",
+        "CAST('[1.5, 2]' AS json)",
+    ):
+        (found,) = db.sql(f"SELECT mmdb.predict('m', {form}) AS p")
+        assert list(found["p"]) == pytest.approx(expected), form
+    (found,) = db.sql("SELECT mmdb.predict('m', ARRAY[1, 2]) AS p")
+    assert list(found["p"]) == pytest.approx(db.predict("m", [1, 2]))
+
+
+def test_a_text_that_is_no_row_is_refused(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    for given in ("{a: 1}", "nothing", '{"a": 1'):
+        with pytest.raises(errors.InvalidInput, match="ARRAY"):
+            db.sql(f"SELECT mmdb.predict('m', '{given}') AS p")
+
+
+MARKS = """
+CREATE TABLE marks AS
+SELECT i AS id, CASE i % 3 WHEN 0 THEN 'true' WHEN 1 THEN '1' ELSE '1.50' END AS mark,
+    (i % 2)::real AS a, i % 2 = 1 AS y
+FROM generate_series(1, 60) AS g (i)
+"""
+
+
+def test_a_json_value_is_the_category_that_the_database_casts_it_to(db: mmdb.Database) -> None:
+    db.sql(MARKS)
+    save(
+        db,
+        "SELECT mark, a, y FROM marks",
+        weights={"mark=true": 1.0, "mark=1": 2.0, "mark=1.50": 4.0},
+    )
+    for text, value in {"true": "true", "1": "1", "1.50": "1.50"}.items():
+        (found,) = db.sql(f"""SELECT mmdb.predict('m', '{{"mark": {value}, "a": 0}}') AS p""")
+        assert list(found["p"]) == pytest.approx(db.predict("m", {"mark": text, "a": 0})), text
+    assert db.predict("m", {"mark": True, "a": 0}) == db.predict("m", {"mark": "true", "a": 0})
+    (row,) = db.predict_query("m", "SELECT 1 AS id, 0::real AS a, 1 = 1 AS mark")
+    assert row["probability"] == pytest.approx(max(db.predict("m", {"mark": "true", "a": 0})))
+    refused: list[tuple[object, str]] = [
+        (None, "'mark' is NULL"),
+        ([1], "'mark'"),
+        ("True", "'True'"),
+        (1.5, "'1.5'"),
+    ]
+    for given, named in refused:
+        with pytest.raises(errors.InvalidInput, match=named):
+            db.predict("m", {"mark": given, "a": 0})
+
+
+def test_booleans_are_predicted_as_the_database_writes_them(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, yes FROM things", "yes")
+    rows = db.predict_query("m", "SELECT id, a, b FROM things")
+    assert {row["prediction"] for row in rows} == {"true", "false"}
+
+
+#: Rows that a model of a and b cannot predict.
+BAD_ROWS: list[tuple[dict[str, object], str]] = [
+    ({"b": 1}, "lacks a"),
+    ({"a": None, "b": 1}, "'a' is NULL"),
+    ({"a": "x", "b": 1}, "'a' holds 'x'"),
+    ({"a": 1, "b": 1e300}, "'b'"),
+    ({"a": 1, "b": [1, 2]}, "'b'"),
+    ({"a": 1, "b": {"c": 1}}, "'b'"),
+]
+
+
+def test_what_is_wrong_with_a_row_is_named(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    for row, named in BAD_ROWS:
+        with pytest.raises(errors.MmdbError, match=named):
+            db.predict("m", row)
+
+
+#: Queries whose rows it cannot predict.
+BAD_QUERIES: list[tuple[str, type[errors.MmdbError], str]] = [
+    ("SELECT id, b, NULL::real AS a FROM things", errors.NullValues, "'a'"),
+    ("SELECT NULL::integer AS id, b, a FROM things", errors.NullValues, "'id'"),
+    ("SELECT id, b FROM things", errors.UnknownColumn, "'a'"),
+    ("SELECT id, b, 'x' AS a FROM things", errors.InvalidInput, "'a' is text"),
+    ("SELECT id, b, ARRAY[a] AS a FROM things", errors.InvalidInput, "'a' is float_array"),
+    ("SELECT id, b, a, b AS a FROM things", errors.QueryError, "two columns named 'a'"),
+    ("SELECT id, b, 'NaN'::real AS a FROM things", errors.NotFinite, "'a'"),
+]
+
+
+def test_what_is_wrong_with_a_query_is_named(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    for query, kind, named in BAD_QUERIES:
+        with pytest.raises(kind, match=named):
+            db.predict_query("m", query)
+        with pytest.raises(kind, match=named):
+            db.predict_into("m", query, "predicted")
+
+
+def test_names_that_differ_by_case_alone_are_two_columns_or_none(db: mmdb.Database) -> None:
+    query = 'SELECT a AS "A", b AS a, y FROM things'
+    if db.connection.engine == "duckdb":  # which takes both for the first
+        with pytest.raises(errors.QueryError, match="two columns"):
+            db.create_dataset("m", query)
+        return
+    save(db, query, weights={"A": 1.0, "a": 0.1})
+    db.create_dataset("other", f'SELECT a, y, "A" FROM ({query}) AS q', validation=0)
+    assert db.evaluate("m", "other") == db.evaluate("m", "m")
+
+
+def test_a_misspelt_column_is_answered_with_a_hint_on_columns(db: mmdb.Database) -> None:
+    with pytest.raises(errors.UnknownColumn) as found:
+        db.create_dataset("d", "SELECT colr, a, y FROM things")
+    assert "label" not in found.value.hint and "color" in found.value.hint
+    with pytest.raises(errors.UnknownColumn, match="'z'") as found:
+        db.create_dataset("d", "SELECT color, a, y FROM things", label="z")
+    assert "label" in found.value.hint and "color" in found.value.message
+
+
+def test_integers_that_may_be_amounts_are_not_taken_for_classes(db: mmdb.Database) -> None:
+    query = "SELECT a, id % {} AS price FROM things"
+    db.create_dataset("few", query.format(100), label="price")
+    assert find_dataset(db.connection, "few").task == "classification"
+    with pytest.raises(errors.TooManyCategories, match="'price'") as found:
+        db.create_dataset("many", query.format(101), label="price")
+    assert '{"tasks": {"price": "regression"}}' in found.value.hint
+    for task in ("regression", "classification"):
+        options = {"tasks": {"price": task}}
+        db.create_dataset(task, query.format(101), label="price", options=options)
+        assert find_dataset(db.connection, task).task == task
+
+
+def test_a_sample_is_given_to_parents_by_their_own_columns(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things", weights={"a": 1.0})
+    db.create_dataset("ba", "SELECT b, y, a FROM things", validation=0, partitions=1)
+    reasons = [
+        db.match("linear", dataset=dataset, sample=1000).candidates[0].reason
+        for dataset in ("m", "ba")
+    ]
+    assert reasons[0] == reasons[1] and "LogME" in reasons[0]
+
+
+def test_frozen_layers_read_columns_where_they_learned_them(db: mmdb.Database) -> None:
+    save(db, "SELECT a, b, y FROM things")
+    db.create_dataset("ba", "SELECT b, a, y FROM things", partitions=1)
+    freezing = {"space": {"freeze_up_to": "0"}}
+    with pytest.raises(errors.BackboneMismatch, match="'a'") as found:
+        db.create_run("r", dataset="ba", architecture="linear", warm_start="m", search=freezing)
+    assert "a, b" in found.value.hint
+
+
+#: What PostgreSQL alone has is said for it alone.
+TYPES = {
+    "duckdb": "CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE share AS real",
+    "postgres": "CREATE TYPE mood AS ENUM ('sad', 'happy');"
+    "CREATE DOMAIN share AS real CHECK (value >= -3); CREATE DOMAIN grade AS mood;"
+    "CREATE DOMAIN flag AS boolean; CREATE DOMAIN tall AS share; CREATE DOMAIN pair AS real[]",
+}
+
+
+def test_enums_and_domains_are_what_they_stand_for(db: mmdb.Database) -> None:
+    engine = db.connection.engine
+    for statement in TYPES[engine].split(";"):
+        db.sql(statement)
+    wide = ", a::tall AS tall, yes::flag AS flag, ARRAY[a, b]::pair AS pair"
+    mood = "(CASE WHEN a > 0 THEN 'happy' ELSE 'sad' END)"
+    grade = "mood::grade" if engine == "postgres" else "mood"
+    db.sql(
+        f"CREATE TABLE felt AS SELECT id, a::share AS a, {mood}::mood AS mood, "
+        f"{mood}::{grade.replace('mood::', '')} AS grade {wide if engine == 'postgres' else ''} "
+        "FROM things"
+    )
+    columns = "a, mood, tall, pair" if engine == "postgres" else "a, mood"
+    save(db, f"SELECT {columns}, grade FROM felt", "grade")
+    assert find_dataset(db.connection, "m").classes == ("happy", "sad")
+    mine = "mmdb.create_dataset('inside', 'SELECT {}, grade FROM felt', label => 'grade')"
+    db.sql(f"SELECT * FROM {mine.format(columns)}")
+    inside, outside = (find_dataset(db.connection, name).decoding for name in ("inside", "m"))
+    assert inside == outside
+    rows = db.predict_query("m", f"SELECT mood AS id, {columns} FROM felt")
+    again = db.predict_query(
+        "m", f"SELECT mood AS id, {columns.replace('mood', 'mood::text AS mood')} FROM felt"
+    )
+    assert rows == again and {row["key"] for row in rows} == {"happy", "sad"}
+    db.predict_into(
+        "m",
+        f"SELECT mood, {columns} FROM felt".replace("mood, a, mood", "a, mood"),
+        "felt_predicted",
+        key="mood",
+    )
+    (found,) = db.sql("SELECT mmdb.predict('m', t) AS p FROM felt AS t LIMIT 1")
+    assert sum(found["p"]) == pytest.approx(1)
+    if engine == "postgres":
+        save(db, "SELECT a, flag FROM felt", "flag", name="flags")
+        rows = db.predict_query("flags", "SELECT id, a FROM felt")
+        assert {row["prediction"] for row in rows} == {"true", "false"}
+
+
+def test_random_tables_are_never_answered_wrongly(db: mmdb.Database) -> None:
+    figures = figures_of(db, seed=1, cases=12)
+    assert [figure for figure in figures if figure.holds is False] == []
+    assert all(f.value > 0 for f in figures if f.name.endswith((": right", ": named")))

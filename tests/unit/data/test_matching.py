@@ -1,0 +1,150 @@
+"""Columns, categories and classes of two datasets by name and value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mmdb.data.decoded import Decoded
+from mmdb.data.decoding import Column, Decoding, Input, Label
+from mmdb.data.matching import (
+    MISSING,
+    Reordering,
+    first_elsewhere,
+    input_places,
+    placed_inputs,
+    places,
+    slots_of,
+)
+from mmdb.data.tokenize import Tokenizer
+from mmdb.errors import InvalidInput
+
+A = Column(name="a", kind="numeric", width=1)
+V = Column(name="v", kind="tensor", width=2)
+COLOR = Column(name="color", kind="categorical", width=1, categories=("blue", "red"))
+TEXT = Column(name="text", kind="tokens", width=3)
+Y = Column(name="y", kind="label", width=1)
+CLASS = Label(name="y", task="classification", classes=(0, 1, 2))
+
+
+def plain(*columns: Column, label: Label = CLASS) -> Decoding:
+    """Return the decoding of a dataset of one input."""
+    width = sum(column.decoded_width for column in columns)
+    given = Input(name="", columns=tuple(c.name for c in columns), shape=(width,))
+    return Decoding(columns=(*columns, Y), inputs=(given,), labels=(label,))
+
+
+def ordered(
+    wanted: Decoding, found: Decoding, x: object, y: object = (0,)
+) -> tuple[object, object]:
+    """Return rows of one dataset as the other has them, as lists."""
+    inputs, (labels,) = Reordering(wanted, found).rows(
+        Decoded(np.array(x, np.float32), np.array(y, np.int64))
+    )
+    assert isinstance(inputs, np.ndarray) and inputs.dtype == np.float32
+    return inputs.tolist(), labels.tolist()
+
+
+def test_values_of_different_types_are_different() -> None:
+    assert places([True, 1, "1"], ["1", 1]).tolist() == [MISSING, 1, 0]
+
+
+def test_numbers_go_where_the_model_reads_them() -> None:
+    x, y = ordered(plain(A, COLOR, V), plain(V, A, COLOR), [[1, 2, 3, 0, 1]], [2])
+    assert (x, y) == ([[3, 0, 1, 1, 2]], [2])
+    slots = slots_of(plain(V, COLOR), plain(V, COLOR).inputs[0])
+    assert slots == [("v", 0), ("v", 1), ("color", "blue"), ("color", "red")]
+
+
+def test_rows_that_are_alike_are_not_copied() -> None:
+    decoded = Decoded(np.zeros((2, 3), np.float32), np.zeros(2, np.int64))
+    inputs, _ = Reordering(plain(A, COLOR), plain(A, COLOR)).rows(decoded)
+    assert inputs is decoded.inputs
+
+
+def test_categories_and_classes_go_by_value() -> None:
+    other = replace(COLOR, categories=("green", "red"))
+    label = replace(CLASS, classes=(1, 2, 3))
+    found = plain(other, A, label=label)
+    assert ordered(plain(A, COLOR), found, [[0, 1, 5]], [1]) == ([[5, 0, 1]], [2])
+    with pytest.raises(InvalidInput, match="'color' has the value 'green'"):
+        ordered(plain(A, COLOR), found, [[0, 1, 5], [1, 0, 5]], [0, 0])
+    with pytest.raises(InvalidInput, match="'y' has the value 3"):
+        ordered(plain(A, COLOR), found, [[0, 1, 5]], [2])
+
+
+def test_false_is_no_zero() -> None:
+    yes = replace(CLASS, classes=(False, True))
+    with pytest.raises(InvalidInput, match="'y' has the value 1"):
+        ordered(plain(A, label=yes), plain(A, label=replace(CLASS, classes=(0, 1))), [[0]], [1])
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (plain(COLOR), "'a' is missing"),
+        (plain(A, COLOR, V), "'v' is additional"),
+        (plain(replace(A, kind="tensor", width=2), COLOR), "'a' is 2 numbers"),
+        (plain(A, COLOR, label=replace(CLASS, name="z")), "'y' is missing"),
+        (plain(A, COLOR, label=Label(name="y", task="regression")), "'y' is a number"),
+    ],
+)
+def test_what_is_not_there_or_something_else_is_named(found: Decoding, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        Reordering(plain(A, COLOR), found)
+
+
+def test_several_inputs_and_labels_are_found_by_their_columns() -> None:
+    tokens = Tokenizer(function="bytes", length=3)
+    text = Input(name="text", columns=("text",), shape=(3,), tokenizer=tokens)
+    wanted = Decoding(
+        columns=(A, TEXT, V, Y, Column(name="z", kind="label", width=1)),
+        inputs=(Input(name="rest", columns=("a", "v"), shape=(3,)), text),
+        labels=(CLASS, Label(name="z", task="regression")),
+    )
+    found = Decoding(
+        columns=(V, TEXT, A, *wanted.columns[-2:]),
+        inputs=(
+            Input(name="more", columns=("a",), shape=(1,)),
+            replace(text, name="said"),
+            Input(name="vector", columns=("v",), shape=(2,)),
+        ),
+        labels=wanted.labels[::-1],
+    )
+    decoded = Decoded(
+        inputs={
+            "more": np.array([[1]], np.float32),
+            "said": np.array([[7, 8, 9]], np.int64),
+            "vector": np.array([[2, 3]], np.float32),
+        },
+        labels=(np.array([0.5], np.float32), np.array([2], np.int64)),
+    )
+    inputs, (y, z) = Reordering(wanted, found).rows(decoded)
+    assert isinstance(inputs, dict) and list(inputs) == ["rest", "text"]
+    assert inputs["rest"].tolist() == [[1, 2, 3]]
+    assert inputs["text"].tolist() == [[7, 8, 9]] and inputs["text"].dtype == np.int64
+    assert (y.tolist(), z.tolist()) == ([2], [0.5])
+    shorter = replace(text, name="said", tokenizer=replace(tokens, length=2))
+    with pytest.raises(InvalidInput, match="'text'"):
+        Reordering(wanted, replace(found, inputs=(found.inputs[0], shorter, found.inputs[2])))
+
+
+def test_rows_are_placed_as_far_as_a_model_knows_them() -> None:
+    wanted, found = plain(A, COLOR), plain(replace(COLOR, categories=("red", "white")), V, A)
+    x = np.array([[1, 0, 8, 9, 4], [0, 1, 8, 9, 5]], np.float32)
+    placed = placed_inputs(wanted, found, x)
+    assert isinstance(placed, np.ndarray) and placed.tolist() == [[4, 0, 1], [5, 0, 0]]
+    vector = plain(replace(V, name="pixels"))
+    pixels = x[:, :2]
+    assert placed_inputs(vector, plain(V), pixels) is pixels
+    assert input_places(vector, vector.inputs[0], plain(V), plain(V).inputs[0]).max() == MISSING
+
+
+def test_the_first_number_in_another_place_is_told() -> None:
+    assert first_elsewhere(plain(A, COLOR), plain(A, COLOR, V)) is None
+    assert first_elsewhere(plain(A, COLOR), plain(COLOR, A)) == ("a", 0)
+    other = replace(COLOR, categories=("blue", "grey"))
+    assert first_elsewhere(plain(A, COLOR), plain(A, other)) == ("color", "red")
+    assert first_elsewhere(plain(replace(V, name="pixels")), plain(V)) is None
