@@ -22,6 +22,11 @@ QUERIES = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 _SILENT = (exp.DataType, exp.Literal, exp.Null, exp.Boolean, exp.JSONPath)
 #: What the parser may have taken for something else, so that what it names is not told.
 _MISTAKEN = (exp.Star, exp.Columns, exp.Table, exp.Pivot, exp.Parameter, exp.Placeholder)
+#: Functions of DuckDB whose second argument is a lambda; of invoke it is the first.
+_TAKES_LAMBDA = {
+    *("apply", "list_apply", "array_apply", "list_transform", "array_transform"),
+    *("filter", "list_filter", "array_filter", "reduce", "list_reduce", "array_reduce", "invoke"),
+}
 #: Names without parentheses that are no columns, unless there is one of that name.
 _KEYWORDS = {
     *("user", "current_user", "current_role", "session_user", "current_catalog"),
@@ -70,8 +75,10 @@ class Reader:
             found.queries.append(rows)
             found.columns += rows.columns
         elif isinstance(node, exp.Lambda):
-            names = {name_of(given, engine) for given in node.expressions}
+            is_own = _is_lambda(node)
+            names = {name_of(given, engine) for given in node.expressions if is_own}
             yield node.this, own | names
+            yield from ((given, own) for given in node.expressions if not is_own)
         elif isinstance(node, exp.Comprehension):
             names = {name_of(given, engine) for given in _given(node)}
             yield node.args["iterator"], own
@@ -86,7 +93,7 @@ class Reader:
             yield from self._dot(node, own, found)
         elif isinstance(node, exp.Collate | exp.Alias):
             yield node.this, own
-        elif isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+        elif isinstance(node, exp.Anonymous) and called(node) == "count" and _is_star(node):
             return
         elif isinstance(node, exp.PositionalColumn):
             found.columns.append(self._at(node))
@@ -161,6 +168,27 @@ class Reader:
         if not 1 <= place <= len(columns) or any(c.is_gap for c in columns[:place]):
             return unknown(None)
         return columns[place - 1]
+
+
+def called(node: exp.Expr) -> str:
+    """Return the name of the function that a node calls, in lower case, or an empty text."""
+    return node.name.lower() if isinstance(node, exp.Anonymous) else ""
+
+
+def _is_star(call: exp.Expr) -> bool:
+    return len(call.expressions) == 1 and isinstance(call.expressions[0], exp.Star)
+
+
+def _is_lambda(node: exp.Lambda) -> bool:
+    """Return whether `x -> ...` stands where a function of DuckDB takes a lambda.
+
+    Anywhere else it is what `->` is: a part of the JSON in column x.
+    """
+    call = node.parent
+    if call is None or called(call) not in _TAKES_LAMBDA:
+        return False
+    is_method = isinstance(call.parent, exp.Dot) and call.arg_key == "expression"
+    return node.index == (0 if is_method or called(call) == "invoke" else 1)
 
 
 def _given(node: exp.Comprehension) -> list[exp.Expr]:

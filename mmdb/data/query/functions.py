@@ -10,7 +10,7 @@ from mmdb.data.query.columns import Column, gap, unknown
 from mmdb.data.query.names import fold, name_of, shown
 from mmdb.data.query.statement import Engine
 
-_SERIES = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
+_SERIES = "generate_series"
 #: PostgreSQL's own, by the columns that they return; without names, one that the alias names.
 _ELEMENTS, _PAIRS = ("value",), ("key", "value")
 _OWN: dict[str, tuple[str, ...]] = {
@@ -97,8 +97,6 @@ def _call_name(call: exp.Expr) -> str:
     bare = _bare(call)
     if isinstance(bare, exp.Unnest):
         return "unnest"
-    if isinstance(bare, _SERIES):
-        return "generate_series"
     return fold(bare.name, "duckdb") if isinstance(bare, exp.Anonymous) else ""
 
 
@@ -124,7 +122,7 @@ def _columns(
     schema = call.args.get("db")
     is_own = schema is None or schema.name in ("pg_catalog", "main")
     called = _call_name(call)
-    is_single = isinstance(bare, _SERIES) and is_own
+    is_single = called == _SERIES and is_own
     if isinstance(bare, exp.Unnest) and engine == "postgres":  # of composite values: many columns
         count = 0 if wanted is None else max(wanted, len(bare.expressions))
         return _made(count, reads) or [gap(None, reads)]

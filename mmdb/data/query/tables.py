@@ -64,6 +64,10 @@ class _From:
             joined = self._merged(left, right, natural) if natural is not None else _untold(joined)
         elif using:
             joined = self._merged(left, right, using)
+            alias = join.args.get("alias")
+            if alias is not None:
+                name = name_of(alias, self.scope.engine)
+                joined.ranges.append(Range(name, joined.columns[: len(set(using))]))
         on = self._reader(left + right, beside).read(join.args.get("on"))
         if kind in ("SEMI", "ANTI"):
             joined = replace(joined, ranges=left.ranges, columns=left.columns)

@@ -1,0 +1,61 @@
+"""The engines' dialects as far as a query's columns go: a call stays a call of its arguments.
+
+sqlglot turns calls that it knows into nodes of its own, to write them in other dialects; some of
+these leave out an argument, or take `column -> 'key'` for a lambda. Here they are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import TokenType
+
+#: Functions whose arguments are not a list of expressions.
+_OWN_SYNTAX = {
+    *("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "NORMALIZE"),
+    *("JSON_OBJECT", "JSON_OBJECTAGG", "JSON_TABLE", "JSON_VALUE", "XMLELEMENT", "XMLTABLE"),
+}
+
+
+def _own(parsers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: parse for name, parse in parsers.items() if name in _OWN_SYNTAX}
+
+
+class _Postgres(Postgres):
+    class Parser(PostgresParser):
+        FUNCTIONS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = _own(PostgresParser.FUNCTION_PARSERS)
+        LAMBDAS: ClassVar = {
+            token: parse
+            for token, parse in PostgresParser.LAMBDAS.items()
+            if token is not TokenType.ARROW
+        }
+
+        def _parse_lateral(self) -> exp.Lateral | None:
+            """Read LATERAL; before ROWS FROM it says nothing that is not so without it."""
+            if self._match_text_seq("LATERAL", "ROWS", "FROM", advance=False):
+                self._advance()
+                return None
+            return super()._parse_lateral()
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """Read a join; USING (...) may have an alias."""
+            join = super()._parse_join(*args, **kwargs)
+            if join is not None and join.args.get("using") and self._match(TokenType.ALIAS):
+                join.set("alias", self._parse_id_var(any_token=False))
+            return join
+
+
+class _DuckDB(DuckDB):
+    class Parser(DuckDBParser):
+        FUNCTIONS: ClassVar = {"COLUMNS": DuckDBParser.FUNCTIONS["COLUMNS"]}
+        FUNCTION_PARSERS: ClassVar = _own(DuckDBParser.FUNCTION_PARSERS)
+
+
+DIALECTS = {"postgres": _Postgres, "duckdb": _DuckDB}
