@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from mmdb.data.query.columns import Column, Rows, unknown
-from mmdb.data.query.names import UNITS, fold, name_of
+from mmdb.data.query.names import UNITS, claim, fold, name_of
 from mmdb.data.query.scope import Scope
 from mmdb.data.query.statement import Engine
 
@@ -87,11 +87,14 @@ class Reader:
             yield node.expression, own
             if isinstance(node.this, exp.Column):  # the key of a MAP
                 yield node.this, own
+            else:
+                claim(node.this)
         elif isinstance(node, exp.Window):
             yield from ((part, own) for part in self._window(node))
         elif isinstance(node, exp.Dot):
             yield from self._dot(node, own, found)
         elif isinstance(node, exp.Collate | exp.Alias):
+            claim(node.args.get("alias") or node.expression)
             yield node.this, own
         elif isinstance(node, exp.Anonymous) and called(node) == "count" and _is_star(node):
             return
@@ -101,16 +104,20 @@ class Reader:
             if name_of(node, engine) not in own:
                 found.columns.append(self._bare([name_of(node, engine)]))
         elif isinstance(node, _MISTAKEN):
+            claim(node)
             found.columns.append(unknown(None))
         elif isinstance(node, exp.Var):
             name = fold(node.name, engine)
             if name not in UNITS and self.scope.find([name]) is not None:
                 found.columns.append(unknown(None))
-        elif not isinstance(node, _SILENT):
+        elif isinstance(node, _SILENT):
+            claim(node)
+        else:
             yield from ((child, own) for child in node.iter_expressions())
 
     def _column(self, node: exp.Column, own: frozenset[str]) -> Iterator[Column]:
         if not isinstance(node.this, exp.Identifier):  # a whole row
+            claim(node)
             yield unknown(None)
             return
         scope = self.scope
@@ -146,9 +153,10 @@ class Reader:
             elif self.scope.engine == "duckdb" and path[0] not in own:
                 found.columns += self._before_function(path)
         elif path is None:
+            claim(node.expression)
             yield node.this, own
         elif path[0] not in own:
-            found.columns.append(self._bare([*path, node.expression.name]))
+            found.columns.append(self._bare([*path, name_of(node.expression, self.scope.engine)]))
 
     def _before_function(self, path: list[str]) -> list[Column]:
         """Return the column of `column.function()`; a schema of that name is none."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from mmdb.data.query.columns import Column, gap, unknown
-from mmdb.data.query.names import fold, name_of, shown
+from mmdb.data.query.names import claim, fold, name_of, shown
 from mmdb.data.query.statement import Engine
 
 _SERIES = "generate_series"
@@ -120,6 +120,7 @@ def _columns(
     """Return one call's columns; `wanted`: how many the alias lists, None for no list."""
     bare = _bare(call)
     schema = call.args.get("db")
+    claim(*(part for part in (schema, call.args.get("catalog")) if part is not None))
     is_own = schema is None or schema.name in ("pg_catalog", "main")
     called = _call_name(call)
     is_single = called == _SERIES and is_own

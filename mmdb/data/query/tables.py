@@ -10,7 +10,7 @@ from sqlglot import exp
 from mmdb.data.query.columns import UNKNOWN, Column, Leaf, Rows, gap, unknown
 from mmdb.data.query.expressions import QUERIES, Reader
 from mmdb.data.query.functions import calls_in, function_columns, function_name
-from mmdb.data.query.names import name_of, shown, table_name
+from mmdb.data.query.names import claim, name_of, shown, table_name
 from mmdb.data.query.scope import Cte, Frame, Range, Scope
 from mmdb.data.query.statement import Engine
 from mmdb.db.relations import TableName
@@ -160,8 +160,8 @@ class _From:
         return self._named(node, rows)
 
     def _pivot(self, node: exp.Expr, beside: Frame) -> Frame:
-        plain = node.copy()
-        plain.set("pivots", None)
+        plain = type(node)(**{k: v for k, v in node.args.items() if k != "pivots"})
+        claim(*node.args["pivots"])
         inner = self._alone(plain, beside)
         rows = Rows([gap()], inner.decides, inner.inner)
         return self._named(node.args["pivots"][-1], rows)
