@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import exp, parser
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.duckdb import DuckDBParser
@@ -27,14 +27,31 @@ def _own(parsers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: parse for name, parse in parsers.items() if name in _OWN_SYNTAX}
 
 
+class _Parser(parser.Parser):
+    """What both have: no constructor LIST[...], no placeholders such as :name."""
+
+    ARRAY_CONSTRUCTORS: ClassVar = {"ARRAY": exp.Array}
+    COLON_PLACEHOLDER_TOKENS: ClassVar = frozenset()
+
+    def _parse_bracket_key_value(self, is_map: bool = False) -> exp.Expr | None:
+        """Read what stands in brackets; a slice may have no beginning."""
+        if self._curr.token_type is TokenType.COLON:
+            return self._parse_slice(None)
+        return super()._parse_bracket_key_value(is_map=is_map)
+
+
 class _Postgres(Postgres):
-    class Parser(PostgresParser):
+    class Parser(_Parser, PostgresParser):
         FUNCTIONS: ClassVar = {}
         FUNCTION_PARSERS: ClassVar = _own(PostgresParser.FUNCTION_PARSERS)
         LAMBDAS: ClassVar = {
             token: parse
             for token, parse in PostgresParser.LAMBDAS.items()
             if token is not TokenType.ARROW
+        }
+        PLACEHOLDER_PARSERS: ClassVar = {
+            **PostgresParser.PLACEHOLDER_PARSERS,
+            TokenType.PARAMETER: lambda self: exp.Abs(this=self._parse_unary()),  # @ x
         }
 
         def _parse_lateral(self) -> exp.Lateral | None:
@@ -53,7 +70,7 @@ class _Postgres(Postgres):
 
 
 class _DuckDB(DuckDB):
-    class Parser(DuckDBParser):
+    class Parser(_Parser, DuckDBParser):
         FUNCTIONS: ClassVar = {"COLUMNS": DuckDBParser.FUNCTIONS["COLUMNS"]}
         FUNCTION_PARSERS: ClassVar = _own(DuckDBParser.FUNCTION_PARSERS)
 

@@ -85,10 +85,10 @@ class Reader:
             yield from ((part, own | names) for part in _parts(node, "this", "condition"))
         elif isinstance(node, exp.PropertyEQ | exp.Kwarg):
             yield node.expression, own
-            if isinstance(node.this, exp.Column):  # the key of a MAP
-                yield node.this, own
-            else:
+            if isinstance(node.this, exp.Identifier):  # an argument's name, or a field's
                 claim(node.this)
+            else:  # the key of a MAP
+                yield node.this, own
         elif isinstance(node, exp.Window):
             yield from ((part, own) for part in self._window(node))
         elif isinstance(node, exp.Dot):

@@ -172,13 +172,13 @@ class Selects:
             for name, w in windows.items()
         }
         reader = Reader(scope, self._query, definitions)
-        reader.read(*definitions.values())
         rows = Rows(inner=list(scope.frame.inner), decides=list(scope.frame.decides))
         for item in node.expressions:
             rows.columns += self._outputs(item, reader)
         if self.engine == "duckdb":
             scope.aliases = _aliases(rows.columns)
         first = [node.args.get(name) for name in ("where", "having", "qualify", "sample")]
+        first += definitions.values()  # what a window that nothing uses names is named
         self._decide(rows, reader, [part for part in first if isinstance(part, exp.Expr)])
         self._decide_by_outputs(rows, reader, node)
         return rows

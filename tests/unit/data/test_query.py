@@ -56,6 +56,7 @@ def sources(query: str, engine: Engine, columns: list[str] | None = None) -> Fou
     return shown(analyse(query, engine, Tables()), columns)
 
 
+_SLICES = {"k": {"y", "b"}, "m": {"y", "a"}}
 BOTH = [
     ("SELECT a, y FROM t", {("main.t", "a", "a"), ("main.t", "y", "y")}),
     (
@@ -211,6 +212,8 @@ def test_quoted_names_are_kept_in_postgres_and_folded_in_duckdb() -> None:
         ("SELECT y FROM t SEMI JOIN u USING (id)", {"y": {"y"}}),
         ("SELECT q.a_1 AS k FROM (SELECT t.a, s.id AS a FROM t, shop.t AS s) AS q", {"k": {"id"}}),
         ("SELECT MAP {a: b} AS k FROM t", {"k": {"a", "b"}}),
+        ("SELECT MAP {a + b: y}[1] AS k FROM t", {"k": {"a", "b", "y"}}),
+        ("SELECT y[:b] AS k, list[a:] AS m FROM (SELECT *, y AS list FROM t) AS q", _SLICES),
         ("SELECT q.k, q.m FROM (SELECT b AS m, unnest(a) FROM t) AS q", {"k": {"a"}, "m": {"b"}}),
         ("SELECT k: a FROM t", {"k": {"a"}}),
     ],
@@ -238,6 +241,8 @@ def test_what_duckdb_alone_can_say(query: str, expected: dict[str, set[str]]) ->
         ("SELECT extract(year FROM a) AS k FROM (SELECT a, y AS year FROM t) AS q", {"k": {"a"}}),
         ("SELECT k FROM (t JOIN shop.t AS s USING (id)) AS j (i, k)", {"k": {"a"}}),
         ("SELECT date_bin('1 day', a, b) AS k FROM t", {"k": {"a", "b"}}),
+        ("SELECT @ a + b AS k FROM t WHERE @ y > 3", {"k": {"a", "b"}}),
+        ("SELECT y[:b] AS k, list[a:] AS m FROM (SELECT *, y AS list FROM t) AS q", _SLICES),
         ("SELECT j.id AS k, b AS m FROM t JOIN u USING (id) AS j", {"k": {"id"}, "m": {"b"}}),
         ("SELECT j.* FROM t JOIN u USING (id) AS j", {"id": {"id"}}),
         (
@@ -264,8 +269,6 @@ def test_what_postgres_alone_can_say(query: str, expected: dict[str, set[str]]) 
         ("SELECT row_to_json(t.*) AS k FROM t", "postgres"),
         ("SELECT t.name AS k FROM t", "postgres"),  # a function of the row
         ("SELECT j.x AS k FROM t, own.spread(t.a) AS j (x)", "postgres"),
-        ("SELECT @ a AS k FROM t", "postgres"),
-        ("SELECT y[:b] AS k FROM t", "postgres"),
         ("SELECT k FROM read_csv('t.csv')", "duckdb"),
         ("SELECT k FROM (PIVOT t ON a IN (1, 2) USING sum(b))", "duckdb"),
         ("SELECT COLUMNS('a|b') AS k FROM t", "duckdb"),
