@@ -6,7 +6,6 @@ these leave out an argument, or take `column -> 'key'` for a lambda. Here they a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlglot import exp, parser
@@ -16,22 +15,19 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
-#: Functions whose arguments are not a list of expressions.
-_OWN_SYNTAX = {
-    *("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "NORMALIZE"),
-    *("JSON_OBJECT", "JSON_OBJECTAGG", "JSON_TABLE", "JSON_VALUE", "XMLELEMENT", "XMLTABLE"),
-}
-
-
-def _own(parsers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: parse for name, parse in parsers.items() if name in _OWN_SYNTAX}
+#: Functions whose arguments are not a list of expressions; the others are PostgreSQL's.
+_OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+_OTHERS = (
+    *("JSON_OBJECT", "JSON_OBJECTAGG", "JSON_TABLE", "JSON_VALUE"),
+    *("NORMALIZE", "XMLELEMENT", "XMLTABLE"),
+)
 
 
 class _Parser(parser.Parser):
     """What both have: no constructor LIST[...], no placeholders such as :name."""
 
     ARRAY_CONSTRUCTORS: ClassVar = {"ARRAY": exp.Array}
-    COLON_PLACEHOLDER_TOKENS: ClassVar = frozenset()
+    COLON_PLACEHOLDER_TOKENS: ClassVar[set[TokenType]] = set()
 
     def _parse_bracket_key_value(self, is_map: bool = False) -> exp.Expr | None:
         """Read what stands in brackets; a slice may have no beginning."""
@@ -43,7 +39,9 @@ class _Parser(parser.Parser):
 class _Postgres(Postgres):
     class Parser(_Parser, PostgresParser):
         FUNCTIONS: ClassVar = {}
-        FUNCTION_PARSERS: ClassVar = _own(PostgresParser.FUNCTION_PARSERS)
+        FUNCTION_PARSERS: ClassVar = {
+            name: PostgresParser.FUNCTION_PARSERS[name] for name in (*_OWN_SYNTAX, *_OTHERS)
+        }
         LAMBDAS: ClassVar = {
             token: parse
             for token, parse in PostgresParser.LAMBDAS.items()
@@ -72,7 +70,10 @@ class _Postgres(Postgres):
 class _DuckDB(DuckDB):
     class Parser(_Parser, DuckDBParser):
         FUNCTIONS: ClassVar = {"COLUMNS": DuckDBParser.FUNCTIONS["COLUMNS"]}
-        FUNCTION_PARSERS: ClassVar = _own(DuckDBParser.FUNCTION_PARSERS)
+        FUNCTION_PARSERS: ClassVar = {
+            name: DuckDBParser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX
+        }
+        FUNC_TOKENS: ClassVar = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY}
 
 
 DIALECTS = {"postgres": _Postgres, "duckdb": _DuckDB}

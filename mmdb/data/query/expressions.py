@@ -89,6 +89,9 @@ class Reader:
                 claim(node.this)
             else:  # the key of a MAP
                 yield node.this, own
+        elif isinstance(node, exp.XMLElement):
+            claim(node.this)
+            yield from ((part, own) for part in node.expressions)
         elif isinstance(node, exp.Window):
             yield from ((part, own) for part in self._window(node))
         elif isinstance(node, exp.Dot):

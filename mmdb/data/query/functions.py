@@ -133,8 +133,11 @@ def _columns(
         return [Column(name, name, reads=reads)]
     if engine == "postgres" and is_own and called in _OWN:
         return [Column(given, given, reads=list(reads)) for given in _OWN[called] or (name,)]
-    if engine == "postgres" and is_own and called in _RECORDS and has_types:
-        return _made(wanted or 0, reads)
+    if engine == "postgres" and is_own and called in _RECORDS:
+        own = (call.args.get("alias") or exp.TableAlias()).args.get("columns") or ()
+        claim(*own)
+        if has_types or own:  # of ROWS FROM
+            return _made((wanted or 0) if has_types else len(own), reads)
     return [gap()]
 
 

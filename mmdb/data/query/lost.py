@@ -73,8 +73,9 @@ def _may_name(tokens: Sequence[Token], place: int) -> bool:
     after = [token.token_type for token in tokens[place + 1 : place + 2]]
     if set(after) & _NO_COLUMN_BEFORE or set(before) & _NO_COLUMN_AFTER:
         return False
-    is_unit = token.text.lower() in UNITS
-    return not (is_unit and place > 1 and tokens[place - 2].text.lower() == "extract")
+    call = tokens[place - 2].text.lower() if place > 1 else ""
+    is_unit = call == "extract" and token.text.lower() in UNITS
+    return not (is_unit or (call == "xmlelement" and token.text.lower() == "name"))
 
 
 def _is_name(token: Token) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -23,9 +22,9 @@ import psycopg
 
 from mmdb.bench.figures import Figure
 from mmdb.data.query import Analysis, Engine, analyse
-from mmdb.data.query.columns import Column, Rows, feeding, touching
+from mmdb.data.query.columns import Rows, touching
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.relations import Relation, TableName, find_duckdb
+from mmdb.db.relations import Relation, TableName
 from mmdb.errors import QueryError
 from tests.bench.search import lineage_words as words
 from tests.bench.search.campaigns import none_of
@@ -73,7 +72,10 @@ def _share(name: str, count: int, of: int, most: float) -> Figure:
 
 def search(*, seed: int, cases: int) -> list[Figure]:
     """Look for lost columns in random queries, half of them on each engine."""
-    return [*on_postgres(seed, cases // 2).figures(), *on_duckdb(seed, cases - cases // 2).figures()]
+    return [
+        *on_postgres(seed, cases // 2).figures(),
+        *on_duckdb(seed, cases - cases // 2).figures(),
+    ]
 
 
 class Known:
@@ -132,8 +134,10 @@ def on_postgres(seed: int, cases: int) -> Found:
         with psycopg.connect(url) as session, closing(PostgresConnection(url)) as asked:
             session.execute("CREATE TYPE pair_type AS (x integer, y text)")
             for table in words.TABLES:
-                columns = (f"{n} {words.TYPES['postgres'][k]}" for n, k in _kinds(table, "postgres"))
-                session.execute(f"CREATE TABLE {table} ({', '.join(columns)})")  # type: ignore[arg-type]
+                columns = (
+                    f"{n} {words.TYPES['postgres'][k]}" for n, k in _kinds(table, "postgres")
+                )
+                _run(session, f"CREATE TABLE {table} ({', '.join(columns)})")
             session.execute("SET statement_timeout = '2s'")
             session.commit()
             known = Known(asked.relation)
@@ -167,10 +171,14 @@ def _batch(
     return [(query, depends.get(view, {})) for query, view in queries]
 
 
+def _run(session: psycopg.Connection, statement: str) -> None:
+    session.execute(statement.encode())
+
+
 def _view(session: psycopg.Connection, name: str, text: str, found: Found | None = None) -> bool:
     try:
         with session.transaction():
-            session.execute(f"CREATE VIEW {name} AS {text}")  # type: ignore[arg-type]
+            _run(session, f"CREATE VIEW {name} AS {text}")
     except psycopg.Error as error:
         if found is not None:
             found.errors[str(error).splitlines()[0]] += 1
@@ -211,7 +219,8 @@ _VALUES = {
     "f": "{n} / 3.0",
     "s": "'{w}'",
     "j": """'{{"n": {n}, "x": {n}.5, "a": "{w}", "b": "b{w}", "arr": [{n}, 2, {m}], "o": {{"n": {m},
-        "k": "{w}", "z": 1}}, "name": "{w}", "age": {n}, "d": "2021-0{d}-11", "y": {{"z": {n}}}}}'""",
+        "k": "{w}", "z": 1}}, "name": "{w}", "age": {n},
+        "d": "2021-0{d}-11", "y": {{"z": {n}}}}}'""",
     "a": "[{n}, {m}, 2]",
     "b": "{b}",
     "d": "DATE '2021-0{d}-1{d}'",
@@ -224,7 +233,11 @@ def _value(kind: str, rng: random.Random) -> str:
         return "NULL"
     word = "".join(rng.choice("ab,x7") for _ in range(rng.randint(1, 6)))
     return _VALUES[kind].format(
-        n=rng.randint(-3, 9), m=rng.randint(0, 20), d=rng.randint(1, 9), w=word, b=rng.random() < 0.5
+        n=rng.randint(-3, 9),
+        m=rng.randint(0, 20),
+        d=rng.randint(1, 9),
+        w=word,
+        b=rng.random() < 0.5,
     )
 
 
@@ -235,15 +248,16 @@ def on_duckdb(seed: int, cases: int) -> Found:
     writer = Writer("duckdb", rng)
     with tempfile.TemporaryDirectory() as folder, duckdb.connect(f"{folder}/search.duckdb") as base:
         base.execute("SET threads = 1; SET memory_limit = '1GB'")
-        base.execute("PRAGMA disable_optimizer; CREATE SCHEMA wide; CREATE SCHEMA other")
+        base.execute("PRAGMA disable_optimizer; CREATE SCHEMA wide")
+        base.execute("ATTACH ':memory:' AS other")
         for table in words.TABLES:
             _fill(base, table, rng)
-            _expose(base, "main", table, None)
+            _expose(base, "search.main", table, None)
         known = Known(_plain_tables)
         while found.valid < cases:
             query = writer.query()
             try:
-                base.execute("SET schema = 'main'")
+                base.execute("USE search.main")
                 result = _rows(base, query.text)
             except (duckdb.Error, UnicodeDecodeError) as error:
                 found.invalid += 1
@@ -277,16 +291,24 @@ def _fill(base: duckdb.DuckDBPyConnection, table: str, rng: random.Random) -> No
 
 
 def _expose(
-    base: duckdb.DuckDBPyConnection, schema: str, table: str, kept: set[Place] | None, *, has_rest: bool = True
+    base: duckdb.DuckDBPyConnection,
+    schema: str,
+    table: str,
+    kept: set[Place] | None,
+    *,
+    has_rest: bool = True,
 ) -> None:
     """Show a table of which some columns are as they were; the others change, or are gone."""
     shown = []
     for number, (name, _) in enumerate(_kinds(table, "duckdb")):
         is_kept = kept is None or (table, _bare(name)) in kept
         side = "a" if is_kept else "b"
-        shown.append(f"c{number}_{side} AS {name if is_kept or has_rest else f'gone_{number}'}")
+        shown.append(
+            f"c{number}_{side} AS {name if is_kept or has_rest else f'gone_{table}_{number}'}"
+        )
     base.execute(
-        f"CREATE OR REPLACE VIEW {schema}.{table} AS SELECT {', '.join(shown)} FROM wide.{table}"
+        f"CREATE OR REPLACE VIEW {schema}.{table} AS "
+        f"SELECT {', '.join(shown)} FROM search.wide.{table}"
     )
 
 
@@ -301,41 +323,36 @@ def _perturb(
     result: list[tuple[str, ...]],
     found: Found,
 ) -> None:
-    """Note a query that what was not found changes, its rows or one output, or keeps from running."""
+    """Note a query whose rows, or one output, what was not found changes or keeps from running."""
     whole = Rows([], list(analysis.rows.columns), [analysis.rows])
     reached = touching(whole)
     if _is_marked(reached) or analysis.rows.has_gap:
         found.marked.append(query.text)
         return
     told = _places(reached)
-    base.execute("SET schema = 'other'")
+    base.execute("USE other.main")
     tables = [table for table in words.TABLES if table in query.text]
     for table in tables:
-        _expose(base, "other", table, told)
+        _expose(base, "other.main", table, told)
     if _again(base, query) != sorted(result):
         found.lost.append(f"changes <<< {query.text}")
         return
     for place, column in enumerate(analysis.rows.columns):
-        own = _places(feeding(column)) | _places(touching(_deciding(analysis.rows, column)))
+        own = _places(touching(Rows([], [column], [analysis.rows])))
         if own == told:
             continue
         for table in tables:
-            _expose(base, "other", table, own)
+            _expose(base, "other.main", table, own)
         again = _again(base, query)
         if sorted(row[place] for row in again) != sorted(row[place] for row in result):
             found.lost.append(f"output {column.label} changes <<< {query.text}")
             return
     for table in tables:
-        _expose(base, "other", table, told, has_rest=False)
+        _expose(base, "other.main", table, told, has_rest=False)
     try:
         base.execute(f"EXPLAIN {query.text}")
     except duckdb.Error as error:
         found.lost.append(f"{str(error).splitlines()[0]} <<< {query.text}")
-
-
-def _deciding(rows: Rows, column: Column) -> Rows:
-    """Return what one output depends on besides what feeds it."""
-    return Rows([], [], [rows, *column.queries])
 
 
 def _again(base: duckdb.DuckDBPyConnection, query: Query) -> list[tuple[str, ...]]:
@@ -352,9 +369,3 @@ def examples(found: Found, most: int = 10) -> Iterator[str]:
     yield from (f"REFUSED {count} {text}" for text, count in found.refused.most_common(most))
     yield from (f"MARKED {text}" for text in found.marked[:most])
     yield from (f"ERROR {count} {text}" for text, count in found.errors.most_common(most))
-
-
-def main(folder: Path, seed: int, cases: int) -> None:
-    """Write all that a search finds into a folder."""
-    for found in (on_postgres(seed, cases), on_duckdb(seed, cases)):
-        (folder / f"{found.engine}.txt").write_text("\n".join(examples(found, 1000)))

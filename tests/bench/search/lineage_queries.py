@@ -93,7 +93,7 @@ class Writer:
         if self.chance(0.1):
             text = text.replace(" FROM ", " /* o1 -> 'x' */ from ", 1)
         if self.chance(0.1):
-            text = text.replace(", ", " -- it's \"one\"\n, ", 1)
+            text = text.replace(", ", ' -- it\'s "one"\n, ', 1)
         return text
 
     def write(self, name: str) -> str:
@@ -218,12 +218,14 @@ class Writer:
                 f"regexp_split_to_table($s, ',') AS {x}": f"{x}:s",
                 f"string_to_table($s, $s) AS {x}": f"{x}:s",
                 f"ROWS FROM (unnest($a), jsonb_each($j)) AS {f} ({x}, {y})": f"{x}:i {y}:s",
-                f"ROWS FROM (jsonb_to_record($j) AS (p int), unnest($a)) AS {f} ({x}, {y})": f"{y}:i",
+                f"ROWS FROM (jsonb_to_record($j) AS (p int), unnest($a)) AS {f} ({x}, {y})": (
+                    f"{x}:i {y}:i"
+                ),
                 f"unnest($a, $a) AS {f} ({x}, {y})": f"{x}:i {y}:i",
                 f"unnest(string_to_array($s, ',')) AS {x}": f"{x}:s",
             }
         form = self.rng.choice(list(forms))
-        items = [Item(f, *part.split(":")) for part in forms[form].split()]
+        items = [Item(f, part[:-2], part[-1]) for part in forms[form].split()]
         if f not in form:
             items = [Item("", item.name, item.kind) for item in items]
         return self.rng.choice(["LATERAL ", ""]) + self.filled(form, 1), items
@@ -307,7 +309,9 @@ class Writer:
         pairs = zip(items, names, strict=True)
         shown = [f"{text} {'' if self.chance(0.1) else 'AS '}{name}" for text, name in pairs]
         text = f"SELECT {distinct}{', '.join(shown)}{tail}{behind}"
-        is_plain = not grouped and not distinct and not re.search(r"ORDER BY \d|BY o\d|\bo\d", behind)
+        is_plain = (
+            not grouped and not distinct and not re.search(r"ORDER BY \d|BY o\d|\bo\d", behind)
+        )
         return Query("", items, names, tail + behind, text, is_plain)
 
     def whole_item(self) -> str:
@@ -328,27 +332,31 @@ class Writer:
             behind += f" WINDOW {window} AS (PARTITION BY {self.expr('s', 1)})"
         ordered = self.chance(0.25)
         if ordered:
-            key = self.rng.choice([names[0], "1", self.sure("i"), self.sure("s") + " DESC"])
+            key = self.rng.choice([names[0], "1", "i", "s"])
+            key = f"{self.sure(key)} DESC" if key in "is" else key
             if not (self.is_postgres and kinds[0] in "jc" and key in (names[0], "1")):
                 behind += f" ORDER BY {key}"
             if self.chance(0.5):
                 behind += f" LIMIT {self.rng.randint(1, 5)}"
         elif self.chance(0.1):
             key = self.sure("i")
-            distinct, behind = f"DISTINCT ON ({key}) ", behind + f" ORDER BY {key}, {self.expr('s', 0)}"
+            distinct, behind = (
+                f"DISTINCT ON ({key}) ",
+                behind + f" ORDER BY {key}, {self.expr('s', 0)}",
+            )
         elif self.chance(0.08):
             distinct = "DISTINCT "
         return items, behind, distinct
 
     def window(self, kind: str, name: str) -> str:
         """Return a call over a window, of its own or a named one."""
-        order = f"ORDER BY {self.expr('i', 1)}, {self.expr('s', 0)}"
-        inside = order
-        if self.chance(0.6):
-            inside = f"PARTITION BY {self.expr('s', 1)} {order}"
         call = self.filled(self.rng.choice(self.windows[kind]), 1)
-        if name and "(@o)" in call and self.chance(0.6):
-            return call.replace("(@o)", self.rng.choice([name, f"({name} {order})"]))
+        if name and self.chance(0.3):
+            return call.replace("(@o)", name)
+        order = f"ORDER BY {self.expr('i', 1)}, {self.expr('s', 0)}"
+        if name and self.chance(0.4):
+            return call.replace("@o", f"{name} {order}")
+        inside = f"PARTITION BY {self.expr('s', 1)} {order}" if self.chance(0.6) else order
         if self.chance(0.4):
             inside += f" {self.rng.choice(self.frames)}"
         return call.replace("@o", inside)
@@ -357,7 +365,9 @@ class Writer:
         keys = [self.sure(self.rng.choice("is")) for _ in range(self.rng.randint(1, 2))]
         items = [self.filled(self.rng.choice(self.aggregates[kind]), 2) for kind in kinds]
         listed = ", ".join(keys)
-        form = self.rng.choice(["{0}", "{0}", "ROLLUP ({0})", "CUBE ({0})", "GROUPING SETS (({0}), ())"])
+        form = self.rng.choice(
+            ["{0}", "{0}", "ROLLUP ({0})", "CUBE ({0})", "GROUPING SETS (({0}), ())"]
+        )
         behind = f" GROUP BY {form.format(listed)}"
         if self.chance(0.3):
             behind += f" HAVING {self.filled(self.rng.choice(self.aggregates['b']), 1)}"

@@ -241,6 +241,12 @@ def test_what_duckdb_alone_can_say(query: str, expected: dict[str, set[str]]) ->
         ("SELECT extract(year FROM a) AS k FROM (SELECT a, y AS year FROM t) AS q", {"k": {"a"}}),
         ("SELECT k FROM (t JOIN shop.t AS s USING (id)) AS j (i, k)", {"k": {"a"}}),
         ("SELECT date_bin('1 day', a, b) AS k FROM t", {"k": {"a", "b"}}),
+        ("SELECT xmlelement(name a, b) AS k, y AS name FROM t", {"k": {"b"}, "name": {"y"}}),
+        (
+            "SELECT p AS k, q AS m FROM t, ROWS FROM (jsonb_to_record(a) AS (x int), unnest(b))"
+            " AS f (p, q)",
+            {"k": {"a"}, "m": {"b"}},
+        ),
         ("SELECT @ a + b AS k FROM t WHERE @ y > 3", {"k": {"a", "b"}}),
         ("SELECT y[:b] AS k, list[a:] AS m FROM (SELECT *, y AS list FROM t) AS q", _SLICES),
         ("SELECT j.id AS k, b AS m FROM t JOIN u USING (id) AS j", {"k": {"id"}, "m": {"b"}}),
@@ -274,11 +280,37 @@ def test_what_postgres_alone_can_say(query: str, expected: dict[str, set[str]]) 
         ("SELECT COLUMNS('a|b') AS k FROM t", "duckdb"),
         ("SELECT t AS k FROM t", "duckdb"),
         ("SELECT q.k FROM nowhere, elsewhere, LATERAL (SELECT k) AS q", "postgres"),
+        ("SELECT (SELECT max(w + id.id) FROM u) AS k FROM t AS id", "duckdb"),
     ],
 )
 def test_what_cannot_be_told_is_marked(query: str, engine: Engine) -> None:
     found = {s.resolution for s in analyse(query, engine, Tables()).sources_of(["k"]) if s.output}
     assert found & {"unresolved", "table"}
+
+
+@pytest.mark.parametrize(
+    ("query", "engine"),
+    [
+        ("SELECT a FROM t WHERE t IS NOT NULL", "postgres"),
+        ("SELECT a FROM t ORDER BY row_to_json(t.*)::text", "postgres"),
+        ("SELECT a FROM t WHERE t IS NOT NULL", "duckdb"),
+        ("SELECT a FROM t, (PIVOT u ON w IN (1, 2) USING sum(c)) AS p", "duckdb"),
+    ],
+)
+def test_rows_that_are_chosen_by_what_cannot_be_told_are_marked(query: str, engine: Engine) -> None:
+    found = {(s.column, s.output, s.resolution) for s in analyse(query, engine, Tables()).sources}
+    assert {("a", "a", "column"), (None, None, "unresolved")} <= found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_name_that_no_rule_has_read_marks_all_outputs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a clause were not known here: the account is of the text, not of the rules."""
+    monkeypatch.setattr("mmdb.data.query.select.Selects._decide", lambda *_: None)
+    assert ("?", None, "a") in sources("SELECT a FROM t WHERE b > 3", engine)
+    assert ("?", None, "q") in sources("SELECT q FROM nowhere WHERE b > 3", engine)
+    assert ("?", None, "a") not in sources("SELECT a FROM t WHERE 1 > 3", engine)
 
 
 def test_outputs_take_the_names_that_the_database_gives_them() -> None:
