@@ -179,6 +179,32 @@ def test_a_source_that_cannot_be_told_is_marked(db: mmdb.Database) -> None:
     ]
 
 
+JSON_QUERIES = [
+    "SELECT id AS y, {n}_array_length(meta->'arr') AS x FROM bank.note",
+    "SELECT id AS y, {n}_array_length(coalesce(meta->'a', meta->'arr')) AS x FROM bank.note",
+    "SELECT id AS y, concat(meta->'age', 'x') AS x FROM bank.note",
+    "SELECT id AS x, id AS y FROM bank.note WHERE {n}_{t}(meta->'o') = '{o}'",
+    "SELECT id AS y, e.x FROM bank.note, {each} AS e (x)",
+]
+
+
+@pytest.mark.parametrize("query", JSON_QUERIES)
+def test_a_column_before_an_arrow_is_in_column_impact(db: mmdb.Database, query: str) -> None:
+    words = {"n": "jsonb", "t": "typeof", "o": "object"}
+    words["each"] = "jsonb_array_elements_text(meta->'arr')"
+    if db.connection.engine == "duckdb":
+        words = {"n": "json", "t": "type", "o": "OBJECT"}
+        words["each"] = "unnest(from_json(meta->'arr', '[\"TEXT\"]'))"
+    kind = "jsonb" if db.connection.engine == "postgres" else "json"
+    db.sql(f"CREATE TABLE bank.note (id integer, meta {kind})")
+    row = '{"arr": ["1", "2"], "age": 3, "o": {}}'
+    db.sql(f"INSERT INTO bank.note SELECT i, '{row}' FROM generate_series(1, 4) AS g (i)")
+    create_dataset(db.connection, "notes", query.format(**words), partitions=1, validation=0)
+    asked = "WHERE column_name = 'meta' AND resolution = 'column'"
+    assert db.sql(f"SELECT * FROM mmdb.dataset_source {asked}")
+    assert db.sql(f"SELECT * FROM mmdb.column_impact {asked}")
+
+
 # -- the golden queries, as PostgreSQL sees them --------------------------------------
 
 _CASES = [case for case in CASES if "postgres" in case.engines]

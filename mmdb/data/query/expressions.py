@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from mmdb.data.query.columns import Column, Rows, unknown
-from mmdb.data.query.names import UNITS, fold, name_of
+from mmdb.data.query.names import UNITS, claim, fold, name_of
 from mmdb.data.query.scope import Scope
 from mmdb.data.query.statement import Engine
 
@@ -22,6 +22,11 @@ QUERIES = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 _SILENT = (exp.DataType, exp.Literal, exp.Null, exp.Boolean, exp.JSONPath)
 #: What the parser may have taken for something else, so that what it names is not told.
 _MISTAKEN = (exp.Star, exp.Columns, exp.Table, exp.Pivot, exp.Parameter, exp.Placeholder)
+#: Functions of DuckDB whose second argument is a lambda; of invoke it is the first.
+_TAKES_LAMBDA = {
+    *("apply", "list_apply", "array_apply", "list_transform", "array_transform"),
+    *("filter", "list_filter", "array_filter", "reduce", "list_reduce", "array_reduce", "invoke"),
+}
 #: Names without parentheses that are no columns, unless there is one of that name.
 _KEYWORDS = {
     *("user", "current_user", "current_role", "session_user", "current_catalog"),
@@ -70,23 +75,31 @@ class Reader:
             found.queries.append(rows)
             found.columns += rows.columns
         elif isinstance(node, exp.Lambda):
-            names = {name_of(given, engine) for given in node.expressions}
+            is_own = _is_lambda(node)
+            names = {name_of(given, engine) for given in node.expressions if is_own}
             yield node.this, own | names
+            yield from ((given, own) for given in node.expressions if not is_own)
         elif isinstance(node, exp.Comprehension):
             names = {name_of(given, engine) for given in _given(node)}
             yield node.args["iterator"], own
             yield from ((part, own | names) for part in _parts(node, "this", "condition"))
         elif isinstance(node, exp.PropertyEQ | exp.Kwarg):
             yield node.expression, own
-            if isinstance(node.this, exp.Column):  # the key of a MAP
+            if isinstance(node.this, exp.Identifier):  # an argument's name, or a field's
+                claim(node.this)
+            else:  # the key of a MAP
                 yield node.this, own
+        elif isinstance(node, exp.XMLElement):
+            claim(node.this)
+            yield from ((part, own) for part in node.expressions)
         elif isinstance(node, exp.Window):
             yield from ((part, own) for part in self._window(node))
         elif isinstance(node, exp.Dot):
             yield from self._dot(node, own, found)
         elif isinstance(node, exp.Collate | exp.Alias):
+            claim(node.args.get("alias") or node.expression)
             yield node.this, own
-        elif isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+        elif isinstance(node, exp.Anonymous) and called(node) == "count" and _is_star(node):
             return
         elif isinstance(node, exp.PositionalColumn):
             found.columns.append(self._at(node))
@@ -94,16 +107,20 @@ class Reader:
             if name_of(node, engine) not in own:
                 found.columns.append(self._bare([name_of(node, engine)]))
         elif isinstance(node, _MISTAKEN):
+            claim(node)
             found.columns.append(unknown(None))
         elif isinstance(node, exp.Var):
             name = fold(node.name, engine)
             if name not in UNITS and self.scope.find([name]) is not None:
                 found.columns.append(unknown(None))
-        elif not isinstance(node, _SILENT):
+        elif isinstance(node, _SILENT):
+            claim(node)
+        else:
             yield from ((child, own) for child in node.iter_expressions())
 
     def _column(self, node: exp.Column, own: frozenset[str]) -> Iterator[Column]:
         if not isinstance(node.this, exp.Identifier):  # a whole row
+            claim(node)
             yield unknown(None)
             return
         scope = self.scope
@@ -139,9 +156,10 @@ class Reader:
             elif self.scope.engine == "duckdb" and path[0] not in own:
                 found.columns += self._before_function(path)
         elif path is None:
+            claim(node.expression)
             yield node.this, own
         elif path[0] not in own:
-            found.columns.append(self._bare([*path, node.expression.name]))
+            found.columns.append(self._bare([*path, name_of(node.expression, self.scope.engine)]))
 
     def _before_function(self, path: list[str]) -> list[Column]:
         """Return the column of `column.function()`; a schema of that name is none."""
@@ -161,6 +179,27 @@ class Reader:
         if not 1 <= place <= len(columns) or any(c.is_gap for c in columns[:place]):
             return unknown(None)
         return columns[place - 1]
+
+
+def called(node: exp.Expr) -> str:
+    """Return the name of the function that a node calls, in lower case, or an empty text."""
+    return node.name.lower() if isinstance(node, exp.Anonymous) else ""
+
+
+def _is_star(call: exp.Expr) -> bool:
+    return len(call.expressions) == 1 and isinstance(call.expressions[0], exp.Star)
+
+
+def _is_lambda(node: exp.Lambda) -> bool:
+    """Return whether `x -> ...` stands where a function of DuckDB takes a lambda.
+
+    Anywhere else it is what `->` is: a part of the JSON in column x.
+    """
+    call = node.parent
+    if call is None or called(call) not in _TAKES_LAMBDA:
+        return False
+    is_method = isinstance(call.parent, exp.Dot) and call.arg_key == "expression"
+    return node.index == (0 if is_method or called(call) == "invoke" else 1)
 
 
 def _given(node: exp.Comprehension) -> list[exp.Expr]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from mmdb.data.query.columns import Column, gap, unknown
-from mmdb.data.query.names import fold, name_of, shown
+from mmdb.data.query.names import claim, fold, name_of, shown
 from mmdb.data.query.statement import Engine
 
-_SERIES = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
+_SERIES = "generate_series"
 #: PostgreSQL's own, by the columns that they return; without names, one that the alias names.
 _ELEMENTS, _PAIRS = ("value",), ("key", "value")
 _OWN: dict[str, tuple[str, ...]] = {
@@ -97,8 +97,6 @@ def _call_name(call: exp.Expr) -> str:
     bare = _bare(call)
     if isinstance(bare, exp.Unnest):
         return "unnest"
-    if isinstance(bare, _SERIES):
-        return "generate_series"
     return fold(bare.name, "duckdb") if isinstance(bare, exp.Anonymous) else ""
 
 
@@ -122,9 +120,10 @@ def _columns(
     """Return one call's columns; `wanted`: how many the alias lists, None for no list."""
     bare = _bare(call)
     schema = call.args.get("db")
+    claim(*(part for part in (schema, call.args.get("catalog")) if part is not None))
     is_own = schema is None or schema.name in ("pg_catalog", "main")
     called = _call_name(call)
-    is_single = isinstance(bare, _SERIES) and is_own
+    is_single = called == _SERIES and is_own
     if isinstance(bare, exp.Unnest) and engine == "postgres":  # of composite values: many columns
         count = 0 if wanted is None else max(wanted, len(bare.expressions))
         return _made(count, reads) or [gap(None, reads)]
@@ -134,8 +133,11 @@ def _columns(
         return [Column(name, name, reads=reads)]
     if engine == "postgres" and is_own and called in _OWN:
         return [Column(given, given, reads=list(reads)) for given in _OWN[called] or (name,)]
-    if engine == "postgres" and is_own and called in _RECORDS and has_types:
-        return _made(wanted or 0, reads)
+    if engine == "postgres" and is_own and called in _RECORDS:
+        own = (call.args.get("alias") or exp.TableAlias()).args.get("columns") or ()
+        claim(*own)
+        if has_types or own:  # of ROWS FROM
+            return _made((wanted or 0) if has_types else len(own), reads)
     return [gap()]
 
 

@@ -16,6 +16,8 @@ UNITS = set(
     "hours minute minutes second seconds millisecond milliseconds microsecond microseconds "
     "nanosecond nanoseconds epoch era julian timezone timezone_hour timezone_minute".split()
 )
+#: In an identifier's meta: a rule has read what it names.
+_CLAIMED = "claimed"
 _UPPER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -32,8 +34,22 @@ def fold(text: str, engine: Engine, *, is_quoted: bool = False) -> str:
 
 
 def name_of(identifier: exp.Expr, engine: Engine) -> str:
-    """Return an identifier's name as the engine compares it."""
+    """Return an identifier's name as the engine compares it; the reader accounts for it."""
+    identifier.meta[_CLAIMED] = True
     return fold(identifier.name, engine, is_quoted=bool(identifier.args.get("quoted")))
+
+
+def claim(*nodes: exp.Expr) -> None:
+    """Account for the names below some nodes: they name no column, or what is marked already."""
+    for node in nodes:
+        for identifier in node.find_all(exp.Identifier):
+            identifier.meta[_CLAIMED] = True
+
+
+def claimed(statement: exp.Expr) -> set[int | None]:
+    """Return where in the text the names stand that a rule has accounted for."""
+    found = statement.find_all(exp.Identifier)
+    return {identifier.meta.get("start") for identifier in found if identifier.meta.get(_CLAIMED)}
 
 
 def table_name(table: exp.Table, engine: Engine) -> TableName:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from mmdb.data.query.columns import Column, Leaf, Rows, matched, unknown
+from mmdb.data.query.dialects import DIALECTS
 from mmdb.data.query.lost import marked
 from mmdb.data.query.names import fold
 from mmdb.data.query.select import Selects, TooLarge
@@ -111,7 +112,7 @@ class Relations:
 
     def _body(self, relation: Relation) -> Rows:
         assert relation.definition is not None
-        parsed = sqlglot.parse_one(relation.definition, read=self.engine)
+        parsed = sqlglot.parse_one(relation.definition, read=DIALECTS[self.engine])
         query = parsed.expression if isinstance(parsed, exp.Create) else parsed
         bound = Selects(self.engine, partial(self.rows, beside=relation)).bind(query)
         return marked(bound, relation.definition, parsed, self.engine)

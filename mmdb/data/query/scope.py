@@ -90,7 +90,9 @@ class Scope:
                 if ranges or not before:
                     found = self._look(scope, path, before, ranges)
                     if found is not None:
-                        return found
+                        fields = len(path) - 1 - before  # or its first part is a table further out
+                        is_table = fields and any(s._called(path[:1]) for s in scope.parent or ())
+                        return unknown(path[-1]) if is_table else found
                     if before and self.engine == "postgres":  # it hides those around
                         return unknown(path[-1])
         return None

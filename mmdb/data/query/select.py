@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import Column, Rows, gap
+from mmdb.data.query.columns import Column, Rows, gap, unknown
 from mmdb.data.query.expressions import Reader
-from mmdb.data.query.names import name_of, output_name
+from mmdb.data.query.names import claim, name_of, output_name
 from mmdb.data.query.scope import Cte, Frame, Scope
 from mmdb.data.query.sets import feed_back, renamed, united
 from mmdb.data.query.stars import expand
@@ -35,10 +35,14 @@ class Selects:
     relation: Callable[[TableName], Rows]
     most: int = 10_000
     _count: int = field(default=0, init=False)
+    _ctes_given: list[Cte] = field(default_factory=list, init=False)
 
     def bind(self, statement: exp.Expr) -> Rows:
         """Return the rows of a whole text."""
-        return self._query(statement, Scope(self.engine))
+        rows = self._query(statement, Scope(self.engine))
+        for cte in self._ctes_given:  # one that nothing reads has names, too
+            _bound(cte)
+        return rows
 
     def _binder(self) -> Binder:
         return Binder(query=self._query, cte=_bound, relation=self.relation)
@@ -59,7 +63,8 @@ class Selects:
             return bind_table(node, scope, self._binder())
         if isinstance(node, exp.Select) and not any(node.args.get(name) for name in _NOT_BOUND):
             return self._select(node, scope)
-        return unread()
+        claim(node)
+        return Rows([gap()], decides=[unknown(None)])
 
     # -- WITH ---------------------------------------------------------------------
 
@@ -95,7 +100,9 @@ class Selects:
                 rows.columns = [*rows.columns, gap()]
             return rows
 
-        return Cte(bind)
+        made = Cte(bind)
+        self._ctes_given.append(made)
+        return made
 
     def _recursive(
         self,
@@ -171,6 +178,7 @@ class Selects:
         if self.engine == "duckdb":
             scope.aliases = _aliases(rows.columns)
         first = [node.args.get(name) for name in ("where", "having", "qualify", "sample")]
+        first += definitions.values()  # what a window that nothing uses names is named
         self._decide(rows, reader, [part for part in first if isinstance(part, exp.Expr)])
         self._decide_by_outputs(rows, reader, node)
         return rows
@@ -179,6 +187,8 @@ class Selects:
         """Return the output of an item of SELECT, or those of a star."""
         columns = expand(item, reader)
         if columns is not None:
+            if isinstance(item, exp.Alias):
+                claim(item.args["alias"])
             return columns
         name, label, names = output_name(item, self.engine)
         reads = reader.read(item)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import Column, Reached, Rows, feeding, gap, matched, touching
+from mmdb.data.query.columns import UNKNOWN, Column, Reached, Rows, feeding, gap, matched, touching
 from mmdb.data.query.lost import marked
 from mmdb.data.query.names import table_name
 from mmdb.data.query.relations import NOT_FOLLOWED, Catalog, Relations
@@ -90,6 +90,9 @@ def _sources(rows: Rows, outputs: Sequence[tuple[str, Column]]) -> list[Source]:
     whole = Rows([], [column for _, column in outputs], [rows])
     rest = [_source(reached, None) for reached in touching(whole) if reached.leaf.table]
     found |= {s for s in rest if s.column is not None and _place(s) not in fed}
+    is_unsure = any(source.resolution == "unresolved" for source in found)
+    if not is_unsure and any(reached.leaf.table is None for reached in touching(whole)):
+        found.add(_source(Reached(UNKNOWN, ()), None))
     told = {(source.schema, source.table, source.via) for source in found}
     found |= {s for s in rest if s.column is None and (s.schema, s.table, s.via) not in told}
     return sorted(found, key=_order)

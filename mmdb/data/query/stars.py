@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from mmdb.data.query.columns import Column, gap
-from mmdb.data.query.expressions import Reader
+from mmdb.data.query.expressions import Reader, called
 from mmdb.data.query.names import fold, name_of, shown
 
 
@@ -26,14 +26,14 @@ def expand(item: exp.Expr, reader: Reader) -> list[Column] | None:
     inner = item.this if isinstance(item, exp.Alias) else item
     if isinstance(inner, exp.Binary | exp.Not | exp.Escape) and _star_of(inner) is not None:
         return [gap()]  # SELECT * LIKE 'a%'
-    if engine == "duckdb" and isinstance(inner, exp.Explode | exp.Unnest) and _spreads(item, inner):
+    if engine == "duckdb" and called(inner) == "unnest" and _spreads(item, inner):
         return [_fields(inner, reader)]
     return None
 
 
 def _spreads(item: exp.Expr, call: exp.Expr) -> bool:
     """Return whether a call of unnest may give several columns: those of a struct."""
-    is_list = isinstance(call.this, exp.Array) or isinstance(item, exp.Alias)
+    is_list = isinstance(item, exp.Alias) or any(isinstance(a, exp.Array) for a in call.expressions)
     return not is_list or call.find(exp.PropertyEQ) is not None
 
 

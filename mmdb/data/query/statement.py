@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
+from mmdb.data.query.dialects import DIALECTS
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
 from mmdb.graph.values import show
 
@@ -56,7 +57,7 @@ def _parse(query: str, engine: Engine) -> exp.Expr:
             hint="Put the values that it lists into a table and join it.",
         )
     try:
-        parsed = sqlglot.parse(query, read=engine)
+        parsed = sqlglot.parse(query, read=DIALECTS[engine])
     except ParseError as error:
         where = error.errors[0] if error.errors else {}
         raise QueryError(

@@ -10,7 +10,7 @@ from sqlglot import exp
 from mmdb.data.query.columns import UNKNOWN, Column, Leaf, Rows, gap, unknown
 from mmdb.data.query.expressions import QUERIES, Reader
 from mmdb.data.query.functions import calls_in, function_columns, function_name
-from mmdb.data.query.names import name_of, shown, table_name
+from mmdb.data.query.names import claim, name_of, shown, table_name
 from mmdb.data.query.scope import Cte, Frame, Range, Scope
 from mmdb.data.query.statement import Engine
 from mmdb.db.relations import TableName
@@ -64,6 +64,10 @@ class _From:
             joined = self._merged(left, right, natural) if natural is not None else _untold(joined)
         elif using:
             joined = self._merged(left, right, using)
+            alias = join.args.get("alias")
+            if alias is not None:
+                name = name_of(alias, self.scope.engine)
+                joined.ranges.append(Range(name, joined.columns[: len(set(using))]))
         on = self._reader(left + right, beside).read(join.args.get("on"))
         if kind in ("SEMI", "ANTI"):
             joined = replace(joined, ranges=left.ranges, columns=left.columns)
@@ -156,8 +160,8 @@ class _From:
         return self._named(node, rows)
 
     def _pivot(self, node: exp.Expr, beside: Frame) -> Frame:
-        plain = node.copy()
-        plain.set("pivots", None)
+        plain = type(node)(**{k: v for k, v in node.args.items() if k != "pivots"})
+        claim(*node.args["pivots"])
         inner = self._alone(plain, beside)
         rows = Rows([gap()], inner.decides, inner.inner)
         return self._named(node.args["pivots"][-1], rows)
