@@ -40,6 +40,7 @@ SELECT
     e.base_id,
     e.word,
     e.chunk_bytes,
+    e.chunks,
     t.tensor_hash,
     t.dtype,
     t.shape,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from tests.stores import check, counts
 from tests.tensors import same_bits
 
 CHUNK = 4 << 10
+VERIFY: tuple[Verify, ...] = get_args(Verify)
 
 
 @pytest.fixture
@@ -188,12 +190,11 @@ def test_a_chunk_that_is_missing_or_too_many_is_named(db: Database) -> None:
     tensor = tensor_id(db, "noise")
     reader, net = ModelReader(db.connection), find_model(db.connection, "net")
     change(db, "tensor_chunk", f"tensor_id = {tensor} AND ordinal = 2", "ordinal", 77)
-    kinds: tuple[Verify, ...] = ("full", "sampled", "none")
-    for verify in kinds:
+    for verify in VERIFY:
         with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'noise', chunk (2|77): "):
             reader.tensors(net, verify=verify)
     db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE tensor_id = {tensor} AND ordinal = 77")
-    for verify in kinds:
+    for verify in VERIFY:
         with pytest.raises(errors.CorruptTensor, match=r"tensor 'noise', chunk 2: .* missing"):
             reader.tensors(net, verify=verify)
     with pytest.raises(errors.CorruptTensor, match=r"tensor 'noise', chunk 2: .* missing"):
@@ -206,6 +207,51 @@ def test_a_chunk_that_is_missing_or_too_many_is_named(db: Database) -> None:
     ):
         with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'noise': .* missing"):
             read()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_chunk_that_a_difference_lacks_is_named_whatever_is_verified(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "net", tuned(), parent="net", approach="update")
+    base, own = (tensor_id(db, "layer.weight", version) for version in (1, 2))
+    reader, net = ModelReader(db.connection), find_model(db.connection, "net@2")
+    lacks = r"net@2, tensor 'layer.weight', chunk 3: it is a difference to"
+    change(db, "tensor_chunk", f"tensor_id = {base} AND ordinal = 3", "ordinal", 77)
+    for verify in VERIFY:
+        for read in (
+            lambda verify=verify: reader.tensors(net, verify=verify),
+            lambda verify=verify: reader.rows(net, "layer.weight", 0, None, verify=verify),
+        ):
+            with pytest.raises(errors.CorruptTensor, match=lacks):
+                read()
+    change(db, "tensor_chunk", f"tensor_id = {base} AND ordinal = 77", "ordinal", 3)
+    # A base that is a difference itself, and no base.
+    for other, chunk in ((own, r", chunk \d+"), (None, r", chunk \d+")):
+        change(db, "encoding", f"tensor_id = {own}", "base_id", other)
+        with pytest.raises(errors.CorruptTensor, match=f"tensor 'layer.weight'{chunk}: it"):
+            ModelReader(db.connection).tensors(net, verify="none")
+
+
+def test_a_row_that_says_another_size_is_named_and_no_memory_is_made_up(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    tensor, net = tensor_id(db, "noise"), find_model(db.connection, "net")
+    for table, column, value, right in (
+        ("tensor", "byte_count", 0, 30_000),
+        ("tensor", "byte_count", 60_000, 30_000),
+        ("tensor", "shape", [100, 301], [100, 300]),
+        ("tensor", "shape", [-100, -300], [100, 300]),
+        ("tensor", "dtype", "float32", "uint8"),
+        ("tensor", "dtype", "quint8", "uint8"),
+        ("encoding", "chunk_bytes", 0, 262_144 // 300 * 300),
+    ):
+        change(db, table, f"tensor_id = {tensor}", column, value)
+        for verify in VERIFY:
+            with pytest.raises(errors.CorruptTensor, match="net@1, tensor 'noise': "):
+                ModelReader(db.connection).tensors(net, verify=verify)
+        with pytest.raises(errors.CorruptTensor, match="net@1, tensor 'noise': "):
+            ModelReader(db.connection).rows(net, "noise", 0, 1)
+        change(db, table, f"tensor_id = {tensor}", column, right)
+    check(db.connection, "net", weights())
 
 
 @pytest.mark.usefixtures("small_chunks")
