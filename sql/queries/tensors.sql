@@ -4,6 +4,9 @@ SELECT
     t.tensor_hash,
     t.tensor_id,
     t.owner,
+    t.dtype,
+    t.shape,
+    t.byte_count,
     e.base_id,
     e.chunk_bytes
 FROM mmdb.tensor AS t

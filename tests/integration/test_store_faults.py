@@ -307,3 +307,74 @@ def test_an_error_while_reading_leaves_session_and_transaction_usable(
     rest = [path for path in model if path != "2"]
     found = load_tensors(db.connection, net, rest)
     assert all(same_bits(found[path], model[path]) for path in rest)
+
+
+# -- saves onto what is damaged -------------------------------------------------
+
+
+def damage(db: Database, kind: str, key: str) -> None:
+    """Change a chunk, cut it short, or delete it."""
+    if kind == "changed":
+        flip(db, "tensor_chunk", key, "data", 0.5)
+    elif kind == "missing":
+        db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE {key}")
+    else:
+        (row,) = db.sql(f"SELECT data FROM mmdb.tensor_chunk WHERE {key}")
+        change(db, "tensor_chunk", key, "data", bytes(row["data"])[:-1])
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("kind", ["changed", "cut short", "missing"])
+@pytest.mark.parametrize("parent", [None, "net"])
+def test_a_save_stores_anew_what_it_has_of_damaged_tensors(
+    db: Database, kind: str, parent: str | None
+) -> None:
+    """Its own bytes are right: the models that have them, and differences to them, are healed."""
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "tuned", tuned(), parent="net", approach="update")
+    before = counts(db)
+    for path in ("layer.weight", "layer.bias"):  # the second one lies in the pack
+        damage(db, kind, f"tensor_id = {tensor_id(db, path)} AND ordinal = 0")
+    again = save_model(db.connection, "again", weights(), parent=parent)
+    assert again.stored_bytes > 0
+    assert counts(db) == before | {"model": 3, "manifest": 3 - bool(parent)} | (
+        {} if parent else {"manifest_tensor": before["manifest_tensor"] * 3 // 2}
+    )
+    for name, model in {"net": weights(), "tuned": tuned(), "again": weights()}.items():
+        check(db.connection, name, model)
+    assert save_model(db.connection, "again", weights()).stored_bytes == 0
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_damaged_difference_is_stored_anew_by_itself(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "net", tuned(), parent="net", approach="update")
+    base = tensor_id(db, "layer.weight")
+    db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE tensor_id = {base} AND ordinal = 3")
+    save_model(db.connection, "again", tuned())
+    check(db.connection, "net@2", tuned())
+    with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'layer.weight', chunk 3: "):
+        check(db.connection, "net@1", weights())
+
+
+def test_a_tensor_whose_row_changed_is_not_adopted(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    change(db, "tensor", f"tensor_id = {tensor_id(db, 'noise')}", "shape", [300, 100])
+    before = counts(db)
+    with pytest.raises(errors.CorruptTensor, match=r"said to be uint8 \[300, 100\] of 30000"):
+        save_model(db.connection, "again", weights())
+    assert counts(db) == before
+
+
+def test_who_may_not_store_anew_is_told_what_is_damaged(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        save_model(db.connection, "net", weights())
+        tensor = tensor_id(db, "noise")
+        damage(db, "changed", f"tensor_id = {tensor}")
+        db.sql("SET ROLE mmdb_trainer")
+        with pytest.raises(errors.CorruptTensor, match=f"Tensor {tensor}.* damaged") as caught:
+            save_model(db.connection, "again", weights())
+        assert "mmdb_admin" in caught.value.hint
+        db.sql("SET ROLE mmdb_admin")
+        save_model(db.connection, "again", weights())
+        check(db.connection, "net", weights())
