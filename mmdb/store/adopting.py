@@ -48,6 +48,11 @@ def find_right(connection: Connection, tensor_ids: Collection[int]) -> set[int]:
     return right & set(tensor_ids)
 
 
+def forget(connection: Connection) -> None:
+    """Let a session read again what it has found to be right."""
+    _right.pop(connection, None)
+
+
 def _find_damage(connection: Connection, encodings: Sequence[Encoding]) -> BadTensor | None:
     try:
         read_tensors(connection, encodings, checked={e.tensor_id for e in encodings})
