@@ -20,19 +20,23 @@ _GROUP_BYTES = 32 << 20
 _right: WeakKeyDictionary[Connection, set[int]] = WeakKeyDictionary()
 
 
-def find_right(connection: Connection, tensor_ids: Collection[int]) -> set[int]:
+def find_right(
+    connection: Connection, tensor_ids: Collection[int], old: Collection[int]
+) -> set[int]:
     """Return those of some tensors whose chunks are there and are right; the others have no more.
 
     A session reads a tensor once: models that share most of their tensors are saved one after the
     other, and each would read them all. The chunks of a tensor that is damaged are deleted.
 
+    Args:
+        old: tensors that this save has not named itself.
     Raises:
         CorruptTensor: one is damaged, and this role may not delete its chunks.
     """
     right = _right.setdefault(connection, set())
     unread = set(tensor_ids) - right
     encodings = find_encodings(connection, unread)
-    damaged: dict[int, BadTensor] = {}
+    damaged = _find_strays(connection, (unread - encodings.keys()) & set(old))
     for group in batches(encodings.values(), lambda e: e.byte_count, _GROUP_BYTES):
         if _find_damage(connection, group) is None:
             right.update(e.tensor_id for e in group)
@@ -46,6 +50,13 @@ def find_right(connection: Connection, tensor_ids: Collection[int]) -> set[int]:
     if damaged:
         _delete_chunks(connection, list(damaged.values()))
     return right & set(tensor_ids)
+
+
+def _find_strays(connection: Connection, tensor_ids: Collection[int]) -> dict[int, BadTensor]:
+    """Return those of some tensors without an encoding that have chunks."""
+    rows = connection.rows(_Q.find_chunks, ids=list(tensor_ids)) if tensor_ids else []
+    reason = "nothing says how its chunks are to be read"
+    return {row["tensor_id"]: BadTensor(row["tensor_id"], reason) for row in rows}
 
 
 def forget(connection: Connection) -> None:

@@ -99,7 +99,7 @@ def store_contents(
         known |= _find(connection, [c.tensor_hash for c in unknown])
     stored.ids = {name: named.tensor_id for name, named in known.items()}
     needed = {stored.ids[c.tensor_hash]: c for c in by_hash.values() if c.has_chunks}
-    right = find_right(connection, needed)
+    right = find_right(connection, needed, before)
     missing = [
         # Others may be differences to one that was there: it can be no difference itself.
         replace(c, base_id=None) if tensor_id in before else c

@@ -357,6 +357,13 @@ def test_a_damaged_difference_is_stored_anew_by_itself(db: Database) -> None:
         check(db.connection, "net@1", weights())
 
 
+def test_chunks_that_nothing_says_how_to_read_are_stored_anew(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    db.sql(f"DELETE FROM mmdb.encoding WHERE tensor_id = {tensor_id(db, 'noise')}")
+    save_model(db.connection, "again", weights())
+    check(db.connection, "net", weights())
+
+
 def test_a_tensor_whose_row_changed_is_not_adopted(db: Database) -> None:
     save_model(db.connection, "net", weights())
     change(db, "tensor", f"tensor_id = {tensor_id(db, 'noise')}", "shape", [300, 100])
