@@ -32,9 +32,10 @@ MAKESPAN_BAR, HOPS_BAR = 1.05, 0.30
 STANDARD_ERRORS = 2.0
 
 
-def bench_asha(databases: list[Database]) -> list[Figure]:
+def bench_asha(databases: list[Database]) -> Iterator[Figure]:
     """Measure every database in one run."""
-    return [figure for db in databases for figure in measure(db, SPACE, EPOCHS)]
+    for db in databases:
+        yield from measure(db, SPACE, EPOCHS)
 
 
 def measure(db: Database, space: dict[str, Any], epochs: int) -> Iterator[Figure]:

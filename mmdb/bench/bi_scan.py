@@ -41,11 +41,11 @@ DASHBOARD = (
 )
 
 
-def bench_scan(databases: list[Database]) -> list[Figure]:
+def bench_scan(databases: list[Database]) -> Iterator[Figure]:
     """Measure every PostgreSQL database in one run."""
-    return [
-        figure for db in databases if db.connection.engine == "postgres" for figure in _measure(db)
-    ]
+    for db in databases:
+        if db.connection.engine == "postgres":
+            yield from _measure(db)
 
 
 def _measure(db: Database) -> Iterator[Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from mmdb.bench.warm.bench import share_of as warm_share
 from mmdb.bench.workload import bench_database
 from mmdb.terminal import console, show_rows
 
-BENCHES: dict[str, Callable[[list[Database]], list[Figure]]] = {
+BENCHES: dict[str, Callable[[list[Database]], Iterable[Figure]]] = {
     "asha": bench_asha,
     "bi": bench_bi,
     "concurrency": bench_concurrency,
@@ -76,13 +76,17 @@ def run_bench(
         bench = partial(bench_plan, share=plan_share(share or {}))
     if name == "feature":
         bench = partial(bench_feature, share=feature_share(share or {}))
-    with ExitStack() as stack, console.status(f"measuring {name}"):
-        chosen: list[str | None] = [*urls] if urls else [None]
-        databases = [stack.enter_context(bench_database(url)) for url in chosen]
-        figures = bench(databases)
-    show(f"bench {name}", figures)
-    if json_file:
-        write_json(json_file, report(name, figures))
+    figures: list[Figure] = []
+    try:
+        with ExitStack() as stack, console.status(f"measuring {name}"):
+            chosen: list[str | None] = [*urls] if urls else [None]
+            databases = [stack.enter_context(bench_database(url)) for url in chosen]
+            for figure in bench(databases):  # each is kept before what it took is cleaned up
+                figures.append(figure)
+                if json_file:
+                    write_json(json_file, report(name, figures))
+    finally:
+        show(f"bench {name}", figures)
     if plot_file:
         plot(figures, plot_file)
     return 0 if all(figure.holds is not False for figure in figures) else 1

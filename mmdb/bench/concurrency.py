@@ -40,13 +40,14 @@ START_S, TRAIN_S = 60.0, 600.0
 VIEWS = ("read_progress", "read_leaderboard", "read_timeline", "read_workers")
 
 
-def bench_concurrency(databases: list[Database]) -> list[Figure]:
+def bench_concurrency(databases: list[Database]) -> Iterator[Figure]:
     """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
     servers = [db for db in databases if db.connection.engine == "postgres"]
     if not servers:
         reason = "duckdb: not measured, a file belongs to one process; give a --database"
-        return [Figure(name=reason, value=float("nan"), unit="")]
-    return [figure for db in servers for figure in measure(db, ROWS, ROUNDS)]
+        yield Figure(name=reason, value=float("nan"), unit="")
+    for db in servers:
+        yield from measure(db, ROWS, ROUNDS)
 
 
 def measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:

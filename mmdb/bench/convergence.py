@@ -78,9 +78,11 @@ def labelled_rows(rows: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.
     return x, (np.tanh(x @ inner) @ outer).argmax(1).astype(np.int32)
 
 
-def bench_convergence(databases: list[Database]) -> list[Figure]:
+def bench_convergence(databases: list[Database]) -> Iterator[Figure]:
     """Measure every database in one run."""
-    return [figure for db in databases for task in tasks() for figure in measure(db, task)]
+    for db in databases:
+        for task in tasks():
+            yield from measure(db, task)
 
 
 def measure(db: Database, task: Task) -> Iterator[Figure]:

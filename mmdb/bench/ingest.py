@@ -17,9 +17,10 @@ ROWS, COLUMNS, ROUNDS = 1_000_000, 32, 3
 PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 200_000, 120_000, 500.0
 
 
-def bench_ingest(databases: list[Database]) -> list[Figure]:
+def bench_ingest(databases: list[Database]) -> Iterator[Figure]:
     """Measure every database in one run."""
-    return [figure for db in databases for figure in _measure(db)]
+    for db in databases:
+        yield from _measure(db)
 
 
 def _measure(db: Database) -> Iterator[Figure]:

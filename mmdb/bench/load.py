@@ -80,13 +80,14 @@ def load_of(options: Mapping[str, Any]) -> Load:
     return Load(**{name: value for name, value in options.items() if value is not None})
 
 
-def bench_load(databases: list[Database], share: Load | None = None) -> list[Figure]:
+def bench_load(databases: list[Database], share: Load | None = None) -> Iterator[Figure]:
     """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
     servers = [db for db in databases if db.connection.engine == "postgres"]
     if not servers:
         reason = "duckdb: not measured, a file belongs to one process; give a --database"
-        return [Figure(name=reason, value=math.nan, unit="")]
-    return [figure for db in servers for figure in measure(db, share or Load())]
+        yield Figure(name=reason, value=math.nan, unit="")
+    for db in servers:
+        yield from measure(db, share or Load())
 
 
 def measure(db: Database, share: Load) -> Iterator[Figure]:

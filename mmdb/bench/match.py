@@ -52,7 +52,7 @@ print(imported - started, perf_counter() - imported)
 
 def bench_match(
     databases: list[Database], outlines: Callable[[], Sequence[Outline]] | None = None
-) -> list[Figure]:
+) -> Iterator[Figure]:
     """Search two zoos, and databases that hold them.
 
     Args:
@@ -61,19 +61,19 @@ def bench_match(
     source = np.random.default_rng(0)
     drawn = outlines() if outlines else list(draw(source, ZOO))
     zoo = _zoo_of(_packed(drawn))
-    figures = [_packing(drawn), _memory(zoo)]
+    yield from (_packing(drawn), _memory(zoo))
     asked = source.choice(len(drawn), min(QUERIES, len(drawn)), replace=False).tolist()
     queries = [(drawn[number], number) for number in asked]
-    figures += _ask(zoo, queries, P50_BAR_MS, P95_BAR_MS)
+    yield from _ask(zoo, queries, P50_BAR_MS, P95_BAR_MS)
     changed = list(islice(_changed(drawn, source), LARGE_ZOO))
     packed = _packed(changed)
     large = _zoo_of(packed)
-    figures += [_memory(large)]
+    yield _memory(large)
     asked = source.choice(len(changed), LARGE_QUERIES, replace=False).tolist()
-    figures += _ask(large, [(changed[n], n) for n in asked], None, LARGE_P95_BAR_MS)
+    yield from _ask(large, [(changed[n], n) for n in asked], None, LARGE_P95_BAR_MS)
     for db in databases:
-        figures += measure(db, packed)
-    return [*figures, *_cold_start()]
+        yield from measure(db, packed)
+    yield from _cold_start()
 
 
 def _changed(outlines: Sequence[Outline], source: np.random.Generator) -> Iterator[Outline]:

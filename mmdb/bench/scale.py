@@ -28,11 +28,14 @@ WINDOW_S = 60.0
 HELD_OUT, BACKWARD = 0.2, 2.0
 
 
-def bench_scale(databases: list[Database]) -> list[Figure]:
+def bench_scale(databases: list[Database]) -> Iterator[Figure]:
     """Simulate epochs, then drive 1,000 workers over every database."""
-    figures = [figure for kind in ("equal", "mixed") for figure in _makespans(kind)]
-    figures += [_validation(nodes) for nodes in (8, 16, 64)]
-    return figures + [figure for db in databases for figure in _driven(db)]
+    for kind in ("equal", "mixed"):
+        yield from _makespans(kind)
+    for nodes in (8, 16, 64):
+        yield _validation(nodes)
+    for db in databases:
+        yield from _driven(db)
 
 
 def _makespans(kind: str) -> Iterator[Figure]:

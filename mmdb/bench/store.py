@@ -33,15 +33,15 @@ GROUPS: dict[str, Callable[[Subject], Iterator[Figure]]] = {
 }
 
 
-def bench_store(databases: list[Database], groups: Iterable[str] = tuple(GROUPS)) -> list[Figure]:
+def bench_store(
+    databases: list[Database], groups: Iterable[str] = tuple(GROUPS)
+) -> Iterator[Figure]:
     """Measure every database in one run, each group of figures on both before the next.
 
     Args:
         groups: keys of GROUPS.
     """
-    return [figure for group in groups for db in databases for figure in _measure(db, group)]
-
-
-def _measure(db: Database, group: str) -> list[Figure]:
-    with subject_in(db) as subject, torch.no_grad():
-        return list(GROUPS[group](subject))
+    for group in groups:
+        for db in databases:
+            with subject_in(db) as subject, torch.no_grad():
+                yield from GROUPS[group](subject)

@@ -27,9 +27,10 @@ MIXED = {"space": {"architecture.hidden": MIXED_WIDTHS, "lr": [0.01, 0.001], "ba
 GAP_ROWS, GAP_HIDDEN, GAP_EPOCHS = 8_000, 1024, 3
 
 
-def bench_train(databases: list[Database]) -> list[Figure]:
+def bench_train(databases: list[Database]) -> Iterator[Figure]:
     """Measure every database in one run."""
-    return [figure for db in databases for figure in _measure(db)]
+    for db in databases:
+        yield from _measure(db)
 
 
 def _measure(db: Database) -> Iterator[Figure]:

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 
 from mmdb import errors
-from mmdb.db import prediction_table
+from mmdb.db import prediction_table, shrink
 from mmdb.db.batch import arrow_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query
@@ -50,6 +50,9 @@ class DuckConnection:
             raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
         if self._file:
             _open_files.add(self._file)
+            shrink.new_file(self._file).unlink(missing_ok=True)  # of a process that was killed
+        #: Whether the file is to be written without its free blocks when it is closed.
+        self.shrinks = False
         self.url = f"duckdb:///{path}"
         self.path = path
         self._depth = 0
@@ -106,7 +109,8 @@ class DuckConnection:
             try:
                 self.select(insert)
             finally:
-                self.raw.unregister(_BATCH)
+                with suppress(duckdb.Error):  # the statement's own error is the one to tell
+                    self.raw.unregister(_BATCH)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
         names = list(query.parameters)
@@ -229,7 +233,14 @@ class DuckConnection:
             for statement in ("ROLLBACK", _MERGES):
                 with suppress(duckdb.Error):  # there is no transaction, or it is closed already
                     self.raw.execute(statement)
+        shrinks = False
+        if self._file and self.shrinks:
+            self.shrinks = False
+            with suppress(duckdb.Error):
+                shrinks = shrink.is_worth_it(self.raw, self._file)
         self.raw.close()
+        if shrinks:
+            shrink.shrink(self._file)
         _open_files.discard(self._file)
         atexit.unregister(self.close)
 

@@ -46,6 +46,11 @@ def usable(connection: Connection, tensor_ids: Iterable[int]) -> list[int]:
     return [row["tensor_id"] for row in rows]
 
 
+def may_replace(connection: Connection) -> bool:
+    """Return whether this role may delete a tensor's chunks, so that they can be stored anew."""
+    return connection.engine != "postgres" or bool(connection.rows(_Q.may_replace)[0]["may"])
+
+
 def require_own(connection: Connection, run: str) -> None:
     """Check that a run which this role can see is also its own to train.
 

@@ -35,7 +35,8 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
 #: PL/Python puts the class of its exception before the message.
 _PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 
-#: Serialization failure, deadlock, and keys that another session has just taken or freed.
+#: Serialization failure, deadlock, and keys that another session has just taken or freed. A row
+#: that others still refer to is none, though PostgreSQL has the same SQLSTATE for it.
 _CONFLICTS = {"40001", "40P01", "23503", "23505"}
 #: Seconds after which a peer that has vanished without a word is given up; a URL may say others.
 _PATIENCE: dict[str, Any] = {
@@ -94,6 +95,9 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         )
     if state in {"3F000", "42P01"} and "mmdb" in text:
         return errors.NotInstalled(text)
+    if state == "23503" and text.startswith("update or delete"):
+        hint = f"Rows of mmdb.{error.diag.table_name} refer to it: they have to go first."
+        return errors.DatabaseFailed(text, hint=hint)
     if state in _CONFLICTS:
         return errors.WriteConflict(text)
     if state == "22P02" and "type json" in text:

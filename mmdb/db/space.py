@@ -35,7 +35,8 @@ def reclaim(connection: AnyConnection) -> None:
     """Make the space of deleted chunks free, for later saves and, where it can be, for others.
 
     PostgreSQL vacuums the tables, which only their owner may; DuckDB writes the chunks anew, which
-    takes as long as writing them took and, for that time, as much space again.
+    takes as long as writing them took and, for that time, as much space again. Its file is cut
+    when it is closed; see `mmdb.db.shrink`.
 
     Raises:
         InTransaction
@@ -50,6 +51,7 @@ def reclaim(connection: AnyConnection) -> None:
     with connection.transaction():
         connection.script(script.replace(_CHUNK_TABLE_PLACE, table + "\n"))
     connection.merge()
+    connection.shrinks = True
 
 
 def merge(connection: AnyConnection) -> None:

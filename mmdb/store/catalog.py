@@ -10,10 +10,10 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor, ModelNotFound, TensorNotFound
 from mmdb.store.chunks import pack_layout
-from mmdb.store.content import hash_of
+from mmdb.store.content import DTYPES, hash_of
 from mmdb.store.entries import view_of
-from mmdb.store.models import SavedModel, StoredEntry, find_entries
-from mmdb.store.reading import Encoding, find_encodings
+from mmdb.store.models import SavedModel, StoredEntry, find_entries, is_listed
+from mmdb.store.reading import Encoding, find_encodings, holds
 
 #: Paths that an error names; a pack may hold thousands.
 _NAMED = 5
@@ -38,10 +38,21 @@ class Catalog:
 
     @classmethod
     def read(cls, connection: Connection, model: SavedModel) -> Catalog:
-        """Return the catalog of a model, in two queries."""
+        """Return the catalog of a model, in two queries.
+
+        Raises:
+            ModelNotFound
+            CorruptTensor: its list of tensors is not the one that was saved.
+        """
         entries = find_entries(connection, model.model_id)
-        if not entries and is_collected(connection, model):
+        is_whole = model.manifest_id is None or is_listed(model, entries)
+        if not (entries and is_whole) and is_collected(connection, model):
             raise gone(model)
+        for position, entry in enumerate(entries):
+            if reason := _find_fault(entries, position):
+                raise CorruptTensor(f"Model {model.reference}, tensor {entry.path!r}: {reason}.")
+        if not is_whole:
+            raise CorruptTensor(f"Model {model.reference}: its list of tensors changed.")
         holders = {e.tensor_id for e in entries}
         if model.pack_id is not None:
             holders.add(model.pack_id)
@@ -112,6 +123,40 @@ class Catalog:
         return self._offsets.get(self.first(entry).ordinal, 0)
 
 
+def _find_fault(entries: Sequence[StoredEntry], position: int) -> str:
+    """Return why the row of an entry cannot be one that was written; no memory is made for it."""
+    entry = entries[position]
+    dtype = DTYPES.get(entry.dtype)
+    if dtype is None or not holds(dtype, entry.shape, entry.byte_count):
+        return "its dtype, shape and bytes do not belong together"
+    if entry.ordinal != position:
+        return "an entry before it is missing"
+    if entry.tied_to is not None:
+        first = entries[entry.tied_to] if 0 <= entry.tied_to < len(entries) else entry
+        if first.tied_to is not None or first.tensor_hash != entry.tensor_hash:
+            return "it is not the tensor that it is tied to"
+    if entry.layout is not None and not _is_view(entries, entry, dtype.itemsize):
+        return "it is no view of its storage"
+    return ""
+
+
+def _is_view(entries: Sequence[StoredEntry], entry: StoredEntry, itemsize: int) -> bool:
+    """Return whether all elements of a view lie in its storage."""
+    match entry.layout:
+        case {"storage": int(place), "offset": int(offset), "stride": [*stride]}:
+            pass
+        case _:
+            return False
+    if len(stride) != len(entry.shape) or not all(isinstance(s, int) and s >= 0 for s in stride):
+        return False
+    if not 0 <= place < len(entries) or offset < 0 or offset % itemsize:
+        return False
+    reach = sum((n - 1) * s for n, s in zip(entry.shape, stride, strict=True))
+    storage = entries[place]
+    is_within = offset + (reach + 1) * itemsize <= storage.byte_count
+    return storage.kind == "storage" and storage.layout is None and is_within
+
+
 class Assembly:
     """Tensors of a model out of the tensors that hold their bytes."""
 
@@ -130,26 +175,29 @@ class Assembly:
         return self._made[own.ordinal]
 
     def _make(self, entry: StoredEntry) -> torch.Tensor:
-        if entry.layout is not None:
-            return view_of(entry, self.tensor(self._catalog.entries[entry.layout["storage"]]))
         holder = self._catalog.holder(entry)
-        dtype: torch.dtype = getattr(torch, entry.dtype)
-        if holder is None:
-            return torch.empty(entry.shape, dtype=dtype)
-        if holder == entry.tensor_id:
+        if entry.layout is None and holder is not None and holder == entry.tensor_id:
             # Equal tensors are stored once, but they are not one: each gets memory of its own.
             given = holder in self._given
             self._given.add(holder)
             return self._read[holder].clone() if given else self._read[holder]
-        start = self._catalog.offset(entry)
-        piece = self._read[holder][start : start + entry.byte_count].clone()
-        tensor = piece.view(dtype).reshape(entry.shape)
+        if entry.layout is not None:
+            tensor = view_of(entry, self.tensor(self._catalog.entries[entry.layout["storage"]]))
+        elif holder is None:
+            tensor = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
+        else:
+            start = self._catalog.offset(entry)
+            piece = self._read[holder][start : start + entry.byte_count].clone()
+            if len(piece) != entry.byte_count:
+                raise self._wrong(entry, "the pack ends before it")
+            tensor = piece.view(DTYPES[entry.dtype]).reshape(entry.shape)
         if self._checked and hash_of(tensor) != entry.tensor_hash:
-            raise CorruptTensor(
-                f"Model {self._catalog.model.reference}, tensor {entry.path!r}: "
-                "its bytes in the pack are not those of its hash."
-            )
+            raise self._wrong(entry, "its bytes are not those of its hash")
         return tensor
+
+    def _wrong(self, entry: StoredEntry, reason: str) -> CorruptTensor:
+        where = f"Model {self._catalog.model.reference}, tensor {entry.path!r}"
+        return CorruptTensor(f"{where}: {reason}.")
 
 
 def is_collected(connection: Connection, model: SavedModel) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Self
 
@@ -70,13 +70,12 @@ def hash_entries(contents: Contents, threads: int) -> Hashes:
 
 
 def contents_to_store(
-    contents: Contents, hashes: Hashes, bases: Mapping[int, int], stored: Container[bytes]
+    contents: Contents, hashes: Hashes, bases: Mapping[int, int]
 ) -> list[Content]:
     """Return what to store of each tensor; tied ones once.
 
     Args:
         bases: ordinal -> the tensor that it may be a difference to.
-        stored: hashes of tensors whose bytes the database is known to have.
     """
     return [
         Content(
@@ -91,13 +90,8 @@ def contents_to_store(
             base_id=bases.get(entry.ordinal),
         )
         for entry in contents.entries
-        if entry.tied_to is None and hashes[entry.ordinal] not in stored
+        if entry.tied_to is None
     ]
-
-
-def small_hashes(entries: Iterable[Entry], hashes: Mapping[int, bytes]) -> list[bytes]:
-    """Return the hashes of what lies in a model's pack, in their order: they decide its bytes."""
-    return [hashes[e.ordinal] for e in entries if e.is_small and e.tied_to is None]
 
 
 def pack_of(contents: Contents) -> Content | None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import blake3
@@ -171,6 +172,14 @@ def weights_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:
         hasher.update(json.dumps([entry.path, entry.kind]).encode())
         hasher.update(name)
     return hasher.digest()
+
+
+def is_listed(model: SavedModel, entries: Sequence[StoredEntry]) -> bool:
+    """Return whether some entries are the model's; those saved by 0.1 have another hash."""
+    hashes = [e.tensor_hash for e in entries]
+    if model.weights_hash == weights_hash(zip(entries, hashes, strict=True)):
+        return True
+    return model.weights_hash == sha256(b"".join(hashes)).digest()
 
 
 def add_definition(connection: Connection, definition: Definition) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from typing import NoReturn
 
 import blake3
 import numpy as np
@@ -15,7 +18,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.store.chunks import chunk_count
 from mmdb.store.codec import CorruptChunk, decode, needs_base
-from mmdb.store.content import tensor_hash
+from mmdb.store.content import DTYPES, tensor_hash
 from mmdb.store.pipeline import pipeline
 
 _Q = load("tensors")
@@ -41,6 +44,7 @@ class Encoding:
     base_id: int | None
     word: int
     chunk_bytes: int
+    chunks: int
     tensor_hash: bytes
     dtype: str
     shape: tuple[int, ...]
@@ -50,6 +54,20 @@ class Encoding:
     def from_row(cls, row: Row) -> Encoding:
         """Return the value of a row of `find_encodings`."""
         return cls(**(dict(row) | {"shape": tuple(row["shape"])}))
+
+    def check(self) -> None:
+        """Raise BadTensor where what it says of the tensor cannot be."""
+        dtype = DTYPES.get(self.dtype)
+        if dtype is None or not holds(dtype, self.shape, self.byte_count):
+            raise BadTensor(self.tensor_id, "its dtype, shape and bytes do not belong together")
+        is_cut = self.chunk_bytes > 0 and self.word in (1, 2, 4, 8)
+        if not is_cut or chunk_count(self.byte_count, self.chunk_bytes) != self.chunks:
+            raise BadTensor(self.tensor_id, "it cannot have been cut into chunks as its row says")
+
+
+def holds(dtype: torch.dtype, shape: Sequence[int], byte_count: int) -> bool:
+    """Return whether a tensor has so many bytes."""
+    return min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == byte_count
 
 
 def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[int, Encoding]:
@@ -73,41 +91,59 @@ class _Target:
     """A tensor while its chunks arrive."""
 
     def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool) -> None:
-        dtype: torch.dtype = getattr(torch, encoding.dtype)
+        encoding.check()
         self.encoding = encoding
-        self.tensor = torch.empty(encoding.shape, dtype=dtype, pin_memory=pinned)
+        self.tensor = torch.empty(encoding.shape, dtype=DTYPES[encoding.dtype], pin_memory=pinned)
         self._memory = bytes_of(self.tensor)
-        self._count = chunk_count(encoding.byte_count, encoding.chunk_bytes)
-        self._left = self._count
+        self._count = encoding.chunks
+        self._left = set(range(self._count))  # own chunks that have not come
+        self._under: set[int] = set()  # chunks of the base that lie in the memory
+        self._decoded = 0
         self._checked = checked
         self._lock = threading.Lock()
 
-    def decode(self, ordinal: int, codec: int, data: bytes) -> None:
-        """Decode a chunk into its place, over the base's chunk where one is there."""
-        size = self.encoding.chunk_bytes
-        out = self._memory[ordinal * size : (ordinal + 1) * size]
-        _decode(self.encoding.tensor_id, self.encoding.word, ordinal, codec, data, out)
+    def lay_under(self, ordinal: int, codec: int, data: bytes) -> None:
+        """Decode a chunk of the base into its place."""
+        if needs_base(codec):
+            self._fail("its base's chunk is a difference itself", ordinal)
+        if 0 <= ordinal < self._count:
+            self._decode(ordinal, codec, data)
+            self._under.add(ordinal)
 
     def take(self, ordinal: int, codec: int, data: bytes) -> None:
         """Decode one of the tensor's own chunks; after the last one, compare the hash."""
         if not 0 <= ordinal < self._count:
-            raise BadTensor(self.encoding.tensor_id, f"it has only {self._count} chunks", ordinal)
-        self.decode(ordinal, codec, data)
+            self._fail(f"it has only {self._count} chunks", ordinal)
         with self._lock:
-            self._left -= 1
-            is_last = self._left == 0
+            if ordinal not in self._left:
+                self._fail("the chunk is there twice", ordinal)
+            self._left.remove(ordinal)
+        if needs_base(codec) and ordinal not in self._under:
+            self._fail("it is a difference to a chunk that is missing", ordinal)
+        self._decode(ordinal, codec, data)
+        with self._lock:
+            self._decoded += 1
+            is_last = self._decoded == self._count
         if is_last and self._checked:
             self._check()
+
+    def _decode(self, ordinal: int, codec: int, data: bytes) -> None:
+        size = self.encoding.chunk_bytes
+        out = self._memory[ordinal * size : (ordinal + 1) * size]
+        _decode(self.encoding.tensor_id, self.encoding.word, ordinal, codec, data, out)
+
+    def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
+        raise BadTensor(self.encoding.tensor_id, reason, ordinal)
 
     def _check(self) -> None:
         found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
         if found != self.encoding.tensor_hash:
-            raise BadTensor(self.encoding.tensor_id, "its bytes are not those of its hash")
+            self._fail("its bytes are not those of its hash")
 
     def check_complete(self) -> None:
         """Raise BadTensor where chunks are missing."""
         if self._left:
-            raise BadTensor(self.encoding.tensor_id, f"{self._left} of its chunks are missing")
+            self._fail(f"{len(self._left)} of its chunks are missing")
 
 
 def _decode(
@@ -144,7 +180,7 @@ def read_tensors(
     for target in targets.values():
         if target.encoding.base_id is not None:
             over.setdefault(target.encoding.base_id, []).append(target)
-    _decode_chunks(connection, over, _Target.decode)
+    _decode_chunks(connection, over, _Target.lay_under)
     _decode_chunks(connection, {k: [target] for k, target in targets.items()}, _Target.take)
     for target in targets.values():
         target.check_complete()
@@ -197,6 +233,9 @@ def read_bytes(
     Raises:
         BadTensor
     """
+    encoding.check()
+    if stop > encoding.byte_count:
+        raise BadTensor(encoding.tensor_id, f"it has only {encoding.byte_count} bytes")
     size = encoding.chunk_bytes
     first, last = start // size, (stop - 1) // size
     limit = min((last + 1) * size, encoding.byte_count)
@@ -217,22 +256,28 @@ def _read_span(
     span = {"tensor_id": own_id, "base_id": base_id, "first": first, "last": last}
     rows = connection.rows(_Q.read_span, **span)
     own = [row for row in rows if row["tensor_id"] == own_id]
-    base = [row for row in rows if row["tensor_id"] != own_id]
-    _check_span(own_id, own, first, last, checked)
-    if not any(needs_base(row["codec"]) for row in own):
-        return own
+    _check_span(own_id, own, range(first, last + 1), checked)
+    leaning = {row["ordinal"] for row in own if needs_base(row["codec"])}
+    base = [row for row in rows if row["tensor_id"] != own_id and row["ordinal"] in leaning]
     try:
-        _check_span(base_id, base, first, last, checked)
+        _check_span(base_id, base, sorted(leaning), checked)
+        for row in base:
+            if needs_base(row["codec"]):
+                raise BadTensor(own_id, "the chunk is a difference itself", row["ordinal"])
     except BadTensor as error:
         reason = f"it is a difference to a tensor of which {error.reason}"
         raise BadTensor(own_id, reason, error.ordinal) from error
     return base + own
 
 
-def _check_span(tensor_id: int, rows: Sequence[Row], first: int, last: int, checked: bool) -> None:
-    missing = set(range(first, last + 1)) - {row["ordinal"] for row in rows}
-    if missing:
-        raise BadTensor(tensor_id, "the chunk is missing", min(missing))
+def _check_span(
+    tensor_id: int, rows: Sequence[Row], ordinals: Sequence[int], checked: bool
+) -> None:
+    there = Counter(row["ordinal"] for row in rows)
+    for ordinal in ordinals:
+        if there[ordinal] != 1:
+            reason = "the chunk is there twice" if there[ordinal] else "the chunk is missing"
+            raise BadTensor(tensor_id, reason, ordinal)
     for row in rows if checked else ():
         if row["digest"] is not None and digest(row["data"]) != bytes(row["digest"]):
             raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
@@ -242,7 +287,8 @@ def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
     """Return what is wrong with a tensor whose bytes are not those of its hash."""
     size = encoding.chunk_bytes
     try:
-        for ordinal in range(chunk_count(encoding.byte_count, size)):
+        encoding.check()
+        for ordinal in range(encoding.chunks):
             stop = min((ordinal + 1) * size, encoding.byte_count)
             read_bytes(connection, encoding, ordinal * size, stop)
     except BadTensor as error:

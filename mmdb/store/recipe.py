@@ -20,6 +20,7 @@ from mmdb.errors import CorruptTensor, InvalidRecipe, NotReplayable
 from mmdb.graph.values import show
 from mmdb.store.approach import Measured, Replay
 from mmdb.store.content import DTYPES, Statistics, dtype_name, raw_bytes, tensor_hash, word_bytes
+from mmdb.store.models import model_of
 from mmdb.store.nested import Flat, flatten, unflatten
 from mmdb.store.reading import BadTensor, find_encodings, read_tensors
 from mmdb.store.writing import Content, store_contents
@@ -168,13 +169,17 @@ def read_recipe(connection: Connection, model_id: int) -> StoredRecipe:
 
     Raises:
         NotReplayable: it has none.
-        CorruptTensor: the stored bytes of a state are damaged.
+        CorruptTensor: the arguments, or the stored bytes of a state, are damaged.
     """
     found = connection.rows(_Q.find_recipe, model_id=model_id)
     if not found:
         raise NotReplayable(f"Model {model_id} has neither weights nor a recipe.")
     row, hashes = found[0], bytes(found[0]["tensor_hashes"])
-    document = unflatten(json.loads(row["arguments"]), _read_states(connection, model_id))
+    states = _read_states(connection, model_id)
+    try:
+        document = unflatten(json.loads(row["arguments"]), states)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise _damaged(connection, model_id, f"it has {error!r}") from error
     return StoredRecipe(
         recipe=Recipe(
             trainer=row["trainer"],
@@ -214,11 +219,14 @@ def _read_states(connection: Connection, model_id: int) -> Flat:
     try:
         read = read_tensors(connection, list(encodings.values()), checked=places)
     except BadTensor as error:
-        raise CorruptTensor(
-            f"The states of type {places[error.tensor_id]} in the recipe of model {model_id}: "
-            f"{error}."
-        ) from error
+        what = f"its states of type {places[error.tensor_id]}: {error}"
+        raise _damaged(connection, model_id, what) from error
     return {places[tensor_id]: tensor for tensor_id, tensor in read.items()}
+
+
+def _damaged(connection: Connection, model_id: int, what: str) -> CorruptTensor:
+    reference = model_of(connection, model_id).reference
+    return CorruptTensor(f"The recipe of model {reference} is damaged: {what}.")
 
 
 def mark_replayed(connection: Connection, model_id: int, seconds: float) -> None:

@@ -31,7 +31,6 @@ from mmdb.store.contents import (
     Hashing,
     contents_to_store,
     pack_of,
-    small_hashes,
 )
 from mmdb.store.entries import Contents, contents_of
 from mmdb.store.environment import put_environment
@@ -53,7 +52,7 @@ from mmdb.store.recipe import (
     recipe_bytes,
     write_recipe,
 )
-from mmdb.store.writing import known_hashes, store_contents
+from mmdb.store.writing import Named, known_hashes, store_contents
 
 _Q = load("models")
 #: How often a save that another session got in the way of is begun again.
@@ -196,23 +195,20 @@ def _save(connection: Connection, request: _Request) -> Saved:
         write_recipe(connection, saved.model_id, request.recipe, _in_order(request))
         return saved
     bases = origin.bases if choice.approach == "update" else {}
-    own = [e for e in origin.entries if e.tied_to is None and e.layout is None]  # with bytes of own
-    known = {e.tensor_hash: e.tensor_id for e in own}
-    wanted = contents_to_store(request.contents, request.hashes, bases, known)
-    pack_id = _same_pack(request, origin)
-    pack = pack_of(request.contents) if pack_id is None else None
+    wanted = contents_to_store(request.contents, request.hashes, bases)
+    pack = pack_of(request.contents)
     if pack is not None:
         base_id = origin.model.pack_id if origin.model and bases else None
         wanted.append(replace(pack, base_id=base_id))
     try:
-        stored = store_contents(connection, wanted)
+        stored = store_contents(connection, wanted, _named(origin))
     except BadTensor as error:
         raise _corrupt_parent(origin, error) from error
-    listed = TensorList(request.contents.entries, request.hashes, known | stored.ids)
+    listed = TensorList(request.contents.entries, request.hashes, stored.ids)
     manifest_id, changes = put_manifest(connection, origin.model, origin.entries, listed)
     where = {
         "manifest_id": manifest_id,
-        "pack_id": pack_id if pack is None else stored.ids[pack.tensor_hash],
+        "pack_id": None if pack is None else stored.ids[pack.tensor_hash],
     }
     saved = _add(connection, request, origin, choice, where, stored_bytes=stored.stored_bytes)
     changed = [(saved.model_id, k, t) for k, t in sorted(changes.items())]
@@ -226,13 +222,13 @@ def _hold(connection: Connection, parent: SavedModel) -> None:
         raise ModelNotFound(f"Model {parent.reference} has just been dropped.")
 
 
-def _same_pack(request: _Request, origin: _Origin) -> int | None:
-    """Return the parent's pack where the small tensors are the very same."""
-    if origin.model is None or origin.model.pack_id is None:
-        return None
-    there = {e.ordinal: e.tensor_hash for e in origin.entries}
-    own = small_hashes(request.contents.entries, request.hashes)
-    return origin.model.pack_id if own == small_hashes(origin.entries, there) else None
+def _named(origin: _Origin) -> dict[bytes, Named]:
+    """Return the parent's tensors that have bytes of their own."""
+    return {
+        e.tensor_hash: Named(e.tensor_id, e.dtype, e.shape, e.byte_count)
+        for e in origin.entries
+        if e.tied_to is None and e.layout is None
+    }
 
 
 def _corrupt_parent(origin: _Origin, error: BadTensor) -> CorruptTensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from hashlib import sha256
 
 import blake3
 
@@ -19,7 +18,7 @@ from mmdb.db.queries import load
 from mmdb.db.url import connect
 from mmdb.errors import CorruptTensor, FeatureCorrupt, MmdbError, ModelNotFound
 from mmdb.store.features import find_part, read_blocks
-from mmdb.store.models import StoredEntry, find_entries, model_of, weights_hash
+from mmdb.store.models import model_of
 from mmdb.store.reading import BadTensor, find_encodings, read_tensors
 from mmdb.store.recover import ModelReader
 
@@ -98,40 +97,27 @@ def _batches(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def verify_models(connection: Connection, on_progress: Progress) -> Verified:
-    """Return what was read of models: their lists of tensors, and the tensors in their packs."""
+    """Return what was read of models: their lists of tensors, views, and the tensors in packs."""
     found = Verified("models")
     reader = ModelReader(connection)
     for row in connection.rows(_Q.find_models):
         model = model_of(connection, row["model_id"])
-        entries = find_entries(connection, model.model_id)
-        small = [e for e in entries if e.is_small and e.kind != "storage"]
-        if model.weights_hash not in _names(entries):
-            if _is_there(connection, model.model_id):
-                found.wrong.append(f"model {model.reference}: its list of tensors changed")
-            continue
         try:
-            reader.tensors(model, [e.path for e in small])
+            own = [e for e in reader.catalog(model).entries if e.kind != "storage"]
+            inner = [e for e in own if e.is_small or e.layout is not None]
+            reader.tensors(model, [e.path for e in inner])
         except CorruptTensor as error:
             found.wrong.append(error.message.rstrip("."))
+            continue
         except ModelNotFound:
             continue
-        size = sum(e.byte_count for e in small)
+        size = sum(e.byte_count for e in inner)
         found.add(size)
         on_progress("models", size)
     (recipes,) = connection.rows(_Q.count_recipes)
     if recipes["items"]:
         found.note = f"; {recipes['items']:,} are recipes, which only a replay can compare"
     return found
-
-
-def _names(entries: Sequence[StoredEntry]) -> tuple[bytes, bytes]:
-    """Return a model's name by its entries; the second one is that of models saved by 0.1."""
-    hashes = [e.tensor_hash for e in entries]
-    return weights_hash(zip(entries, hashes, strict=True)), sha256(b"".join(hashes)).digest()
-
-
-def _is_there(connection: Connection, model_id: int) -> bool:
-    return any(row["model_id"] == model_id for row in connection.rows(_Q.find_models))
 
 
 def verify_checkpoints(connection: Connection, on_progress: Progress) -> Verified:

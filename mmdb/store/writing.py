@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from mmdb.db.connection import Connection
 from mmdb.db.owners import usable
 from mmdb.db.queries import load
+from mmdb.errors import CorruptTensor
+from mmdb.store.adopting import find_right
 from mmdb.store.chunks import chunk_bytes, chunk_count, spans
 from mmdb.store.codec import encode, needs_base
 from mmdb.store.content import Statistics
@@ -42,6 +45,19 @@ class Content:
         return self.describe()
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor that is stored, as its row describes it."""
+
+    tensor_id: int
+    dtype: str
+    shape: tuple[int, ...]
+    byte_count: int
+
+
+_NOTHING: Mapping[bytes, Named] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class Stored:
     """What storing some contents came to."""
@@ -51,14 +67,20 @@ class Stored:
     added: int = 0  # tensors that had no chunks before
 
 
-def store_contents(connection: Connection, contents: Sequence[Content]) -> Stored:
+def store_contents(
+    connection: Connection, contents: Sequence[Content], parents: Mapping[bytes, Named] = _NOTHING
+) -> Stored:
     """Store what is not there yet; the caller has begun the transaction.
 
     Contents are named in the order of their hashes, so that sessions which store the same ones
-    wait for each other and never in a circle.
+    wait for each other and never in a circle. What is there is read, and stored anew where it is
+    damaged; see `mmdb.store.adopting`.
 
+    Args:
+        parents: tensors by their hash that need not be searched for.
     Raises:
         BadTensor: a base is not as it was stored; tensor_id is that of the `base_id`.
+        CorruptTensor: a tensor that is there is damaged, and this role may not store it anew.
     """
     stored = Stored()
     by_hash: dict[bytes, Content] = {}
@@ -66,14 +88,23 @@ def store_contents(connection: Connection, contents: Sequence[Content]) -> Store
         known_one = by_hash.get(content.tensor_hash)
         if known_one is None or content.has_chunks > known_one.has_chunks:
             by_hash[content.tensor_hash] = content
-    known = _find(connection, by_hash)
+    known = {name: parents[name] for name in by_hash if name in parents}
+    known |= _find(connection, by_hash.keys() - known.keys())
+    for name, named in known.items():
+        _check_named(by_hash[name], named)
+    before = {named.tensor_id for named in known.values()}
     unknown = [by_hash[name] for name in sorted(by_hash) if name not in known]
     if unknown:
         _name(connection, unknown)
         known |= _find(connection, [c.tensor_hash for c in unknown])
-    stored.ids = {name: tensor_id for name, (tensor_id, _) in known.items()}
+    stored.ids = {name: named.tensor_id for name, named in known.items()}
+    needed = {stored.ids[c.tensor_hash]: c for c in by_hash.values() if c.has_chunks}
+    right = find_right(connection, needed, before)
     missing = [
-        c for c in by_hash.values() if c.has_chunks and c.byte_count and not known[c.tensor_hash][1]
+        # Others may be differences to one that was there: it can be no difference itself.
+        replace(c, base_id=None) if tensor_id in before else c
+        for tensor_id, c in needed.items()
+        if c.byte_count and tensor_id not in right
     ]
     for group in batches(missing, _byte_count, _GROUP_BYTES):
         _write(connection, group, stored)
@@ -85,17 +116,28 @@ def known_hashes(connection: Connection, hashes: Iterable[bytes]) -> set[bytes]:
     return set(_find(connection, hashes))
 
 
-def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, tuple[int, bool]]:
-    """Return tensor_id and whether it has chunks, of the hashes that are known to the owner."""
+def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, Named]:
+    """Return the tensors of the hashes that are known to the owner."""
     wanted = list(hashes)
     rows = connection.rows(_Q.find_tensors, hashes=wanted) if wanted else []
     if any(row["owner"] for row in rows):  # each team has its own, and some sessions see all
         by_id = {row["tensor_id"]: row for row in rows}
         rows = [by_id[tensor_id] for tensor_id in reversed(usable(connection, by_id))]
     return {  # of equal ones the last
-        bytes(row["tensor_hash"]): (row["tensor_id"], row["chunk_bytes"] is not None)
+        bytes(row["tensor_hash"]): Named(
+            row["tensor_id"], row["dtype"], tuple(row["shape"]), row["byte_count"]
+        )
         for row in rows
     }
+
+
+def _check_named(content: Content, named: Named) -> None:
+    said = (named.dtype, named.shape, named.byte_count)
+    if said != (content.dtype, content.shape, content.byte_count):
+        raise CorruptTensor(
+            f"Tensor {named.tensor_id}, which is stored already and which the model has, is said "
+            f"to be {named.dtype} {list(named.shape)} of {named.byte_count} bytes."
+        )
 
 
 def _byte_count(content: Content) -> int:

@@ -38,6 +38,84 @@ WHERE model_id IN (
     WHERE m.name LIKE %(prefix)s::text
 );
 
+-- name: delete_notes
+-- The notes on a bench's models.
+DELETE FROM mmdb.model_note
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_probes
+-- The probes of a bench's models.
+DELETE FROM mmdb.probe
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_zoo_events
+-- What happened to a bench's models in the zoo.
+DELETE FROM mmdb.zoo_event
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_origins
+-- Where a bench's models came from.
+DELETE FROM mmdb.model_origin
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_prediction_sources
+-- What the predictions of a bench's models read.
+DELETE FROM mmdb.prediction_source
+WHERE prediction_id IN (
+    SELECT p.prediction_id
+    FROM mmdb.prediction AS p
+    INNER JOIN mmdb.model AS m ON p.model_id = m.model_id
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_predictions
+-- The predictions of a bench's models.
+DELETE FROM mmdb.prediction
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_warm_starts
+-- How a bench's candidates began.
+DELETE FROM mmdb.warm_start
+WHERE candidate_id IN (
+    SELECT c.candidate_id
+    FROM mmdb.candidate AS c
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+    WHERE r.name LIKE %(prefix)s::text
+);
+
+-- name: delete_transfer_tensors
+-- The tensors that a bench's models passed on.
+DELETE FROM mmdb.transfer_tensor
+WHERE transfer_id IN (
+    SELECT f.transfer_id
+    FROM mmdb.transfer AS f
+    INNER JOIN mmdb.model AS m ON f.parent_id = m.model_id
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_transfers
+-- What a bench's models passed on.
+DELETE FROM mmdb.transfer
+WHERE parent_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
 -- name: delete_models
 -- A bench's models.
 DELETE FROM mmdb.model

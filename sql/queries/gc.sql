@@ -150,6 +150,12 @@ WHERE
         WHERE d.base_id = t.tensor_id
     );
 
+-- name: find_chunks
+-- Those of some tensors that have chunks.
+SELECT DISTINCT c.tensor_id
+FROM mmdb.tensor_chunk AS c
+WHERE c.tensor_id = any(%(ids)s::bigint[]);
+
 -- name: delete_chunks
 -- Delete the bytes of tensors.
 DELETE FROM mmdb.tensor_chunk

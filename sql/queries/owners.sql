@@ -209,3 +209,8 @@ SELECT mmdb.share_dataset(%(name)s::text, %(role)s::text, %(shared)s::boolean) A
 -- name: share_run
 -- Let a role see a run, or no longer.
 SELECT mmdb.share_run(%(name)s::text, %(role)s::text, %(shared)s::boolean) AS changed;
+
+-- name: may_replace
+-- Whether this session's role may delete a tensor's chunks, so that they can be stored anew.
+SELECT
+    has_table_privilege('mmdb.encoding', 'DELETE') AND has_table_privilege('mmdb.tensor_chunk', 'DELETE') AS may;

@@ -4,6 +4,9 @@ SELECT
     t.tensor_hash,
     t.tensor_id,
     t.owner,
+    t.dtype,
+    t.shape,
+    t.byte_count,
     e.base_id,
     e.chunk_bytes
 FROM mmdb.tensor AS t
@@ -40,6 +43,7 @@ SELECT
     e.base_id,
     e.word,
     e.chunk_bytes,
+    e.chunks,
     t.tensor_hash,
     t.dtype,
     t.shape,

@@ -53,7 +53,7 @@ def _measure(outlines: list[Outline], json_file: str | None) -> None:
     from mmdb.bench.figures import report, write_json
     from mmdb.bench.match import bench_match
 
-    figures = bench_match([], lambda: outlines)
+    figures = list(bench_match([], lambda: outlines))
     show("bench match, public architectures", figures)
     if json_file:
         write_json(json_file, report("match", figures))

@@ -227,7 +227,7 @@ DAMAGE = {
     "a list of tensors": (
         "UPDATE mmdb.manifest_tensor SET path = 'other' WHERE path = 'small'",
         "models",
-        "model m@1: its list of tensors changed; model m@2: its list of tensors changed",
+        "Model m@1: its list of tensors changed; Model m@2: its list of tensors changed",
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from tests.stores import check, counts
 from tests.tensors import same_bits
 
 CHUNK = 4 << 10
+VERIFY: tuple[Verify, ...] = get_args(Verify)
 
 
 @pytest.fixture
@@ -188,12 +190,11 @@ def test_a_chunk_that_is_missing_or_too_many_is_named(db: Database) -> None:
     tensor = tensor_id(db, "noise")
     reader, net = ModelReader(db.connection), find_model(db.connection, "net")
     change(db, "tensor_chunk", f"tensor_id = {tensor} AND ordinal = 2", "ordinal", 77)
-    kinds: tuple[Verify, ...] = ("full", "sampled", "none")
-    for verify in kinds:
+    for verify in VERIFY:
         with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'noise', chunk (2|77): "):
             reader.tensors(net, verify=verify)
     db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE tensor_id = {tensor} AND ordinal = 77")
-    for verify in kinds:
+    for verify in VERIFY:
         with pytest.raises(errors.CorruptTensor, match=r"tensor 'noise', chunk 2: .* missing"):
             reader.tensors(net, verify=verify)
     with pytest.raises(errors.CorruptTensor, match=r"tensor 'noise', chunk 2: .* missing"):
@@ -206,6 +207,51 @@ def test_a_chunk_that_is_missing_or_too_many_is_named(db: Database) -> None:
     ):
         with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'noise': .* missing"):
             read()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_chunk_that_a_difference_lacks_is_named_whatever_is_verified(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "net", tuned(), parent="net", approach="update")
+    base, own = (tensor_id(db, "layer.weight", version) for version in (1, 2))
+    reader, net = ModelReader(db.connection), find_model(db.connection, "net@2")
+    lacks = r"net@2, tensor 'layer.weight', chunk 3: it is a difference to"
+    change(db, "tensor_chunk", f"tensor_id = {base} AND ordinal = 3", "ordinal", 77)
+    for verify in VERIFY:
+        for read in (
+            lambda verify=verify: reader.tensors(net, verify=verify),
+            lambda verify=verify: reader.rows(net, "layer.weight", 0, None, verify=verify),
+        ):
+            with pytest.raises(errors.CorruptTensor, match=lacks):
+                read()
+    change(db, "tensor_chunk", f"tensor_id = {base} AND ordinal = 77", "ordinal", 3)
+    # A base that is a difference itself, and no base.
+    for other, chunk in ((own, r", chunk \d+"), (None, r", chunk \d+")):
+        change(db, "encoding", f"tensor_id = {own}", "base_id", other)
+        with pytest.raises(errors.CorruptTensor, match=f"tensor 'layer.weight'{chunk}: it"):
+            ModelReader(db.connection).tensors(net, verify="none")
+
+
+def test_a_row_that_says_another_size_is_named_and_no_memory_is_made_up(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    tensor, net = tensor_id(db, "noise"), find_model(db.connection, "net")
+    for table, column, value, right in (
+        ("tensor", "byte_count", 0, 30_000),
+        ("tensor", "byte_count", 60_000, 30_000),
+        ("tensor", "shape", [100, 301], [100, 300]),
+        ("tensor", "shape", [-100, -300], [100, 300]),
+        ("tensor", "dtype", "float32", "uint8"),
+        ("tensor", "dtype", "quint8", "uint8"),
+        ("encoding", "chunk_bytes", 0, 262_144 // 300 * 300),
+    ):
+        change(db, table, f"tensor_id = {tensor}", column, value)
+        for verify in VERIFY:
+            with pytest.raises(errors.CorruptTensor, match="net@1, tensor 'noise': "):
+                ModelReader(db.connection).tensors(net, verify=verify)
+        with pytest.raises(errors.CorruptTensor, match="net@1, tensor 'noise': "):
+            ModelReader(db.connection).rows(net, "noise", 0, 1)
+        change(db, table, f"tensor_id = {tensor}", column, right)
+    check(db.connection, "net", weights())
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -261,3 +307,81 @@ def test_an_error_while_reading_leaves_session_and_transaction_usable(
     rest = [path for path in model if path != "2"]
     found = load_tensors(db.connection, net, rest)
     assert all(same_bits(found[path], model[path]) for path in rest)
+
+
+# -- saves onto what is damaged -------------------------------------------------
+
+
+def damage(db: Database, kind: str, key: str) -> None:
+    """Change a chunk, cut it short, or delete it."""
+    if kind == "changed":
+        flip(db, "tensor_chunk", key, "data", 0.5)
+    elif kind == "missing":
+        db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE {key}")
+    else:
+        (row,) = db.sql(f"SELECT data FROM mmdb.tensor_chunk WHERE {key}")
+        change(db, "tensor_chunk", key, "data", bytes(row["data"])[:-1])
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("kind", ["changed", "cut short", "missing"])
+@pytest.mark.parametrize("parent", [None, "net"])
+def test_a_save_stores_anew_what_it_has_of_damaged_tensors(
+    db: Database, kind: str, parent: str | None
+) -> None:
+    """Its own bytes are right: the models that have them, and differences to them, are healed."""
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "tuned", tuned(), parent="net", approach="update")
+    before = counts(db)
+    for path in ("layer.weight", "layer.bias"):  # the second one lies in the pack
+        damage(db, kind, f"tensor_id = {tensor_id(db, path)} AND ordinal = 0")
+    again = save_model(db.connection, "again", weights(), parent=parent)
+    assert again.stored_bytes > 0
+    assert counts(db) == before | {"model": 3, "manifest": 3 - bool(parent)} | (
+        {} if parent else {"manifest_tensor": before["manifest_tensor"] * 3 // 2}
+    )
+    for name, model in {"net": weights(), "tuned": tuned(), "again": weights()}.items():
+        check(db.connection, name, model)
+    assert save_model(db.connection, "again", weights()).stored_bytes == 0
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_damaged_difference_is_stored_anew_by_itself(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    save_model(db.connection, "net", tuned(), parent="net", approach="update")
+    base = tensor_id(db, "layer.weight")
+    db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE tensor_id = {base} AND ordinal = 3")
+    save_model(db.connection, "again", tuned())
+    check(db.connection, "net@2", tuned())
+    with pytest.raises(errors.CorruptTensor, match=r"net@1, tensor 'layer.weight', chunk 3: "):
+        check(db.connection, "net@1", weights())
+
+
+def test_chunks_that_nothing_says_how_to_read_are_stored_anew(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    db.sql(f"DELETE FROM mmdb.encoding WHERE tensor_id = {tensor_id(db, 'noise')}")
+    save_model(db.connection, "again", weights())
+    check(db.connection, "net", weights())
+
+
+def test_a_tensor_whose_row_changed_is_not_adopted(db: Database) -> None:
+    save_model(db.connection, "net", weights())
+    change(db, "tensor", f"tensor_id = {tensor_id(db, 'noise')}", "shape", [300, 100])
+    before = counts(db)
+    with pytest.raises(errors.CorruptTensor, match=r"said to be uint8 \[300, 100\] of 30000"):
+        save_model(db.connection, "again", weights())
+    assert counts(db) == before
+
+
+def test_who_may_not_store_anew_is_told_what_is_damaged(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        save_model(db.connection, "net", weights())
+        tensor = tensor_id(db, "noise")
+        damage(db, "changed", f"tensor_id = {tensor}")
+        db.sql("SET ROLE mmdb_trainer")
+        with pytest.raises(errors.CorruptTensor, match=f"Tensor {tensor}.* damaged") as caught:
+            save_model(db.connection, "again", weights())
+        assert "mmdb_admin" in caught.value.hint
+        db.sql("SET ROLE mmdb_admin")
+        save_model(db.connection, "again", weights())
+        check(db.connection, "net", weights())

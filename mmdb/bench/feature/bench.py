@@ -45,9 +45,10 @@ def share_of(options: Mapping[str, Any]) -> Share:
     return Share(**{name: value for name, value in options.items() if value is not None})
 
 
-def bench_feature(databases: list[Database], share: Share | None = None) -> list[Figure]:
+def bench_feature(databases: list[Database], share: Share | None = None) -> Iterator[Figure]:
     """Measure every database in one run."""
-    return [figure for db in databases for figure in _measure(db, share or Share())]
+    for db in databases:
+        yield from _measure(db, share or Share())
 
 
 def _measure(db: Database, share: Share) -> Iterator[Figure]:

@@ -79,17 +79,17 @@ def share_of(options: Mapping[str, Any]) -> Share:
     return Share(**given)
 
 
-def bench_plan(databases: list[Database], share: Share | None = None) -> list[Figure]:
+def bench_plan(databases: list[Database], share: Share | None = None) -> Iterator[Figure]:
     """Measure every database in one run; steps need none."""
     chosen = share or Share()
     with ExitStack() as stack:
         kept = chosen.folder
         if kept is None:
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-bench-")))
-        figures = list(_steps(chosen)) if "steps" in (chosen.only or PARTS) else []
+        if "steps" in (chosen.only or PARTS):
+            yield from _steps(chosen)
         for db in databases:
-            figures += _measure(db, chosen, kept)
-    return figures
+            yield from _measure(db, chosen, kept)
 
 
 def _steps(share: Share) -> Iterator[Figure]:

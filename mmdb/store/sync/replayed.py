@@ -71,7 +71,7 @@ def send_replayed(
     """
     contents, hashes = replayed.contents, replayed.hashes
     known = {(a.path, a.kind, a.dtype, a.shape): a for a in ancestors}
-    wanted = contents_to_store(contents, hashes, {}, ())
+    wanted = contents_to_store(contents, hashes, {})
     pack = pack_of(contents)
     if pack is not None:
         wanted.append(pack)

@@ -67,6 +67,7 @@ POSTGRES_ONLY = {
     "owners.find_foreign": "DuckDB has no roles",
     "owners.find_readable": "DuckDB has no roles",
     "owners.find_usable": "DuckDB has no roles",
+    "owners.may_replace": "DuckDB has no roles",
     "owners.find_owner": "DuckDB has no roles",
     "owners.find_limits": "DuckDB has no roles",
     "owners.find_run_limits": "DuckDB has no roles",
