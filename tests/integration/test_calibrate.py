@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -37,11 +36,6 @@ HERE = Stamp(
 ROWS = [Row(kind="product", size=10.0**n, value=10.0 ** (n - 10)) for n in range(5, 9)]
 #: Kinds that several workers measure together.
 TOGETHER = {"all_reduce_2", "all_reduce_4", "busy_product", "busy_copy", "busy_step", "meet"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_saver_adds_a_version_each_time(installed_duckdb_url: str) -> None:
     assert [row["parent"] for row in rows] == [None, "bench-saved-3@1", "bench-saved-3@2"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the server's processes are seen in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
 def test_a_worker_stands_back_and_who_asks_does_not(postgres_url: str) -> None:
     with connect(postgres_url) as asking, connect(postgres_url) as working:
         pids = [db.sql("SELECT pg_backend_pid() AS pid")[0]["pid"] for db in (asking, working)]
