@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import skips
 from tests.cluster import ROOT, Cluster
@@ -39,8 +40,11 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse skips, of the doctests in mmdb/ too."""
+    """Refuse skips, of the doctests in mmdb/ too; let examples take their time."""
     config.pluginmanager.register(skips)
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("busy", deadline=None, suppress_health_check=slow)
+    settings.load_profile("busy")
 
 
 def pytest_report_header() -> list[str]:

