@@ -13,7 +13,7 @@ from psycopg import sql
 from tests.cluster import Cluster, ClusterError
 
 #: Seconds after which something that should happen by itself fails the test.
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class ArchivingCluster(Cluster):

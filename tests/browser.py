@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 #: Milliseconds after which something that a page should do has failed to happen.
-LIMIT_MS = 30_000
+LIMIT_MS = 120_000
 
 
 def find_browser() -> str | None:

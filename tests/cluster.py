@@ -50,7 +50,7 @@ SETTINGS = {
     "synchronous_commit": "on",
     "log_line_prefix": "%m [%p] %d ",
 }
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 30
 DROP_TRIES = 10
 READY = ("ready", "standby")  # for clients, in the last line of its pid file

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests import skips
 from tests.cluster import ROOT, Cluster
 from tests.server_files import NoServer, find_server
 
@@ -34,6 +37,14 @@ os.environ.setdefault("MMDB_NICE", "0")
 
 TEMPLATE = "mmdb_template"
 _numbers = count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse skips, of the doctests in mmdb/ too; let examples take their time."""
+    config.pluginmanager.register(skips)
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("busy", deadline=None, suppress_health_check=slow)
+    settings.load_profile("busy")
 
 
 def pytest_report_header() -> list[str]:
@@ -62,6 +73,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spread:
     from tests.spread import Spread  # here, so that tests run without pytest-xdist too
 
     return Spread(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache() -> Iterator[Path]:
+    """Let this process, and those that it starts, decode partitions into a folder of its own.
+
+    A server of the tests keeps its own below its directory.
+    """
+    with TemporaryDirectory(prefix="mmdb-cache-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMDB_CACHE_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(own_cache: Path) -> Path:
+    """Return the folder of decoded partitions, empty at the beginning of each test."""
+    shutil.rmtree(own_cache, ignore_errors=True)
+    return own_cache
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 #: Seconds after which a process that should have done something has not.
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class WorkerCommand:
@@ -38,6 +38,11 @@ class WorkerCommand:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
+
+    def is_told(self, number: signal.Signals) -> bool:
+        """Send a signal; return whether the process has ended."""
+        self._process.send_signal(number)
+        return self._process.poll() is not None
 
     def ends(self) -> int:
         """Wait for the end and return the exit code."""

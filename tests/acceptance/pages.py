@@ -23,8 +23,10 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -197,22 +199,85 @@ def _output_of(command: list[str], place: str, environment: dict[str, str]) -> s
     return done.stdout
 
 
+_HASH = re.compile(r"\b[0-9a-f]{16,}\b")
+_NUMBER = re.compile(r"-?\b\d[\d.,:]*(?:e-?\d+)?")
+_SECONDS = re.compile(r"^ (s|ms|min|h)\b")  # behind a number
+#: Columns and keys whose numbers are another machine's, or another run's.
+FREE = ("seconds", "best_candidate_id")
+
+
 def shape(line: str) -> str:
-    """Return a line without what differs from machine to machine: numbers and the widths of tables.
+    """Return a line without its numbers and the widths of its table.
 
     >>> shape("  1 |   0.9526 | adam"), shape("----+------"), shape("d5e67e4c6a776f09 in 3.4 s")
     ('0 | 0 | adam', '-', '0 in 0 s')
     """
-    line = re.sub(r"\b[0-9a-f]{16,}\b|-?\b\d[\d.,:]*(e-?\d+)?", "0", line)
+    line = _NUMBER.sub("0", _HASH.sub("0", line))
     line = re.sub(r"[-+─━╸╺]{2,}", "-", line)
     return " ".join(line.split())
 
 
+def numbers(line: str, titles: Sequence[str] = ()) -> list[str | None]:
+    """Return the numbers of a line; None for one that differs from machine to machine.
+
+    Args:
+        titles: of its columns, where it is a table's row.
+
+    >>> numbers('2 hops in 3.4 s, "seconds": 0.02')
+    ['2', None, None]
+    >>> numbers("12 | 0.5", ["hops", "seconds"])
+    ['12', None]
+    """
+    found: list[str | None] = []
+    line = _HASH.sub("", line)
+    for match in _NUMBER.finditer(line):
+        before = line[: match.start()]
+        column = before.count("|")
+        is_free = (
+            _SECONDS.match(line[match.end() :])
+            or before.endswith(tuple(f'"{name}": ' for name in FREE))
+            or (column < len(titles) and titles[column] in FREE)
+        )
+        found.append(None if is_free else match[0])
+    return found
+
+
+def is_close(shown: str | None, printed: str | None) -> bool:
+    """Return whether one number may stand for the other: whole ones are equal, others near.
+
+    >>> is_close("12", "13"), is_close("0.93", "0.9164"), is_close("0.9", "0.2")
+    (False, True, False)
+    """
+    if shown is None or printed is None or shown == printed:
+        return True
+    try:
+        values = float(shown), float(printed)
+    except ValueError:  # times and lists
+        return False
+    return not (shown.isdigit() and printed.isdigit()) and isclose(*values, rel_tol=0.1)
+
+
 def missing(shown: str, printed: str) -> list[str]:
-    """Return the lines that a page shows and that were not printed, but for their numbers."""
-    found = {shape(line) for line in printed.splitlines()}
-    lines = [line for line in shown.splitlines() if line.strip() not in ("", "...")]
-    return [line for line in lines if shape(line) not in found]
+    """Return the lines that a page shows and that were not printed, or with other numbers.
+
+    >>> missing("hops\\n  12\\n", "hops\\n  13\\n"), missing(" 0.93\\n", "0.92\\n")
+    (['  12'], [])
+    """
+    found: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        found.setdefault(shape(line), []).append(line)
+    lost, titles, before = [], [""], ""
+    for line in shown.splitlines():
+        if shape(line) == "-":
+            titles = [title.strip() for title in before.split("|")]
+        before = line
+        wanted = numbers(line, titles if line.count("|") == len(titles) - 1 else ())
+        is_there = any(
+            all(map(is_close, wanted, numbers(other))) for other in found.get(shape(line), ())
+        )
+        if line.strip() not in ("", "...") and not is_there:
+            lost.append(line)
+    return lost
 
 
 def run_page(page: Path, postgres_url: str) -> list[str]:

@@ -52,9 +52,9 @@ def test_a_crash_of_the_server_costs_no_hop_and_changes_no_bit() -> None:
             cluster.halt(signal.SIGQUIT)
             cluster.start()
             with mmdb.connect(url) as db:
-                assert db.run("crashed").wait(timeout_s=120), process.said
+                assert db.run("crashed").wait(timeout_s=300), process.said
                 db.run("calm").submit()
-                assert db.run("calm").wait(timeout_s=120), process.said
+                assert db.run("calm").wait(timeout_s=300), process.said
                 assert logged(db, "crashed") == logged(db, "calm")
                 assert len(logged(db, "calm")) == 2 * 2 * 3
             process.signal(signal.SIGTERM)

@@ -11,10 +11,8 @@ from tests.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
-def scene(
-    cluster: Cluster, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
+def scene(cluster: Cluster, template: str) -> Iterator[Scene]:
     """Yield a database with a dataset `d`, a trained run `r`, its model, and a run `s`."""
-    attacked = Scene(cluster, template, tmp_path_factory.mktemp("attacks"))
+    attacked = Scene(cluster, template)
     yield attacked
     attacked.close()

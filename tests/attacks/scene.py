@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -24,6 +23,7 @@ LOGINS = {
     "trainer": "mmdb_trainer",
     "admin": "mmdb_admin",
 }
+IDS = ("candidate", "trained", "part", "dataset", "run", "model")
 #: Stands in the settings, in no log and in no answer.
 SECRET = "s3cret-of-the-worker"
 #: What nobody may find in the server's log.
@@ -53,11 +53,11 @@ class Scene:
     """The database under attack, with its owner's session.
 
     Attributes:
-        ids: of what it holds, by kind: `candidate`, `part`, `dataset`, `run`, `model`.
+        ids: of what it holds, by one of IDS; `trained` is a candidate that is.
     """
 
-    def __init__(self, cluster: Cluster, template: str, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
+    def __init__(self, cluster: Cluster, template: str) -> None:
+        self.cluster = cluster
         self.url = cluster.create_database(DATABASE, template)
         self._log = cluster.directory / "log"
         self.owner: Any = psycopg.connect(self.url, autocommit=True)
@@ -145,17 +145,21 @@ class Scene:
             )
             db.create_dataset("d", query="SELECT a, y FROM points", partitions=2)
             db.create_run("r", dataset="d", architecture="linear").train(workers=1)
+            db.set_alias("r@1", "good")
+            db.save_candidate(db.run("r").leaderboard()[0]["candidate_id"], "q")
+            db.sql("CREATE SCHEMA own AUTHORIZATION attack_trainer")
             db.create_run("s", dataset="d", architecture="linear", epochs=2)
 
     def _find_ids(self) -> dict[str, int]:
         query: LiteralString = """
-            SELECT min(c.candidate_id) FILTER (WHERE r.name = 's'), min(p.part_id),
+            SELECT min(c.candidate_id) FILTER (WHERE r.name = 's'),
+                min(c.candidate_id) FILTER (WHERE r.name = 'r'), min(p.part_id),
                 min(p.dataset_id), min(r.run_id), (SELECT min(model_id) FROM mmdb.model)
             FROM mmdb.candidate AS c JOIN mmdb.run AS r USING (run_id)
             JOIN mmdb.partition AS p USING (dataset_id)
         """
         found = self.owner.execute(query).fetchone()
-        return dict(zip(("candidate", "part", "dataset", "run", "model"), found, strict=True))
+        return dict(zip(IDS, found, strict=True))
 
     def _find_tables(self) -> str:
         rows = self.owner.execute(

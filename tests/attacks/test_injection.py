@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from mmdb.db.postgres import translate_error
-from mmdb.server.declarations import Declaration, declarations
+from mmdb.server.declarations import Argument, Declaration, declarations
 from tests.attacks.scene import Scene
 
 #: What is no harm in a text, and so much harm in SQL, a shell, Python or a path.
@@ -41,7 +44,7 @@ FREE = {
     ("zoo_admit", "reason"),
     ("zoo_refuse", "reason"),
 }
-#: Arguments with which a call would do what it is asked.
+#: Arguments with which a call does what it is asked: test_without_an_attack_a_call_is_accepted.
 GOOD: dict[str, Any] = {
     "name": "new",
     "query": "SELECT id, a FROM points",
@@ -58,6 +61,10 @@ GOOD: dict[str, Any] = {
     "entity": "model:r@1",
     "target": "mmdb.graph.factories:linear",
     "kind": "loss",
+    "warm_start": "off",
+    "approach": "auto",
+    "direction": "up",
+    "layer": "1",
     "value": "x",
     "metric": "accuracy",
     "note": "x",
@@ -66,6 +73,27 @@ GOOD: dict[str, Any] = {
     "role": "attack_reader",
 }
 NUMBERS = {"version": 1, "k": 1, "epoch": 0}
+#: What a function needs where that is something else, or where nothing is given by default.
+GOOD_FOR: dict[str, dict[str, Any]] = {
+    "create_dataset": {"query": "SELECT a, y FROM points"},
+    "drop_dataset": {"name": "d", "force": True},
+    "save_candidate": {"candidate_id": "{trained}"},
+    "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
+    "drop_alias": {"alias": "good"},
+    "common_prefix": {"dataset": "d"},
+    "drop_model": {"model": "q"},
+    "tensor_values": {"path": "head.weight"},
+    "predict_into": {"target": "own.predictions"},
+    "register_function": {"target": "torch.nn.functional:cross_entropy"},
+    "measure": {"detail": '{"what": "queries", "budget_s": 0.01}'},
+    "run_order": {"detail": '{"part_id": {part}, "candidate_id": {candidate}, "epoch": 0}'},
+    "train_group": {
+        "member": '{"name": "x", "rank": 0, "size": 1, "host": "127.0.0.1", "port": 1,'
+        ' "timeout_s": 0.01}'
+    },
+}
+#: Errors of a call that did not stop at the text: no rights for what it said, or no error of mmdb.
+RUN_ON = ("MM407", "MM408")
 #: Functions that would train, measure or wait for long where the argument is the last one checked.
 LONG = ("train", "calibrate", "warm_up", "manage_zoo")
 
@@ -77,40 +105,110 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     ("declared", "argument"), CASES, ids=lambda x: x if isinstance(x, str) else x.name
 )
+
+
+@EACH
+def test_without_an_attack_a_call_is_accepted(
+    scene: Scene, declared: Declaration, argument: str
+) -> None:
+    """So nothing but the attack is what a call is refused for."""
+    (kind,) = (a.type for a in declared.arguments if a.name == argument)
+    call = _call(scene, declared, {argument: _good(scene, declared.name, argument, kind)})
+    # The scene has no features, which the call gets as far as looking for.
+    is_missing = (declared.name, argument) == ("drop_features", "layer")
+    found = pytest.raises(psycopg.Error, match="of the layer '1'") if is_missing else nullcontext()
+    session = _session(scene, declared)
+    with found, session.transaction(force_rollback=True):
+        session.execute(*call)
+
+
+@EACH
 def test_a_text_is_refused_or_kept_as_it_is(
     scene: Scene, declared: Declaration, argument: str
 ) -> None:
-    session, canary = scene.session("trainer"), scene.folder / "canary"
-    before = scene.fingerprint()
     kinds = {a.name: a.type for a in declared.arguments}
-    payloads: tuple[object, ...] = OBJECTS if kinds[argument] == "jsonb" else TEXTS
+    payloads: Sequence[object] = OBJECTS if kinds[argument] == "jsonb" else TEXTS
     if (declared.name, argument) == ("match", "metric"):
         payloads = payloads[:1]  # each is a search of the whole zoo
+    attack(scene, declared, argument, payloads)
+
+
+#: Bodies of functions that do what an attack asks for, the attack, and how that is seen.
+FALLS = (
+    ("EXECUTE format('SELECT ''%s''', note)", TEXTS[0], "made a table"),
+    ("EXECUTE format('CREATE TEMP TABLE \"%s\" ()', note)", TEXTS[1], "42601"),
+    ("EXECUTE format('SELECT $$%s$$', note)", TEXTS[2], "42601"),
+    ("PERFORM format(note, 1)", TEXTS[3], "22023"),
+    (
+        "EXECUTE format('COPY points TO PROGRAM %L', 'cat >/dev/null; true ' || note)",
+        TEXTS[4],
+        "ran a program",
+    ),
+    ("PERFORM 1", PATH, "was accepted"),
+)
+
+
+@pytest.mark.parametrize(("body", "payload", "seen"), FALLS, ids=[seen for *_, seen in FALLS])
+def test_a_function_that_falls_for_an_attack_is_found(
+    scene: Scene, body: str, payload: str, seen: str
+) -> None:
+    note = Argument(name="note", type="text", default=None)
+    leaky = Declaration(
+        name="leaky", arguments=(note,), columns=(), returns="void", module="", function=""
+    )
+    scene.owner.execute(
+        "CREATE FUNCTION mmdb.leaky(note text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+        f" AS $f$ BEGIN {body}; END $f$"
+    )
+    try:
+        with pytest.raises(AssertionError, match=seen):
+            attack(scene, leaky, "note", [payload])
+    finally:
+        scene.owner.execute("DROP FUNCTION mmdb.leaky")
+        _canary(scene).unlink(missing_ok=True)
+
+
+def attack(scene: Scene, declared: Declaration, argument: str, payloads: Sequence[object]) -> None:
+    """Give an argument payloads; fail if one does harm, or is accepted where none may be."""
+    session, canary = _session(scene, declared), _canary(scene)
+    before = scene.fingerprint()
+    kinds = {a.name: a.type for a in declared.arguments}
     for payload in payloads:
         text = (payload if isinstance(payload, str) else json.dumps(payload)).replace(
             "{canary}", str(canary)
         )
         if kinds[argument] == "jsonb" and isinstance(payload, str):
             text = json.dumps(text)
+        call = f"{declared.name}({argument} => {text!r})"
         try:
             with session.transaction(force_rollback=True):
                 session.execute(*_call(scene, declared, {argument: text}))
                 accepted = True
                 made = session.execute("SELECT to_regclass('public.stolen')").fetchone()
-                assert made == (None,), f"{declared.name}({argument} => {text!r})"
+                assert made == (None,), f"{call} made a table"
         except psycopg.Error as error:
             accepted = False
             known = translate_error(error)
-            assert known.sqlstate.startswith("MM"), f"{text!r}: {error}"
-            assert known.sqlstate != "MM408", f"{declared.name}({argument} => {text!r}): {error}"
+            assert known.sqlstate.startswith("MM"), f"{call}: {error}"
+            assert known.sqlstate not in RUN_ON, f"{call}: {error.sqlstate} {error}"
+        assert not canary.exists(), f"{call} ran a program"
         is_name = argument in ("name", "alias") and text == PATH  # of no file: see test_files.py
         may = is_name or (declared.name, argument) in FREE or kinds[argument] == "jsonb"
-        assert not accepted or may, f"{declared.name}({argument} => {text!r}) was accepted"
-    assert not canary.exists()
+        assert not accepted or may, f"{call} was accepted"
     assert scene.fingerprint() == before
+
+
+def _canary(scene: Scene) -> Path:
+    """Return a file that the server's user may write, as a program that it ran would."""
+    return scene.cluster.directory / "canary"
+
+
+def _session(scene: Scene, declared: Declaration) -> Any:
+    """Return a session of the least role that may call a function."""
+    return scene.session("owner" if declared.name.startswith("register_") else "trainer")
 
 
 def _call(scene: Scene, declared: Declaration, given: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -120,14 +218,20 @@ def _call(scene: Scene, declared: Declaration, given: dict[str, str]) -> tuple[s
         name = argument.name
         if name in given:
             values[name] = given[name]
-        elif argument.default is None:
-            values[name] = _good(scene, name, argument.type)
+        elif argument.default is None or name in GOOD_FOR.get(declared.name, {}):
+            values[name] = _good(scene, declared.name, name, argument.type)
     types = {a.name: a.type for a in declared.arguments}
     marks = ", ".join(f"{name} => %({name})s::{types[name]}" for name in values)
     return f"SELECT * FROM mmdb.{declared.name}({marks})", values
 
 
-def _good(scene: Scene, name: str, kind: str) -> Any:
+def _good(scene: Scene, function: str, name: str, kind: str) -> Any:
+    own = GOOD_FOR.get(function, {}).get(name)
+    if isinstance(own, str):
+        for known, number in scene.ids.items():
+            own = own.replace(f"{{{known}}}", str(number))
+    if own is not None:
+        return own
     if name == "x":
         return [1.0] if kind == "real[]" else json.dumps({"a": 1.0})
     if name == "part_ids":

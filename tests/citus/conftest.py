@@ -14,7 +14,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs Citus where it is missing."""
     if has_citus():
         return
-    skip = pytest.mark.skip(reason="the extension citus is not installed on this machine")
+    skip = pytest.mark.skip(reason="the extension Citus is not installed")
     for item in items:
         if item.get_closest_marker("citus"):
             item.add_marker(skip)

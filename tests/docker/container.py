@@ -29,7 +29,7 @@ from tests.server_user import as_user, copy_readable, server_owner
 DOCKER = ROOT / "docker"
 ENTRY = DOCKER / "entry"
 HERE = "here.pth"  # names the folder of the packages that are here
-_START_S = 60
+_START_S = 180
 _SETTING = re.compile(r"^(?:ENV|   ) (\w+)=(\S+)", re.MULTILINE)
 
 
@@ -164,7 +164,7 @@ class Container:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(how)
-            process.wait(30)
+            process.wait(120)
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the container, as its user."""

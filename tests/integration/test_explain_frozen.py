@@ -29,8 +29,7 @@ def db(
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database(name, request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         database.create_dataset("points", QUERY, partitions=2, validation=0.2)
         yield database
     if request.param == "postgres":

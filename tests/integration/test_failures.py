@@ -51,8 +51,7 @@ def db(
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database("mmdb_failures", request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         fill(database)
         database.register_factory("fails", "tests.broken:fails")
         for name, asked in RUNS.items():

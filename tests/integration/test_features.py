@@ -37,6 +37,7 @@ BUDGETS = [
     {"disk_bytes": disk, "memory_bytes": memory}
     for disk, memory in ((0, 0), (6_000, 0), (0, 40_000), (40_000, 40_000))
 ]
+ROOM_BYTES = 300 * 16 * 4  # of the smaller features
 SMALL = "mlp(hidden=[8])"
 
 
@@ -72,8 +73,7 @@ def db(
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database(name, request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         fill(database)
         yield database
     if request.param == "postgres":
@@ -184,9 +184,11 @@ def test_the_saved_model_is_whole_and_has_the_frozen_tensors(
     tensors = model.state_dict()
     frozen = {p.removeprefix("backbone."): t for p, t in tensors.items() if "backbone." in p}
     assert frozen and all(torch.equal(t, base[p]) for p, t in frozen.items())
+    rows = torch.tensor([list(row.values()) for row in db.sql("SELECT a, b, c, y FROM points")])
+    with torch.no_grad():
+        right = (model.eval()(rows[:, :3]).argmax(1) == rows[:, 3]).double().mean()
     found = db.evaluate(outcomes["as_stored"].model, "d")
-    best = db.run("as_stored").leaderboard()[0]
-    assert 0 <= found["accuracy"] <= 1 and best["accuracy"] is not None
+    assert found["accuracy"] == pytest.approx(float(right))
     assert len(db.predict(outcomes["as_stored"].model, [0.1, -0.2, 0.3])) == 3
 
 
@@ -194,17 +196,21 @@ def test_the_saved_model_is_whole_and_has_the_frozen_tensors(
 def test_budgets_are_kept(db: Database, outcomes: dict[str, Any], budget: int) -> None:
     given, rows = BUDGETS[budget], features_of(db, f"budget_{budget}")
     assert outcomes[f"budget_{budget}"].failed == 0
-    assert stored_bytes(db, f"d{budget}") <= given["disk_bytes"]
+    stored = stored_bytes(db, f"d{budget}")
     kept = sum(row["byte_count"] for row in rows if row["choice"] == "memory")
-    assert kept <= given["memory_bytes"] and all(row["reason"] for row in rows)
-    if not any(given.values()):
+    assert stored <= given["disk_bytes"] and kept <= given["memory_bytes"]
+    if sum(given.values()) < ROOM_BYTES:
         assert {row["choice"] for row in rows} == {"streamed"}
+        assert all("no room" in row["reason"] for row in rows)
+    else:
+        assert stored + kept >= ROOM_BYTES
 
 
 def test_lossy_storage_says_how_lossy(db: Database, outcomes: dict[str, Any]) -> None:
-    for storage, least, most in (("float16", 0.0, 1e-3), ("int8", 1e-5, 1e-2)):
-        for row in features_of(db, f"lossy_{storage}"):
-            assert least <= row["max_error"] <= most
+    for storage, least, most in (("float16", 1e-4, 1e-3), ("int8", 1e-3, 1e-2)):
+        rows = features_of(db, f"lossy_{storage}")
+        assert [row["layer"] for row in rows] == ["1", "3"]
+        assert all(least <= row["max_error"] <= most for row in rows)
 
 
 def test_the_rest_of_the_network_and_adapters_train(db: Database, outcomes: dict[str, Any]) -> None:

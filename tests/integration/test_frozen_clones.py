@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.errors import InvalidHyperparameter, InvalidOption
+from mmdb.train.driver import driver
+from mmdb.train.schedule import Done
 
 NETWORK = "mlp(hidden=[24, 16])"
 #: The first candidate freezes nothing, the second one a layer.
@@ -26,8 +29,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """Yield a database with a trained run of two candidates."""
     folder = tmp_path_factory.mktemp("clones")
     url = f"duckdb:///{folder}/mmdb.duckdb"
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         database.sql(
             "CREATE TABLE points AS SELECT ((i * 7) % 13 - 6)::real / 6 AS a, "
             "((i * 5) % 11 - 5)::real / 5 AS b, (i % 3)::integer AS y "
@@ -83,20 +85,24 @@ def test_a_clone_is_checked_as_a_run_is(db: Database) -> None:
     assert caught.value.hint
 
 
-def test_a_population_keeps_what_it_freezes(db: Database) -> None:
+def test_a_population_keeps_what_it_freezes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who is cloned follows from who goes first, and that from the seconds that hops take: by these
+    # the members take turns.
+    hops = count(1)
+    monkeypatch.setattr(driver, "Done", lambda worker, _: Done(worker, 1.0 / next(hops)))
     space = {
         "freeze_up_to": ["1", "3"],
         "head": ["linear", {"name": "mlp", "hidden": [4]}],
         "lr": {"low": 1e-4, "high": 1, "log": True},
     }
-    search = {"method": "pbt", "population": 4, "space": space}
+    search = {"method": "pbt", "population": 4, "fraction": 0.5, "space": space}
     assert create(db, "pbt", search=search, epochs=4).train(workers=1).failed == 0
     rows = db.sql(
         "SELECT c.config, p.config AS parent FROM mmdb.candidate AS c "
         "JOIN mmdb.candidate AS p ON p.candidate_id = c.parent_id "
         "JOIN mmdb.run AS r ON r.run_id = c.run_id WHERE r.name = 'pbt'"
     )
-    assert rows
+    assert len(rows) == 2
     for row in rows:
         found, parent = (_parsed(row[name]) for name in ("config", "parent"))
         assert all(found[key] == parent[key] for key in ("freeze_up_to", "head"))

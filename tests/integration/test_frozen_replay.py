@@ -22,8 +22,7 @@ SPACE = {"freeze_up_to": ["1"], "head": ["linear", None], "lr": 0.05}
 
 
 @pytest.fixture
-def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+def db(tmp_path: Path) -> Database:
     database = mmdb.connect(f"duckdb:///{tmp_path}/mmdb.duckdb")
     database.sql(
         "CREATE TABLE points AS SELECT ((i * 7) % 13 - 6)::real / 6 AS a, "

@@ -182,6 +182,7 @@ def test_hops_have_their_own_times(db: Database, trained: tuple[dict[str, Any], 
         "SELECT worker, started_at, finished_at FROM mmdb.hop_timeline"
         " WHERE run = 'together' ORDER BY worker, started_at, finished_at"
     )
+    assert len(rows) > len({row["worker"] for row in rows})
     for before, after in pairwise(rows):
         if before["worker"] == after["worker"]:
             assert before["finished_at"] <= after["started_at"]

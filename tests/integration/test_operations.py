@@ -139,12 +139,12 @@ def test_the_command_prints_them_and_answers_scrapes(
         target=serve_metrics, args=(installed_duckdb_url, "0", say), daemon=True
     )
     serving.start()
-    assert is_up.wait(30)
-    with urllib.request.urlopen(said[0], timeout=30) as answer:
+    assert is_up.wait(120)
+    with urllib.request.urlopen(said[0], timeout=120) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert ("mmdb_models", "") in parse(answer.read().decode())[1]
     with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-        urllib.request.urlopen(said[0].removesuffix("metrics"), timeout=30)
+        urllib.request.urlopen(said[0].removesuffix("metrics"), timeout=120)
     caught.value.close()
 
 
@@ -158,9 +158,9 @@ def test_a_database_that_is_away_is_an_error_of_its_scrape() -> None:
 
     url = "postgresql://ann:hidden@127.0.0.1:1/nowhere"
     threading.Thread(target=serve_metrics, args=(url, "127.0.0.1:0", say), daemon=True).start()
-    assert is_up.wait(30)
+    assert is_up.wait(120)
     with pytest.raises(urllib.error.HTTPError, match="503") as caught:
-        urllib.request.urlopen(said[0], timeout=30)
+        urllib.request.urlopen(said[0], timeout=120)
     assert caught.value.read() == b"MM401\n"
     caught.value.close()
 
@@ -182,10 +182,10 @@ def test_an_address_of_ipv6_answers(installed_duckdb_url: str) -> None:
         except OSError:
             pytest.skip("this machine has no IPv6")
     serve.start()
-    assert is_up.wait(30)
+    assert is_up.wait(120)
     address = said[0].removeprefix("http://[::1]:").removesuffix("/metrics")
     with socket.create_connection(("::1", int(address))):  # says nothing, and nobody waits for it
-        with urllib.request.urlopen(said[0], timeout=30) as answer:
+        with urllib.request.urlopen(said[0], timeout=120) as answer:
             assert ("mmdb_models", "") in parse(answer.read().decode())[1]
 
 

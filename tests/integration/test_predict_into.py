@@ -412,9 +412,8 @@ def test_case_is_as_the_engine_has_it(db: mmdb.Database) -> None:
 # -- from SQL and from the command line ---------------------------------------
 
 
-def test_it_is_called_from_sql(db: mmdb.Database, target: str, url: str) -> None:
-    if "predictions_client" in url:
-        pytest.skip("this server has no functions")
+@pytest.mark.parametrize("url", ["duckdb", "postgres"], indirect=True)  # clients have no functions
+def test_it_is_called_from_sql(db: mmdb.Database, target: str) -> None:
     statement = f"SELECT mmdb.predict_into('m', '{QUERY}', target => '{target}') AS n"
     if db.connection.engine == "duckdb":
         statement = statement.replace("=>", ":=")

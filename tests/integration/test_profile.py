@@ -39,9 +39,8 @@ $$ LANGUAGE plpython3u
 
 
 @pytest.fixture
-def db(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def db(database_url: str) -> Iterator[Database]:
     """Return a database with a dataset of two partitions."""
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
     with mmdb.connect(database_url) as database:
         points.fill(database)
         yield database
@@ -65,12 +64,12 @@ def test_states_and_blocks_are_measured_through_a_connection(db: Database) -> No
     assert perform(Order(what="reading", budget_s=0.5, part_id=-7), db.connection) == []
 
 
-def test_a_cancel_leaves_no_state_behind(db: Database, tmp_path: Path) -> None:
+def test_a_cancel_leaves_no_state_behind(db: Database, cache_folder: Path) -> None:
     looks = count()
     with pytest.raises(Cancelled):
         perform(Order(what="hops", budget_s=60.0), db.connection, lambda: next(looks) > 60)
     assert left(db) == 0
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not [path for path in cache_folder.rglob("*") if path.is_file()]
 
 
 def test_a_calibration_with_a_database(db: Database) -> None:

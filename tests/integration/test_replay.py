@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,7 @@ def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     if request.param == "postgres":
         cluster: Cluster = request.getfixturevalue("cluster")
         url = cluster.create_database("mmdb_replay", request.getfixturevalue("template"))
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(url) as database:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(url) as database:
         fill(database)
         yield database
     if request.param == "postgres":
@@ -91,11 +89,8 @@ def lasting() -> None:
 
 
 @pytest.fixture(autouse=True)
-def undone(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[None]:
-    """Roll back what a test did, and give it an empty cache of partitions."""
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+def undone(db: Database, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Roll back what a test did."""
     if "lasting" in request.fixturenames:
         yield
         return

@@ -36,7 +36,7 @@ from tests.cluster import Cluster, ClusterError
 Tensors = dict[str, torch.Tensor]
 DATABASE = "zoo"
 #: Seconds after which something that should happen by itself fails the test.
-PATIENCE_S = 30
+PATIENCE_S = 120
 SLEEP = "SELECT pg_sleep%"
 _numbers = count(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,7 +119,8 @@ def test_a_run_is_cancelled_and_resumed_and_a_stopped_process_ends_its_hops(
         before = hops(db)
         process.signal(signal.SIGTERM)
         assert process.ends() == 0, process.said
-    assert hops(db) == before + 1  # what was under way was finished, no other was begun
+    # What was under way was finished, and no other was begun; one may have ended before the signal.
+    assert before < hops(db) <= before + 2
     assert states(db) == ["stopped"] and live_workers(db.connection) == []
     run.train(workers=1)  # by hand, where the service left off
     assert len({row[:3] for row in logged(db, "r")}) == hops(db) == 2 * 3
@@ -139,16 +139,15 @@ def test_another_process_takes_over_from_a_dispatcher_that_was_killed(
             until(lambda: states(db) == ["hopping", "hopping"])
             first.signal(signal.SIGKILL)
             second.says("dispatches")
-            assert run.wait(timeout_s=60)
+            assert run.wait(timeout_s=300)
             assert [row["process"] for row in live_workers(db.connection)] == ["second"]
             places = [row[:3] for row in logged(db, "r")]
             assert len(places) == len(set(places)) == 2 * 2 * 3
 
             create(db, "endless", seconds=60.0).submit()
             until(lambda: states(db)[1] == "hopping")
-            for _ in range(2):  # the first lets the hop go on, the second does not
-                second.signal(signal.SIGTERM)
-                time.sleep(0.5)
+            # The first lets the hop go on, the next one that comes through does not.
+            until(lambda: second.is_told(signal.SIGTERM))
             assert second.ends() == 0, second.said
     assert logged(db, "endless") == [] and states(db)[1] == "stopped"
 

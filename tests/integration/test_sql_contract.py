@@ -17,11 +17,6 @@ from tests.integration.test_strategies import train_all
 from tests.points import NOW, at, fill, logged
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def db(database_url: str) -> Iterator[Database]:
     with mmdb.connect(database_url) as database:

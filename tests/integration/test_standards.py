@@ -250,8 +250,6 @@ def test_some_views_alone(db: Database, tmp_path: Path) -> None:
 @pytest.fixture
 def reader_url(db: Database, cluster: Cluster) -> Iterator[str]:
     """Yield the URL of a login that may select from the views."""
-    if db.connection.engine != "postgres":
-        pytest.skip("DuckDB has no logins.")
     db.sql(f"CREATE ROLE standards_reader LOGIN PASSWORD '{SECRET.replace(chr(39), chr(39) * 2)}'")
     db.sql("GRANT mmdb_reader TO standards_reader")
     place = cluster.url("mmdb_standards").partition("@")[2]
@@ -259,6 +257,7 @@ def reader_url(db: Database, cluster: Cluster) -> Iterator[str]:
     db.sql("DROP ROLE standards_reader")
 
 
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # DuckDB has no logins
 def test_a_reader_may_write_all_but_events(reader_url: str, tmp_path: Path) -> None:
     assert main(["card", "search@1", "--out", f"{tmp_path}/c.md", "--database", reader_url]) == 0
     assert main(["parquet", "--out", f"{tmp_path}/bi", "--database", reader_url]) == 0
@@ -269,9 +268,8 @@ def test_a_reader_may_write_all_but_events(reader_url: str, tmp_path: Path) -> N
     connection.close()
 
 
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # a DuckDB file would be open here
 def test_the_commands(db: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if db.connection.engine != "postgres":
-        pytest.skip("The file is open here.")
     url = db.connection.url
     out = str(tmp_path / "e.ndjson")
     assert main(["openlineage", "search", "--out", out, "--database", url, "--json"]) == 0

@@ -52,7 +52,7 @@ def at_once(*work: Callable[[], Saved]) -> list[Saved]:
     barrier = threading.Barrier(len(work))
 
     def run(each: Callable[[], Saved]) -> Saved:
-        barrier.wait(30)
+        barrier.wait(120)
         return each()
 
     with ThreadPoolExecutor(len(work)) as pool:
@@ -175,7 +175,7 @@ def test_saves_in_transactions_of_several_that_cross_end_in_one_error_at_most(
             try:
                 with connection.transaction():
                     save_model(connection, f"net{order[0]}", model(order[0]))
-                    barrier.wait(30)
+                    barrier.wait(120)
                     save_model(connection, f"net{order[1]}", model(order[1]))
             except errors.WriteConflict:
                 return "conflict"

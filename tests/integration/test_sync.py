@@ -521,8 +521,7 @@ def trained_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("trained")
     path = folder / "trained.duckdb"
-    with pytest.MonkeyPatch.context() as patch, mmdb.connect(f"duckdb:///{path}") as db:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
+    with mmdb.connect(f"duckdb:///{path}") as db:
         fill(db)
         architecture = "mlp(hidden=[64, 64], dropout=0.1)"
         search = {"space": {"optimizer": ["adam"], "lr": [0.02], "batch_size": [48]}}
@@ -558,11 +557,8 @@ def fill(db: Database) -> None:
 
 
 @pytest.fixture
-def trained(
-    trained_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[AnyConnection]:
-    """Yield a copy of that file, with a cache of partitions of its own."""
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
+def trained(trained_file: Path, tmp_path: Path) -> Iterator[AnyConnection]:
+    """Yield a copy of that file."""
     path = tmp_path / "trained.duckdb"
     shutil.copy(trained_file, path)
     connection = connect(f"duckdb:///{path}")

@@ -32,11 +32,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
-
-
 def fill(db: mmdb.Database) -> None:
     """Make table `sample`, equal on both engines, and register its tokenizer."""
     postgres = db.connection.engine == "postgres"
@@ -173,11 +168,11 @@ def test_an_integer_label_may_be_a_number_and_one_label_a_class(db: mmdb.Databas
     np.testing.assert_array_equal(part.labels[1] % 3, part.labels[0])
 
 
-def test_damage_in_one_of_many_files_is_mended(db: mmdb.Database, tmp_path: Path) -> None:
+def test_damage_in_one_of_many_files_is_mended(db: mmdb.Database, cache_folder: Path) -> None:
     db.create_dataset("d", QUERY, options=OPTIONS)
     part = find_dataset(db.connection, "d").partitions[0]
     before = read_partition(db.connection, part.part_id, part.content_hash)
-    files = sorted((tmp_path / "cache").glob(f"{part.content_hash.hex()}.*"))
+    files = sorted(cache_folder.glob(f"{part.content_hash.hex()}.*"))
     assert len(files) == 7  # three inputs, three labels, their names
     for path in files:
         path.write_bytes(b"{}")

@@ -407,7 +407,7 @@ def test_the_command_serves_until_it_is_interrupted(installed_duckdb_url: str) -
             assert "There are no runs yet." in ask(port).text
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_what_cannot_be_served_is_said(

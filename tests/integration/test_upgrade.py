@@ -14,6 +14,8 @@ import pytest
 
 import mmdb
 from mmdb.db.install import install, migrations
+from mmdb.db.queries import Query
+from mmdb.db.url import connect as open_connection
 from mmdb.store.verify import verify_at
 from tests import published
 from tests.cluster import Cluster
@@ -23,6 +25,7 @@ from tests.integration.test_privileges import listing
 ANSWERS = json.loads((published.FOLDER / "answers.json").read_text())
 STATES = [f"{engine}-{state}" for engine in ("duckdb", "postgres") for state in published.STATES]
 _numbers = count(1)
+NEWEST = Query("newest", "", "SELECT max(number) AS number FROM mmdb.migration")
 
 
 def described_whole(url: str) -> dict[str, Any]:
@@ -86,8 +89,10 @@ def old_url(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("old_url", STATES, indirect=True)
 def test_a_published_database_comes_over(
-    old_url: str, fresh: Callable[[str], dict[str, Any]]
+    request: pytest.FixtureRequest, old_url: str, fresh: Callable[[str], dict[str, Any]]
 ) -> None:
+    engine, _, state = request.node.callspec.params["old_url"].partition("-")
+    assert newest_of(old_url) == max(n for n in numbers(engine) if n <= int(state))
     install(old_url)
     described_now = described_whole(old_url)
     for kind, found in fresh(old_url.partition(":")[0]).items():
@@ -117,8 +122,25 @@ def test_the_oldest_database_predicts_and_trains_on(old_url: str) -> None:
         ]
 
 
-def test_every_published_schema_has_a_database() -> None:
-    known = {m.number for engine in ("duckdb", "postgres") for m in migrations(engine)}
-    assert {int(state) for state in published.STATES[1:]} <= known
+def newest_of(url: str) -> int:
+    """Return the last migration that a database says it has."""
+    connection = open_connection(url)
+    try:
+        (row,) = connection.rows(NEWEST)
+    finally:
+        connection.close()
+    return int(row["number"])
+
+
+def test_every_migration_is_of_a_published_schema_or_not_published_yet() -> None:
+    newest = int(published.STATES[-1])
+    both = numbers("duckdb") | numbers("postgres")
+    assert {number for number in both if number > newest} == published.UNPUBLISHED
+    assert {int(state) for state in published.STATES} <= both
     assert published.names("duckdb") == {f"{state}.duckdb" for state in published.STATES}
     assert published.names("postgres") == {f"{state}.sql" for state in published.STATES}
+
+
+def numbers(engine: str) -> set[int]:
+    """Return the migrations of an engine; 0 is the schema that came before them."""
+    return {0, *(migration.number for migration in migrations(engine))}

@@ -132,13 +132,13 @@ def test_sessions_that_come_and_go_while_others_save_agree(
     def work(number: int) -> list[tuple[Any, ...]]:
         for k in range(4):  # a session each, whose first search comes while others save
             with connect(postgres_url) as db:
-                barrier.wait(60)
+                barrier.wait(120)
                 own = net(2, 10 + 4 * number + k, 30, 2)
                 saved = db.save(f"s{number}", own).reference
                 assert db.match(own, k=2).candidates[0].model == saved
                 assert db.match(net(*CHILD)).parent is not None
         with connect(postgres_url) as db:
-            barrier.wait(60)
+            barrier.wait(120)
             return answer(db, net(*CHILD))
 
     with ThreadPoolExecutor(4) as pool:

@@ -16,7 +16,7 @@ from tests.bench.train_memory import tree
 from tests.cluster import STOP_TIMEOUT_S, Cluster, ClusterError
 from tests.network.network import Host
 
-STREAM_TIMEOUT_S = 30
+STREAM_TIMEOUT_S = 120
 SETTINGS = {"listen_addresses": "*"}
 
 

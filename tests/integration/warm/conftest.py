@@ -17,12 +17,6 @@ from tests.warm_runs import add_parent
 _numbers = count(1)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep each test's partitions and states apart."""
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="session")
 def duckdb_parent(installed_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file, to be copied."""

@@ -48,18 +48,16 @@ def trained(
         "postgres": cluster.create_database("mmdb_warm", postgres_parent),
     }
     found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MMDB_CACHE_DIR", str(folder / "cache"))
-        for engine, url in urls.items():
-            db = found[engine] = mmdb.connect(url)
-            for name in RUNS:
-                create(db, name, like=name)
-            create(db, "cloned", like="deep")
-            db.create_run("cold", dataset="d", seed=4, **RUNS["wide"])
-            outcomes = train_all(db, [*RUNS, "cloned", "cold"])
-            assert [type(one).__name__ for one in outcomes.values()] == ["Summary"] * 9
-            db.save_candidate(db.run("wide").leaderboard()[0]["candidate_id"], "wide")
-            db.create_run("growing", dataset="d", warm_start="auto", **GROWING).train(workers=1)
+    for engine, url in urls.items():
+        db = found[engine] = mmdb.connect(url)
+        for name in RUNS:
+            create(db, name, like=name)
+        create(db, "cloned", like="deep")
+        db.create_run("cold", dataset="d", seed=4, **RUNS["wide"])
+        outcomes = train_all(db, [*RUNS, "cloned", "cold"])
+        assert [type(one).__name__ for one in outcomes.values()] == ["Summary"] * 9
+        db.save_candidate(db.run("wide").leaderboard()[0]["candidate_id"], "wide")
+        db.create_run("growing", dataset="d", warm_start="auto", **GROWING).train(workers=1)
     yield found
     for db in found.values():
         db.close()

@@ -20,7 +20,7 @@ def test_sessions_that_save_and_search_at_once_agree(postgres_url: str) -> None:
 
     def work(number: int) -> list[tuple[str, float, str]]:
         with connect(postgres_url) as db:
-            barrier.wait(60)
+            barrier.wait(120)
             for k in range(8):
                 own = net(2, 10 + 8 * number + k, 30, 2)
                 reference = save(db, f"s{number}", own, 0.9)
@@ -29,7 +29,7 @@ def test_sessions_that_save_and_search_at_once_agree(postgres_url: str) -> None:
                 assert (found.parent.model, found.parent.similarity) == (reference, 1.0)
                 for one in found.candidates:  # each is, and is as similar as it says
                     assert 0 <= one.similarity <= 1
-            barrier.wait(60)
+            barrier.wait(120)
             return answer(db, child)
 
     with ThreadPoolExecutor(4) as pool:
@@ -75,7 +75,7 @@ def test_outlines_that_are_missing_can_be_made_by_several_at_once(postgres_url: 
 
     def work(_: int) -> list[tuple[str, float, str]]:
         with connect(postgres_url) as db:
-            barrier.wait(60)
+            barrier.wait(120)
             return answer(db, net(2, 9, 2))
 
     with ThreadPoolExecutor(4) as pool:

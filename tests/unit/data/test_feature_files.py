@@ -18,19 +18,13 @@ RAW, KEY, OTHER = (bytes([value]) * 32 for value in (1, 2, 3))
 ROWS = 300
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def features() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((ROWS, 8, 6), dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
-def raw(folder: Path) -> None:
+def raw(cache_folder: Path) -> None:
     """A partition of one input and one label."""
 
     def write(written: Path) -> None:
@@ -49,14 +43,14 @@ def place(
 
 
 def test_features_are_mapped_with_the_labels_of_their_rows(
-    folder: Path, features: np.ndarray
+    cache_folder: Path, features: np.ndarray
 ) -> None:
     place(features)
     x, y = node_cache.map(KEY).plain
     np.testing.assert_array_equal(x, features)
     np.testing.assert_array_equal(y, np.arange(ROWS))
     assert node_cache.path_of(KEY, "y.npy").samefile(node_cache.path_of(RAW, "y.npy"))
-    assert not list(folder.glob("*.part"))
+    assert not list(cache_folder.glob("*.part"))
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
@@ -92,7 +86,7 @@ def test_several_come_out_of_one_pass(features: np.ndarray) -> None:
     assert node_cache.map(OTHER).plain[0].shape == (ROWS, 8)
 
 
-def test_several_labels_are_shared(folder: Path, features: np.ndarray) -> None:
+def test_several_labels_are_shared(cache_folder: Path, features: np.ndarray) -> None:
     labels: list[np.ndarray] = [np.arange(ROWS), np.ones((ROWS, 2), np.float32)]
 
     def write(written: Path) -> None:  # of two inputs, which features take the place of
@@ -121,10 +115,10 @@ def test_labels_are_copied_where_files_cannot_be_linked(
 
 
 def test_rows_that_leave_the_cache_meanwhile_are_still_labelled(
-    folder: Path, features: np.ndarray
+    cache_folder: Path, features: np.ndarray
 ) -> None:
     with writing_features(KEY, RAW, (8, 6)) as writer:
-        for path in folder.glob(f"{RAW.hex()}.*"):
+        for path in cache_folder.glob(f"{RAW.hex()}.*"):
             path.unlink()
         writer.add(features)
     np.testing.assert_array_equal(node_cache.map(KEY).plain[1], np.arange(ROWS))
@@ -137,27 +131,27 @@ def test_without_their_rows_there_are_no_features(features: np.ndarray) -> None:
 
 @pytest.mark.parametrize("count", [0, ROWS - 1, ROWS + 1])
 def test_too_few_or_too_many_rows_leave_nothing(
-    folder: Path, features: np.ndarray, count: int
+    cache_folder: Path, features: np.ndarray, count: int
 ) -> None:
     with pytest.raises(ValueError, match="rows of features"):
         place(np.resize(features, (count, 8, 6)))
-    assert {path.name.split(".")[0] for path in folder.iterdir()} == {RAW.hex()}
+    assert {path.name.split(".")[0] for path in cache_folder.iterdir()} == {RAW.hex()}
 
 
 @pytest.mark.parametrize(
     "wrong", [np.zeros((4, 6, 8), np.float32), np.zeros((4, 8, 6)), np.zeros((4, 48), np.float32)]
 )
-def test_features_of_another_form_are_refused(folder: Path, wrong: np.ndarray) -> None:
+def test_features_of_another_form_are_refused(cache_folder: Path, wrong: np.ndarray) -> None:
     with pytest.raises(ValueError), writing_features(KEY, RAW, (8, 6)) as writer:
         writer.add(wrong)
     assert not node_cache.holds(KEY)
 
 
-def test_what_fails_leaves_nothing(folder: Path, features: np.ndarray) -> None:
+def test_what_fails_leaves_nothing(cache_folder: Path, features: np.ndarray) -> None:
     features[7, 0, 0] = np.nan
     with pytest.raises(NotANumber):
         place(features, "int8")
-    assert {path.name.split(".")[0] for path in folder.iterdir()} == {RAW.hex()}
+    assert {path.name.split(".")[0] for path in cache_folder.iterdir()} == {RAW.hex()}
 
 
 def test_damaged_features_are_not_held(features: np.ndarray) -> None:
@@ -170,7 +164,7 @@ def test_damaged_features_are_not_held(features: np.ndarray) -> None:
 
 
 def test_the_cache_stays_within_its_bounds(
-    folder: Path, features: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, features: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MMDB_CACHE_BYTES", str(2 * features.nbytes + 20_000))
     place(features)
@@ -181,6 +175,7 @@ def test_the_cache_stays_within_its_bounds(
     node_cache.holds(KEY)  # used again
     place(features, key=bytes([4]) * 32, source=KEY)
     held = [key for key in (RAW, KEY, OTHER, bytes([4]) * 32) if node_cache.holds(key)]
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= node_cache.capacity_bytes()
+    taken_bytes = sum(path.stat().st_size for path in cache_folder.iterdir())
+    assert taken_bytes <= node_cache.capacity_bytes()
     assert held[-1:] == [bytes([4]) * 32]
     assert KEY in held and OTHER not in held

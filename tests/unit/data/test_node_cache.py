@@ -8,17 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from mmdb.data import node_cache
 from mmdb.errors import EngineError
 
 KEY = bytes(range(32))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MMDB_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 class Writer:
@@ -46,7 +41,6 @@ def test_a_partition_is_written_once_and_mapped() -> None:
 
 
 def test_torch_takes_the_mapping_without_a_warning() -> None:
-    torch = pytest.importorskip("torch")
     node_cache.ensure(KEY, Writer())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -61,10 +55,10 @@ def test_writing_to_the_mapping_does_not_reach_the_file() -> None:
 
 @pytest.mark.parametrize("part", ["x", "y"])
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"junk" * 100])
-def test_a_damaged_file_is_made_again(folder: Path, part: str, damage: bytes) -> None:
+def test_a_damaged_file_is_made_again(cache_folder: Path, part: str, damage: bytes) -> None:
     write = Writer()
     node_cache.ensure(KEY, write)
-    (folder / f"{KEY.hex()}.{part}.npy").write_bytes(damage)
+    (cache_folder / f"{KEY.hex()}.{part}.npy").write_bytes(damage)
     with pytest.raises(node_cache.NotCached):
         node_cache.map(KEY)
     node_cache.ensure(KEY, write)
@@ -73,36 +67,38 @@ def test_a_damaged_file_is_made_again(folder: Path, part: str, damage: bytes) ->
 
 
 @pytest.mark.parametrize("change", [-4, 4])
-def test_a_file_of_another_size_is_made_again(folder: Path, change: int) -> None:
+def test_a_file_of_another_size_is_made_again(cache_folder: Path, change: int) -> None:
     write = Writer()
     node_cache.ensure(KEY, write)
-    path = folder / f"{KEY.hex()}.x.npy"
+    path = cache_folder / f"{KEY.hex()}.x.npy"
     os.truncate(path, path.stat().st_size + change)
     node_cache.ensure(KEY, write)
     assert write.calls == 2
 
 
-def test_what_fails_leaves_nothing_behind(folder: Path) -> None:
+def test_what_fails_leaves_nothing_behind(cache_folder: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "x.npy").write_bytes(b"half")
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         node_cache.ensure(KEY, fail)
-    assert list(folder.iterdir()) == []
+    assert list(cache_folder.iterdir()) == []
 
 
-def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_the_least_recently_used_go_first(
+    monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
     keys = [bytes([i]) * 32 for i in range(3)]
     for age, key in enumerate(keys[:2]):
         node_cache.ensure(key, Writer(1000))
-        for path in folder.glob(f"{key.hex()}*"):
+        for path in cache_folder.glob(f"{key.hex()}*"):
             os.utime(path, (1000 + age, 1000 + age))
     mapped = node_cache.map(keys[1]).plain[0]
     node_cache.ensure(keys[0], Writer(1000))  # used again
     monkeypatch.setenv("MMDB_CACHE_BYTES", "50000")  # room for two
     node_cache.ensure(keys[2], Writer(1000))
-    assert {path.name.split(".")[0] for path in folder.iterdir()} == {
+    assert {path.name.split(".")[0] for path in cache_folder.iterdir()} == {
         keys[0].hex(),
         keys[2].hex(),
     }
@@ -115,7 +111,7 @@ def test_a_partition_larger_than_the_cache_is_kept(monkeypatch: pytest.MonkeyPat
     assert len(node_cache.map(KEY)[0]) == 10
 
 
-def test_many_writers_at_once_leave_one_good_copy(folder: Path) -> None:
+def test_many_writers_at_once_leave_one_good_copy(cache_folder: Path) -> None:
     write = Writer(20_000)
     threads = [threading.Thread(target=node_cache.ensure, args=(KEY, write)) for _ in range(8)]
     for thread in threads:
@@ -123,7 +119,7 @@ def test_many_writers_at_once_leave_one_good_copy(folder: Path) -> None:
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(node_cache.map(KEY).plain[0], write.x)
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(cache_folder.iterdir())) == 2
 
 
 def test_the_private_folder_is_not_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,48 +92,51 @@ def test_a_default_holds_where_no_argument_is_given() -> None:
     assert parameter_count(run(BRANCHES, (5,))) == (5 + 1) * (16 + 4) + (20 + 1) * 3
 
 
-@pytest.mark.parametrize(
-    ("layers", "input_shape"),
-    [
-        ([layer("a", "Conv1d", out_channels=4, kernel_size=2), layer("b", "BatchNorm1d")], (3, 9)),
-        ([layer("a", "GroupNorm", num_groups=2)], (4, 3)),
-        ([layer("a", "LayerNorm")], (4, 3)),
-        ([layer("a", "MaxPool1d", kernel_size=2)], (4, 6)),
-        ([layer("a", "AvgPool1d", kernel_size=2, stride=1)], (4, 6)),
-        ([layer("a", "MaxPool2d", kernel_size=[2, 1], ceil_mode=True)], (1, 5, 5)),
-        ([layer("a", "AvgPool2d", kernel_size=2, padding=[1, 0])], (1, 4, 4)),
-        ([layer("a", "AdaptiveAvgPool1d", output_size=2)], (4, 6)),
-        ([layer("a", "AdaptiveAvgPool2d", output_size=[1, 2])], (4, 6, 6)),
-        ([layer("a", "Embedding", num_embeddings=9, embedding_dim=4)], (5,)),
-        ([layer("p", "Position"), layer("a", "TransformerEncoderLayer", nhead=2)], (5, 4)),
-        ([layer("a", "MultiheadAttention", num_heads=2, dropout=0.5)], (5, 4)),
-        ([layer("a", "transpose", dim0=1, dim1=2), layer("b", "Softmax", dim=1)], (5, 4)),
-        ([layer("a", "reshape", shape=["$channels", -1, 2])], (3, 8)),
-        ([layer("a", "mean", dim=-1, keepdim=True)], (3, 8)),
-        ([layer("a", "mul", ["input", "input"])], (3, 8)),
-        ([layer("a", "GELU", approximate="tanh"), layer("b", "LeakyReLU")], (3,)),
-        ([layer("a", "SiLU"), layer("b", "Tanh"), layer("c", "Sigmoid")], (3,)),
-        ([layer("a", "ReLU6"), layer("b", "ELU", alpha=0.5)], (3,)),
-        ([layer("a", "Hardswish"), layer("b", "Hardsigmoid")], (3,)),
-        ([layer("a", "Unflatten", dim=1, unflattened_size=[2, -1])], (6,)),
-        ([layer("a", "Dropout", p=0.1), layer("b", "Identity")], (3,)),
-        ([layer("a", "Dropout2d", p=0.1)], (3, 2, 2)),
-        ([layer("a", "Linear", in_features="$features", out_features=4)], (3,)),
-    ],
-)
+#: Layers with each operator, and the shape of an input.
+OP_CASES: list[tuple[list[Json], tuple[int, ...]]] = [
+    ([layer("a", "Conv1d", out_channels=4, kernel_size=2), layer("b", "BatchNorm1d")], (3, 9)),
+    ([layer("a", "GroupNorm", num_groups=2)], (4, 3)),
+    ([layer("a", "LayerNorm")], (4, 3)),
+    ([layer("a", "MaxPool1d", kernel_size=2)], (4, 6)),
+    ([layer("a", "AvgPool1d", kernel_size=2, stride=1)], (4, 6)),
+    ([layer("a", "MaxPool2d", kernel_size=[2, 1], ceil_mode=True)], (1, 5, 5)),
+    ([layer("a", "AvgPool2d", kernel_size=2, padding=[1, 0])], (1, 4, 4)),
+    ([layer("a", "AdaptiveAvgPool1d", output_size=2)], (4, 6)),
+    ([layer("a", "AdaptiveAvgPool2d", output_size=[1, 2])], (4, 6, 6)),
+    ([layer("a", "Embedding", num_embeddings=9, embedding_dim=4)], (5,)),
+    ([layer("p", "Position"), layer("a", "TransformerEncoderLayer", nhead=2)], (5, 4)),
+    ([layer("a", "MultiheadAttention", num_heads=2, dropout=0.5)], (5, 4)),
+    ([layer("a", "transpose", dim0=1, dim1=2), layer("b", "Softmax", dim=1)], (5, 4)),
+    ([layer("a", "reshape", shape=["$channels", -1, 2])], (3, 8)),
+    ([layer("a", "mean", dim=-1, keepdim=True)], (3, 8)),
+    ([layer("a", "mul", ["input", "input"])], (3, 8)),
+    ([layer("a", "GELU", approximate="tanh"), layer("b", "LeakyReLU")], (3,)),
+    ([layer("a", "SiLU"), layer("b", "Tanh"), layer("c", "Sigmoid")], (3,)),
+    ([layer("a", "ReLU6"), layer("b", "ELU", alpha=0.5)], (3,)),
+    ([layer("a", "Hardswish"), layer("b", "Hardsigmoid")], (3,)),
+    ([layer("a", "Unflatten", dim=1, unflattened_size=[2, -1])], (6,)),
+    ([layer("a", "Dropout", p=0.1), layer("b", "Identity")], (3,)),
+    ([layer("a", "Dropout2d", p=0.1)], (3, 2, 2)),
+    ([layer("a", "Linear", in_features="$features", out_features=4)], (3,)),
+]
+
+
+@pytest.mark.parametrize(("layers", "input_shape"), OP_CASES)
 def test_an_op_builds_runs_and_passes_gradients(
     layers: list[Json], input_shape: tuple[int, ...]
 ) -> None:
     module = run(chain(*layers), input_shape)
-    module(torch.ones(4, *input_shape)).square().sum().backward()
+    given = torch.ones(4, *input_shape, requires_grad=True)
+    module(given).square().sum().backward()
     assert all(p.grad is not None for p in module.parameters())
+    assert given.grad is not None or layers[0]["op"] == "Embedding"  # whose input is no number
 
 
-def test_every_op_is_in_a_test_of_this_file_and_in_the_docs() -> None:
-    source, docs = Path(__file__).read_text(), DOCS.read_text()
-    for op in OPS:
-        assert f'"{op}"' in source
-        assert f"`{op}`" in docs
+def test_every_op_is_built_and_run_here_and_is_in_the_docs() -> None:
+    written = [*(chain(*layers) for layers, _ in OP_CASES), RESIDUAL, BRANCHES]
+    assert {one["op"] for each in written for one in each["layers"]} == set(OPS)  # type: ignore[attr-defined]
+    docs = DOCS.read_text()
+    assert all(f"`{op}`" in docs for op in OPS)
 
 
 def test_a_graph_pickles_and_reads_any_batch() -> None:

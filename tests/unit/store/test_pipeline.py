@@ -64,7 +64,7 @@ def test_feeding_waits_while_too_many_items_are_under_way() -> None:
     fed = 0
 
     def work(_: int) -> None:
-        assert gate.wait(30)
+        assert gate.wait(120)
 
     def feed() -> None:
         nonlocal fed
@@ -82,7 +82,7 @@ def test_feeding_waits_while_too_many_items_are_under_way() -> None:
     held = fed
     gate.set()
     assert held == 16
-    feeder.join(30)
+    feeder.join(120)
     assert fed == 100
 
 
@@ -112,7 +112,7 @@ def test_an_error_of_the_caller_drops_what_has_not_begun() -> None:
 
     def work(n: int) -> None:
         begun.append(n)
-        assert gate.wait(30)
+        assert gate.wait(120)
 
     with pytest.raises(KeyboardInterrupt), pipeline(work, 1) as working:
         for n in range(8):
