@@ -54,7 +54,7 @@ def read_backbone(
     model_id = int(candidate.frozen.backbone)
     given = {} if follow is None else {"follow": follow}
     try:
-        _, tensors = read_model(connection, candidate.factories, None, model_id, **given)
+        _, tensors = read_model(connection, candidate.factories, model_id, decoding=None, **given)
     except (ModelNotFound, NotReplayable) as error:
         raise BackboneMissing(
             f"Candidate {candidate.candidate_id} freezes layers of a model that is gone: "

@@ -4,8 +4,9 @@ are carried over. No I/O.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from mmdb.graph.transfer import Transfer, transfer
 from mmdb.store.models import Definition
 from mmdb.store.module import build_empty, build_filled
 from mmdb.train.warm.spec import ParentForm, TensorOrigin
+from mmdb.train.warm.translate import Translated, resized, translate
 
 _LONGEST_REASON = 200
 #: What an odd module could bring to light: it begins fresh then, and training goes on.
@@ -49,6 +51,7 @@ class Carried:
     coverage: float
     exact: bool
     reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def carry(
@@ -70,10 +73,12 @@ def carry(
     Raises:
         Unfit
     """
+    inputs = list(inputs)
     flow = _record(child, inputs, "the model", is_final=True)
     fresh = {path: t for path, t in child.state_dict().items() if isinstance(t, Tensor)}
-    its_flow = _flow_of_parent(parent, tensors, flow, child, fresh)
+    module, its_flow = _parent(parent, tensors, flow, child, fresh)
     try:
+        its_flow, translated = _translated(parent, module, its_flow, tensors, inputs)
         outline = outline_of(flow)
         its_outline = outline if its_flow is flow else outline_of(its_flow)
         alignment = align(pack(outline), pack(its_outline))
@@ -83,7 +88,7 @@ def carry(
             alignment.pairs,
             outline,
             its_outline,
-            tensors,
+            translated.tensors,
             fresh,
             seed=seed,
             shrink=shrink,
@@ -92,17 +97,19 @@ def carry(
         raise Unfit(error.message) from error
     except _FAILURES as error:
         raise Unfit(f"{parent.reference}: {type(error).__name__}: {_short(error)}") from error
-    coverage = _coverage(child, made)
+    reasons = (*translated.doubts, *made.reasons)
+    coverage = _coverage(child, made, translated.shares)
     if not coverage:
-        because = made.reasons[0] if made.reasons else "no layer of it fits"
+        because = reasons[0] if reasons else "no layer of it fits"
         raise Unfit(f"nothing of {parent.reference} could be carried over: {because}")
     return Carried(
         tensors=made.tensors,
         origins=_origins(made),
         similarity=1.0 if its_flow is flow else alignment.score,
         coverage=coverage,
-        exact=made.exact,
-        reasons=made.reasons,
+        exact=made.exact and not translated.doubts,
+        reasons=reasons,
+        notes=parent.rows.notes,
     )
 
 
@@ -128,23 +135,52 @@ def _record(
     raise Unfit(f"{what}: {_short(first)}", is_final=is_final) from first
 
 
-def _flow_of_parent(
+def _parent(
     parent: ParentForm,
     tensors: Mapping[str, Tensor],
     flow: Flow,
     child: nn.Module,
     fresh: Mapping[str, Tensor],
-) -> Flow:
-    """Return the parent's flow: the child's, where it cannot be had and the tensors are alike."""
+) -> tuple[nn.Module, Flow]:
+    """Return the parent's module and flow: the child's, where those cannot be had and the tensors
+    are alike.
+    """
     try:
         module = _built(parent.definition, parent.factories)
         inputs: list[Inputs | None] = [one.inputs() for one in parent.examples]
-        return _record(module, [*inputs, None], parent.reference, is_final=False)
+        return module, _record(module, [*inputs, None], parent.reference, is_final=False)
     except (ArchitectureError, Unfit) as error:
         if _are_alike(tensors, child, fresh):
-            return flow
+            return child, flow
         because = error.message if isinstance(error, ArchitectureError) else str(error)
         raise Unfit(f"{parent.reference} cannot be followed: {because}") from error
+
+
+def _translated(
+    parent: ParentForm,
+    module: nn.Module,
+    flow: Flow,
+    tensors: Mapping[str, Tensor],
+    inputs: Sequence[Inputs | None],
+) -> tuple[Flow, Translated]:
+    """Return the parent as it would be had it been trained on the child's rows."""
+
+    def filled() -> nn.Module:
+        definition = parent.definition
+        if definition is None or not any(t.is_meta for t in module.parameters()):
+            return copy.deepcopy(module)
+        return build_filled(definition, parent.factories, seed=0)
+
+    found = translate(parent.rows, flow, tensors, filled)
+    if not found.is_resized:
+        return flow, found
+    its_inputs = [one.inputs() for one in parent.examples]
+    try:
+        sized = resized(module, found.tensors)
+        return _record(sized, [*inputs, *its_inputs], parent.reference, is_final=False), found
+    except (Unfit, *_FAILURES) as error:
+        doubt = f"{parent.reference} takes rows of one width: {_short(error)}"
+        return flow, replace(found, tensors=found.kept, doubts=(*found.doubts, doubt))
 
 
 def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Module:
@@ -165,9 +201,13 @@ def _are_alike(
     return shapes == {path: t.shape for path, t in fresh.items()}
 
 
-def _coverage(child: nn.Module, made: Transfer) -> float:
-    """Return the share of the child's parameters that come from the parent."""
-    fractions = {origin.path: origin.fraction for origin in made.origins}
+def _coverage(child: nn.Module, made: Transfer, shares: Mapping[str, float]) -> float:
+    """Return the share of the child's parameters that come from the parent.
+
+    Args:
+        shares: of the parent's tensors that are its own, by path; 1 where it does not say.
+    """
+    fractions = {o.path: o.fraction * shares.get(o.parent or "", 1.0) for o in made.origins}
     sizes = {path: p.numel() for path, p in child.named_parameters()}
     total = sum(sizes.values())
     return sum(fractions.get(path, 0.0) * n for path, n in sizes.items()) / total if total else 0.0
