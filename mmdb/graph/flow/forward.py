@@ -71,7 +71,7 @@ class Forward:
             except Exception as exc:  # the forward is the user's code
                 error = self._place.error(exc)
                 raise error from (None if error is exc else exc)
-            outputs = [capture.value_of(tensor) for tensor in _results(result)]
+            outputs = [capture.value_of(tensor) for tensor in results_of(result)]
             unread = capture.add_unread()
         operations, values = tidy(capture.operations, outputs)
         return Flow(operations=operations, outputs=values, ties=self._paths.ties, unread=unread)
@@ -132,7 +132,7 @@ def _names(module: nn.Module, count: int) -> list[str]:
     return [*names, *(f"input{i}" for i in range(len(names), count))][:count]
 
 
-def _results(value: object) -> Iterator[Tensor]:
+def results_of(value: object) -> Iterator[Tensor]:
     """Yield the tensors that a forward returned."""
     held: Callable[[], Iterator[object]] | None = None
     if isinstance(value, Tensor):
@@ -145,4 +145,4 @@ def _results(value: object) -> Iterator[Tensor]:
         held = (getattr(value, field.name) for field in fields(value)).__iter__
     if held is not None:
         for item in held():
-            yield from _results(item)
+            yield from results_of(item)

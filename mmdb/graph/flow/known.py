@@ -65,12 +65,12 @@ class OnMeta:
             return self._all_places(args[0])
         try:
             here = self._on(_META, schema, kwargs, self._meta)
-            placed = _map(self._without_masks(schema, args), self._meta)
+            placed = map_tensors(self._without_masks(schema, args), self._meta)
             result = self._sizes.run(func, schema, placed, here)
         except (RuntimeError, NotImplementedError):
             if not is_known:
                 raise
-            return _map(self._compute(func, schema, args, kwargs), self._adopt)
+            return map_tensors(self._compute(func, schema, args, kwargs), self._adopt)
         if is_known and _all([result], lambda one: one.numel() <= _MOST_ELEMENTS):
             computed = self._compute(func, schema, args, kwargs)
             if not isinstance(result, Tensor | tuple | list):
@@ -127,7 +127,7 @@ class OnMeta:
                 return _empty_on_cpu(schema, tensor)
             return cast("Tensor", self.known(tensor))
 
-        return func(*_map(args, values), **self._on(_CPU, schema, kwargs, values))
+        return func(*map_tensors(args, values), **self._on(_CPU, schema, kwargs, values))
 
     def _on(
         self,
@@ -136,7 +136,7 @@ class OnMeta:
         kwargs: Mapping[str, Any],
         change: Callable[[Tensor], Tensor],
     ) -> dict[str, Any]:
-        found = {name: _map(value, change) for name, value in kwargs.items()}
+        found = {name: map_tensors(value, change) for name, value in kwargs.items()}
         return {**found, "device": device} if schema.takes_device else found
 
     def _meta(self, tensor: Tensor) -> Tensor:
@@ -184,8 +184,8 @@ class InMemory:
         if schema.writes:
             return self._fill(args[0])
         on_meta = {**kwargs, "device": _META} if schema.takes_device else kwargs
-        shapes = func(*_map(args, _empty), **_map(on_meta, _empty))
-        return _map(shapes, lambda one: self._fill(torch.empty(one.shape, dtype=one.dtype)))
+        shapes = func(*map_tensors(args, _empty), **map_tensors(on_meta, _empty))
+        return map_tensors(shapes, lambda one: self._fill(torch.empty(one.shape, dtype=one.dtype)))
 
     def known(self, tensor: Tensor) -> Tensor:
         """As `Runs`."""
@@ -215,13 +215,14 @@ def _empty_on_cpu(schema: Schema, tensor: Tensor) -> Tensor:
     return torch.empty((), dtype=tensor.dtype)
 
 
-def _map(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return nested containers with each tensor changed."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple | list):
-        return type(value)(_map(item, change) for item in value)
+        return type(value)(map_tensors(item, change) for item in value)
     if isinstance(value, Mapping):
-        return {name: _map(item, change) for name, item in value.items()}
+        return {name: map_tensors(item, change) for name, item in value.items()}
     return value
 
 

@@ -24,7 +24,14 @@ _MOST_CANDIDATES = 8
 def record(
     module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
 ) -> Flow:
-    """Return the flow of what the module computes when it is evaluated.
+    """Return the flow of what the module computes when it is evaluated; see `recorded`."""
+    return recorded(module, inputs)[0]
+
+
+def recorded(
+    module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
+) -> tuple[Flow, Inputs]:
+    """Return the flow of what the module computes when it is evaluated, and of which inputs.
 
     A copy runs on the meta device with every float as float32, then, if that fails, with the
     module's own dtypes. There a selection by values (the experts that a router chooses, the boxes
@@ -48,7 +55,7 @@ def record(
     no_values: list[Inputs] = []
     for given in found:
         try:
-            return _on_meta(module, given)
+            return _on_meta(module, given), given
         except TooManyOperations:
             raise
         except CannotTrace as exc:
@@ -57,7 +64,7 @@ def record(
                 no_values.append(given)
     for given in no_values[:2]:
         try:
-            return _in_memory(module, given)
+            return _in_memory(module, given), given
         except CannotTrace as exc:
             failures.append(exc)
     if not failures:

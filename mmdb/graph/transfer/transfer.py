@@ -7,9 +7,9 @@ parent's units (weight selection, arXiv 2311.18823); the rest keeps its own init
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ _FAILURES = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError,
 )  # fmt: skip
+
+
+#: Takes the child's tensors in float64; returns why with them it does not compute what the parent
+#: does, None if it does.
+Check: TypeAlias = Callable[[Mapping[str, Tensor]], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ class Transfer:
     Attributes:
         tensors: by path, all of the child's state dict; tied ones are one tensor.
         origins: in the order of `tensors`.
-        exact: evaluated, the child computes what the parent does, but for rounding.
+        exact: evaluated, the child computes what the parent does, but for rounding of its tensors.
         reasons: why not, and what else is worth knowing.
     """
 
@@ -81,6 +86,7 @@ def transfer(
     seed: int = 0,
     shrink: float | None = None,
     perturb: float | None = None,
+    check: Check | None = None,
 ) -> Transfer:
     """Return tensors for the child; whatever the flows are, each has one.
 
@@ -97,6 +103,8 @@ def transfer(
         shrink: multiplies what comes from the parent in parameters, in (0, 1]; the child's own
             tensors are added, multiplied by `perturb`, by default 1 - shrink (shrink and perturb,
             arXiv 1910.08475).
+        check: is asked before the result is called exact. Without it `exact` is what follows from
+            the flows, which whoever tells it to others verifies.
     """
     sources = _Sources(parent, parent_tensors)
     try:
@@ -104,11 +112,13 @@ def transfer(
     except _FAILURES as exc:
         reason = f"the flows cannot be followed: {type(exc).__name__}: {exc}"
         return _all_fresh(fresh, reason)
-    result = _Result(plan, sources, fresh)
-    made = result.transfer()
-    if shrink is None:
+    made = _Result(plan, sources, fresh).transfer()
+    if shrink is not None:
+        made = _shrunk(made, fresh, child, shrink, 1 - shrink if perturb is None else perturb)
+    if not made.exact or check is None:
         return made
-    return _shrunk(made, fresh, child, shrink, 1 - shrink if perturb is None else perturb)
+    reason = check(_Result(plan, sources, _in_double(fresh)).transfer().tensors)
+    return made if reason is None else replace(made, exact=False, reasons=(reason, *made.reasons))
 
 
 class _Sources:
@@ -260,6 +270,15 @@ class _Result:
 
 def _numbers_of(buffer: Operation, tensor: Tensor | None) -> dict[str, object]:
     return numbers(buffer) if tensor is None else numbers_of(tensor)
+
+
+def _in_double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors in float64, those that are one as one."""
+    made: dict[int, Tensor] = {}
+    for tensor in tensors.values():
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.double() if tensor.is_floating_point() else tensor
+    return {path: made[id(tensor)] for path, tensor in tensors.items()}
 
 
 def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> Transfer:

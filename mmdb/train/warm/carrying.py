@@ -4,26 +4,25 @@ are carried over. No I/O.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import ArchitectureError
+from mmdb.errors import ArchitectureError, StoreError
 from mmdb.graph.flow.contract import outline_of
 from mmdb.graph.flow.flow import Flow
 from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.record import record
+from mmdb.graph.flow.record import recorded
 from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
 from mmdb.graph.match.align import align
 from mmdb.graph.match.pack import pack
-from mmdb.graph.transfer import Transfer, transfer
+from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
-from mmdb.store.module import build_empty, build_filled
+from mmdb.store.module import assemble, build_empty, build_filled
 from mmdb.train.warm.spec import ParentForm, TensorOrigin
-from mmdb.train.warm.translate import Translated, resized, translate
+from mmdb.train.warm.translate import ByName, Translated, resized, translate
 
 _LONGEST_REASON = 200
 #: What an odd module could bring to light: it begins fresh then, and training goes on.
@@ -73,12 +72,20 @@ def carry(
     Raises:
         Unfit
     """
-    inputs = list(inputs)
-    flow = _record(child, inputs, "the model", is_final=True)
+    flow, given = _record(child, inputs, "the model", is_final=True)
     fresh = {path: t for path, t in child.state_dict().items() if isinstance(t, Tensor)}
     module, its_flow = _parent(parent, tensors, flow, child, fresh)
+
+    def check(made: Mapping[str, Tensor]) -> str | None:
+        try:
+            whole = ByName(_assembled(parent, tensors), parent.rows)
+        except (ArchitectureError, StoreError) as error:
+            return f"not verified: {parent.reference} cannot be built: {error.message}"
+        found = difference(child, whole, made, given, (flow, its_flow))
+        return None if found is None else f"not verified: {found}"
+
     try:
-        its_flow, translated = _translated(parent, module, its_flow, tensors, inputs)
+        its_flow, translated = _translated(parent, module, its_flow, tensors, given)
         outline = outline_of(flow)
         its_outline = outline if its_flow is flow else outline_of(its_flow)
         alignment = align(pack(outline), pack(its_outline))
@@ -92,6 +99,7 @@ def carry(
             fresh,
             seed=seed,
             shrink=shrink,
+            check=None if translated.doubts else check,
         )
     except ArchitectureError as error:
         raise Unfit(error.message) from error
@@ -123,11 +131,11 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def _record(
     module: nn.Module, inputs: Iterable[Inputs | None], what: str, *, is_final: bool
-) -> Flow:
+) -> tuple[Flow, Inputs]:
     first: CannotTrace | None = None
     for given in inputs:
         try:
-            return record(module, given)
+            return recorded(module, given)
         except TooManyOperations as error:
             raise Unfit(f"{what}: {error}", is_final=is_final) from error
         except CannotTrace as error:
@@ -148,7 +156,7 @@ def _parent(
     try:
         module = _built(parent.definition, parent.factories)
         inputs: list[Inputs | None] = [one.inputs() for one in parent.examples]
-        return module, _record(module, [*inputs, None], parent.reference, is_final=False)
+        return module, _record(module, [*inputs, None], parent.reference, is_final=False)[0]
     except (ArchitectureError, Unfit) as error:
         if _are_alike(tensors, child, fresh):
             return child, flow
@@ -161,23 +169,20 @@ def _translated(
     module: nn.Module,
     flow: Flow,
     tensors: Mapping[str, Tensor],
-    inputs: Sequence[Inputs | None],
+    given: Inputs,
 ) -> tuple[Flow, Translated]:
-    """Return the parent as it would be had it been trained on the child's rows."""
+    """Return the parent as it would be had it been trained on the child's rows.
 
-    def filled() -> nn.Module:
-        definition = parent.definition
-        if definition is None or not any(t.is_meta for t in module.parameters()):
-            return copy.deepcopy(module)
-        return build_filled(definition, parent.factories, seed=0)
-
-    found = translate(parent.rows, flow, tensors, filled)
+    Args:
+        given: what the child's forward takes.
+    """
+    found = translate(parent.rows, flow, tensors)
     if not found.is_resized:
         return flow, found
-    its_inputs = [one.inputs() for one in parent.examples]
+    inputs = [given, *(one.inputs() for one in parent.examples)]
     try:
         sized = resized(module, found.tensors)
-        return _record(sized, [*inputs, *its_inputs], parent.reference, is_final=False), found
+        return _record(sized, inputs, parent.reference, is_final=False)[0], found
     except (Unfit, *_FAILURES) as error:
         doubt = f"{parent.reference} takes rows of one width: {_short(error)}"
         return flow, replace(found, tensors=found.kept, doubts=(*found.doubts, doubt))
@@ -190,6 +195,13 @@ def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Mo
         return build_empty(definition, factories)
     except ArchitectureError:  # a factory that cannot work without memory, or that is gone
         return build_filled(definition, factories, seed=0)
+
+
+def _assembled(parent: ParentForm, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Return the parent's module with its tensors; one that is not known cannot be run."""
+    return assemble(
+        parent.definition, parent.factories, tensors, trainable={}, reference=parent.reference
+    )
 
 
 def _are_alike(

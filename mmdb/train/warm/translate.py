@@ -1,37 +1,24 @@
-"""A parent that reads its child's rows: its tensors by the child's columns and classes. No I/O.
-
-What the translated parent computes for a row is what the parent computes for the same row, given
-by name; that is verified in float64 where it is said.
-"""
+"""A parent that reads its child's rows: its tensors by the child's columns and classes. No I/O."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from mmdb.data.matching import MISSING
-from mmdb.errors import ArchitectureError
 from mmdb.graph.flow.flow import BUFFER, INPUT, PARAMETER, Flow, Operation, Value
+from mmdb.graph.flow.forward import results_of
 from mmdb.graph.transfer.axes.inference import axes_of
 from mmdb.graph.transfer.axes.spaces import CAT, Space, find, leaves, parts_of
 from mmdb.train.warm.mapping import Moved, RowMap
 
 Places = NDArray[np.int64]
-#: What an odd module could bring to light when it runs.
-FAILURES = (
-    ArchitectureError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError,
-    TypeError, ValueError,
-)  # fmt: skip
-_ROWS = 5
-_CLOSE = 1e-9
 
 
 class _Apart(Exception):
@@ -57,9 +44,7 @@ class Translated:
     doubts: tuple[str, ...] = ()
 
 
-def translate(
-    rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor], filled: Callable[[], nn.Module]
-) -> Translated:
+def translate(rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor]) -> Translated:
     """Return a parent that reads the rows of its child.
 
     A column, or a category, that the parent does not know begins with weights of zero: it changes
@@ -68,22 +53,50 @@ def translate(
     Args:
         flow: the parent's own.
         tensors: the parent's, by path.
-        filled: returns its module, with memory.
     """
     if rows.is_same:
         return Translated(tensors=tensors, doubts=rows.doubts)
     found = _Translation(rows, flow, tensors)
     made = found.tensors()
-    doubts = [*rows.doubts, *found.doubts]
-    if not doubts and not _is_verified(rows, flow, tensors, made, filled):
-        doubts.append("its columns cannot be told apart in what it computes")
     return Translated(
         tensors=made,
         shares=found.shares,
         is_resized=any(made[path].shape != tensors[path].shape for path in made),
         kept={path: tensor for path, tensor in made.items() if tensor is tensors[path]},
-        doubts=tuple(doubts),
+        doubts=(*rows.doubts, *found.doubts),
     )
+
+
+class ByName(nn.Module):
+    """A parent as it was trained, which takes its child's rows and puts each number in its place.
+
+    Returns the outputs in the order in which the child has them. With it a claim is verified.
+    """
+
+    def __init__(self, module: nn.Module, rows: RowMap) -> None:
+        super().__init__()
+        self.module, self._rows = module, rows
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> object:
+        """Return what the parent computes."""
+        if self._rows.is_same:
+            return self.module(*args, **kwargs)
+        moved = self._rows.inputs
+        placed = [_placed(x, moved.get("")) for x in args]
+        named = {name: _placed(x, moved.get(name) or moved.get("")) for name, x in kwargs.items()}
+        found = list(results_of(self.module(*placed, **named)))
+        for number, one in self._rows.outputs.items():
+            found[number] = found[number][..., list(one.places)]
+        return found
+
+
+def _placed(x: Tensor, moved: Moved | None) -> Tensor:
+    if moved is None:
+        return x
+    found = x.new_zeros(len(x), moved.width)
+    known = [place != MISSING for place in moved.places]
+    found[:, [place for place in moved.places if place != MISSING]] = x[:, known]
+    return found
 
 
 def resized(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -230,83 +243,3 @@ def _taken(tensor: Tensor, axis: int, places: Places, *, with_mean: bool) -> Ten
     if with_mean and tensor.is_floating_point():
         filler = tensor.double().mean(axis, keepdim=True).to(tensor.dtype)
     return torch.where(new.reshape(shape), filler, found)
-
-
-# -- what is claimed ---------------------------------------------------------------------
-
-
-def _is_verified(
-    rows: RowMap,
-    flow: Flow,
-    before: Mapping[str, Tensor],
-    after: Mapping[str, Tensor],
-    filled: Callable[[], nn.Module],
-) -> bool:
-    """Return whether the parent computes the same of rows in its order and in the child's."""
-    generator = torch.Generator().manual_seed(0)
-    own: dict[str, Tensor] = {}
-    its: dict[str, Tensor] = {}
-    for op in flow.operations:
-        if op.op == INPUT:
-            name = str(op.arguments["name"])
-            moved = rows.inputs.get(name) or rows.inputs.get("")
-            own[name], its[name] = _rows(op, moved, generator)
-    try:
-        module = filled().double().eval()
-        with torch.no_grad():
-            expected = _computed(module, _double(before, flow), its)
-            found = _computed(module, _double(after, flow), own)
-        return len(expected) == len(found) and all(
-            _are_close(one, other, rows.outputs.get(number))
-            for number, (one, other) in enumerate(zip(found, expected, strict=True))
-        )
-    except FAILURES:
-        return False
-
-
-def _rows(op: Operation, moved: Moved | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return random rows in the child's order and in the parent's."""
-    shape = (_ROWS, *op.shape[1:])
-    if "int" in str(op.arguments["dtype"]):
-        ids = torch.randint(0, 2, shape, generator=generator)
-        return ids, ids
-    if moved is None:
-        numbers = torch.randn(shape, dtype=torch.float64, generator=generator)
-        return numbers, numbers
-    own = torch.randn(_ROWS, len(moved.places), dtype=torch.float64, generator=generator)
-    its = torch.zeros(shape, dtype=torch.float64)
-    known = [place for place in moved.places if place != MISSING]
-    its[:, known] = own[:, [place != MISSING for place in moved.places]]
-    return own, its
-
-
-def _computed(
-    module: nn.Module, tensors: dict[str, Tensor], rows: Mapping[str, Tensor]
-) -> list[Tensor]:
-    args = tuple(rows.values()) if len(rows) == 1 else ()
-    kwargs = {} if args else dict(rows)
-    return list(_tensors(functional_call(module, tensors, args, kwargs)))
-
-
-def _double(tensors: Mapping[str, Tensor], flow: Flow) -> dict[str, Tensor]:
-    firsts = {path: tensor for path, tensor in tensors.items() if path not in flow.ties}
-    return {p: t.double() if t.is_floating_point() else t for p, t in firsts.items()}
-
-
-def _tensors(result: object) -> Iterator[Tensor]:
-    if isinstance(result, Tensor):
-        yield result
-    elif isinstance(result, Mapping):
-        yield from chain.from_iterable(map(_tensors, result.values()))
-    elif isinstance(result, tuple | list):
-        yield from chain.from_iterable(map(_tensors, result))
-
-
-def _are_close(found: Tensor, expected: Tensor, moved: Moved | None) -> bool:
-    if moved is not None:
-        found = found[..., [place != MISSING for place in moved.places]]
-        expected = expected[..., [place for place in moved.places if place != MISSING]]
-    if found.shape != expected.shape:
-        return False
-    scale = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
-    return bool(((found - expected).abs() <= _CLOSE * scale).all())

@@ -158,6 +158,25 @@ def test_a_parent_of_which_nothing_but_tensors_is_known_is_taken_by_path_and_sha
         started(child, unknown, extra)
 
 
+def test_a_parent_that_cannot_be_run_is_not_called_the_same() -> None:
+    parent = built(0, small)
+    unknown = ParentForm(reference="p@1", definition=None, factories={})
+    for form_of_it in (unknown, form("gone", {"hidden": [8]}, factories={})):
+        carried = started(built(1, small), form_of_it, parent.state_dict())
+        assert not carried.exact
+        assert any("not verified: p@1 cannot be built" in reason for reason in carried.reasons)
+
+
+def test_what_a_flow_does_not_see_is_seen_before_it_is_called_the_same() -> None:
+    parent, child = built(0, small), built(1, lambda: small(hidden=[13]))
+    its = form(arguments={"hidden": [8]})
+    exact = started(child, its, parent.state_dict())
+    assert exact.exact and not exact.reasons
+    child.register_forward_hook(lambda module, given, made: made + 1)
+    wrong = started(child, its, parent.state_dict())
+    assert not wrong.exact and "not verified: an output differs" in wrong.reasons[0]
+
+
 def test_what_has_nothing_in_common_gives_nothing() -> None:
     parent = built(0, lambda: cnn((1, 6, 6), 5, width=4))
     given = {"width": 4}
