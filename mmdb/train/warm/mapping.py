@@ -6,7 +6,7 @@ picture or a text, is matched whatever its name is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,14 +44,18 @@ class RowMap:
     Attributes:
         inputs: the numbers of a row, by the input's name; those that are the same are left out.
         outputs: the numbers of an output, by the target's place; likewise.
-        doubts: why the child cannot be said to compute what the parent does.
+        doubts: why the child cannot be said to read what the parent does.
+        class_doubts: why it cannot be said to predict what the parent does.
         notes: what else differs.
+        is_known: whether it is known what the parent reads and predicts.
     """
 
     inputs: Mapping[str, Moved] = field(default_factory=dict)
     outputs: Mapping[int, Moved] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    class_doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    is_known: bool = True
 
     @property
     def is_same(self) -> bool:
@@ -65,7 +69,9 @@ class RowMap:
             inputs={name: Moved.from_json(one) for name, one in raw["inputs"].items()},
             outputs={int(place): Moved.from_json(one) for place, one in raw["outputs"].items()},
             doubts=tuple(raw["doubts"]),
+            class_doubts=tuple(raw["class_doubts"]),
             notes=tuple(raw["notes"]),
+            is_known=raw["is_known"],
         )
 
 
@@ -78,24 +84,31 @@ def row_map(child: Decoding | None, parent: Decoding | None) -> RowMap:
     if child is None:
         return RowMap()
     if parent is None:
-        doubts = _unknown(child)
-        return RowMap(doubts=tuple(doubts))
+        return _by_position(child)
     found = _Mapping(child, parent)
     return RowMap(
         inputs=found.inputs,
         outputs=found.outputs,
         doubts=tuple(found.doubts),
+        class_doubts=tuple(found.class_doubts),
         notes=tuple(found.notes),
     )
 
 
-def _unknown(child: Decoding) -> Iterable[str]:
+def _by_position(child: Decoding) -> RowMap:
+    """Return the map of a parent of which it is not known what it reads and predicts."""
+    doubts = []
     if any(len(given.columns) > 1 for given in child.inputs):
-        yield "the parent's columns are not known, and are matched by position"
+        doubts.append("the parent's columns are not known, and are matched by position")
     if any(given.tokenizer is not None for given in child.inputs):
-        yield "the parent's tokenizer is not known"
-    if any(label.classes is not None for label in child.labels):
-        yield "the parent's classes are not known, and are matched by position"
+        doubts.append("the parent's tokenizer is not known")
+    class_doubts = ["the parent's classes are not known, and are matched by position"]
+    has_classes = any(label.classes is not None for label in child.labels)
+    return RowMap(
+        doubts=tuple(doubts),
+        class_doubts=tuple(class_doubts) if has_classes else (),
+        is_known=False,
+    )
 
 
 class _Mapping:
@@ -106,6 +119,7 @@ class _Mapping:
         self.inputs: dict[str, Moved] = {}
         self.outputs: dict[int, Moved] = {}
         self.doubts: list[str] = []
+        self.class_doubts: list[str] = []
         self.notes: list[str] = []
         others = {given.name: given for given in parent.inputs}
         if [given.name for given in child.inputs] != list(others):
@@ -114,7 +128,7 @@ class _Mapping:
             if given.name in others:
                 self._match_input(given, others[given.name])
         if len(child.labels) != len(parent.labels):
-            self.doubts.append(f"the parent predicts {len(parent.labels)} columns")
+            self.class_doubts.append(f"the parent predicts {len(parent.labels)} columns")
             return
         for place, pair in enumerate(zip(child.labels, parent.labels, strict=True)):
             self._match_label(place, *pair)
@@ -175,7 +189,7 @@ class _Mapping:
 
     def _match_label(self, place: int, one: Label, other: Label) -> None:
         if one.task != other.task:
-            self.doubts.append(f"the parent's task is {other.task}")
+            self.class_doubts.append(f"the parent's task is {other.task}")
             return
         if one.classes is None or other.classes is None or one.classes == other.classes:
             return
@@ -188,7 +202,7 @@ class _Mapping:
         self._note("class", "new", new)
         self._note("class", "no longer there", gone)
         if new or gone:
-            self.doubts.append("its classes are not the parent's")
+            self.class_doubts.append("its classes are not the parent's")
         else:
             self.notes.append("classes are in another order")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.db.connection import Connection
@@ -41,8 +43,17 @@ def read_model(
     form, weights = model_and_weights(
         connection, factories, model_id, decoding=decoding, follow=follow
     )
+    return form, packed_weights(form, weights)
+
+
+def packed_weights(form: ParentForm, weights: Mapping[str, Tensor]) -> bytes:
+    """Return a model's tensors as `making.packed` writes them.
+
+    Raises:
+        UnsupportedTensor: one is of a dtype that no file of tensors has.
+    """
     try:
-        return form, packed(weights)
+        return packed(weights)
     except KeyError as error:
         raise UnsupportedTensor(
             f"Model {form.reference} has a tensor of {error.args[0]}."

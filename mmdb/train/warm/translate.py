@@ -15,7 +15,7 @@ from mmdb.data.matching import MISSING
 from mmdb.graph.flow.flow import BUFFER, INPUT, PARAMETER, Flow, Operation, Value
 from mmdb.graph.flow.forward import results_of
 from mmdb.graph.transfer.axes.inference import axes_of
-from mmdb.graph.transfer.axes.spaces import CAT, Space, find, leaves, parts_of
+from mmdb.graph.transfer.axes.spaces import CAT, ONE, Space, find, leaves, parts_of
 from mmdb.train.warm.mapping import Moved, RowMap
 
 Places = NDArray[np.int64]
@@ -55,7 +55,7 @@ def translate(rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor]) -> Transl
         tensors: the parent's, by path.
     """
     if rows.is_same:
-        return Translated(tensors=tensors, doubts=rows.doubts)
+        return Translated(tensors=tensors, doubts=(*rows.doubts, *rows.class_doubts))
     found = _Translation(rows, flow, tensors)
     made = found.tensors()
     return Translated(
@@ -63,7 +63,7 @@ def translate(rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor]) -> Transl
         shares=found.shares,
         is_resized=any(made[path].shape != tensors[path].shape for path in made),
         kept={path: tensor for path, tensor in made.items() if tensor is tensors[path]},
-        doubts=(*rows.doubts, *found.doubts),
+        doubts=(*rows.doubts, *rows.class_doubts, *found.doubts),
     )
 
 
@@ -143,7 +143,7 @@ class _Translation:
         return self._axes[values[0]][-1]
 
     def _place(self, space: Space | None, moved: Moved) -> None:
-        if space is None or space.size != moved.width:
+        if space is None or space is ONE or space.size != moved.width:
             self.doubts.append("the parent does not take, or give, rows as its dataset has them")
             return
         if max(moved.places) == MISSING:

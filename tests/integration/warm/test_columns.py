@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import mmdb
+from mmdb import errors
 from mmdb.api import Database
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
@@ -84,6 +85,37 @@ def test_columns_in_another_order_keep_their_weights(columns: Database) -> None:
     assert torch.allclose(found, expected, atol=1e-5)
     assert row["coverage"] == 1 and "computes what the parent does" in row["reason"]
     assert "another order" in row["reason"]
+
+
+def frozen(db: Database, dataset: str, name: str, **search: Any) -> Tensor:
+    """Return the first weights of a model whose first layer is frozen, its columns by name."""
+    space = {"space": {"freeze_up_to": "1", "lr": 0.01, **search}}
+    how: dict[str, Any] = {"architecture": HIDDEN, "search": space, "epochs": 1}
+    db.create_run(name, dataset=dataset, warm_start="parent", **how).train(workers=1)
+    weight: Tensor = db.recover(name).state_dict()["1.weight"]
+    return weight
+
+
+def test_frozen_layers_read_their_columns_by_name(columns: Database) -> None:
+    columns.create_dataset("other", PARENT_ROWS.replace("a, b, c, color", "color, c, b, a"), **HOW)
+    own = columns.recover("parent").state_dict()["1.weight"]
+    its, wanted = rows_of(columns, "other")[1], rows_of(columns, "d")[1]
+    expected = own[:, [wanted.index(name) for name in its]]
+    adapter = {"name": "lora", "rank": 2}
+    # In one session, whose networks are kept: the same model in one order, and in the other.
+    assert torch.equal(frozen(columns, "d", "same"), own)
+    assert torch.equal(frozen(columns, "other", "moved"), expected)
+    assert torch.equal(frozen(columns, "other", "adapted", adapter=adapter), expected)
+    assert torch.equal(frozen(columns, "d", "again"), own)
+
+
+def test_frozen_layers_that_lack_a_column_or_a_category_are_an_error(columns: Database) -> None:
+    rows = "FROM t WHERE y <> 'maybe'"
+    columns.create_dataset("category", f"SELECT a, b, c, color, y {rows}", **HOW)
+    columns.create_dataset("column", f"SELECT a, a AS d, b, c, y {rows}", **HOW)
+    for dataset, named in (("category", "'violet' of color is new"), ("column", "color")):
+        with pytest.raises(errors.BackboneMismatch, match=named):
+            frozen(columns, dataset, dataset)
 
 
 def test_a_new_category_costs_no_weights(columns: Database) -> None:
