@@ -148,12 +148,11 @@ class _Mapping:
             self.doubts.append(f"{_joined(one.columns)} is of another shape than the parent's")
             return
         places = input_places(self.child, one, self.parent, other)
-        kinds = {column.name: column.kind for column in self.parent.columns}
-        of_kind = [kinds.get(c.name) == c.kind for c, _ in self.child.spans(one)]
-        widths = [c.decoded_width for c, _ in self.child.spans(one)]
-        places = np.where(np.repeat(of_kind, widths), places, MISSING)
+        kinds = {column.name: column.kind for column, _ in self.parent.spans(other)}
+        kept = {c.name for c, _ in self.child.spans(one) if kinds.get(c.name) == c.kind}
+        places = np.where([name in kept for name, _ in own], places, MISSING)
         self.inputs[one.name] = Moved(places=tuple(places.tolist()), width=len(its))
-        self._compare_slots(own, its, places)
+        self._compare_slots(own, its, places, kept)
 
     def _is_alike(self, one: Input, other: Input) -> bool:
         """Whether both are one whole array, whatever its name: a picture, a vector."""
@@ -166,16 +165,22 @@ class _Mapping:
             return False
         return columns[0].categories is None and columns[1].categories is None
 
-    def _compare_slots(self, own: list[Slot], its: list[Slot], places: np.ndarray) -> None:
+    def _compare_slots(
+        self, own: list[Slot], its: list[Slot], places: np.ndarray, kept: set[str]
+    ) -> None:
+        """Say what differs.
+
+        Args:
+            kept: columns that both have.
+        """
         new = [slot for slot, place in zip(own, places, strict=True) if place == MISSING]
         gone = [its[place] for place in np.setdiff1d(np.arange(len(its)), places).tolist()]
-        kept = _names([slot for slot, place in zip(own, places, strict=True) if place != MISSING])
         columns = [name for name in _names(new) if name not in kept]
         self._note("column", "new", columns)
         self._note("value", "new", [_value(slot) for slot in new if slot[0] in kept])
         others = [name for name in _names(gone) if name not in kept]
-        if not kept:
-            self.doubts.append("none of the columns is the parent's")
+        if len(new) == len(own):
+            self.doubts.append("nothing that it reads is the parent's")
         elif others:
             self.doubts.append(f"the parent also reads {_joined(others)}")
         lost = [slot for slot in gone if slot[0] in kept]

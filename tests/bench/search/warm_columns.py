@@ -175,7 +175,10 @@ def _judged(
         outputs = outputs[:, [own.classes.index(value) for value in shared]]
         expected = expected[:, [table.classes.index(value) for value in shared]]
     are_equal = torch.allclose(outputs, expected, rtol=_CLOSE, atol=_CLOSE)
-    can_be = has_all and table.width > 1
+    reads = any(kind != "text" for kind in table.columns.values()) or any(
+        set(values) & set(own.values.get(name, ())) for name, values in table.values.items()
+    )
+    can_be = has_all and reads and table.width > 1
     return Counter(
         children=1,
         exact=int(is_exact),
