@@ -201,7 +201,7 @@ class HeadMismatch(ArchitectureError):
 
 
 class BackboneMismatch(ArchitectureError):
-    """The model that is to be frozen lacks a tensor of the layers before the cut."""
+    """The model that is to be frozen lacks a tensor, or a column, of the layers before the cut."""
 
     sqlstate = "MM139"
     default_hint = "warm_start names a model of the same architecture."

@@ -60,20 +60,6 @@ def is_one_array(decoding: Decoding, given: Input) -> bool:
     return not further and first.categories is None
 
 
-def first_elsewhere(wanted: Decoding, found: Decoding) -> Slot | None:
-    """Return the first number of a model's row that another dataset has not in that place."""
-    others = {given.name: given for given in found.inputs}
-    for given in wanted.inputs:
-        other = others.get(given.name)
-        if other is not None and is_one_array(wanted, given) and is_one_array(found, other):
-            continue
-        slots = slots_of(found, other) if other is not None else []
-        for place, slot in enumerate(slots_of(wanted, given)):
-            if place >= len(slots) or slots[place] != slot:
-                return slot
-    return None
-
-
 def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
     """Return inputs by the places of another dataset's numbers, 0 where there is no such number.
 

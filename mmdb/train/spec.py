@@ -11,7 +11,7 @@ from mmdb.data.target import Target
 from mmdb.db.connection import Row
 from mmdb.graph.sizes import Outputs, Shape, outputs_asked
 from mmdb.train.features.options import frozen_of, parse_transfer, unshared
-from mmdb.train.features.spec import Frozen
+from mmdb.train.features.spec import Frozen, backbone_name
 from mmdb.train.parallel.group import Group
 from mmdb.train.seeds import frozen_seed
 
@@ -92,7 +92,7 @@ def _frozen(row: Row) -> Frozen | None:
         transfer,
         seed=frozen_seed(row["run_seed"]),
         pool=row.get("feature_pool"),
-        backbone=None if model_id is None else str(model_id),
+        backbone=None if model_id is None else backbone_name(model_id, row["dataset_id"]),
         storage=row.get("feature_storage"),
         choice=_choice(unshared(transfer), is_augmented, row.get("feature_choice")),
     )

@@ -292,15 +292,6 @@ def test_a_sample_is_given_to_parents_by_their_own_columns(db: mmdb.Database) ->
     assert reasons[0] == reasons[1] and "LogME" in reasons[0]
 
 
-def test_frozen_layers_read_columns_where_they_learned_them(db: mmdb.Database) -> None:
-    save(db, "SELECT a, b, y FROM things")
-    db.create_dataset("ba", "SELECT b, a, y FROM things", partitions=1)
-    freezing = {"space": {"freeze_up_to": "0"}}
-    with pytest.raises(errors.BackboneMismatch, match="'a'") as found:
-        db.create_run("r", dataset="ba", architecture="linear", warm_start="m", search=freezing)
-    assert "a, b" in found.value.hint
-
-
 #: What PostgreSQL alone has is said for it alone.
 TYPES = {
     "duckdb": "CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE share AS real",

@@ -166,6 +166,8 @@ def _reason(one: Judged, best: Judged, metric: str | None) -> str:
     if one.value is not None:
         known = f", {one.metric} {one.value:.4g}"
     said = f"{on}, similarity {one.looked.similarity:.2f}{known}"
+    if one.weakness is not None:
+        said += f", weak: {one.weakness}, and a short run may end lower than a cold start"
     if one is best:
         return said
     return (

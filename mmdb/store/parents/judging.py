@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.store.parents.admission import (
+    are_near,
     chance_limit,
     counts_of,
     is_maximized,
@@ -70,6 +71,7 @@ class Judged:
     value: float | None
     maximize: bool
     fault: str | None  # None: it could be the parent
+    weakness: str | None = None  # of one that was asked for: what its metric says against it
 
     @property
     def bucket(self) -> int:
@@ -111,12 +113,12 @@ def judge(
     """Return what speaks for or against each model.
 
     Args:
-        limits: None for a model that was asked for by name: its metrics do not count either.
+        limits: None for a model that was asked for by name: its metrics are no fault either.
     """
     ids = [one.model_id for one in looked]
     values = _values(connection, aim, ids)
     unsound = unsound_of(connection, ids)
-    metrics = _Metrics(connection, looked, values) if limits else None
+    metrics = _Metrics(connection, looked, values)
     return [
         Judged(
             looked=one,
@@ -128,9 +130,10 @@ def judge(
                 UNSOUND
                 if one.model_id in unsound
                 else _named_fault(one)
-                if limits is None or metrics is None
+                if limits is None
                 else _fault(aim, one, limits, excluded) or metrics.fault(one, aim.goal)
             ),
+            weakness=metrics.weakness(one, aim.goal) if limits is None else None,
         )
         for one in looked
     ]
@@ -224,6 +227,18 @@ class _Metrics:
         maximize = _maximize(goal, metric)
         others = self._others.get(one.row["dataset_id"], [])
         return metric_fault(metric, value, others, dataset, maximize=maximize)
+
+    def weakness(self, one: Looked, goal: Goal) -> str | None:
+        """Return what the metric of a model says against it: a fault, or a better model."""
+        metric, value = self._own[one.model_id]
+        others = self._others.get(one.row["dataset_id"])
+        if metric is None or value is None or not others:
+            return None
+        maximize = _maximize(goal, metric)
+        best = max(others) if maximize else min(others)
+        if is_worse(value, best, maximize=maximize) and not are_near(value, best):
+            return f"another model of its dataset has {metric} {best:.4g}"
+        return self.fault(one, goal)
 
 
 def metric_fault(

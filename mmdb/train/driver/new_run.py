@@ -80,7 +80,7 @@ def create_run(
         _check_candidate(check, config, ordinal)
         frozen += config.get("freeze_up_to") is not None
     if frozen:
-        check_request(connection, strategy, asked.strategies, warm_start, found.decoding)
+        check_request(connection, strategy, asked.strategies, warm_start)
     chosen = make_search(
         search,
         epochs=epochs,
@@ -205,8 +205,7 @@ def check_config(connection: Connection, candidate: Row, config: Mapping[str, An
     options = json.loads(candidate["options"])
     _check_of(connection, architecture, dataset, options)(config)
     if config.get("freeze_up_to") is not None:
-        strategy, parent = candidate["strategy"], candidate["warm_start"]
-        check_request(connection, strategy, (), parent, dataset.decoding)
+        check_request(connection, candidate["strategy"], (), candidate["warm_start"])
 
 
 def _add_candidates(

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from mmdb.data.dataset import find_decoding
 from mmdb.data.feature_codec import FeatureBlock, unpack_features
 from mmdb.db.connection import Connection, Row
 from mmdb.errors import BackboneMissing, ModelNotFound, NotReplayable
 from mmdb.store.features import find_of_run, read_blocks
 from mmdb.train.features.backbone import Backbones
-from mmdb.train.features.spec import READY
+from mmdb.train.features.spec import READY, ids_of
 from mmdb.train.spec import CandidateSpec
 
 
@@ -43,24 +44,34 @@ def read_backbones(
 def read_backbone(
     connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
 ) -> bytes:
-    """Return the tensors of the model whose layers a candidate freezes, packed.
+    """Return the tensors of the model whose layers a candidate freezes, packed, in the order of
+    the columns of the candidate's dataset.
 
     Raises:
-        BackboneMissing, CorruptTensor, RecipeError
+        BackboneMissing, BackboneMismatch, CorruptTensor, RecipeError
     """
-    from mmdb.train.warm.read import read_model  # which reads candidates, too
+    from mmdb.train.features.by_name import by_name
+    from mmdb.train.warm.read import (  # which reads candidates, too
+        example_of,
+        model_and_weights,
+        packed_weights,
+    )
 
     assert candidate.frozen is not None and candidate.frozen.backbone is not None
-    model_id = int(candidate.frozen.backbone)
+    model_id, dataset_id = ids_of(candidate.frozen.backbone)
+    decoding = find_decoding(connection, dataset_id)
     given = {} if follow is None else {"follow": follow}
     try:
-        _, tensors = read_model(connection, candidate.factories, None, model_id, **given)
+        model, weights = model_and_weights(
+            connection, candidate.factories, model_id, decoding=decoding, **given
+        )
+        moved = by_name(model, weights, example_of(decoding).inputs())
+        return packed_weights(model, moved)
     except (ModelNotFound, NotReplayable) as error:
         raise BackboneMissing(
             f"Candidate {candidate.candidate_id} freezes layers of a model that is gone: "
             f"{error.message}"
         ) from error
-    return tensors
 
 
 def read_features(

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmdb.data.dataset import find_decoding
-from mmdb.data.decoding import Decoding
-from mmdb.data.matching import first_elsewhere
 from mmdb.db.connection import Connection
 from mmdb.db.nodes import is_spread
-from mmdb.errors import BackboneMismatch, DatasetNotFound, InvalidHyperparameter, InvalidOption
-from mmdb.store.models import find_model
+from mmdb.errors import InvalidHyperparameter, InvalidOption
 from mmdb.train.features.options import KEYS, parse_transfer
-from mmdb.train.warm.options import AUTO, OFF
+from mmdb.train.warm.options import AUTO
 
 #: Strategies whose hops train one candidate on one worker, and nothing else.
 STRATEGIES = ("mop", "task")
@@ -32,21 +28,15 @@ def with_transfer(search: Mapping[str, Any], options: Mapping[str, Any]) -> Mapp
 
 
 def check_request(
-    connection: Connection,
-    strategy: str,
-    strategies: Sequence[str],
-    warm_start: str,
-    decoding: Decoding,
+    connection: Connection, strategy: str, strategies: Sequence[str], warm_start: str
 ) -> None:
     """Check that a run that freezes layers can be trained.
 
     Args:
         strategies: that "auto" may choose from.
         warm_start: "off", "auto" or name@version.
-        decoding: of the run's dataset.
     Raises:
         InvalidOption
-        BackboneMismatch: the dataset has other columns than the model, or in other places.
     """
     for name in (strategy, *strategies):
         if name not in (*STRATEGIES, "auto"):
@@ -63,33 +53,6 @@ def check_request(
         raise InvalidOption(
             "freeze_up_to is given on a cluster, where features are not shared yet.",
             hint="Create the run on one PostgreSQL, or without freeze_up_to.",
-        )
-    if warm_start != OFF:
-        _check_places(connection, warm_start, decoding)
-
-
-def _check_places(connection: Connection, reference: str, decoding: Decoding) -> None:
-    """Check that layers that do not change find each number of a row where they read it.
-
-    Raises:
-        BackboneMismatch
-    """
-    model = find_model(connection, reference)
-    if model.dataset_id is None:
-        return
-    try:
-        own = find_decoding(connection, model.dataset_id)
-    except DatasetNotFound:  # only its number came with the model
-        return
-    slot = first_elsewhere(own, decoding)
-    if slot is not None:
-        name, value = slot
-        what = f"the value {value!r} of column {name!r}" if isinstance(value, str) else repr(name)
-        order = [column for given in own.inputs for column in given.columns]
-        raise BackboneMismatch(
-            f"The layers of {reference} that are to be frozen read {what} in another place than "
-            "the dataset has it.",
-            hint=f"Make the dataset of the model's columns in its order: {', '.join(order)}.",
         )
 
 

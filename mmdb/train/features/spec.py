@@ -32,7 +32,7 @@ class Frozen:
         head: an architecture over the features; None: the rest of the network.
         adapter: what is added to the layers after the cut, which are frozen then, too.
         seed: of the frozen tensors, where there is no backbone.
-        backbone: names the tensors of the model whose layers are frozen: its id.
+        backbone: names the tensors of the model whose layers are frozen; see `backbone_name`.
         storage: one of STORAGES.
         choice: one of CHOICES.
     """
@@ -45,6 +45,17 @@ class Frozen:
     backbone: str | None = None
     storage: str = STORAGES[0]
     choice: str = "streamed"
+
+
+def backbone_name(model_id: int, dataset_id: int) -> str:
+    """Return what names a model's tensors in the order of a dataset's columns."""
+    return f"{model_id}/{dataset_id}"
+
+
+def ids_of(name: str) -> tuple[int, int]:
+    """Return the ids of the model and of the dataset that `backbone_name` was given."""
+    model_id, _, dataset_id = name.partition("/")
+    return int(model_id), int(dataset_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

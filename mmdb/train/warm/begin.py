@@ -8,7 +8,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from mmdb.data.dataset import dataset_of
+from mmdb.data.dataset import find_decoding
+from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -29,7 +30,7 @@ from mmdb.train.warm.offers import (
     Offers,
 )
 from mmdb.train.warm.options import WarmOptions, lr_scale, parse_warm_options
-from mmdb.train.warm.read import read_candidate, read_model
+from mmdb.train.warm.read import example_of, read_candidate, read_model
 from mmdb.train.warm.rows import Transferred, add_transfer, said
 from mmdb.train.warm.spec import Example, WarmResult, WarmSpec
 
@@ -43,6 +44,7 @@ class _Child:
     row: Row  # of `find_candidate`
     part_id: int
     spec: CandidateSpec
+    decoding: Decoding
     example: Example
     options: WarmOptions
     offers: Offers
@@ -81,7 +83,7 @@ class Beginner:
         rows = connection.rows(load("catalog").find_factories)
         factories = {f["name"]: f["target"] for f in rows}
         spec = CandidateSpec.from_row(row, factories, find_functions(connection))
-        dtypes = dataset_of(connection, row["dataset_id"]).input_dtype
+        decoding = find_decoding(connection, row["dataset_id"])
         structure = _structure(row, factories)
         goal = Goal(
             task=row["task"],
@@ -93,10 +95,8 @@ class Beginner:
             row=row,
             part_id=part_id,
             spec=spec,
-            example=Example(
-                shape=spec.input_shape,
-                dtypes=dict(dtypes) if isinstance(dtypes, dict) else dtypes,
-            ),
+            decoding=decoding,
+            example=example_of(decoding),
             options=options,
             offers=Offers(
                 connection,
@@ -140,12 +140,14 @@ class Beginner:
         return True
 
     def _make(self, child: _Child, offer: Offer) -> tuple[WarmResult, bytes]:
-        place = (self._connection, child.spec.factories, child.example)
+        connection, factories = self._connection, child.spec.factories
         if isinstance(offer, ModelOffer):
-            model_id = offer.chosen.model_id
-            form, tensors = read_model(*place, model_id, follow=self._performer.follow)
+            model_id, follow = offer.chosen.model_id, self._performer.follow
+            form, tensors = read_model(
+                connection, factories, model_id, decoding=child.decoding, follow=follow
+            )
         else:
-            form, tensors = read_candidate(*place, offer)
+            form, tensors = read_candidate(connection, factories, child.example, offer)
         spec = WarmSpec(
             candidate=child.spec, example=child.example, parent=form, shrink=child.options.shrink
         )
@@ -164,7 +166,9 @@ class Beginner:
             similarity=offer.similarity or result.similarity,
             coverage=result.coverage,
             exact=result.exact,
-            reason=said(offer.reason, result.exact, result.reasons, child.offers.reason),
+            reason=said(
+                offer.reason, result.exact, result.reasons, result.notes, child.offers.reason
+            ),
             tensors=result.origins,
             seed=child.spec.seed,
             shrink=child.options.shrink,

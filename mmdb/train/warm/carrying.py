@@ -5,7 +5,7 @@ are carried over. No I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
@@ -23,6 +23,7 @@ from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
 from mmdb.store.module import assemble, build_empty, build_filled
 from mmdb.train.warm.spec import ParentForm, TensorOrigin
+from mmdb.train.warm.translate import ByName, Translated, resized, translate
 
 _LONGEST_REASON = 200
 #: What an odd module could bring to light: it begins fresh then, and training goes on.
@@ -50,6 +51,7 @@ class Carried:
     coverage: float
     exact: bool
     reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def carry(
@@ -78,17 +80,18 @@ def carry(
     batch = batch_apart(chain.from_iterable(sizes))
     flow, given = _record(child, several, "the model", batch, is_final=True)
     fresh = {path: t for path, t in child.state_dict().items() if isinstance(t, Tensor)}
-    its_flow = _flow_of_parent(parent, tensors, flow, given, child, fresh)
+    module, its_flow = _parent(parent, tensors, flow, given, child, fresh)
 
     def check(made: Mapping[str, Tensor]) -> str | None:
         try:
-            module = _assembled(parent, tensors)
+            whole = ByName(_assembled(parent, tensors), parent.rows)
         except (ArchitectureError, StoreError) as error:
             return f"not verified: {parent.reference} cannot be built: {error.message}"
-        found = difference(child, module, made, given, (flow, its_flow))
+        found = difference(child, whole, made, given, (flow, its_flow))
         return None if found is None else f"not verified: {found}"
 
     try:
+        its_flow, translated = _translated(parent, module, its_flow, tensors, given)
         outline = outline_of(flow)
         its_outline = outline if its_flow is flow else outline_of(its_flow)
         alignment = align(pack(outline), pack(its_outline))
@@ -98,27 +101,29 @@ def carry(
             alignment.pairs,
             outline,
             its_outline,
-            tensors,
+            translated.tensors,
             fresh,
             seed=seed,
             shrink=shrink,
-            check=check,
+            check=None if translated.doubts else check,
         )
     except ArchitectureError as error:
         raise Unfit(error.message) from error
     except _FAILURES as error:
         raise Unfit(f"{parent.reference}: {type(error).__name__}: {_short(error)}") from error
-    coverage = _coverage(child, made)
+    reasons = (*translated.doubts, *made.reasons)
+    coverage = _coverage(child, made, translated.shares)
     if not coverage:
-        because = made.reasons[0] if made.reasons else "no layer of it fits"
+        because = reasons[0] if reasons else "no layer of it fits"
         raise Unfit(f"nothing of {parent.reference} could be carried over: {because}")
     return Carried(
         tensors=made.tensors,
         origins=_origins(made),
         similarity=1.0 if its_flow is flow else alignment.score,
         coverage=coverage,
-        exact=made.exact,
-        reasons=made.reasons,
+        exact=made.exact and not translated.doubts,
+        reasons=reasons,
+        notes=parent.rows.notes,
     )
 
 
@@ -150,24 +155,50 @@ def _record(
     raise Unfit(f"{what}: {_short(first)}", is_final=is_final) from first
 
 
-def _flow_of_parent(
+def _parent(
     parent: ParentForm,
     tensors: Mapping[str, Tensor],
     flow: Flow,
     given: Inputs,
     child: nn.Module,
     fresh: Mapping[str, Tensor],
-) -> Flow:
-    """Return the parent's flow: the child's, where it cannot be had and the tensors are alike."""
+) -> tuple[nn.Module, Flow]:
+    """Return the parent's module and flow: the child's, where those cannot be had and the tensors
+    are alike.
+    """
     try:
         module = _built(parent.definition, parent.factories)
-        inputs = [given, *(one.inputs() for one in parent.examples), None]
-        return _record(module, inputs, parent.reference, given.rows, is_final=False)[0]
+        several = [given, *(one.inputs() for one in parent.examples), None]
+        return module, _record(module, several, parent.reference, given.rows, is_final=False)[0]
     except (ArchitectureError, Unfit) as error:
         if _are_alike(tensors, child, fresh):
-            return flow
+            return child, flow
         because = error.message if isinstance(error, ArchitectureError) else str(error)
         raise Unfit(f"{parent.reference} cannot be followed: {because}") from error
+
+
+def _translated(
+    parent: ParentForm,
+    module: nn.Module,
+    flow: Flow,
+    tensors: Mapping[str, Tensor],
+    given: Inputs,
+) -> tuple[Flow, Translated]:
+    """Return the parent as it would be had it been trained on the child's rows.
+
+    Args:
+        given: what the child's forward takes.
+    """
+    found = translate(parent.rows, flow, tensors)
+    if not found.is_resized:
+        return flow, found
+    inputs = [given, *(one.inputs() for one in parent.examples)]
+    try:
+        sized = resized(module, found.tensors)
+        return _record(sized, inputs, parent.reference, given.rows, is_final=False)[0], found
+    except (Unfit, *_FAILURES) as error:
+        doubt = f"{parent.reference} takes rows of one width: {_short(error)}"
+        return flow, replace(found, tensors=found.kept, doubts=(*found.doubts, doubt))
 
 
 def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Module:
@@ -195,9 +226,13 @@ def _are_alike(
     return shapes == {path: t.shape for path, t in fresh.items()}
 
 
-def _coverage(child: nn.Module, made: Transfer) -> float:
-    """Return the share of the child's parameters that come from the parent."""
-    fractions = {origin.path: origin.fraction for origin in made.origins}
+def _coverage(child: nn.Module, made: Transfer, shares: Mapping[str, float]) -> float:
+    """Return the share of the child's parameters that come from the parent.
+
+    Args:
+        shares: of the parent's tensors that are its own, by path; 1 where it does not say.
+    """
+    fractions = {o.path: o.fraction * shares.get(o.parent or "", 1.0) for o in made.origins}
     sizes = {path: p.numel() for path, p in child.named_parameters()}
     total = sum(sizes.values())
     return sum(fractions.get(path, 0.0) * n for path, n in sizes.items()) / total if total else 0.0

@@ -46,6 +46,7 @@ def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         coverage=carried.coverage,
         exact=carried.exact,
         reasons=carried.reasons,
+        notes=carried.notes,
         origins=carried.origins,
     )
     return result, state

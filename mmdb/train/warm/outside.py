@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.decoding import Decoding
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, InvalidOption
@@ -21,9 +22,8 @@ from mmdb.train.recipe.generators import neutral
 from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
 from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers
 from mmdb.train.warm.options import AUTO, WarmOptions
-from mmdb.train.warm.read import model_and_weights
+from mmdb.train.warm.read import example_of, model_and_weights
 from mmdb.train.warm.rows import Transferred, said
-from mmdb.train.warm.spec import Example
 from mmdb.train.warm.usable import check_fillable
 
 #: What a forward is called with: by position, or by name.
@@ -67,7 +67,8 @@ def warm_start(
             break
         started = perf_counter()
         try:
-            carried = _carried(connection, module, module_inputs, offer, options, seed)
+            decoding = None if found is None else found.decoding
+            carried = _carried(connection, module, module_inputs, offer, options, seed, decoding)
             refused = offers.too_little(offer, carried.coverage, carried.reasons)
             if refused is None:
                 with connection.transaction():
@@ -91,7 +92,7 @@ def warm_start(
             similarity=offer.similarity or carried.similarity,
             coverage=carried.coverage,
             exact=carried.exact,
-            reason=said(offer.reason, carried.exact, carried.reasons, offers.reason),
+            reason=said(offer.reason, carried.exact, carried.reasons, carried.notes, offers.reason),
             tensors=carried.origins,
             seed=seed,
             shrink=options.shrink,
@@ -108,10 +109,12 @@ def _carried(
     offer: ModelOffer,
     options: WarmOptions,
     seed: int,
+    decoding: Decoding | None,
 ) -> Carried:
     rows = connection.rows(load("catalog").find_factories)
     factories = {row["name"]: row["target"] for row in rows}
-    form, weights = model_and_weights(connection, factories, None, offer.chosen.model_id)
+    model_id = offer.chosen.model_id
+    form, weights = model_and_weights(connection, factories, model_id, decoding=decoding)
     with neutral(seed):
         return carry(module, inputs, form, weights, seed=seed, shrink=options.shrink)
 
@@ -140,8 +143,4 @@ def _inputs_of(dataset: Dataset | None) -> list[Inputs | None]:
     """Return what the module's forward may take: rows of the dataset, or what itself tells."""
     if dataset is None:
         return [None]
-    dtypes = dataset.input_dtype
-    known = Example(
-        shape=dataset.input_shape, dtypes=dict(dtypes) if isinstance(dtypes, dict) else dtypes
-    )
-    return [known.inputs(), None]
+    return [example_of(dataset.decoding).inputs(), None]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmdb.data.dataset import dataset_of
+from torch import Tensor
+
+from mmdb.data.dataset import find_decoding
+from mmdb.data.decoding import Decoding
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetNotFound, StateCorrupt, StateNotFound, UnsupportedTensor
-from mmdb.graph.sizes import Dtypes
 from mmdb.store import states
 from mmdb.store.models import SavedModel, model_of
 from mmdb.train.compute.live import state_hash
@@ -16,6 +18,7 @@ from mmdb.train.recipe.hop_replay import at_once
 from mmdb.train.recipe.replay import Compute, Weights, load_weights
 from mmdb.train.recipe.save import candidate_definition
 from mmdb.train.warm.making import packed
+from mmdb.train.warm.mapping import row_map
 from mmdb.train.warm.offers import CandidateOffer
 from mmdb.train.warm.spec import Example, ParentForm
 
@@ -23,23 +26,34 @@ from mmdb.train.warm.spec import Example, ParentForm
 def read_model(
     connection: Connection,
     factories: Mapping[str, str],
-    example: Example | None,
     model_id: int,
     *,
+    decoding: Decoding | None,
     follow: Compute = at_once,
 ) -> tuple[ParentForm, bytes]:
     """Return a model as a parent, and its tensors as `making.packed` writes them.
 
     Args:
-        example: of the child's input, which may be the parent's too.
+        decoding: of the rows that the child reads; None where they are not known.
         follow: runs the replay of a model that is kept as a recipe.
     Raises:
         CorruptTensor, RecipeError, ReplayMismatch: its tensors cannot be had.
         UnsupportedTensor: one is of a dtype that no file of tensors has.
     """
-    form, weights = model_and_weights(connection, factories, example, model_id, follow=follow)
+    form, weights = model_and_weights(
+        connection, factories, model_id, decoding=decoding, follow=follow
+    )
+    return form, packed_weights(form, weights)
+
+
+def packed_weights(form: ParentForm, weights: Mapping[str, Tensor]) -> bytes:
+    """Return a model's tensors as `making.packed` writes them.
+
+    Raises:
+        UnsupportedTensor: one is of a dtype that no file of tensors has.
+    """
     try:
-        return form, packed(weights)
+        return packed(weights)
     except KeyError as error:
         raise UnsupportedTensor(
             f"Model {form.reference} has a tensor of {error.args[0]}."
@@ -49,44 +63,54 @@ def read_model(
 def model_and_weights(
     connection: Connection,
     factories: Mapping[str, str],
-    example: Example | None,
     model_id: int,
     *,
+    decoding: Decoding | None,
     follow: Compute = at_once,
 ) -> tuple[ParentForm, Weights]:
     """Return a model as a parent, and its tensors by path; see `read_model`."""
     model = model_of(connection, model_id)
+    own = _decoding(connection, model)
     form = ParentForm(
         reference=model.reference,
         definition=model.definition,
         factories=factories,
-        examples=_examples(connection, model, example),
+        examples=_examples(model, own, decoding),
+        rows=row_map(decoding, own),
     )
     return form, load_weights(connection, model, compute=follow)
 
 
+def _decoding(connection: Connection, model: SavedModel) -> Decoding | None:
+    """Return how the rows are decoded that a model was trained on, None where that is not known."""
+    if model.dataset_id is None:
+        return None
+    try:
+        return find_decoding(connection, model.dataset_id)
+    except DatasetNotFound:  # only its number came with the model
+        return None
+
+
 def _examples(
-    connection: Connection, model: SavedModel, example: Example | None
+    model: SavedModel, own: Decoding | None, child: Decoding | None
 ) -> tuple[Example, ...]:
     """Return what a model's forward may take, the most likely first."""
-    found: list[Example] = []
-    if model.dataset_id is not None:
-        try:
-            dataset = dataset_of(connection, model.dataset_id)
-            found.append(Example(shape=dataset.input_shape, dtypes=_dtypes(dataset.input_dtype)))
-        except DatasetNotFound:  # only its number came with the model
-            pass
+    found = [] if own is None else [example_of(own)]
     definition = model.definition
     if definition is not None and definition.input_shape:
         shape = definition.input_shape
         found += [Example(shape=shape, dtypes=dtype) for dtype in ("float32", "int64")]
-    if example is not None:
-        found.append(example)
+    if child is not None:
+        found.append(example_of(child))
     return tuple(one for k, one in enumerate(found) if one not in found[:k])
 
 
-def _dtypes(given: Mapping[str, str] | str) -> Dtypes:
-    return given if isinstance(given, str) else dict(given)
+def example_of(decoding: Decoding) -> Example:
+    """Return what a model of a dataset's rows takes."""
+    dtypes = decoding.input_dtype
+    return Example(
+        shape=decoding.input_shape, dtypes=dtypes if isinstance(dtypes, str) else dict(dtypes)
+    )
 
 
 def read_candidate(

@@ -51,15 +51,19 @@ class Transferred:
         return json.dumps(found | {"exact": self.exact})
 
 
-def said(reason: str, exact: bool, reasons: Sequence[str], passed_over: str) -> str:
-    """Return why a parent was taken, what the child computes, and why others were not taken."""
+def said(
+    reason: str, exact: bool, reasons: Sequence[str], notes: Sequence[str], passed_over: str
+) -> str:
+    """Return why a parent was taken, what the child computes, how their rows differ, and why others
+    were not taken.
+    """
     kind = "computes what the parent does"
     if not exact:
         kind = "computes something else than the parent"
     if not exact and reasons:
         more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         kind = f"{kind}: {reasons[0]}{more}"
-    return "; ".join(filter(None, (reason, kind, passed_over)))
+    return "; ".join(filter(None, (reason, kind, *notes, passed_over)))
 
 
 def check_transferred(connection: Connection, given: object) -> None:

@@ -13,6 +13,7 @@ from mmdb.graph.flow.inputs import Inputs
 from mmdb.graph.sizes import Dtypes, Shape
 from mmdb.store.models import Definition
 from mmdb.train.spec import CandidateSpec, shape_of_json
+from mmdb.train.warm.mapping import RowMap
 
 #: Of what decides the bits of a transfer beside its arguments: changed when operators change.
 OPERATORS_VERSION = 2
@@ -50,12 +51,14 @@ class ParentForm:
         definition: None where it is not known.
         factories: registered ones: name -> target.
         examples: to be tried in this order; after them what the module itself tells.
+        rows: what the child reads and predicts, among what the parent does.
     """
 
     reference: str
     definition: Definition | None
     factories: Mapping[str, str]
     examples: tuple[Example, ...] = ()
+    rows: RowMap = field(default_factory=RowMap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +88,15 @@ class WarmSpec:
         if definition is not None:
             shape = shape_of_json(definition["input_shape"])
             definition = Definition(**(definition | {"input_shape": shape}))
-        examples = tuple(_example(one) for one in parent["examples"])
+        made = {
+            "definition": definition,
+            "examples": tuple(_example(one) for one in parent["examples"]),
+            "rows": RowMap.from_json(parent["rows"]),
+        }
         return cls(
             candidate=CandidateSpec.from_json(raw["candidate"]),
             example=_example(raw["example"]),
-            parent=ParentForm(**(parent | {"definition": definition, "examples": examples})),
+            parent=ParentForm(**(parent | made)),
             shrink=raw["shrink"],
         )
 
@@ -124,6 +131,7 @@ class WarmResult:
         coverage: share of the child's parameters that come from the parent.
         exact: whether the child computes what the parent does.
         reasons: why not, and what else is worth knowing.
+        notes: how the rows of the two differ.
     """
 
     refused: str | None = None
@@ -132,6 +140,7 @@ class WarmResult:
     coverage: float = 0.0
     exact: bool = False
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     origins: tuple[TensorOrigin, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
@@ -142,4 +151,5 @@ class WarmResult:
     def from_json(cls, raw: Mapping[str, Any]) -> WarmResult:
         """Return the result that `to_json` wrote, read back from JSON."""
         origins = tuple(TensorOrigin(**one) for one in raw["origins"])
-        return cls(**(dict(raw) | {"origins": origins, "reasons": tuple(raw["reasons"])}))
+        texts = {name: tuple(raw[name]) for name in ("reasons", "notes")}
+        return cls(**(dict(raw) | texts | {"origins": origins}))

@@ -103,6 +103,18 @@ def test_a_parent_with_numbers_that_are_none_is_refused(db: Database) -> None:
     assert row["parent"] is None and "finite" in row["reason"]
 
 
+def test_a_weak_parent_that_was_named_is_taken_and_said_to_be_weak(db: Database) -> None:
+    db.save(
+        "weak", db.recover("parent"), architecture=PARENT, metrics={"accuracy": 0.4}, dataset="d"
+    )
+    for name, parent in (("weakly", "weak"), ("well", "parent")):
+        run = db.create_run(name, dataset="d", warm_start=parent, **RUNS["deep"])
+        db.sql(f"SELECT * FROM mmdb.begin_candidate({run.leaderboard()[0]['candidate_id']})")
+    (row,), (other,) = warm(db, "weakly"), warm(db, "well")
+    assert row["parent"] == "weak@1" and "weak: another model of its dataset has" in row["reason"]
+    assert other["parent"] == "parent@1" and "weak" not in other["reason"]
+
+
 def test_a_parent_that_was_named_must_exist_when_the_run_is_created(db: Database) -> None:
     for name in ("nothing", "parent@9", "parent@prod", ""):
         with pytest.raises(errors.ModelNotFound):

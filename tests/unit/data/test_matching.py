@@ -12,7 +12,6 @@ from mmdb.data.decoding import Column, Decoding, Input, Label
 from mmdb.data.matching import (
     MISSING,
     Reordering,
-    first_elsewhere,
     input_places,
     placed_inputs,
     places,
@@ -140,11 +139,3 @@ def test_rows_are_placed_as_far_as_a_model_knows_them() -> None:
     pixels = x[:, :2]
     assert placed_inputs(vector, plain(V), pixels) is pixels
     assert input_places(vector, vector.inputs[0], plain(V), plain(V).inputs[0]).max() == MISSING
-
-
-def test_the_first_number_in_another_place_is_told() -> None:
-    assert first_elsewhere(plain(A, COLOR), plain(A, COLOR, V)) is None
-    assert first_elsewhere(plain(A, COLOR), plain(COLOR, A)) == ("a", 0)
-    other = replace(COLOR, categories=("blue", "grey"))
-    assert first_elsewhere(plain(A, COLOR), plain(A, other)) == ("color", "red")
-    assert first_elsewhere(plain(replace(V, name="pixels")), plain(V)) is None

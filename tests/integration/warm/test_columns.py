@@ -1,0 +1,127 @@
+"""Parents whose model was trained on other columns, categories or classes, or in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmdb
+from mmdb import errors
+from mmdb.api import Database
+from mmdb.data.dataset import find_dataset
+from mmdb.data.reader import read_partition
+from mmdb.graph.factories import mlp
+from tests.warm_runs import ONE, first_weights, warm
+
+HIDDEN = "mlp(hidden=[16, 8])"
+PARENT_ROWS = "SELECT a, b, c, color, y FROM t WHERE color <> 'violet' AND y <> 'maybe'"
+TABLE = """
+    CREATE TABLE t AS SELECT sin(i) AS a, cos(i * 0.7) AS b, sin(i * 0.3) AS c,
+    CASE i % 4 WHEN 0 THEN 'red' WHEN 1 THEN 'blue' WHEN 2 THEN 'green' ELSE 'violet' END AS color,
+    CASE WHEN i % 7 = 3 THEN 'maybe' WHEN sin(i) + cos(i * 0.7) > 0 THEN 'yes' ELSE 'no' END AS y
+    FROM {series} AS s(i)
+"""
+HOW: dict[str, Any] = {"partitions": 2, "seed": 1}
+
+
+@pytest.fixture
+def columns(database_url: str) -> Iterator[Database]:
+    """Yield a database with the table `t`, and the model `parent` on some of its rows."""
+    with mmdb.connect(database_url) as db:
+        is_duckdb = db.connection.engine == "duckdb"
+        series = "range(240)" if is_duckdb else "generate_series(0, 239)"
+        db.sql(TABLE.format(series=series))
+        db.create_dataset("d", PARENT_ROWS, **HOW)
+        db.create_run("parent", dataset="d", architecture=HIDDEN, search=ONE, epochs=2).train()
+        yield db
+
+
+def rows_of(db: Database, dataset: str) -> tuple[Tensor, list[str]]:
+    """Return the rows of a dataset, and the names of their numbers."""
+    parts = db.sql(
+        "SELECT p.part_id, p.content_hash FROM mmdb.partition AS p JOIN mmdb.dataset AS d"
+        f" ON d.dataset_id = p.dataset_id WHERE d.name = '{dataset}' ORDER BY p.ordinal"
+    )
+    read = [read_partition(db.connection, p["part_id"], bytes(p["content_hash"])) for p in parts]
+    names = []
+    decoding = find_dataset(db.connection, dataset).decoding
+    for column, _ in decoding.spans(decoding.inputs[0]):
+        names += [f"{column.name}={value}" for value in column.categories or ("",)]
+    return torch.cat([torch.from_numpy(one.plain[0]) for one in read]), names
+
+
+def as_parent_reads(x: Tensor, names: list[str], wanted: list[str]) -> Tensor:
+    """Return rows in the order in which the parent's numbers are."""
+    found = torch.zeros(len(x), len(wanted))
+    for place, name in enumerate(wanted):
+        if name in names:
+            found[:, place] = x[:, names.index(name)]
+    return found
+
+
+def begun(db: Database, dataset: str) -> tuple[Mapping[str, Any], Tensor, Tensor]:
+    """Return what a run's candidate began with, what it computes, and what its parent does."""
+    run = db.create_run(
+        dataset, dataset=dataset, architecture=HIDDEN, search=ONE, warm_start="auto"
+    )
+    db.sql(f"SELECT * FROM mmdb.begin_candidate({run.leaderboard()[0]['candidate_id']})")
+    (row,) = warm(db, dataset)
+    x, names = rows_of(db, dataset)
+    _, wanted = rows_of(db, "d")
+    classes = find_dataset(db.connection, dataset).classes or ()
+    child = mlp((x.shape[1],), len(classes), hidden=[16, 8]).eval()
+    child.load_state_dict(first_weights(db, row))
+    with torch.no_grad():
+        return row, child(x), db.recover("parent")(as_parent_reads(x, names, wanted))
+
+
+def test_columns_in_another_order_keep_their_weights(columns: Database) -> None:
+    columns.create_dataset("other", PARENT_ROWS.replace("a, b, c, color", "color, c, b, a"), **HOW)
+    row, found, expected = begun(columns, "other")
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert row["coverage"] == 1 and "computes what the parent does" in row["reason"]
+    assert "another order" in row["reason"]
+
+
+def frozen(db: Database, dataset: str, name: str, **search: Any) -> Tensor:
+    """Return the first weights of a model whose first layer is frozen, its columns by name."""
+    space = {"space": {"freeze_up_to": "1", "lr": 0.01, **search}}
+    how: dict[str, Any] = {"architecture": HIDDEN, "search": space, "epochs": 1}
+    db.create_run(name, dataset=dataset, warm_start="parent", **how).train(workers=1)
+    weight: Tensor = db.recover(name).state_dict()["1.weight"]
+    return weight
+
+
+def test_frozen_layers_read_their_columns_by_name(columns: Database) -> None:
+    columns.create_dataset("other", PARENT_ROWS.replace("a, b, c, color", "color, c, b, a"), **HOW)
+    own = columns.recover("parent").state_dict()["1.weight"]
+    its, wanted = rows_of(columns, "other")[1], rows_of(columns, "d")[1]
+    expected = own[:, [wanted.index(name) for name in its]]
+    adapter = {"name": "lora", "rank": 2}
+    # In one session, whose networks are kept: the same model in one order, and in the other.
+    assert torch.equal(frozen(columns, "d", "same"), own)
+    assert torch.equal(frozen(columns, "other", "moved"), expected)
+    assert torch.equal(frozen(columns, "other", "adapted", adapter=adapter), expected)
+    assert torch.equal(frozen(columns, "d", "again"), own)
+
+
+def test_frozen_layers_that_lack_a_column_or_a_category_are_an_error(columns: Database) -> None:
+    rows = "FROM t WHERE y <> 'maybe'"
+    columns.create_dataset("category", f"SELECT a, b, c, color, y {rows}", **HOW)
+    columns.create_dataset("column", f"SELECT a, a AS d, b, c, y {rows}", **HOW)
+    for dataset, named in (("category", "'violet' of color is new"), ("column", "color")):
+        with pytest.raises(errors.BackboneMismatch, match=named):
+            frozen(columns, dataset, dataset)
+
+
+def test_a_new_category_costs_no_weights(columns: Database) -> None:
+    query = "SELECT a, b, c, color, y FROM t WHERE y <> 'maybe'"
+    columns.create_dataset("other", query, **HOW)
+    row, found, expected = begun(columns, "other")
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert 0.8 < row["coverage"] < 1 and "'violet' of color is new" in row["reason"]
+    assert "computes what the parent does" in row["reason"]
