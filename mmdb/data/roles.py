@@ -85,7 +85,8 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
         if name not in names:
             raise UnknownColumn(
                 f"The query returns no column {name!r} to use as the label; "
-                f"it returns {', '.join(names)}."
+                f"it returns {', '.join(names)}.",
+                hint="`label`, and each of option labels, is one of the query's output columns.",
             )
     return labels
 

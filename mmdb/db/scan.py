@@ -170,7 +170,7 @@ def _from_postgres(error: Exception) -> Exception:
         "22003": errors.NotFinite,
     }
     if state in kinds:
-        return kinds[state](_sentence(text))
+        return kinds[state](_sentence(text), hint=(diag and diag.message_hint) or "")
     if isinstance(error, errors.MmdbError) or not state:
         return error
     if state == "42501" or state[:2] in {"08", "57", "MM"}:  # rights, lost, cancelled, our own

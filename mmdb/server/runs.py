@@ -19,7 +19,7 @@ def register_factory(backend: Backend, name: str, target: str) -> str:
     check_name(name)
     known = backend.connection.rows(load("catalog").find_factories)
     if any(row["name"] == name for row in known):
-        raise AlreadyExists(f"A factory named {name!r} is registered.")
+        raise AlreadyExists(f"A factory named {name!r} is registered.", hint="Choose another name.")
     with backend.connection.transaction():  # what the caller may not register is not imported
         backend.connection.run(load("catalog").add_factory, name=name, target=target)
         resolve(target)
