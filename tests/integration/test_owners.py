@@ -35,6 +35,7 @@ DESTROY = {
     "zoo_refuse": "SELECT mmdb.zoo_refuse('model_north@2')",
     "zoo_admit": "SELECT mmdb.zoo_admit('model_north@2')",
     "drop_model": "SELECT * FROM mmdb.drop_model('best_north')",
+    "drop_run": "SELECT mmdb.drop_run('run_north')",
     "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",
 }
 

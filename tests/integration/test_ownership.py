@@ -268,6 +268,7 @@ CALL = {
     "log_metric": "SELECT mmdb.log_metric('model_north', 'accuracy', 1)",
     "drop_model": "SELECT * FROM mmdb.drop_model('model_north', 1)",
     "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",
+    "drop_run": "SELECT mmdb.drop_run('run_north')",
     "create_run": "SELECT * FROM mmdb.create_run('x', 'data_north', 'linear')",
     "train_hop": "SELECT * FROM mmdb.train_hop({part_id}, {candidate_id})",
     "train_hops": "SELECT * FROM mmdb.train_hops({part_id}, ARRAY[{candidate_id}])",
