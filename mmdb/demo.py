@@ -92,7 +92,7 @@ def read_digits() -> tuple[Any, Any]:
     except ImportError as error:
         raise EngineError(
             "The digits come with scikit-learn, which is not installed.",
-            hint="pip install 'mmdb[demo]'",
+            hint="pip install 'mmdb-learn[demo]'",
         ) from error
     images, labels = read(return_X_y=True)
     return images, labels

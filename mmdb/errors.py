@@ -64,7 +64,7 @@ class NotASelect(QueryError):
     """The query is not a SELECT."""
 
     sqlstate = "MM112"
-    default_hint = "A dataset is read, never written: pass a SELECT that changes nothing."
+    default_hint = "A query is read, never written to: pass a SELECT that changes nothing."
 
 
 class QueryFailed(QueryError):
@@ -85,7 +85,7 @@ class UnknownColumn(QueryError):
     """The query, or the label, names a column that does not exist."""
 
     sqlstate = "MM115"
-    default_hint = "Check the spelling of the columns in the query."
+    default_hint = "Check the spelling, and which table of the query has the column."
 
 
 # -- the rows -----------------------------------------------------------------
@@ -270,7 +270,7 @@ class DatasetDropped(NotFound):
     """The run's dataset has been dropped."""
 
     sqlstate = "MM152"
-    default_hint = "Create the dataset again and start a new run on it."
+    default_hint = "Create the dataset again; what is to be trained on it needs a new run."
 
 
 class RunNotFound(NotFound):
@@ -632,7 +632,7 @@ class NoWorkerLogin(RunError):
 
     sqlstate = "MM304"
     default_hint = (
-        "Train from outside with `mmdb train RUN --database URL`, "
+        "Train from outside with `mmdb train RUN --database URL`, start `mmdb worker URL`, "
         "or let the owner set mmdb.setting 'worker_dsn', without a password in it: "
         "one that holds a password is hidden from trainers."
     )
@@ -816,7 +816,10 @@ class RightsMissing(EngineError):
     """The role may not do this."""
 
     sqlstate = "MM407"
-    default_hint = "GRANT mmdb_trainer TO the role, or ask the owner."
+    default_hint = (
+        "What is mmdb's own comes with a role: GRANT mmdb_trainer TO whoever trains, and "
+        "docs/roles.md says what else there is; a right on anything else is its owner's to GRANT."
+    )
 
 
 class LimitReached(EngineError):

@@ -33,6 +33,18 @@ $$;
 COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb)
 IS 'Turn a search space into candidates to be trained on a dataset.';
 
+CREATE OR REPLACE FUNCTION mmdb.drop_run(
+    run text
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.runs import drop_run
+return drop_run(plpy, GD, run)
+$$;
+COMMENT ON FUNCTION mmdb.drop_run(text)
+IS 'Delete a run''s checkpoints, free its name and return the bytes freed; its models and lineage stay.';
+
 CREATE OR REPLACE FUNCTION mmdb.train_hop(
     part_id bigint,
     candidate_id bigint,

@@ -34,6 +34,7 @@ from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
 from mmdb.store.features import drop_features
+from mmdb.train.driver import drop
 from mmdb.zoo import Zoo
 
 
@@ -235,6 +236,18 @@ class Database(Predictions, Exports, Sharing, Zoo):
             options=json_text(options, "options"),
         )
         return Run(self, name)
+
+    def drop_run(self, name: str) -> int:
+        """Delete a run's checkpoints, free its name and return the bytes freed.
+
+        Its models stay, and so does its lineage, as `run:name#run_id`.
+
+        Raises:
+            RunNotFound
+            RunBusy: it is being trained.
+            RightsMissing: it is another role's.
+        """
+        return drop.drop_run(self.connection, name)
 
     def run(self, name: str) -> Run:
         """Return a run that exists.

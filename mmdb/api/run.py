@@ -116,7 +116,7 @@ class Run:
             format: "html", "png" or "json"; None: as the file's name ends.
         Raises:
             InvalidOption: there is no such format. FileNotWritten
-            EngineError: mmdb[report] is not installed.
+            EngineError: mmdb-learn[report] is not installed.
         """
         from mmdb.report.file import write_report  # few runs need it
         from mmdb.report.run.report import run_report

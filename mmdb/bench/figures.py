@@ -55,7 +55,7 @@ def at_least(name: str, runs: Sequence[float], unit: str, bar: float, peer: str 
 
 def report(bench: str, figures: Sequence[Figure]) -> dict[str, Any]:
     """Return a bench's result for machines."""
-    packages = ("mmdb", "torch", "duckdb", "psycopg", "pyarrow", "numpy")
+    packages = ("mmdb-learn", "torch", "duckdb", "psycopg", "pyarrow", "numpy")
     return {
         "bench": bench,
         "machine": {

@@ -35,7 +35,7 @@ def _ui(given: argparse.Namespace) -> int:
             raise
         raise EngineError(
             f"Pages are served by {error.name}, which is not installed.",
-            hint="pip install 'mmdb[ui,report]'",
+            hint="pip install 'mmdb-learn[ui,report]'",
         ) from error
 
     def say(address: str) -> None:

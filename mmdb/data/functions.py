@@ -36,7 +36,7 @@ def register_function(connection: Connection, name: str, target: str, kind: str)
         )
     taken = kind == "tokenizer" and name in BUILT_IN
     if taken or name in find_functions(connection).get(kind, {}):
-        raise AlreadyExists(f"There is a {kind} {name!r} already.")
+        raise AlreadyExists(f"There is a {kind} {name!r} already.", hint="Choose another name.")
     with connection.transaction():  # what the caller may not register is not imported
         connection.run(_Q.add_function, name=name, kind=kind, target=target)
         resolve_function(target, kind)

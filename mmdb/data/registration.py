@@ -18,7 +18,7 @@ from mmdb.data.placement import draw_numbers
 from mmdb.data.query import Source, analyse
 from mmdb.data.roles import plan_request
 from mmdb.db.connection import Connection
-from mmdb.db.owners import check_bytes
+from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
 from mmdb.graph.values import show
@@ -230,6 +230,7 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
         DatasetNotFound: there is none, or it is dropped already.
         DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
         InvalidOption: `force` is neither true nor false.
+        RightsMissing: it is another role's.
     """
     check_flag(force, "force")
     with connection.transaction():
@@ -237,6 +238,7 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
         if not found or found[0]["dropped"]:
             raise DatasetNotFound(f"There is no dataset {show(name)}.")
         dataset_id = found[0]["dataset_id"]
+        require_owner(connection, "dataset", name, dataset_id)
         if not force:
             _check_unused(connection, name, dataset_id)
         freed = _delete_features(connection, dataset_id)

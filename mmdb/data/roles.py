@@ -81,7 +81,7 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
             raise UnknownColumn(
                 f"The query returns no column {name!r} to use as the label; "
                 f"it returns {', '.join(names)}.",
-                hint="Pass label => with the name of one of them.",
+                hint="`label`, and each of option labels, is one of the query's output columns.",
             )
     return labels
 

@@ -73,7 +73,7 @@ def worker_login(connection: PostgresConnection) -> Iterator[Check]:
         return
     setting = connection.rows(load("catalog").find_setting, name="worker_dsn")
     if not setting:
-        detail = "none: CALL mmdb.train hands runs to `mmdb worker`"
+        detail = "none: CALL mmdb.train hands runs to `mmdb worker`; without one, `mmdb train RUN`"
         yield Check(name="worker login", ok=True, detail=detail)
     elif not role["is_superuser"] or not connection.rows(load("install").find_extension):
         yield Check(name="worker login", ok=True, detail="set; a superuser's doctor tries it")

@@ -45,9 +45,9 @@ class DuckConnection:
         except duckdb.IOException as error:
             if "could not set lock" in str(error).lower():
                 raise errors.DatabaseLocked(f"{path} is open in another process.") from error
-            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
+            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}", hint=_PATH) from error
         except duckdb.Error as error:
-            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}") from error
+            raise errors.WrongUrl(f"Cannot open {path}: {_text(error)}", hint=_PATH) from error
         if self._file:
             _open_files.add(self._file)
             shrink.new_file(self._file).unlink(missing_ok=True)  # of a process that was killed
@@ -72,7 +72,7 @@ class DuckConnection:
             return raised
         text = _text(error)
         if isinstance(error, duckdb.CatalogException) and "mmdb" in text:
-            return errors.NotInstalled(text)
+            return errors.NotInstalled(text, hint="Check its name; it may be of a newer mmdb.")
         return errors.DatabaseFailed(text)
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
@@ -255,6 +255,7 @@ class DuckConnection:
 
 
 #: The name under which a batch of rows is inserted.
+_PATH = "Check that it is a DuckDB file, or a new one, which this user may read and write."
 _BATCH = "mmdb_batch"
 
 #: DuckDB names a database after its file; one named mmdb would hide the schema of that name.

@@ -1,13 +1,15 @@
 """Whose datasets, runs and models are, and how much an owner may use; docs/roles.md.
 
 Row security keeps teams apart inside PostgreSQL (sql/engines/postgres_teams.sql). Here stands what
-it cannot see: work that one role does for another, and sums. DuckDB has no roles and no limits.
+it cannot see: who may drop what without teams, work that one role does for another, and sums.
+DuckDB has no roles and no limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -61,6 +63,34 @@ def require_own(connection: Connection, run: str) -> None:
         raise RightsMissing(
             f"Run {run!r} is another team's: it may be read, not trained.",
             hint="Create a run of your own on a dataset that you may read.",
+        )
+
+
+Kind = Literal["dataset", "run", "model"]
+
+
+def owners_of_others(
+    connection: Connection, kind: Kind, object_ids: Iterable[int]
+) -> dict[int, str]:
+    """Return the owners of those that this role may not drop, or overwrite what hangs on them."""
+    wanted = list(object_ids)
+    if connection.engine != "postgres" or not wanted:
+        return {}
+    found = connection.rows(_Q.find_others, kind=kind, object_ids=wanted)
+    return {row["object_id"]: row["owner"] for row in found}
+
+
+def require_owner(connection: Connection, kind: Kind, name: str, object_id: int) -> None:
+    """Check that this role may drop a thing, or overwrite what hangs on it.
+
+    Raises:
+        RightsMissing: it is another role's.
+    """
+    owner = owners_of_others(connection, kind, [object_id]).get(object_id)
+    if owner is not None:
+        raise RightsMissing(
+            f"{kind.capitalize()} {name!r} is {owner}'s.",
+            hint=f"Ask {owner}, a member of that role, an admin or the owner of schema mmdb.",
         )
 
 

@@ -21,7 +21,7 @@ from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
-from mmdb.db.rights import DENIED, rights_error
+from mmdb.db.rights import DENIED, on_own_tables, rights_error
 from mmdb.db.scan import columns_postgres, scan_copy
 from mmdb.db.target import Table, Target
 
@@ -94,10 +94,14 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
             "without PL/Python has no functions: call them from Python.",
         )
     if state in {"3F000", "42P01"} and "mmdb" in text:
-        return errors.NotInstalled(text)
+        return errors.NotInstalled(
+            text, hint="Check its name; it may be older, or not there: run `mmdb install URL`."
+        )
     if state == "23503" and text.startswith("update or delete"):
         hint = f"Rows of mmdb.{error.diag.table_name} refer to it: they have to go first."
         return errors.DatabaseFailed(text, hint=hint)
+    if state == "23503":
+        return errors.WriteConflict(text, hint="A row that it needs has just been deleted.")
     if state in _CONFLICTS:
         return errors.WriteConflict(text)
     if state == "22P02" and "type json" in text:
@@ -133,6 +137,7 @@ class PostgresConnection:
         self._settings = dict(settings or {})
         self._application_name = application_name
         self.on_citus = False  # whether the server has Citus
+        self._role = ""  # that the last snapshot was read as; a statement that failed cannot ask
         self.raw = self._connect()
 
     def _connect(self) -> psycopg.Connection[dict[str, Any]]:
@@ -152,7 +157,8 @@ class PostgresConnection:
             text = str(error).strip()
             if "the database system is " in text:  # starting up, shutting down, in recovery mode
                 raise errors.ConnectionLost(text) from error
-            raise errors.WrongUrl(f"Cannot connect: {text}") from error
+            hint = "Check each part of postgresql://user@host:port/database, and the password."
+            raise errors.WrongUrl(f"Cannot connect: {text}", hint=hint) from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -245,7 +251,11 @@ class PostgresConnection:
             )
         with self._translated(), self.raw.transaction():
             self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            (self._role,) = self.raw.execute("SELECT current_user").fetchall()[0].values()
             yield
+
+    def _as_role(self) -> str:
+        return self._role or self.raw.info.user
 
     def try_lock(self, kind: Lock, key: int) -> bool:
         query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run
@@ -255,12 +265,14 @@ class PostgresConnection:
         self.run(load("locks").unlock_run, key=key % 2**31)
 
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
-        return columns_postgres(self.raw, select)
+        with on_own_tables("SELECT", self._as_role):
+            return columns_postgres(self.raw, select)
 
     def scan(
         self, select: str, kinds: Sequence[tuple[str, Kind]]
     ) -> Iterator[dict[str, np.ndarray | list[str]]]:
-        return scan_copy(self.raw, select, kinds)
+        with on_own_tables("SELECT", self._as_role):
+            yield from scan_copy(self.raw, select, kinds)
 
     def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
         return find_postgres(self, name)
@@ -279,7 +291,8 @@ class PostgresConnection:
         self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         insert = prediction_table.insert_postgres(table, ["%b"] * 4, percent="%%")
-        with self._translated(), self.raw.cursor() as cursor:
+        own = on_own_tables("INSERT", self._as_role)
+        with self._translated(), own, self.raw.cursor() as cursor:
             for batch in batches:
                 cursor.execute(insert, (model, *(c.to_pylist() for c in batch.columns)))
 

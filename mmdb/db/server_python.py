@@ -87,7 +87,7 @@ def _judge_package(name: str, package: Package, python: str, where: str) -> tupl
     if package["error"]:
         return package["error"], _mend_import(name, package["error"], python, where)
     detail = f"{package['version'] or 'unknown version'} from {package['folder']}"
-    ours = version(name)
+    ours = version("mmdb-learn" if name == "mmdb" else name)
     if name not in ("mmdb", "torch") or _release(package["version"]) == _release(ours):
         return detail, ""
     mend = f"Remove {package['folder']} on the server. {where}"

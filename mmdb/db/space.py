@@ -42,7 +42,9 @@ def reclaim(connection: AnyConnection) -> None:
         InTransaction
     """
     if connection.in_transaction:
-        raise InTransaction("Space is given back in a transaction of its own.")
+        raise InTransaction(
+            "Space is given back in a transaction of its own.", hint="COMMIT or ROLLBACK first."
+        )
     script = _text(connection, "_reclaim")
     if not isinstance(connection, DuckConnection):
         connection.script(script)

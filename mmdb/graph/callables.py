@@ -51,5 +51,8 @@ def resolve(target: str) -> Callable[..., object]:
             hint="Install the package where the workers' Python finds it, and check the spelling.",
         ) from exc
     if not callable(found):
-        raise FactoryFailed(f"{target} is a {type(found).__name__}, which cannot be called")
+        raise FactoryFailed(
+            f"{target} is a {type(found).__name__}, which cannot be called",
+            hint="Name a function or a class: package.module:callable.",
+        )
     return cast("Callable[..., object]", found)

@@ -14,7 +14,7 @@ from mmdb.errors import EngineError
 try:
     import sqlalchemy as _sqlalchemy  # noqa: F401
 except ModuleNotFoundError as error:
-    raise EngineError("mmdb.orm needs SQLAlchemy.", hint="pip install 'mmdb[orm]'") from error
+    raise EngineError("mmdb.orm needs SQLAlchemy.", hint="pip install 'mmdb-learn[orm]'") from error
 
 from mmdb.orm.architecture import (
     Architecture,

@@ -41,6 +41,7 @@ class Run(Base):
     metric: Mapped[str | None]
     maximize: Mapped[bool | None]
     owner: Mapped[str | None]
+    dropped_at: Mapped[datetime | None]
 
     dataset: Mapped[Dataset] = one()
     candidates: Mapped[list[Candidate]] = many("Candidate.ordinal")

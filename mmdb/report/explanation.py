@@ -49,7 +49,7 @@ class Explanation(list[dict[str, Any]]):
             file: ends in `.svg` or `.png`; what is there is overwritten.
         Raises:
             InvalidOption: it ends in something else, or nothing is possible. FileNotWritten
-            EngineError: mmdb[report] is not installed.
+            EngineError: mmdb-learn[report] is not installed.
         """
         from mmdb.report.file import plot_plan  # most plans are read, not drawn
 

@@ -28,7 +28,7 @@ def _converter() -> Any:
     except ImportError as error:
         raise EngineError(
             "Charts are drawn by vl-convert, which is not installed.",
-            hint="pip install 'mmdb[report]'; a report as JSON needs none of it.",
+            hint="pip install 'mmdb-learn[report]'; a report as JSON needs none of it.",
         ) from error
     return vl_convert
 

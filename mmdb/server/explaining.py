@@ -54,6 +54,9 @@ def probing_of(backend: Backend) -> Iterator[Probe]:
         return
     rows = backend.connection.rows(load("catalog").find_setting, name="worker_dsn")
     if not rows:
-        raise NoWorkerLogin("The owner has set no login for worker sessions: no step can be timed.")
+        raise NoWorkerLogin(
+            "The owner has set no login for worker sessions: no step can be timed.",
+            hint="Leave probe_s out, or ask by `mmdb explain`, which times steps by itself.",
+        )
     with probing(backend.connection, str(rows[0]["value"])) as probe:
         yield probe

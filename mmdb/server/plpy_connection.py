@@ -13,6 +13,7 @@ from mmdb.db import nodes, prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
+from mmdb.db.rights import on_own_tables
 from mmdb.db.scan import columns_plpy, scan_cursor
 from mmdb.db.target import Table, Target
 from mmdb.errors import NotASelect
@@ -111,12 +112,17 @@ class PlpyConnection:
         self.run(load("locks").unlock_run, key=key % 2**31)
 
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
-        return columns_plpy(self._plpy, select)
+        with on_own_tables("SELECT", self._as_role):
+            return columns_plpy(self._plpy, select)
 
     def scan(
         self, select: str, kinds: Sequence[tuple[str, Kind]]
     ) -> Iterator[dict[str, np.ndarray | list[str]]]:
-        return scan_cursor(self._plpy, select, kinds)
+        with on_own_tables("SELECT", self._as_role):
+            yield from scan_cursor(self._plpy, select, kinds)
+
+    def _as_role(self) -> str:
+        return str(self._plpy.execute("SELECT current_user AS role")[0]["role"])
 
     def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
         return find_postgres(self, name)
@@ -137,5 +143,6 @@ class PlpyConnection:
     ) -> None:
         insert = prediction_table.insert_postgres(table, ["$1", "$2", "$3", "$4"])
         plan = self._plpy.prepare(insert, ["text", "text[]", "text[]", "double precision[]"])
-        for batch in batches:
-            plan.execute([model, *(c.to_pylist() for c in batch.columns)])
+        with on_own_tables("INSERT", self._as_role):
+            for batch in batches:
+                plan.execute([model, *(c.to_pylist() for c in batch.columns)])

@@ -1,4 +1,4 @@
-"""`register_factory` and `create_run`."""
+"""`register_factory`, `create_run` and `drop_run`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mmdb.errors import AlreadyExists
 from mmdb.graph.build import resolve
 from mmdb.server.arguments import json_object, whole_number
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.driver import new_run
+from mmdb.train.driver import drop, new_run
 
 
 @exposed
@@ -19,7 +19,7 @@ def register_factory(backend: Backend, name: str, target: str) -> str:
     check_name(name)
     known = backend.connection.rows(load("catalog").find_factories)
     if any(row["name"] == name for row in known):
-        raise AlreadyExists(f"A factory named {name!r} is registered.")
+        raise AlreadyExists(f"A factory named {name!r} is registered.", hint="Choose another name.")
     with backend.connection.transaction():  # what the caller may not register is not imported
         backend.connection.run(load("catalog").add_factory, name=name, target=target)
         resolve(target)
@@ -53,3 +53,9 @@ def create_run(
         options=json_object(options, "options"),
     )
     return [{"run_id": run_id, "candidates": candidates}]
+
+
+@exposed
+def drop_run(backend: Backend, run: str) -> int:
+    """See `mmdb.train.driver.drop.drop_run`."""
+    return drop.drop_run(backend.connection, run)

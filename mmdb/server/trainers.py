@@ -15,7 +15,7 @@ def register_trainer(backend: Backend, name: str, target: str) -> str:
     check_name(name)
     queries = load("recipes")
     if backend.connection.rows(queries.find_trainer, name=name):
-        raise AlreadyExists(f"A trainer named {name!r} is registered.")
+        raise AlreadyExists(f"A trainer named {name!r} is registered.", hint="Choose another name.")
     with backend.connection.transaction():  # what the caller may not register is not imported
         backend.connection.run(queries.add_trainer, name=name, target=target)
         resolve_trainer(target)

@@ -13,6 +13,7 @@ from numbers import Real
 
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection
+from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AliasNotFound, InvalidName, InvalidOption, ModelInUse, ModelNotFound
 from mmdb.graph.values import show
@@ -43,11 +44,14 @@ def set_alias(connection: Connection, model: str, version: int | None, alias: st
     Raises:
         ModelNotFound: there is no such version, or it is dropped.
         InvalidName: of the alias.
+        RightsMissing: the version, or the one that the alias is at, is another role's.
     """
     if _VERSION.fullmatch(check_name(alias)):
         raise InvalidName(f"{alias!r} would be taken for a version.", hint="Add a letter to it.")
     with connection.transaction():
         found = find_model(connection, _at(model, version))
+        require_owner(connection, "model", found.reference, found.model_id)
+        _check_alias(connection, found.name, alias)
         if not connection.rows(_Q.hold_model, model_id=found.model_id):
             raise ModelNotFound(f"Model {found.reference!r} has just been dropped.")
         connection.run(_Q.add_alias_event, model=found.name, alias=alias, version=found.version)
@@ -59,13 +63,24 @@ def drop_alias(connection: Connection, model: str, alias: str) -> str:
 
     Raises:
         AliasNotFound
+        RightsMissing: the version that it is at is another role's.
     """
     with connection.transaction():
-        found = connection.rows(_Q.find_alias, model=model, alias=alias)
-        if not found or found[0]["version"] is None:
+        found = _check_alias(connection, model, alias)
+        if not found:
             raise AliasNotFound(f"Model {show(model)} has no alias {show(alias)}.")
         connection.run(_Q.add_alias_event, model=model, alias=alias, version=None)
-    return f"{model}@{found[0]['version']}"
+    return f"{model}@{found}"
+
+
+def _check_alias(connection: Connection, model: str, alias: str) -> int | None:
+    """Return the version that an alias is at, if it is at one, and that is not another role's."""
+    found = connection.rows(_Q.find_alias, model=model, alias=alias)
+    version: int | None = found[0]["version"] if found else None
+    if version is not None:
+        for row in connection.rows(load("models").find_version, name=model, version=version):
+            require_owner(connection, "model", f"{model}@{version}", row["model_id"])
+    return version
 
 
 def tag_model(connection: Connection, model: str, key: str, value: str | None) -> str:
@@ -74,11 +89,13 @@ def tag_model(connection: Connection, model: str, key: str, value: str | None) -
     Raises:
         ModelNotFound, InvalidName
         InvalidOption: the value is longer than TAG_BYTES.
+        RightsMissing: the model is another role's.
     """
     _check_key(key)
     if value is not None:
         _check_length("tag", value, TAG_BYTES)
     found = find_model(connection, model)
+    require_owner(connection, "model", found.reference, found.model_id)
     if value is None:
         connection.run(_Q.delete_tag, model_id=found.model_id, key=key)
     else:
@@ -96,9 +113,11 @@ def log_metric(
     Raises:
         ModelNotFound, InvalidName
         InvalidOption: the value is NaN or no number.
+        RightsMissing: the model is another role's.
     """
     value = checked_metric(metric, value)
     found = find_model(connection, model)
+    require_owner(connection, "model", found.reference, found.model_id)
     connection.run(
         _Q.put_metric,
         model_id=found.model_id,
@@ -149,10 +168,12 @@ def drop_model(connection: Connection, model: str, version: int | None = None) -
         InvalidOption: the name has several versions, and none was chosen.
         ModelInUse: an alias is at it, or another model's recipe begins with it or needs its
             layers.
+        RightsMissing: it is another role's.
     """
     with connection.transaction():
         found = find_model(connection, _at(model, version))
         _check_chosen(connection, model, version, found)
+        require_owner(connection, "model", found.reference, found.model_id)
         _check_unused(connection, found)
         if not connection.rows(_Q.mark_dropped, model_id=found.model_id):
             raise ModelNotFound(f"Model {found.reference!r} has just been dropped.")

@@ -377,7 +377,10 @@ def _add_row(
         if added:
             return int(added[0]["model_id"]), version
         if request.version is not None:
-            raise AlreadyExists(f"There is, or was, a model {request.name}@{version}.")
+            raise AlreadyExists(
+                f"There is, or was, a model {request.name}@{version}.",
+                hint="A number is given once: pass another version, or none for the next one.",
+            )
         if version == taken:  # by a session that this one's snapshot does not see
             raise WriteConflict(f"Another session has just saved {request.name}@{version}.")
         taken = version

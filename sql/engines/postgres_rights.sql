@@ -128,6 +128,7 @@ GRANT INSERT (model, alias, version) ON mmdb.alias_event TO mmdb_trainer;
 GRANT INSERT (model_id, note) ON mmdb.model_note TO mmdb_trainer;
 GRANT INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction TO mmdb_trainer;
 GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model TO mmdb_trainer;
+GRANT UPDATE (name, dropped_at) ON mmdb.run TO mmdb_trainer;
 GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_trainer;
 GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;
 GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat TO mmdb_trainer;

@@ -122,7 +122,7 @@ ORDER BY b.ordinal;
 -- A run that was made on a dataset.
 SELECT r.name
 FROM mmdb.run AS r
-WHERE r.dataset_id = %(dataset_id)s::bigint
+WHERE r.dataset_id = %(dataset_id)s::bigint AND r.dropped_at IS NULL
 ORDER BY r.run_id
 LIMIT 1;
 

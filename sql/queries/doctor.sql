@@ -40,7 +40,7 @@ def probe(name):
     except BaseException as error:
         return {"version": "", "folder": "", "error": type(error).__name__ + ": " + str(error)}
     try:
-        version = importlib.metadata.version(name)
+        version = importlib.metadata.version("mmdb-learn" if name == "mmdb" else name)
     except importlib.metadata.PackageNotFoundError:
         version = ""
     return {"version": version, "folder": os.path.dirname(module.__file__ or ""), "error": ""}

@@ -257,13 +257,13 @@ DELETE FROM mmdb.architecture_prefix
 WHERE prefix_hash = any(%(ids)s::bytea[]);
 
 -- name: find_garbage_checkpoints
--- Candidates whose dataset was dropped before the grace period, with checkpoints that no recipe needs.
+-- Candidates whose dataset or run was dropped before the grace period, with checkpoints that no recipe needs.
 SELECT k.candidate_id AS id
 FROM mmdb.candidate AS k
 INNER JOIN mmdb.run AS r ON k.run_id = r.run_id
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 WHERE
-    d.dropped_at <= now() - %(grace)s::interval
+    (d.dropped_at <= now() - %(grace)s::interval OR r.dropped_at <= now() - %(grace)s::interval)
     AND k.candidate_id IN (SELECT c.candidate_id FROM mmdb.checkpoint AS c)
     AND NOT EXISTS (
         SELECT 1
@@ -303,8 +303,10 @@ WHERE
         f.used_at <= now() - %(grace)s::interval
         AND NOT EXISTS (
             SELECT 1 FROM mmdb.run_feature AS u
+            INNER JOIN mmdb.run AS r ON u.run_id = r.run_id
             WHERE
                 u.feature_id = f.feature_id
+                AND r.dropped_at IS NULL
                 AND coalesce((
                     SELECT v.event FROM mmdb.run_event AS v
                     WHERE v.run_id = u.run_id
@@ -340,8 +342,10 @@ WHERE
             f.used_at <= now() - %(grace)s::interval
             AND NOT EXISTS (
                 SELECT 1 FROM mmdb.run_feature AS u
+                INNER JOIN mmdb.run AS r ON u.run_id = r.run_id
                 WHERE
                     u.feature_id = f.feature_id
+                    AND r.dropped_at IS NULL
                     AND coalesce((
                         SELECT v.event FROM mmdb.run_event AS v
                         WHERE v.run_id = u.run_id
@@ -378,8 +382,10 @@ FROM (
             WHEN d.dropped_at IS NOT NULL THEN 1
             WHEN EXISTS (
                 SELECT 1 FROM mmdb.run_feature AS u
+                INNER JOIN mmdb.run AS r ON u.run_id = r.run_id
                 WHERE
                     u.feature_id = f.feature_id
+                    AND r.dropped_at IS NULL
                     AND coalesce((
                         SELECT v.event FROM mmdb.run_event AS v
                         WHERE v.run_id = u.run_id

@@ -12,6 +12,7 @@ SELECT
     coalesce(b.lr_epochs, 0) AS lr_epochs,
     r.run_id,
     r.name AS run,
+    r.dropped_at IS NOT NULL AS run_dropped,
     r.warm_start,
     r.seed AS run_seed,
     r.epochs,
@@ -116,9 +117,15 @@ WHERE h.candidate_id = %(candidate_id)s::bigint AND h.epoch >= %(epoch)s::intege
 ORDER BY h.ordinal;
 
 -- name: find_end
--- What may have ended a candidate: its error, or its dataset's end.
+-- What may have ended a candidate: its error, or the end of its run or dataset.
 SELECT
     d.dropped_at IS NOT NULL AS dropped,
+    (
+        SELECT r.dropped_at IS NOT NULL
+        FROM mmdb.candidate AS c
+        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+        WHERE c.candidate_id = %(candidate_id)s::bigint
+    ) AS run_dropped,
     (
         SELECT min(e.message) FROM mmdb.candidate_event AS e
         WHERE e.candidate_id = %(candidate_id)s::bigint

@@ -214,3 +214,34 @@ SELECT mmdb.share_run(%(name)s::text, %(role)s::text, %(shared)s::boolean) AS ch
 -- Whether this session's role may delete a tensor's chunks, so that they can be stored anew.
 SELECT
     has_table_privilege('mmdb.encoding', 'DELETE') AND has_table_privilege('mmdb.tensor_chunk', 'DELETE') AS may;
+
+-- name: find_others
+-- Those of some datasets, runs or models that are another role's: this role is no member of it, no admin, and no owner of mmdb.
+SELECT
+    o.object_id,
+    o.owner
+FROM (
+    SELECT
+        'dataset' AS kind,
+        d.dataset_id AS object_id,
+        d.owner
+    FROM mmdb.dataset AS d
+    UNION ALL
+    SELECT
+        'run' AS kind,
+        r.run_id AS object_id,
+        r.owner
+    FROM mmdb.run AS r
+    UNION ALL
+    SELECT
+        'model' AS kind,
+        m.model_id AS object_id,
+        m.owner
+    FROM mmdb.model AS m
+) AS o
+WHERE
+    o.kind = %(kind)s::text AND o.object_id = any(%(object_ids)s::bigint[])
+    AND coalesce(o.owner, 'public') <> 'public'
+    AND NOT coalesce(pg_has_role(to_regrole(quote_ident(o.owner)), 'MEMBER'), FALSE)
+    AND NOT pg_has_role('mmdb_admin', 'USAGE')
+    AND NOT has_schema_privilege('mmdb', 'CREATE');

@@ -1,5 +1,5 @@
 -- name: find_run
--- A run with its dataset, by name.
+-- A run that is not dropped with its dataset, by name.
 SELECT
     r.run_id,
     r.name,
@@ -21,7 +21,26 @@ SELECT
 FROM mmdb.run AS r
 INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
-WHERE r.name = %(name)s::text;
+WHERE r.name = %(name)s::text AND r.dropped_at IS NULL;
+
+-- name: find_disposable
+-- The candidates of a run whose checkpoints no model is made again from.
+SELECT c.candidate_id
+FROM mmdb.candidate AS c
+WHERE
+    c.run_id = %(run_id)s::bigint
+    AND NOT EXISTS (
+        SELECT 1
+        FROM mmdb.model AS m
+        WHERE m.candidate_id = c.candidate_id AND m.approach = 'provenance' AND m.dropped_at IS NULL
+    )
+ORDER BY c.candidate_id;
+
+-- name: mark_run_dropped
+-- Record that a run was dropped, and free its name.
+UPDATE mmdb.run
+SET dropped_at = now(), name = name || '#' || run_id::text
+WHERE run_id = %(run_id)s::bigint;
 
 -- name: add_run
 -- Create a run.

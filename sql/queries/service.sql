@@ -178,7 +178,7 @@ LEFT JOIN (
 ) AS latest ON r.run_id = latest.run_id
 LEFT JOIN mmdb.run_request AS q ON latest.request_id = q.request_id
 LEFT JOIN mmdb.run_outcome AS o ON q.request_id = o.request_id
-WHERE r.name = %(run)s::text;
+WHERE r.name = %(run)s::text AND r.dropped_at IS NULL;
 
 -- name: find_open_requests
 -- The runs that the worker processes are to train, the oldest request first.
@@ -194,6 +194,7 @@ LEFT JOIN mmdb.run_outcome AS o ON q.request_id = o.request_id
 WHERE
     q.request IN ('submit', 'resume')
     AND o.request_id IS NULL
+    AND r.dropped_at IS NULL
     AND NOT EXISTS (
         SELECT 1 FROM mmdb.run_request AS l
         WHERE l.run_id = q.run_id AND l.request_id > q.request_id

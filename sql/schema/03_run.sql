@@ -1,4 +1,4 @@
--- Runs train candidates hop by hop; every row is inserted once and never updated.
+-- Runs train candidates hop by hop; every row is inserted once and never updated, but for a run that is dropped.
 
 CREATE TABLE mmdb.run (
     run_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -15,6 +15,7 @@ CREATE TABLE mmdb.run (
     metric text,
     maximize boolean,
     owner text,
+    dropped_at timestamptz,
     CONSTRAINT run_pkey PRIMARY KEY (run_id),
     CONSTRAINT run_name_key UNIQUE (name),
     CONSTRAINT run_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
@@ -25,6 +26,8 @@ COMMENT ON COLUMN mmdb.run.architecture IS 'A factory with its arguments, or a l
 COMMENT ON COLUMN mmdb.run.metric IS 'What its candidates are compared by; null where there is nothing to validate on.';
 COMMENT ON COLUMN mmdb.run.maximize IS 'Whether more of the metric is better.';
 COMMENT ON COLUMN mmdb.run.owner IS 'As in dataset.';
+COMMENT ON COLUMN mmdb.run.name IS 'Of a run that was dropped with # and its run_id behind it: the name is free again.';
+COMMENT ON COLUMN mmdb.run.dropped_at IS 'When its checkpoints were deleted; null while it can be trained.';
 
 CREATE TABLE mmdb.run_event (
     run_id bigint NOT NULL,

@@ -162,7 +162,7 @@ latest AS (
 
 SELECT
     r.name AS run,
-    coalesce(l.event, 'created') AS status,
+    CASE WHEN r.dropped_at IS NULL THEN coalesce(l.event, 'created') ELSE 'dropped' END AS status,
     coalesce(p.candidates, 0) AS candidates,
     coalesce(p.failed, 0) AS failed,
     r.epochs,

@@ -153,7 +153,7 @@ SELECT
     r.run_id AS entity_id,
     r.name,
     cast(NULL AS integer) AS version,
-    FALSE AS is_dropped,
+    r.dropped_at IS NOT NULL AS is_dropped,
     cast(NULL AS text) AS table_name,
     cast(NULL AS text) AS column_name
 FROM mmdb.run AS r
@@ -215,7 +215,7 @@ COMMENT ON COLUMN mmdb.lineage_entity.entity IS 'As lineage() takes it: model:na
 COMMENT ON COLUMN mmdb.lineage_entity.entity_id IS 'model_id, run_id or dataset_id; null for tables and columns.';
 COMMENT ON COLUMN mmdb.lineage_entity.name IS 'Of the model, run or dataset, of the table without its schema, or of the column.';
 COMMENT ON COLUMN mmdb.lineage_entity.version IS 'Of a model.';
-COMMENT ON COLUMN mmdb.lineage_entity.is_dropped IS 'Whether the model or dataset was dropped.';
+COMMENT ON COLUMN mmdb.lineage_entity.is_dropped IS 'Whether the model, run or dataset was dropped.';
 COMMENT ON COLUMN mmdb.lineage_entity.table_name IS 'Of a table or column: the table, without its schema.';
 COMMENT ON COLUMN mmdb.lineage_entity.column_name IS 'Of a column.';
 

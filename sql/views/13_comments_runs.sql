@@ -131,7 +131,7 @@ COMMENT ON COLUMN mmdb.leaderboard.cold_steps IS 'Optimizer steps that the cold 
 COMMENT ON COLUMN mmdb.leaderboard.steps_saved IS 'cold_steps less steps_to_target.';
 
 COMMENT ON COLUMN mmdb.run_progress.run IS 'Name of the run.';
-COMMENT ON COLUMN mmdb.run_progress.status IS 'created, started, finished or interrupted.';
+COMMENT ON COLUMN mmdb.run_progress.status IS 'created, started, finished, interrupted or dropped.';
 COMMENT ON COLUMN mmdb.run_progress.candidates IS 'How many candidates it has.';
 COMMENT ON COLUMN mmdb.run_progress.failed IS 'How many of them failed.';
 COMMENT ON COLUMN mmdb.run_progress.epochs IS 'Epochs that it is to have.';

@@ -22,6 +22,7 @@ CALLS: dict[str, Callable[[Database, str], Any]] = {
     "a dataset's label": lambda db, t: db.create_dataset("new", QUERY, label=t),
     "a dataset's option": lambda db, t: db.create_dataset("new", QUERY, options={t: t}),
     "the dataset to drop": lambda db, t: db.drop_dataset(t),
+    "the run to drop": lambda db, t: db.drop_run(t),
     "a run's name": lambda db, t: db.create_run(f"{t} ", dataset="d", architecture="linear"),
     "a run's dataset": lambda db, t: db.create_run("new", dataset=t, architecture="linear"),
     "an architecture": lambda db, t: db.create_run("new", dataset="d", architecture=t),

@@ -325,9 +325,11 @@ def test_readers_see_what_views_show_and_no_bytes(
 
 
 def test_trainers_sign_what_they_say_with_their_own_name(
-    logins: dict[str, psycopg.Connection[Any]],
+    pair: Pair, logins: dict[str, psycopg.Connection[Any]]
 ) -> None:
     trainer = logins["trainer"]
+    own = "UPDATE mmdb.model SET owner = 'citus_trainer' WHERE name = 'layer' AND version = 1"
+    pair.citus.sql(own)
     trainer.execute("SELECT mmdb.set_alias('layer', 1, 'mine'), mmdb.note_model('layer', 'seen')")
     said = "SELECT author FROM mmdb.alias_history WHERE alias = 'mine'"
     assert trainer.execute(said).fetchall() == [("citus_trainer",)]

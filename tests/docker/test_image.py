@@ -89,10 +89,12 @@ def test_the_build_of_torch_is_chosen_in_words(tmp_path: Path) -> None:
 
 
 def test_the_environment_holds_this_mmdb_and_not_the_checkout(prefix: Path) -> None:
-    code = "import mmdb; print(mmdb.__file__)"
+    code = "import mmdb, importlib.metadata as m; print(mmdb.__file__, m.version('mmdb-learn'))"
     done = run(prefix / "bin" / "python", "-c", code)
-    assert done.stdout.strip().startswith(f"{prefix.resolve()}/lib/")
+    assert done.stdout.startswith(f"{prefix.resolve()}/lib/"), done.stderr
     assert (prefix / "packages" / "mmdb" / "_sql" / "schema").is_dir()
+    assert (prefix / "packages" / "mmdb" / "_udf").is_dir()
+    assert "usage: mmdb" in run(prefix / "bin" / "mmdb", "--help").stdout
 
 
 # -- a container --------------------------------------------------------------

@@ -289,6 +289,7 @@ REFUSED: list[Case] = [
     ("drop_dataset", {"name": "d"}, errors.DatasetInUse, "'r'|'s'"),
     ("drop_dataset", {"name": "gone"}, errors.DatasetNotFound, "'gone'"),
     ("drop_dataset", {"name": "other", "force": None}, errors.InvalidOption, "force is NULL"),
+    ("drop_run", {"run": "nope"}, errors.RunNotFound, "'nope'"),
     ("stop_candidate", {"candidate_id": 999}, errors.CandidateNotFound, "999"),
 ]  # fmt: skip
 

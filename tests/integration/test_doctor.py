@@ -261,15 +261,20 @@ def restart(cluster: Cluster, python_path: str) -> str:
     return cluster.url()
 
 
-def make_package(folder: Path, name: str, text: str, number: str) -> None:
-    """Write a package with its metadata."""
+def make_package(
+    folder: Path, name: str, text: str, number: str, distribution: str | None = None
+) -> None:
+    """Write a package with its metadata; the distribution has its name unless another is given."""
     (folder / name / "server").mkdir(parents=True)
     (folder / name / "__init__.py").write_text(text)
     (folder / name / "server" / "__init__.py").touch()
     (folder / name / "server" / "hops.py").touch()
-    metadata = folder / f"{name}-{number}.dist-info"
+    distribution = distribution or name
+    metadata = folder / f"{distribution.replace('-', '_')}-{number}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {number}\n"
+    )
 
 
 def test_a_server_that_finds_no_package(misled_cluster: Cluster) -> None:
@@ -282,12 +287,12 @@ def test_a_server_that_finds_no_package(misled_cluster: Cluster) -> None:
 
 def test_a_server_that_finds_another_mmdb_and_a_broken_numpy(misled_cluster: Cluster) -> None:
     folder = misled_cluster.directory / "packages"
-    make_package(folder, "mmdb", "", "0.0.1")
+    make_package(folder, "mmdb", "", "0.0.1", "mmdb-learn")
     make_package(folder, "numpy", "raise ImportError('compiled for another Python')", "9.9")
     os.chmod(folder, 0o755)
     checks = failed(restart(misled_cluster, str(folder)))
     assert checks["mmdb in the server"].detail == (
-        f"0.0.1 from {folder}/mmdb; here it is {version('mmdb')}"
+        f"0.0.1 from {folder}/mmdb; here it is {version('mmdb-learn')}"
     )
     assert checks["numpy in the server"].detail == "ImportError: compiled for another Python"
     assert "venv" in checks["numpy in the server"].mend

@@ -268,6 +268,7 @@ CALL = {
     "log_metric": "SELECT mmdb.log_metric('model_north', 'accuracy', 1)",
     "drop_model": "SELECT * FROM mmdb.drop_model('model_north', 1)",
     "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",
+    "drop_run": "SELECT mmdb.drop_run('run_north')",
     "create_run": "SELECT * FROM mmdb.create_run('x', 'data_north', 'linear')",
     "train_hop": "SELECT * FROM mmdb.train_hop({part_id}, {candidate_id})",
     "train_hops": "SELECT * FROM mmdb.train_hops({part_id}, ARRAY[{candidate_id}])",
@@ -497,27 +498,29 @@ def test_what_is_dropped_is_taken_back_too(teams: Teams) -> None:
 
 
 def test_a_worker_begins_no_candidate_with_another_teams_model(teams: Teams) -> None:
-    with teams.connect("bob") as bob:
-        for parent in ("auto", "best_north"):
-            bob.create_run(
-                f"warm_{parent}", dataset="data_south", architecture="linear", warm_start="auto"
-            )
-    teams.run("UPDATE mmdb.run SET warm_start = 'best_north' WHERE name = 'warm_best_north'")
-    teams.run("UPDATE mmdb.model SET owner = 'team_a' WHERE name = 'best_south'")  # none is bob's
-    try:
-        with teams.connect("serf") as db:
-            for parent in ("auto", "best_north"):
-                (row,) = db.sql(
-                    "SELECT candidate_id FROM mmdb.candidate_overview WHERE run = %(run)s",
-                    {"run": f"warm_{parent}"},
+    def parent(run: str) -> str | None:
+        """Return the model that a run's only candidate begins with."""
+        (row,) = worker.sql(
+            "SELECT b.parent FROM mmdb.candidate_overview AS c CROSS JOIN LATERAL"
+            " mmdb.begin_candidate(c.candidate_id) AS b WHERE c.run = %(run)s",
+            {"run": run},
+        )
+        return row["parent"]
+
+    with teams.connect("bob") as bob, teams.connect("serf") as worker:
+        bob.zoo_admit("best_south")
+        for warm_start in ("auto", "best_south"):
+            for when in ("before", "after"):
+                run = f"{warm_start}_{when}"
+                bob.create_run(
+                    run, dataset="data_south", architecture="linear", warm_start=warm_start
                 )
-                try:
-                    (begun,) = db.sql("SELECT * FROM mmdb.begin_candidate(%(candidate_id)s)", row)
-                except errors.ModelNotFound:
-                    continue
-                assert begun["parent"] is None or not begun["parent"].startswith("best"), begun
-    finally:
-        teams.run("UPDATE mmdb.model SET owner = 'bob' WHERE name = 'best_south'")
+            assert parent(f"{warm_start}_before") == "best_south@1"
+        teams.run("UPDATE mmdb.model SET owner = 'team_a' WHERE name = 'best_south'")
+        try:
+            assert parent("auto_after") is None and parent("best_south_after") is None
+        finally:
+            teams.run("UPDATE mmdb.model SET owner = 'bob' WHERE name = 'best_south'")
 
 
 def test_an_admin_collects_garbage_of_all_teams_and_nothing_else(teams: Teams) -> None:

@@ -487,17 +487,20 @@ def eve(owner: mmdb.Database) -> Iterator[mmdb.Database]:
 
 def test_it_has_the_rights_of_its_caller(owner: mmdb.Database, eve: mmdb.Database) -> None:
     call = ("m", "SELECT id, x FROM t", "public.mine")
-    with pytest.raises(errors.RightsMissing, match="permission denied for table t"):
+    with pytest.raises(errors.RightsMissing, match="permission denied for table t") as caught:
         eve.predict_into(*call)
-    owner.sql("GRANT SELECT ON t TO eve_predicts")
+    grant = 'GRANT SELECT ON "t" TO "eve_predicts"'
+    assert caught.value.hint.startswith(grant)
+    owner.sql(grant)
     with pytest.raises(errors.RightsMissing, match="permission denied for schema public"):
         eve.predict_into(*call)
     assert recorded(owner) == []
     owner.sql("CREATE SCHEMA eve AUTHORIZATION eve_predicts")
     assert eve.predict_into("m", "SELECT id, x FROM t", "eve.mine") == 20
     owner.predict_into(*call)
-    with pytest.raises(errors.RightsMissing, match="permission denied for table mine"):
+    with pytest.raises(errors.RightsMissing, match="permission denied for table mine") as caught:
         eve.predict_into(*call)
+    assert caught.value.hint == 'GRANT INSERT ON "mine" TO "eve_predicts".'
     owner.sql("GRANT INSERT ON public.mine TO eve_predicts")
     assert eve.predict_into(*call) == 20  # it need not be able to read it
     authors = [row["author"] for row in recorded(owner)]

@@ -211,6 +211,69 @@ def test_a_trainer_reads_only_what_it_may_read_itself(role_url: str, postgres_ur
         assert connection.execute("SELECT count(*) FROM mmdb.dataset").fetchone() == (0,)
 
 
+def call_by_sql(db: api.Database) -> None:
+    db.sql("SELECT mmdb.create_dataset('pay', 'SELECT f(x) AS x, y FROM \"the pay\"')")
+
+
+def call_by_python(db: api.Database) -> None:
+    db.create_dataset("pay", 'SELECT f(x) AS x, y FROM "the pay"')
+
+
+def call_as_another(db: api.Database) -> None:
+    db.sql("SET ROLE eve_team")
+    call_by_python(db)
+
+
+@pytest.fixture
+def eve_team(role_url: str, postgres_url: str) -> Iterator[None]:
+    """Make a role that eve is a member of."""
+    grant(postgres_url, "CREATE ROLE eve_team", "GRANT eve_team TO eve")
+    yield
+    grant(postgres_url, "DROP OWNED BY eve_team", "DROP ROLE eve_team")
+
+
+@pytest.mark.usefixtures("eve_team")
+@pytest.mark.parametrize(
+    ("call", "role"),
+    [(call_by_sql, "eve"), (call_by_python, "eve"), (call_as_another, "eve_team")],
+)
+def test_the_hint_of_a_missing_right_is_the_grant_that_mends_it(
+    call: Callable[[api.Database], None], role: str, role_url: str, postgres_url: str
+) -> None:
+    grant(
+        postgres_url,
+        "GRANT mmdb_trainer TO eve, eve_team",
+        'CREATE TABLE public."the pay" AS SELECT i AS x, i % 2 AS y FROM generate_series(1, 9) i',
+        "CREATE FUNCTION public.f(integer) RETURNS real LANGUAGE sql AS 'SELECT $1::real'",
+        "REVOKE EXECUTE ON FUNCTION f FROM public",
+    )
+    granted = []
+    with api.connect(role_url) as db:
+        while True:
+            try:
+                call(db)
+                break
+            except errors.RightsMissing as error:
+                granted.append(error.hint.partition(";")[0])
+                assert len(granted) < 5, granted
+                grant(postgres_url, granted[-1])
+    assert granted == [
+        f'GRANT SELECT ON "the pay" TO "{role}"',
+        f'GRANT EXECUTE ON FUNCTION "f" TO "{role}"',
+    ]
+
+
+def test_a_missing_right_on_code_sends_nobody_for_what_they_have(
+    role_url: str, postgres_url: str
+) -> None:
+    grant(postgres_url, "GRANT mmdb_trainer TO eve")
+    with api.connect(role_url) as db:
+        for call in ("register_trainer('t', 'os:system')", "register_function('f', 'o:s', 'loss')"):
+            with pytest.raises(errors.RightsMissing) as caught:
+                db.sql(f"SELECT mmdb.{call}")
+            assert "owner of schema mmdb" in caught.value.hint
+
+
 # -- admins -------------------------------------------------------------------
 
 NEVER_LOADED = "colorsys:rgb_to_hsv"  # the server's Python has no use for it

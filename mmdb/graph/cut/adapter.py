@@ -21,6 +21,7 @@ _A, _B = "adapter_a", "adapter_b"
 _SCALE = "_adapter_scale"
 _MOST_RANK = 4096
 _HINTED = 12
+_ADAPTER = 'Such as {"name": "lora", "rank": 8, "alpha": 16, "layers": ["layer4.*"]}.'
 
 
 def adapt(
@@ -114,14 +115,20 @@ def _read(adapter: Mapping[str, Any]) -> tuple[int, float, list[str]]:
         raise HeadMismatch(f"there is no adapter {show(name)}", hint="The adapter is 'lora'.")
     is_rank = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= _MOST_RANK
     if not is_rank:
-        raise HeadMismatch(f"an adapter's rank is 1 to {_MOST_RANK}, not {show(rank)}")
+        raise HeadMismatch(
+            f"an adapter's rank is 1 to {_MOST_RANK}, not {show(rank)}", hint=_ADAPTER
+        )
     is_alpha = isinstance(alpha, int | float) and not isinstance(alpha, bool)
     if not is_alpha or not 0 < alpha < math.inf:
-        raise HeadMismatch(f"an adapter's alpha is a positive number, not {show(alpha)}")
+        raise HeadMismatch(
+            f"an adapter's alpha is a positive number, not {show(alpha)}", hint=_ADAPTER
+        )
     layers = adapter.get("layers")
     patterns = ["*"] if layers is None else [layers] if isinstance(layers, str) else layers
     if not isinstance(patterns, list | tuple) or not all(isinstance(p, str) for p in patterns):
-        raise HeadMismatch(f"an adapter's layers are patterns of paths, not {show(layers)}")
+        raise HeadMismatch(
+            f"an adapter's layers are patterns of paths, not {show(layers)}", hint=_ADAPTER
+        )
     return rank, float(alpha), list(patterns)
 
 

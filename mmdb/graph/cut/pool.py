@@ -14,6 +14,7 @@ from mmdb.graph.values import show
 
 #: What a configuration may say; "auto" is resolved before anything is computed.
 POOLS = ("auto", "mean", "flatten", "none")
+_FEATURES = "Freeze up to a module that returns one tensor of float32: a row for each of its input."
 
 
 def resolve_pool(pool: str, shape: Sequence[int], *, has_head: bool) -> str:
@@ -100,9 +101,10 @@ def _check(x: object, where: str) -> None:
     if not isinstance(x, Tensor):
         raise NotACut(
             f"{where} returns a {type(x).__name__}, and features are one tensor",
-            hint="Freeze up to a module that returns one tensor.",
+            hint=_FEATURES,
         )
     if x.dtype != torch.float32:
-        raise NotACut(f"{where} returns {x.dtype}, and features are float32")
+        raise NotACut(f"{where} returns {x.dtype}, and features are float32", hint=_FEATURES)
     if x.ndim < 2:
-        raise NotACut(f"{where} returns shape {tuple(x.shape)}: no features for each row")
+        shape = tuple(x.shape)
+        raise NotACut(f"{where} returns shape {shape}: no features for each row", hint=_FEATURES)

@@ -228,7 +228,10 @@ def _copied(part: nn.Module, memo: dict[int, Any], path: str) -> nn.Module:
     try:
         return copy.deepcopy(part, memo)
     except Exception as exc:  # the module's own code, or a tensor with a history
-        raise NotACut(f"{path} cannot be copied: {type(exc).__name__}: {exc}") from exc
+        raise NotACut(
+            f"{path} cannot be copied: {type(exc).__name__}: {exc}",
+            hint="Let copy.deepcopy make a copy of that module, or freeze up to another one.",
+        ) from exc
 
 
 def _place(root: nn.Module, path: str, part: nn.Module) -> None:

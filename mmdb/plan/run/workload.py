@@ -127,7 +127,10 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
             )
         )
     if not candidates:
-        raise EmptySearch(f"Run {name!r} has no candidate that could be trained.")
+        raise EmptySearch(
+            f"Run {name!r} has no candidate that could be trained.",
+            hint="SELECT candidate_id, error FROM mmdb.leaderboard shows why.",
+        )
     factories = connection.rows(load("catalog").find_factories)
     return PlannedRun(
         run_id=row["run_id"],

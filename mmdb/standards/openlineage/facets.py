@@ -14,7 +14,7 @@ from mmdb.standards.place import Place, moment
 Part = dict[str, Any]
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL", "ABORT"]
 
-VERSION = version("mmdb")
+VERSION = version("mmdb-learn")
 PRODUCER = f"urn:mmdb:{VERSION}"
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -213,7 +213,7 @@ def _state(connection: Connection, row: Mapping[str, Any]) -> str:
     if bytes(found[0]["weights_hash"]).hex() != row["weights_hash"]:
         raise AlreadyExists(
             f"Model {row['name']}@{row['version']} is here with other weights.",
-            hint="Import the folder into another database, or drop the model first.",
+            hint="Import the folder into another database.",
         )
     return "there"
 

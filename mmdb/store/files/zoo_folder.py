@@ -78,7 +78,9 @@ class ZooFolder:
         if (folder / MANIFEST).is_file():
             return cls.open(folder)
         if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
-            raise FileExists(f"{folder} is there already and is no zoo.")
+            raise FileExists(
+                f"{folder} is there already and is no zoo.", hint="Choose an empty or a new folder."
+            )
         zoo = cls(folder)
         with writing(folder):
             for path in (folder, zoo._models, zoo._tensors):

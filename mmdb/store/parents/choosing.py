@@ -105,7 +105,10 @@ def _searched(
 def _named(connection: Connection, aim: Aim, child: Packed, reference: str) -> list[Judged]:
     model = find_model(connection, reference)
     if model.architecture_id is None:
-        raise DefinitionMissing(f"The architecture of model {model.reference} is not known.")
+        raise DefinitionMissing(
+            f"The architecture of model {model.reference} is not known.",
+            hint="Name a model that was saved with its module or architecture.",
+        )
     index = index_of(connection)
     index.read(connection, [model.architecture_id])
     matches = index.search(child, [model.architecture_id], 1)

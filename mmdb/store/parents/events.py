@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mmdb.db.connection import Connection
+from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelNotFound
 from mmdb.graph.values import show
@@ -49,11 +50,13 @@ def say(connection: Connection, model: str, event: Event, reason: str) -> str:
     Raises:
         ModelNotFound
         InvalidOption: the reason is no text.
+        RightsMissing: the model is another role's.
     """
     if not isinstance(reason, str) or not _is_storable(reason):
         raise InvalidOption(f"reason is {show(reason)}.", hint="Pass a text, or leave it out.")
     with connection.transaction():
         found = find_model(connection, model)
+        require_owner(connection, "model", found.reference, found.model_id)
         hold(connection, found.model_id, found.reference)
         add_event(connection, found.model_id, event, reason, by_rule=False)
     return found.reference

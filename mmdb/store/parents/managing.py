@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.db.connection import Connection, Row
+from mmdb.db.owners import owners_of_others
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelInUse, ModelNotFound
 from mmdb.graph.values import show
@@ -45,7 +46,7 @@ def manage_zoo(
 
     Args:
         budget_bytes: for the stored tensors of all models; None evicts nobody. A model that an
-            alias is at, or that a recipe begins with, stays.
+            alias is at, or that a recipe begins with, stays, and so does another role's.
         dry_run: write nothing.
     Raises:
         InvalidOption: the budget is no whole number from 0, or `dry_run` neither true nor false.
@@ -156,6 +157,8 @@ def _evictions(
     if sum(sizes.values()) <= budget_bytes:
         return []
     pinned = {row["model_id"]: row["why"] for row in connection.rows(_Q.find_pinned)}
+    others = owners_of_others(connection, "model", (one.model_id for one in members.all))
+    pinned |= {model_id: f"it is {owner}'s" for model_id, owner in others.items()}
     ages = _ages(connection, members.all)
     stored = [
         Stored(

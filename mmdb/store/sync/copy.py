@@ -233,7 +233,7 @@ def _check_file(connection: AnyConnection, url: str, is_target: bool) -> None:
         if Path(connection.path).resolve() == path.resolve():
             raise _same(url)
     if not is_target and not path.exists():
-        raise WrongUrl(f"There is no file {path}.")
+        raise WrongUrl(f"There is no file {path}.", hint="Check the path.")
 
 
 def _path(url: str) -> Path | None:

@@ -296,7 +296,10 @@ class _OneCopy:
         entries = find_entries(self.target, model_id)
         found = weights_hash((entry, entry.tensor_hash) for entry in entries)
         if found != bytes(self.row["weights_hash"]):
-            raise CorruptTensor(f"The tensors that arrived are not those of {self.reference}.")
+            raise CorruptTensor(
+                f"The tensors that arrived are not those of {self.reference}.",
+                hint="Push or pull it again.",
+            )
 
     def _count_skipped(self, before: int) -> None:
         if self.row["manifest_id"] is None:

@@ -99,5 +99,6 @@ def check_arrival(exchange: Exchange, rows: Sequence[EncodingRow]) -> None:
     if (found["chunks"], found["bytes"]) != expected:
         raise CorruptTensor(
             f"Of {expected[0]} chunks with {expected[1]} bytes, {found['chunks']} with "
-            f"{found['bytes']} arrived."
+            f"{found['bytes']} arrived.",
+            hint="Push or pull it again.",
         )

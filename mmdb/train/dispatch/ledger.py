@@ -18,6 +18,7 @@ from mmdb.errors import (
     CandidateStopped,
     DatasetDropped,
     PartitionNotFound,
+    RunNotFound,
 )
 from mmdb.graph.values import show
 from mmdb.store import states
@@ -215,12 +216,14 @@ class Ledger:
         Args:
             is_driven: on a cluster; a driver then knows what has ended the candidate.
         Raises:
-            DatasetDropped, CandidateStopped
+            RunNotFound, DatasetDropped, CandidateStopped
         """
         key = {"dataset_id": candidate.row["dataset_id"], "candidate_id": candidate.candidate_id}
         query = load("nodes").find_end if is_driven else _Q.find_end
         (row,) = self._connection.rows(query, **key)
         name = f"candidate {candidate.candidate_id}"
+        if row.get("run_dropped"):
+            raise RunNotFound(f"The run of {name} has been dropped.")
         if row["dropped"]:
             dataset = candidate.row["dataset"]
             raise DatasetDropped(f"Dataset {dataset!r} of {name} has been dropped.")

@@ -103,6 +103,7 @@ def _beginning(connection: Connection, candidate: Row, replays: tuple[Stage, ...
     if state is None:
         origin = "that it was cloned from" if is_clone else "of its warm start"
         raise StateCorrupt(
-            f"The state {base[:12]} that candidate {candidate_id} begins with, {origin}, is gone."
+            f"The state {base[:12]} that candidate {candidate_id} begins with, {origin}, is gone.",
+            hint="Restore the database's backup, or begin anew with a new run.",
         )
     return Located(base=base, state=state, replays=replays, adopts=is_clone)

@@ -8,6 +8,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, CandidateStopped
 from mmdb.graph.values import show
+from mmdb.train.driver.drop import refuse_dropped
 
 
 def ask(connection: Connection, candidate_id: int, request: Literal["stop", "resume"]) -> int:
@@ -16,12 +17,13 @@ def ask(connection: Connection, candidate_id: int, request: Literal["stop", "res
     The driver heeds it within a second; where none trains the run, the next one does.
 
     Raises:
-        CandidateNotFound
+        CandidateNotFound, RunNotFound: the run was dropped.
         CandidateStopped: it has failed, which neither mends.
     """
     rows = connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
     if not rows:
         raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
+    refuse_dropped(rows[0])
     key = {"candidate_id": candidate_id, "dataset_id": rows[0]["dataset_id"]}
     error = connection.rows(load("hops").find_end, **key)[0]["error"]
     if error is not None:

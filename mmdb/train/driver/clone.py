@@ -13,6 +13,7 @@ from mmdb.errors import CandidateNotFound, DatasetDropped, InvalidHyperparameter
 from mmdb.graph.values import show
 from mmdb.store import states
 from mmdb.train.candidate.architecture import architecture_hash
+from mmdb.train.driver.drop import refuse_dropped
 from mmdb.train.seeds import candidate_seed
 from mmdb.train.warm.options import OFF
 
@@ -84,7 +85,7 @@ def clone_candidate(
     Returns:
         The clone's candidate_id and ordinal.
     Raises:
-        CandidateNotFound, StateNotFound, DatasetDropped, InvalidHyperparameter
+        CandidateNotFound, RunNotFound, StateNotFound, DatasetDropped, InvalidHyperparameter
     """
     from mmdb.train.driver.new_run import check_config  # builds models: imports torch
     from mmdb.train.features.request import check_same_frozen
@@ -93,6 +94,7 @@ def clone_candidate(
     if not rows:
         raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     parent = rows[0]
+    refuse_dropped(parent)
     config = json.loads(parent["config"])
     fixed = sorted(key for key in changes if key.startswith("architecture."))
     if fixed:

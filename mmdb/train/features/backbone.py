@@ -312,7 +312,8 @@ def _shape_of(layers: nn.Module, input_shape: Shape) -> tuple[int, ...]:
             first = first or error
     assert first is not None
     raise FactoryFailed(
-        f"The layers before the cut cannot read rows: {type(first).__name__}: {explain(first)}"
+        f"The layers before the cut cannot read rows: {type(first).__name__}: {explain(first)}",
+        hint="Check the model against the dataset's input shape (options.shape).",
     ) from first
 
 

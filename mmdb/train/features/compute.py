@@ -16,6 +16,8 @@ from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import blaming_the_model
 from mmdb.train.features.spec import FEATURE_ROWS, STORAGES
 
+_FEATURES = "Freeze up to a module that returns one tensor of floats: a row for each of its input."
+
 
 def compute(
     layers: nn.Module,
@@ -80,10 +82,14 @@ def features_in(found: object, rows: int) -> Tensor:
         OutputMismatch: it is not a tensor of floats with as many rows.
     """
     if not isinstance(found, Tensor) or not found.is_floating_point():
-        raise OutputMismatch(f"The layers before the cut return a {type(found).__name__}.")
+        raise OutputMismatch(
+            f"The layers before the cut return a {type(found).__name__}.", hint=_FEATURES
+        )
     if found.ndim < 2 or len(found) != rows:
         shape = tuple(found.shape)
-        raise OutputMismatch(f"The layers before the cut return {shape} for {rows} rows.")
+        raise OutputMismatch(
+            f"The layers before the cut return {shape} for {rows} rows.", hint=_FEATURES
+        )
     return found.detach().float()
 
 

@@ -88,7 +88,10 @@ def connect(store: Any, group: Group, device: torch.device) -> Any:
 def _connect_nccl(store: Any, group: Group, device: torch.device) -> Any:
     kind: Any = getattr(distributed, "ProcessGroupNCCL", None)
     if kind is None or device.type != "cuda":
-        raise DeviceMissing(f"A group over nccl needs NVIDIA GPUs; this worker has {device}.")
+        raise DeviceMissing(
+            f"A group over nccl needs NVIDIA GPUs; this worker has {device}.",
+            hint="Start every worker of the group on a GPU: --device cuda:0.",
+        )
     # Else a watchdog ends the process, and inside PostgreSQL all sessions with it.
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     options = kind.Options()

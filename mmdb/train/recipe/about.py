@@ -24,6 +24,8 @@ from mmdb.store.parents.outlines import read_structure
 from mmdb.store.registry import checked_metric
 from mmdb.store.save import About
 
+_TRACED = "Name a model that was saved with its module or architecture."
+
 
 def about_module(
     connection: Connection,
@@ -97,7 +99,9 @@ def beginnings_of(
     if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
         model = find_model(connection, architecture)
         if model.architecture_id is None:
-            raise DefinitionMissing(f"The architecture of model {model.reference} is not known.")
+            raise DefinitionMissing(
+                f"The architecture of model {model.reference} is not known.", hint=_TRACED
+            )
         return stored_beginnings(connection, model.architecture_id)
     definition = _definition(connection, architecture, input_shape, outputs, dataset)
     return beginnings(_structure_of(connection, definition))
@@ -121,7 +125,9 @@ def structure_asked(
     if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
         model = find_model(connection, architecture)
         if model.architecture_id is None:
-            raise DefinitionMissing(f"The architecture of model {model.reference} is not known.")
+            raise DefinitionMissing(
+                f"The architecture of model {model.reference} is not known.", hint=_TRACED
+            )
         return read_structure(connection, model.architecture_id)
     definition = _definition(connection, architecture, input_shape, outputs, dataset)
     return _structure_of(connection, definition)

@@ -25,6 +25,7 @@ from mmdb.errors import (
     DefinitionMissing,
     ModelNotFound,
     RecipeError,
+    RunNotFound,
     StateCorrupt,
     StateNotFound,
 )
@@ -69,7 +70,7 @@ def save_candidate(
     Returns:
         model_id, name and version.
     Raises:
-        CandidateNotFound, StateNotFound, StateCorrupt, InvalidName, InvalidOption
+        CandidateNotFound, RunNotFound, StateNotFound, StateCorrupt, InvalidName, InvalidOption
         BackboneMissing: the model whose layers it freezes was dropped, and is needed.
     """
     check_name(name)
@@ -77,6 +78,8 @@ def save_candidate(
     if not found:
         raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
     candidate = found[0]
+    if candidate["run_dropped"]:
+        raise RunNotFound(f"The run of candidate {candidate_id} has been dropped.")
     best, checkpoint = best_checkpoint(connection, candidate)
     key = {"candidate_id": candidate_id, "epoch": checkpoint["epoch"]}
     with connection.transaction(), acting_for(connection, candidate_id):

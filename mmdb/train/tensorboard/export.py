@@ -54,7 +54,9 @@ def export_tensorboard(connection: Connection, run: str, folder: str | Path) -> 
     members = connection.rows(_Q.find_members, run=run)
     begun = [m for m in members if m["started_at"] is not None]
     if target.exists() and not target.is_dir():
-        raise FileExists(f"{target} is there already, and is no folder.")
+        raise FileExists(
+            f"{target} is there already, and is no folder.", hint="Choose another target."
+        )
     for member in begun:
         mine = curves[member["candidate_id"]]
         before = curves[member["parent_id"]] if member["parent_id"] is not None else []

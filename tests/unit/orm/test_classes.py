@@ -76,4 +76,4 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    assert "mmdb[orm]" in run(code) and run(code).startswith("EngineError")
+    assert "mmdb-learn[orm]" in run(code) and run(code).startswith("EngineError")

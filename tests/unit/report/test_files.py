@@ -81,5 +81,5 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(EngineError, match="vl-convert") as caught:
         explanation().plot(tmp_path / "plan.svg")
-    assert "mmdb[report]" in str(caught.value.hint)
+    assert "mmdb-learn[report]" in str(caught.value.hint)
     assert not (tmp_path / "plan.svg").exists()
