@@ -20,7 +20,7 @@ from mmdb.db.queries import load
 from mmdb.db.rights import DENIED, rights_error
 from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
 from mmdb.server.ending import end_at_once
-from mmdb.server.interrupt import POLL_S, interruptible
+from mmdb.server.interrupt import heed, interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.priority import stand_back
 from mmdb.train.dispatch.dispatcher import Dispatcher
@@ -45,8 +45,6 @@ _SERVING = {
     "statement_timeout": "0",
     "citus.max_cached_connection_lifetime": "-1",
 }
-#: Seconds between two looks at interrupts there: each is a round trip to nodes that a hop has read.
-_SERVING_POLL_S = 0.2
 
 
 class Backend(Protocol):
@@ -110,7 +108,6 @@ class _InterruptibleSession:
 
         end_at_once()
         self._plpy, self._session = plpy, Session(device)
-        self.poll_s = POLL_S
         self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
@@ -146,7 +143,7 @@ class _InterruptibleSession:
         def work(stopped: Callable[[], bool]) -> tuple[HopResult, bytes | None]:
             return self._session.perform(spec, state, stopped)
 
-        return interruptible(self._plpy, work, self.poll_s)
+        return interruptible(self._plpy, work)
 
 
 class PlpyBackend:
@@ -185,7 +182,6 @@ class PlpyBackend:
             self._serves = None
             self.__dict__.pop("dispatcher", None)  # which has the name that the session had
             self._environment = self.warm_up(device)
-            self._on(device).poll_s = _SERVING_POLL_S
             self._serves = (worker, device)
         return self._environment
 
@@ -256,7 +252,7 @@ class PlpyBackend:
 
     def _serve(self) -> None:
         """Let PostgreSQL interrupt."""
-        self._plpy.execute("SELECT 1")
+        heed(self._plpy)
 
     def pause(self) -> None:
         """End the transaction, so that waiting holds back no vacuum; interrupts are served."""
@@ -266,7 +262,7 @@ class PlpyBackend:
             if getattr(error, "sqlstate", None) == "2D000":
                 raise InTransaction("train cannot run inside a transaction block.") from error
             raise
-        self._plpy.execute("SELECT 1")
+        heed(self._plpy)
 
 
 def _keep_torch_to_one_thread() -> None:
