@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
 
-@cache
 def end_at_once() -> None:
     """Let the process end as soon as PostgreSQL has done so.
 
     PostgreSQL may end a session in the midst of a hop, and does not come back to Python for it.
     What follows, the C library's taking down of torch under the thread that computes with it, would
     now and then be a crash, for which the server ends every session. No Python may run then either:
-    its frames may have been jumped over. Call it once torch is loaded: what is registered last goes
-    first.
+    its frames may have been jumped over. Call it again once torch is loaded: what is registered
+    last goes first.
     """
     library = ctypes.CDLL(None)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, PlpyBackend, exposed
+from mmdb.server.backend import Backend, PlpyBackend, ending_with, exposed
 from mmdb.train.startup import uncollected
 
 if TYPE_CHECKING:  # it loads torch
@@ -56,4 +56,5 @@ def probing_of(backend: Backend) -> Iterator[Probe]:
     if not rows:
         raise NoWorkerLogin("The owner has set no login for worker sessions: no step can be timed.")
     with probing(backend.connection, str(rows[0]["value"])) as probe:
+        ending_with(probe.end)
         yield probe

@@ -32,7 +32,7 @@ BROAD = {"Exception", "BaseException", "MmdbError", "EngineError", "Error", "SPI
 KEEPS = {
     # raise it as PostgreSQL's, or keep it for the thread that waits, which raises it
     "server/backend.py:exposed.body",
-    "server/interrupt.py:_Work.run",
+    "server/apart.py:Call.run",
     "plan/run/decide.py:_within.body",
     "plan/profile/calibration.py:_Working.run",
     "train/service/serving.py:Serving.run",
