@@ -20,6 +20,8 @@ the client.
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import ClassVar
 
 
@@ -912,6 +914,27 @@ def from_sqlstate(sqlstate: str, message: str, hint: str = "") -> MmdbError | No
     """Return the error that a server raised with `sqlstate`, or None if it is not of mmdb."""
     kind = _tree(MmdbError).get(sqlstate)
     return kind(message, hint=hint) if kind else None
+
+
+#: Cancelled, a timeout, shut down: of PostgreSQL. Lost, crashed, cancelled: of mmdb.
+_STOPPED = {"57014", "57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"}
+_STOPPED |= {"MM409", "MM410", "MM411"}
+
+
+def stops_the_caller(error: BaseException) -> bool:
+    """Return whether an error is for whoever called, too: a Ctrl-C, a cancel, a lost connection.
+
+    What catches more than it knows asks this first and raises it again; a test holds that over the
+    source. In PL/Python a cancel, a timeout or a shutdown is an Exception that any query may raise.
+
+    Python turns SIGINT into KeyboardInterrupt in the main thread alone, and only where its own
+    handler stands. Anything else that is no Exception, such as sys.exit(), is the code's own.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        in_main = threading.current_thread() is threading.main_thread()
+        return in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    state = getattr(error, "sqlstate", None) or ""
+    return isinstance(state, str) and (state in _STOPPED or state.startswith("08"))
 
 
 class MmdbWarning(UserWarning):

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
-from mmdb.errors import FunctionFailed
-from mmdb.graph.callables import stops_the_caller
+from mmdb.errors import FunctionFailed, stops_the_caller
 
 #: The longest row of tokens.
 MAX_LENGTH = 65_536

@@ -20,7 +20,7 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
 from mmdb.db.server_python import server_python
 from mmdb.db.url import AnyConnection, connect
-from mmdb.errors import ConnectionLost, MmdbError, WrongUrl
+from mmdb.errors import ConnectionLost, MmdbError, WrongUrl, stops_the_caller
 
 OLDEST_SERVER = 15
 
@@ -81,11 +81,13 @@ def _guarded(name: str, look: _Look) -> Iterator[Check]:
             detail=f"The session ended while looking at the {name}: {error.message}",
             mend=_READ_LOG,
         )
-    except MmdbError as error:
-        yield Check(name=name, ok=False, detail=error.message, mend=error.hint or _READ_LOG)
     except Exception as error:  # a doctor that fails helps nobody
-        detail = f"{type(error).__name__}: {error}"
-        yield Check(name=name, ok=False, detail=detail, mend=_READ_LOG)
+        if stops_the_caller(error):
+            raise
+        known = error if isinstance(error, MmdbError) else None
+        detail = known.message if known else f"{type(error).__name__}: {error}"
+        mend = known.hint if known and known.hint else _READ_LOG
+        yield Check(name=name, ok=False, detail=detail, mend=mend)
 
 
 # -- the connection -----------------------------------------------------------
@@ -149,9 +151,9 @@ def _major(connection: PostgresConnection) -> int:
 def _is_client_mode(connection: PostgresConnection) -> bool:
     try:
         return is_installed(connection) and installed_mode(connection) == "client"
-    except ConnectionLost:
-        raise
-    except MmdbError:  # another check says why
+    except MmdbError as error:  # another check says why
+        if stops_the_caller(error):
+            raise
         return False
 
 

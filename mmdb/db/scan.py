@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,11 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
                 yield parser.parse(rows)
                 size = _step_rows(len(rows[0]))
         finally:
-            with suppress(plpy.Error, ValueError):  # gone with the subtransaction that failed
+            try:
                 cursor.close()
+            except (plpy.Error, ValueError) as error:  # gone with the subtransaction that failed
+                if errors.stops_the_caller(error):
+                    raise
 
 
 def _text_last(kinds: Sequence[Field]) -> list[Field]:

@@ -15,7 +15,7 @@ from mmdb.db.check import Check, as_postgres
 from mmdb.db.install import is_installed
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import ConnectionLost, MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 
 OLDEST = (3, 11)
 #: The folder that holds this mmdb: a checkout, or an environment's site-packages.
@@ -139,9 +139,9 @@ def _warm_up(connection: PostgresConnection) -> Check:
     name = "packages in the server"
     try:
         (row,) = connection.rows(load("api").warm_up, device="cpu")
-    except ConnectionLost:
-        raise
     except MmdbError as error:
+        if stops_the_caller(error):
+            raise
         mend = f"As a superuser, run `mmdb doctor {as_postgres(connection.url)}`: it sees more."
         return Check(name=name, ok=False, detail=error.message, mend=mend)
     return Check(name=name, ok=True, detail=f"imported; {row['environment']}")

@@ -14,11 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from mmdb.errors import ArchitectureError, FactoryFailed, OutputMismatch, UnknownFactory
+from mmdb.errors import (
+    ArchitectureError,
+    FactoryFailed,
+    OutputMismatch,
+    UnknownFactory,
+    stops_the_caller,
+)
 from mmdb.graph.architecture import canonical as canonical
 from mmdb.graph.architecture import parse as parse
 from mmdb.graph.callables import resolve as resolve
-from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.layers import build_layers
 from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape

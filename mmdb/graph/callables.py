@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
-import signal
-import threading
 from collections.abc import Callable
 from typing import cast
 
-from mmdb.errors import FactoryFailed
+from mmdb.errors import FactoryFailed, stops_the_caller
 from mmdb.graph.values import explain, show
-
-
-def stops_the_caller(error: BaseException) -> bool:
-    """Return whether an error that came out of a user's code is for whoever called it: a Ctrl-C.
-
-    Python turns SIGINT into KeyboardInterrupt in the main thread alone, and only where its own
-    handler stands. Anything else that is no Exception, such as sys.exit(), is the code's own.
-    """
-    return (
-        isinstance(error, KeyboardInterrupt)
-        and threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 

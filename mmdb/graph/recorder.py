@@ -17,8 +17,8 @@ from torch.fx import Graph
 from torch.fx.proxy import Proxy, TracerBase
 from torch.nn.parameter import is_lazy
 
+from mmdb.errors import stops_the_caller
 from mmdb.graph import calls as forms
-from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.calls import Call
 from mmdb.graph.describe import attributes_of, encode, is_leaf, op_of, tensors_of
 from mmdb.graph.module_copy import WeightlessCopy

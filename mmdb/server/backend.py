@@ -19,8 +19,9 @@ from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
 from mmdb.db.rights import DENIED, rights_error
 from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
+from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, this_call
 from mmdb.server.ending import end_at_once
-from mmdb.server.interrupt import POLL_S, interruptible
+from mmdb.server.interrupt import heed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.priority import stand_back
 from mmdb.train.dispatch.dispatcher import Dispatcher
@@ -45,8 +46,6 @@ _SERVING = {
     "statement_timeout": "0",
     "citus.max_cached_connection_lifetime": "-1",
 }
-#: Seconds between two looks at interrupts there: each is a round trip to nodes that a hop has read.
-_SERVING_POLL_S = 0.2
 
 
 class Backend(Protocol):
@@ -110,7 +109,6 @@ class _InterruptibleSession:
 
         end_at_once()
         self._plpy, self._session = plpy, Session(device)
-        self.poll_s = POLL_S
         self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
@@ -146,7 +144,7 @@ class _InterruptibleSession:
         def work(stopped: Callable[[], bool]) -> tuple[HopResult, bytes | None]:
             return self._session.perform(spec, state, stopped)
 
-        return interruptible(self._plpy, work, self.poll_s)
+        return interruptible(self._plpy, work)
 
 
 class PlpyBackend:
@@ -154,6 +152,7 @@ class PlpyBackend:
 
     def __init__(self, plpy: Any) -> None:
         _keep_torch_to_one_thread()
+        end_at_once()
         self._plpy = plpy
         self.connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
@@ -185,7 +184,6 @@ class PlpyBackend:
             self._serves = None
             self.__dict__.pop("dispatcher", None)  # which has the name that the session had
             self._environment = self.warm_up(device)
-            self._on(device).poll_s = _SERVING_POLL_S
             self._serves = (worker, device)
         return self._environment
 
@@ -231,6 +229,7 @@ class PlpyBackend:
                 "docs/running.md.",
             ) from error
         try:
+            ending_with(connection.cancel)
             yield connection, self.pause
         finally:
             connection.close()
@@ -251,12 +250,13 @@ class PlpyBackend:
             return
         from mmdb.plan.profile.sessions import sessions  # loads a driver
 
+        ending_with()
         with sessions(str(rows[0]["value"]), count, self._serve) as places:
             yield Scene(places=places, database=places[0], on_wait=self._serve)
 
     def _serve(self) -> None:
         """Let PostgreSQL interrupt."""
-        self._plpy.execute("SELECT 1")
+        heed(self._plpy)
 
     def pause(self) -> None:
         """End the transaction, so that waiting holds back no vacuum; interrupts are served."""
@@ -266,7 +266,7 @@ class PlpyBackend:
             if getattr(error, "sqlstate", None) == "2D000":
                 raise InTransaction("train cannot run inside a transaction block.") from error
             raise
-        self._plpy.execute("SELECT 1")
+        heed(self._plpy)
 
 
 def _keep_torch_to_one_thread() -> None:
@@ -278,15 +278,38 @@ def _keep_torch_to_one_thread() -> None:
         torch.set_num_threads(1)
 
 
-def exposed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` in the form that a PL/Python body calls; see the module's docstring."""
+def ending_with(*actions: Callable[[], None]) -> None:
+    """Give the call under way time to end its own sessions where it is interrupted.
+
+    Args:
+        actions: called then, in another thread.
+    """
+    call = this_call()
+    if call is not None:
+        call.grace_s = DRIVER_GRACE_S
+        call.on_end += actions
+
+
+def exposed(
+    function: Callable[..., Any],
+    *,
+    is_quick: Callable[[PlpyBackend], bool] = lambda backend: False,
+) -> Callable[..., Any]:
+    """Return `function` in the form that a PL/Python body calls; see the module's docstring.
+
+    Args:
+        is_quick: whether a call is over too soon for anybody to cancel it.
+    """
 
     @functools.wraps(function)
     def body(plpy: Any, gd: dict[str, Any], *arguments: Any) -> Any:
         if "mmdb" not in gd:
-            gd["mmdb"] = PlpyBackend(plpy)
+            gd["mmdb"] = PlpyBackend(Lent(plpy))
+        backend = gd["mmdb"]
         try:
-            return function(gd["mmdb"], *arguments)
+            if is_quick(backend):
+                return function(backend, *arguments)
+            return apart(plpy, functools.partial(function, backend, *arguments))
         except MmdbError as error:
             _say(plpy, error)
         except plpy.SPIError as error:

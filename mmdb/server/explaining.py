@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, PlpyBackend, exposed
+from mmdb.server.backend import Backend, PlpyBackend, ending_with, exposed
 from mmdb.train.startup import uncollected
 
 if TYPE_CHECKING:  # it loads torch
@@ -59,4 +59,5 @@ def probing_of(backend: Backend) -> Iterator[Probe]:
             hint="Leave probe_s out, or ask by `mmdb explain`, which times steps by itself.",
         )
     with probing(backend.connection, str(rows[0]["value"])) as probe:
+        ending_with(probe.end)
         yield probe

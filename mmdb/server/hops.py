@@ -77,7 +77,10 @@ def warm_up(backend: Backend, device: str) -> str:
 
 @exposed
 def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any]]:
-    """Do the hop that a driver orders, on the node of its partition; see `HopOrder`."""
+    """Do the hop that a driver orders, on the node of its partition, or bring what it starts from.
+
+    See `HopOrder`.
+    """
     order = hop_order(json_object(detail, "detail"))
     if order.part_id != part_id:
         raise InvalidOption(

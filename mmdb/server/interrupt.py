@@ -1,63 +1,69 @@
-"""Long computations inside a PostgreSQL session that still obey cancel and statement_timeout."""
+"""What PostgreSQL's signals have told a session, which looks only when its own code runs."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+import ctypes
+from functools import cache
+from typing import Any
 
-from mmdb.errors import WorkerLost
-from mmdb.train.threads import start_without_signals
-
-T = TypeVar("T")
-
-#: Name of the threads that compute.
-COMPUTING = "mmdb-hop"
-
-_left_behind: list[threading.Thread] = []
-
-#: Seconds between two looks at PostgreSQL's interrupt flags.
-POLL_S = 0.05
-#: Seconds that interrupted work has to end; code that never returns is then left behind.
-GRACE_S = 3.0
+#: Of PostgreSQL's `enum TimeoutId`.
+_STATEMENT_TIMEOUT = 3
 
 
-def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T], poll_s: float = POLL_S) -> T:
-    """Run `work(stopped)` in a thread while this one lets PostgreSQL interrupt it.
+class _Flags:
+    """PostgreSQL's own variables."""
 
-    PostgreSQL looks at its interrupt flags only when its own code runs, so the main thread runs a
-    trivial query every `poll_s` seconds. `work` must ask `stopped()` between steps and touch no
-    `plpy`.
+    def __init__(self) -> None:
+        """Find it in the process.
 
-    Raises:
-        WorkerLost: earlier work in this session was interrupted and has not ended yet.
-    """
-    if any(left.is_alive() for left in _left_behind):
-        raise WorkerLost(
-            "An interrupted hop of this session does not end.", hint="Open another session."
+        Raises:
+            AttributeError, ValueError: this is no PostgreSQL.
+        """
+        self._library = ctypes.PyDLL(None)
+        names = ("InterruptPending", "QueryCancelPending", "ProcDiePending")
+        self._pending, self._cancelled, self._dies, self._looks = (
+            ctypes.c_int.in_dll(self._library, name)
+            for name in (*names, "CheckClientConnectionPending")
         )
-    stop, done = threading.Event(), threading.Event()
-    result: list[T] = []
-    raised: list[BaseException] = []
+        self._check_client = self._library.pq_check_connection
+        self._timed_out = self._library.get_timeout_indicator
+        self._check_client.restype = self._timed_out.restype = ctypes.c_bool
 
-    def body() -> None:
-        try:
-            result.append(work(stop.is_set))
-        except BaseException as error:
-            raised.append(error)
-        finally:
-            done.set()
+    @property
+    def any(self) -> bool:
+        """Whether PostgreSQL has anything to do."""
+        return bool(self._pending.value)
 
-    thread = threading.Thread(target=body, name=COMPUTING, daemon=True)
-    start_without_signals(thread)
+    def end(self) -> tuple[str, str] | None:
+        """Return why the statement is to end, as SQLSTATE and message; None if it is not."""
+        if self._dies.value:
+            return "57P01", "terminating connection due to administrator command"
+        if self._cancelled.value:
+            timed_out = self._timed_out(_STATEMENT_TIMEOUT, False)
+            why = "statement timeout" if timed_out else "user request"
+            return "57014", f"canceling statement due to {why}"
+        if self._looks.value and not self._check_client():
+            return "08006", "connection to client lost"
+        return None
+
+
+@cache
+def _flags() -> _Flags | None:
     try:
-        while not done.wait(poll_s):
-            plpy.execute("SELECT 1")
-    finally:
-        stop.set()
-        thread.join(GRACE_S)
-        if thread.is_alive():
-            _left_behind.append(thread)
-    if raised:
-        raise raised[0]
-    return result[0]
+        return _Flags()
+    except (AttributeError, ValueError):
+        return None
+
+
+def heed(plpy: Any) -> None:
+    """Let PostgreSQL interrupt the session; what ends the statement is raised.
+
+    It goes through all of Python, as an error of `plpy`. PostgreSQL itself would jump over Python's
+    frames where it waits for nodes of a cluster, or end the process in their midst.
+    """
+    flags = _flags()
+    end = flags.end() if flags is not None and flags.any else None
+    if end is not None:
+        plpy.error(end[1], sqlstate=end[0])
+    if flags is None or flags.any:  # others may wait for this session to heed them
+        plpy.execute("SELECT 1")

@@ -18,7 +18,7 @@ from mmdb.data.matching import placed_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption
+from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_the_caller
 from mmdb.graph.values import show
 from mmdb.server.arguments import whole_number
 from mmdb.store.models import SavedModel, model_of
@@ -167,7 +167,9 @@ def features_of(module: nn.Module, x: Tensor | dict[str, Tensor]) -> NDArray[np.
     try:
         with torch.no_grad():
             module.eval()(x)
-    except Exception:  # the forward is the user's code, and may take other rows
+    except Exception as error:  # the forward is the user's code, and may take other rows
+        if stops_the_caller(error):
+            raise
         return None
     finally:
         torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable
 from functools import cache
@@ -38,7 +39,7 @@ def save_candidate(
     return [{key: row[key] for key in ("model_id", "name", "version")}]
 
 
-@exposed
+@functools.partial(exposed, is_quick=lambda backend: bool(backend.models))
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)

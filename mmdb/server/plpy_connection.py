@@ -58,9 +58,13 @@ class PlpyConnection:
         self, query: Query, /, **parameters: object
     ) -> Generator[tuple[Any, ...], None, None]:
         cursor = self._plpy.cursor(self._plan(query), self._values(query, parameters))
-        while rows := cursor.fetch(_FETCHED_ROWS):
-            for row in rows:
-                yield tuple(row.values())
+        try:
+            while rows := cursor.fetch(_FETCHED_ROWS):
+                for row in rows:
+                    yield tuple(row.values())
+        except GeneratorExit:  # its portal is closed by PostgreSQL's thread alone
+            cursor.close()
+            raise
 
     def _execute(self, query: Query, parameters: Mapping[str, object]) -> Any:
         return self._plan(query).execute(self._values(query, parameters))

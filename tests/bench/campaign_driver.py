@@ -74,6 +74,13 @@ class Driver:
         self._end()
         self._start()
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and start the next process when this one has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
+        self._start()
+
     def wait(self, timeout_s: float) -> None:
         """Wait until the run has ended.
 

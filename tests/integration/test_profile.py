@@ -22,7 +22,7 @@ INSIDE = """
 DO $$
 from functools import partial
 from mmdb.plan.profile.measures.orders import Order, perform
-from mmdb.server.interrupt import interruptible
+from mmdb.server.apart import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 
 def computed(what, budget_s):

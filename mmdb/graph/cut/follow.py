@@ -20,7 +20,7 @@ from torch.fx import Graph
 from torch.fx.proxy import Proxy, TraceError, TracerBase
 from torch.overrides import TorchFunctionMode
 
-from mmdb.graph.callables import stops_the_caller
+from mmdb.errors import stops_the_caller
 from mmdb.graph.calls import name_of
 from mmdb.graph.cut.inputs import Inputs, InputValue, input_names, row_shapes
 from mmdb.graph.cut.steps import Followed, Step, replaced

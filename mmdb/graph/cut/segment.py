@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from mmdb.errors import NotACut
+from mmdb.errors import NotACut, stops_the_caller
 from mmdb.graph.cut.steps import Step, replaced, steps_in
 
 #: Where the tensors stand that a forward makes for itself.
@@ -228,6 +228,8 @@ def _copied(part: nn.Module, memo: dict[int, Any], path: str) -> nn.Module:
     try:
         return copy.deepcopy(part, memo)
     except Exception as exc:  # the module's own code, or a tensor with a history
+        if stops_the_caller(exc):
+            raise
         raise NotACut(
             f"{path} cannot be copied: {type(exc).__name__}: {exc}",
             hint="Let copy.deepcopy make a copy of that module, or freeze up to another one.",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmdb.errors import stops_the_caller
 from mmdb.graph.flow.capture import Capture
 from mmdb.graph.flow.flow import Flow
 from mmdb.graph.flow.inputs import Inputs
@@ -69,6 +70,8 @@ class Forward:
                 with Readable(self._runs), capture:
                     result = root(*args, **kwargs)
             except Exception as exc:  # the forward is the user's code
+                if stops_the_caller(exc):
+                    raise
                 error = self._place.error(exc)
                 raise error from (None if error is exc else exc)
             outputs = [capture.value_of(tensor) for tensor in results_of(result)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdb.errors import MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.plan.run.built import REMEMBERED, Recorded, recorded
 from mmdb.plan.work.update import Update
 from mmdb.plan.work.work import Line, Work
@@ -70,6 +70,8 @@ def _asked(texts: Sequence[str], within: Within) -> dict[str, Recorded]:
     try:
         within(speak)
     except MmdbError as error:
+        if stops_the_caller(error):
+            raise
         why = error.message
     finally:
         end(process)

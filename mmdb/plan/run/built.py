@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmdb.errors import MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.graph.build import build
-from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.factories import SHIPPED
 from mmdb.graph.flow.untraceable import CannotTrace
 from mmdb.graph.meta import on_meta
@@ -145,11 +144,11 @@ def recorded(text: str) -> Recorded:
             if rest:
                 module, sizes, dtypes = _part(module, rest[0], sizes, dtypes)
         work = work_of(module, batch_of(sizes, dtypes))
-    except (MmdbError, CannotTrace) as error:
-        return str(error)
     except BaseException as error:  # a stranger's module, which may call sys.exit()
         if stops_the_caller(error):
             raise
+        if isinstance(error, (MmdbError, CannotTrace)):
+            return str(error)
         return f"{type(error).__name__}: {error}"
     trained = (tuple(p.shape) for p in module.parameters() if p.requires_grad)
     return work, tuple(trained)

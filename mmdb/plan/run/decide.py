@@ -24,6 +24,7 @@ from mmdb.errors import (
     FunctionFailed,
     InvalidOption,
     MmdbError,
+    stops_the_caller,
 )
 from mmdb.plan.run.apart import follow_apart
 from mmdb.plan.run.built import is_strange
@@ -65,12 +66,11 @@ def decider(*, say: Callable[[str], None], on_wait: Callable[[], None] = lambda:
             return None
         try:
             return _decision(connection, name, workers, on_wait)
-        except ConnectionLost:
-            lost.add(name)
-            raise
-        except Cancelled:
-            raise
         except Exception as error:
+            if isinstance(error, ConnectionLost):
+                lost.add(name)
+            if stops_the_caller(error):
+                raise
             why = error.message if isinstance(error, MmdbError) else repr(error)
             say(f"Run {name!r} is trained without a plan: {why}")
             return None

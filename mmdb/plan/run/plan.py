@@ -10,7 +10,7 @@ from typing import Any
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import Cancelled, ConnectionLost, DatasetDropped, EmptySearch, MmdbError
+from mmdb.errors import DatasetDropped, EmptySearch, MmdbError, stops_the_caller
 from mmdb.plan.checks import MOST_SLOTS
 from mmdb.plan.cost import Cluster, Estimate
 from mmdb.plan.described import cluster_of as described
@@ -93,9 +93,9 @@ def settled(
         return run, []
     try:
         settle(run.unsettled[0].candidate_id)
-    except (Cancelled, ConnectionLost):
-        raise
     except MmdbError as error:  # training meets it, too, and says whose it is
+        if stops_the_caller(error):
+            raise
         return run, [f"What is frozen could not be looked at: {error.message}"]
     return planned_run(connection, run.name), []
 

@@ -14,7 +14,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.install import installed_mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost
+from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost, stops_the_caller
 from mmdb.graph.values import show
 from mmdb.plan.run.wishes import MOST_PROBE_S
 from mmdb.plan.run.workload import Planned, PlannedRun
@@ -208,6 +208,8 @@ def time_steps(
             notes.append(f"Steps of candidate {one.ordinal} take too long to be timed.")
             break
         except MmdbError as error:
+            if stops_the_caller(error):
+                raise
             notes.append(f"Steps of candidate {one.ordinal} could not be timed: {error.message}")
             continue
         row = asdict(times) | {"row_count": times.rows * times.steps}

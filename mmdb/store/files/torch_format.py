@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile, UnsupportedContent
+from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile, UnsupportedContent, stops_the_caller
 from mmdb.store.content import raw_bytes
 from mmdb.store.files.lazy import LazyTensors, Spec, view_key
 
@@ -126,6 +126,8 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise FileNotRead(f"{path} cannot be read: {error.strerror}.") from error
     except Exception as error:  # a pickle of ill will can raise anything
+        if stops_the_caller(error):
+            raise
         raise FileDamaged(f"{path} is damaged: {_first_line(error)}.") from error
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
-from mmdb.errors import InvalidHyperparameter
+from mmdb.errors import InvalidHyperparameter, stops_the_caller
 from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES, SEQUENCE, Choice, has_weight_decay
 from mmdb.train.candidate.config import Config
 from mmdb.train.compute.compiler import stays_out
@@ -116,5 +116,7 @@ def refusing(what: str, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if stops_the_caller(error):
+            raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidHyperparameter(f"{what} {name!r}: {reason}") from error

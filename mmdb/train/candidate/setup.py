@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from mmdb.data.target import Target
-from mmdb.errors import FunctionFailed, InvalidHyperparameter, MmdbError
-from mmdb.graph.callables import stops_the_caller
+from mmdb.errors import FunctionFailed, InvalidHyperparameter, MmdbError, stops_the_caller
 from mmdb.train.candidate.augment import Augmentation
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.candidate.functions import Functions

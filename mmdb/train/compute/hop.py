@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed
-from mmdb.graph.callables import stops_the_caller
+from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed, stops_the_caller
 from mmdb.train.batch import (
     Inputs,
     Labels,

@@ -8,7 +8,7 @@ connection prepares and records, and a child process performs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter, time
@@ -34,6 +34,9 @@ from mmdb.train.features.provide import Features, on_features
 from mmdb.train.parallel.group import Group
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past
 
+#: The registered factories, and functions by kind: name -> target.
+_Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
@@ -52,6 +55,16 @@ class _Turn:
     def is_driven(self) -> bool:
         """Whether a driver does what concerns the other nodes of a cluster."""
         return self.holder is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Brought:
+    """What a hop starts from, but for what the performer keeps."""
+
+    spec: HopSpec
+    state: bytes | None
+    read_s: float
+    find_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +101,39 @@ class Dispatcher:
         self._retention = Retention(connection, self._in_flight, spread=self._is_spread)
         self._warm_starts = WarmStarts(connection, performer, self._ledger)
         self._features = Features(connection, performer, self._ledger)
+        #: The next hop of a driver, by what its order says.
+        self._next: dict[tuple[object, ...], tuple[_Turn, _Brought]] = {}
+
+    def bring_hop(
+        self,
+        part_id: int,
+        candidate_id: int,
+        epoch: int,
+        *,
+        publish: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
+    ) -> None:
+        """Have what a hop starts from in this session, in a transaction before the hop's own.
+
+        So the hop's own uses no other node of a cluster until it is recorded: each that it had used
+        would be told of every query of the hop and waited for, and one that does not answer would
+        break off the session in the midst of its Python.
+
+        Args:
+            as of `run_hop`
+        """
+        place = (part_id, candidate_id, epoch, publish, past, holder)
+        self._next.clear()
+        with self._whole():
+            self._prepare(part_id, candidate_id)
+            # First what the node itself has, while no other one has a part in the transaction.
+            code = self._code()
+            read_s = self._have_rows(part_id, candidate_id)
+            turn = self._turn(candidate_id, (part_id,), epoch, publish, past=past, holder=holder)
+            if isinstance(turn, _Turn):
+                brought = self._bring(turn, turn.steps[0], code=code)
+                self._next[place] = turn, replace(brought, read_s=brought.read_s + read_s)
 
     def run_hop(
         self,
@@ -112,7 +158,10 @@ class Dispatcher:
         Raises:
             HopError, NotFound
         """
+        found = self._next.pop((part_id, candidate_id, epoch, publish, past, holder), None)
         with self._whole():
+            if found is not None:  # whole or not at all: it is all that the statement does
+                return self._hop(*found)
             self._prepare(part_id, candidate_id)
             with self._connection.transaction():
                 place = (candidate_id, (part_id,), epoch, publish)
@@ -344,25 +393,36 @@ class Dispatcher:
         if self._ledger.candidate(candidate_id).freezes:
             self._features.prepare(candidate_id, part_id)
 
-    def _hop(self, turn: _Turn | list[dict[str, Any]]) -> dict[str, Any]:
+    def _hop(
+        self, turn: _Turn | list[dict[str, Any]], brought: _Brought | None = None
+    ) -> dict[str, Any]:
         """Do the one hop whose turn it is, and return its row; or that of a hop done before."""
         if isinstance(turn, list):
             return turn[0]
-        done = self._leave(turn, self._do(turn, turn.steps[0]))
-        return self._record(turn, turn.steps[0], done)
+        done = self._compute(brought or self._bring(turn, turn.steps[0]))
+        return self._record(turn, turn.steps[0], self._leave(turn, done))
 
     def _do(self, turn: _Turn, step: HopStep, group: Group | None = None) -> _Done:
         """Bring a hop's state and partitions to the performer, and let it compute."""
+        return self._compute(self._bring(turn, step, group))
+
+    def _compute(self, brought: _Brought) -> _Done:
+        result, state = self._performer.perform(brought.spec, brought.state)
+        return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
+
+    def _bring(
+        self,
+        turn: _Turn,
+        step: HopStep,
+        group: Group | None = None,
+        code: _Code | None = None,
+    ) -> _Brought:
+        """Bring a hop's partitions to the performer; return its state and the rest."""
         begun = perf_counter()
         found = self._locate(turn.candidate, turn.state_in, turn.left_at)
         find_s = perf_counter() - begun if found.state is not None else 0.0
-        factories = self._connection.rows(load("catalog").find_factories)
         spec = HopSpec(
-            candidate=CandidateSpec.from_row(
-                turn.candidate.row,
-                {f["name"]: f["target"] for f in factories},
-                find_functions(self._connection),
-            ),
+            candidate=CandidateSpec.from_row(turn.candidate.row, *(code or self._code())),
             step=step,
             state_in=turn.state_in,
             environment=turn.environment,
@@ -376,8 +436,29 @@ class Dispatcher:
             read_s = self._read(spec)
         else:
             spec, read_s = self._on_features(turn.candidate, spec)
-        result, state = self._performer.perform(spec, found.state)
-        return _Done(result=result, state=state, read_s=read_s, find_s=find_s)
+        return _Brought(spec=spec, state=found.state, read_s=read_s, find_s=find_s)
+
+    def _code(self) -> _Code:
+        """Return the registered factories and functions."""
+        factories = self._connection.rows(load("catalog").find_factories)
+        return {f["name"]: f["target"] for f in factories}, find_functions(self._connection)
+
+    def _have_rows(self, part_id: int, candidate_id: int) -> float:
+        """Bring the rows that a candidate trains on itself to the performer; return the seconds."""
+        candidate = self._ledger.candidate(candidate_id)
+        if candidate.freezes:
+            return 0.0
+        key = bytes(candidate.part(part_id)["content_hash"]).hex()
+        return self._have({key: part_id})
+
+    def _have(self, parts: Mapping[str, int]) -> float:
+        """Bring partitions to the performer; return the seconds, 0 if it had them."""
+        begun = perf_counter()
+        missing = {key: p for key, p in parts.items() if not self._performer.has_partition(key)}
+        for key, part_id in missing.items():
+            ensure_partition(self._connection, part_id, bytes.fromhex(key))
+            self._performer.map_partition(key)
+        return perf_counter() - begun if missing else 0.0
 
     def _locate(
         self, candidate: Candidate, state_in: str | None, left_at: int | None = None
@@ -389,17 +470,8 @@ class Dispatcher:
 
     def _read(self, spec: HopSpec) -> float:
         """Bring the hop's partitions to the performer; return the seconds, 0 if it had them."""
-        begun = perf_counter()
         replayed = (step for stage in spec.replays for step in stage.steps)
-        missing = {
-            step.partition: step.part_id
-            for step in (spec.step, *replayed)
-            if not self._performer.has_partition(step.partition)
-        }
-        for key, part_id in missing.items():
-            ensure_partition(self._connection, part_id, bytes.fromhex(key))
-            self._performer.map_partition(key)
-        return perf_counter() - begun if missing else 0.0
+        return self._have({step.partition: step.part_id for step in (spec.step, *replayed)})
 
     def _on_features(self, candidate: Candidate, spec: HopSpec) -> tuple[HopSpec, float]:
         """Bring what the steps of a hop train on; return the hop over it, and the seconds."""
@@ -462,9 +534,7 @@ class Dispatcher:
 
     def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
         self._ledger.settle(turn.candidate)
-        if self._is_spread:
-            self._check_lock(turn)
-        return self._ledger.add_hop(
+        row = self._ledger.add_hop(
             turn.candidate,
             step,
             done.result,
@@ -474,6 +544,9 @@ class Dispatcher:
             find_s=done.find_s,
             unseals=not turn.is_driven,
         )
+        if self._is_spread:  # the last query: the coordinator has a part in the hop from here on
+            self._check_lock(turn)
+        return row
 
     def _check_lock(self, turn: _Turn) -> None:
         """Check that the lock outlived the hop: it goes with the coordinator if that crashes.

@@ -14,9 +14,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import ArchitectureError, BackboneMismatch, BackboneMissing, FactoryFailed
+from mmdb.errors import (
+    ArchitectureError,
+    BackboneMismatch,
+    BackboneMissing,
+    FactoryFailed,
+    stops_the_caller,
+)
 from mmdb.graph.build import initial_module
-from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.cut.cut import (
     backbone_of,
     chain_of,

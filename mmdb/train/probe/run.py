@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
-from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed
-from mmdb.graph.callables import stops_the_caller
+from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed, stops_the_caller
 from mmdb.graph.values import show
 from mmdb.train.compute.exact import environment
 from mmdb.train.probe.compare import Comparison, compare

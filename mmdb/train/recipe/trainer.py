@@ -33,9 +33,8 @@ from mmdb.data.dataset import Dataset, Partition
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer
+from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer, stops_the_caller
 from mmdb.graph.build import resolve
-from mmdb.graph.callables import stops_the_caller
 from mmdb.graph.sizes import Shape
 from mmdb.store.recipe import Recipe
 from mmdb.train.batch import row_count, take_inputs, take_labels, tensors_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from mmdb.errors import MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.train.features.options import KEYS
 from mmdb.train.search.base import BaseSearch, Rules
 from mmdb.train.search.decisions import Decision, Goal, Start, Stop
@@ -71,7 +71,9 @@ class Evolution:
     def _passes(self, config: Config) -> bool:
         try:
             self.check(config)
-        except MmdbError:
+        except MmdbError as error:
+            if stops_the_caller(error):
+                raise
             return False
         return True
 

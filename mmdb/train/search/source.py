@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from mmdb.errors import MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.train.search.member import Member
 from mmdb.train.search.space import Config, Space
 from mmdb.train.search.study import Study
@@ -65,6 +65,8 @@ class Suggested:
             try:
                 self._check(config)
             except MmdbError as refused:
+                if stops_the_caller(refused):
+                    raise
                 error = refused
             else:
                 return config

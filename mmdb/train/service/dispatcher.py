@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mmdb.db.connection import Row
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import ConnectionLost, MmdbError, RunBusy, RunFailed
+from mmdb.errors import ConnectionLost, MmdbError, RunBusy, RunFailed, stops_the_caller
 from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.run_requests import add_outcome, open_requests
@@ -125,9 +125,9 @@ class Dispatching:
                 self._requests[name] = request
             except RunBusy:
                 continue  # someone trains it by hand: look again later
-            except ConnectionLost:
-                raise
             except Exception as error:  # one run that cannot begin must not stop the others
+                if stops_the_caller(error):
+                    raise
                 known = error if isinstance(error, MmdbError) else RunFailed(repr(error))
                 add_outcome(self._connection, request["request_id"], request["run_id"], known)
 

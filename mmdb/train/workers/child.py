@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from mmdb import errors
-from mmdb.graph.callables import stops_the_caller
 from mmdb.train.compute.allocator import keep_freed_memory
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec
@@ -244,7 +243,7 @@ def main() -> None:
         except errors.MmdbError as error:
             _write(out, _answer(error))
         except BaseException as error:  # else a user's module would end the process
-            if stops_the_caller(error):
+            if errors.stops_the_caller(error):
                 raise
             failed = errors.TrainingFailed(f"{type(error).__name__}: {error}")
             failed.trace = trace_of(error)

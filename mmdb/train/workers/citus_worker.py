@@ -112,8 +112,11 @@ class CitusWorker(PostgresWorker):
                 f"Candidate {order.candidate_id} is being trained by another session."
             )
         try:
-            detail = to_json(replace(order, holder=self._hold(connection)))
-            return connection.rows(load("api").run_order, part_id=order.part_id, detail=detail)
+            order = replace(order, holder=self._hold(connection))
+            for one in (replace(order, brings=True), order):
+                place = {"part_id": order.part_id, "detail": to_json(one)}
+                rows = connection.rows(load("api").run_order, **place)
+            return rows
         except MmdbError:  # the hop may live on, on a node that does not answer
             self._disown(connection)
             raise

@@ -32,14 +32,18 @@ class HopOrder:
     begins: bool = False  # settle first, in another transaction, what the candidate begins with
     past: Past | None = None  # of the candidate, on a cluster
     holder: int | None = None  # number of the coordinator's session that holds the candidate
+    brings: bool = False  # only what it starts from; on a cluster the same order without it follows
 
     def run(self, dispatcher: Dispatcher) -> list[Row]:
         """Do it over a dispatcher's connection."""
         if self.begins:
             dispatcher.begin(self.candidate_id)
         place = (self.part_id, self.candidate_id, self.epoch)
-        publish, past, holder = self.publish, self.past, self.holder
-        return [answer(dispatcher.run_hop(*place, publish=publish, past=past, holder=holder))]
+        known: dict[str, Any] = {"publish": self.publish, "past": self.past, "holder": self.holder}
+        if self.brings:
+            dispatcher.bring_hop(*place, **known)
+            return []
+        return [answer(dispatcher.run_hop(*place, **known))]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
         """Return the call of mmdb's function that does it inside the server."""
@@ -174,6 +178,7 @@ def hop_order(raw: Mapping[str, Any]) -> HopOrder:
             publish=bool(raw.get("publish", True)),
             past=None if past is None else _past(past),
             holder=None if holder is None else index(holder),
+            brings=bool(raw.get("brings", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidOption(

@@ -18,6 +18,7 @@ ORDER = HopOrder(
     publish=False,
     past=Past(epoch=1, part_ids=(5, 4)),
     holder=99,
+    brings=True,
 )
 
 

@@ -1,0 +1,152 @@
+"""Ctrl-C in processes that own a DuckDB file: a part of the campaign `cancels`."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mmdb
+from mmdb.store.verify import verify_at
+from tests.cluster import ROOT
+
+if TYPE_CHECKING:
+    from tests.bench.search.cancels import Found
+
+ROWS, LONGEST_S = 60_000, 4.0
+QUERY = "SELECT * FROM points"
+
+#: What a process does with `db`; {n} is another number each time.
+WORK = {
+    "create_dataset": f"db.create_dataset('made-{{n}}', '{QUERY}')",
+    "train": "db.run('open').train(workers=1)",
+    "explain": "db.run('planned').explain()",
+    "calibrate": "db.calibrate(4)",
+    "predict_query": f"db.predict_query('m', '{QUERY}')",
+    "evaluate": "db.evaluate('m', 'd')",
+    "predict_into": f"db.predict_into('m', '{QUERY}', 'scored_{{n}}')",
+    "save_candidate": "db.save_candidate({best}, 'saved-{n}')",
+    "recover": "db.recover('m', verify='full')",
+    "sql": "db.sql(\"SELECT count(*) FROM mmdb.predict_query('m', '{query}')\")",
+}
+_PROGRAM = """
+import sys
+import mmdb
+with mmdb.connect(sys.argv[1]) as db:
+    print("ready", flush=True)
+    try:
+        {work}
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    else:
+        print("done", flush=True)
+"""
+
+
+class File:
+    """A DuckDB file with a model and runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"duckdb:///{folder / 'cancels.duckdb'}"
+        self.names: dict[str, object] = {"n": 0, "query": QUERY}
+        self.seconds: dict[str, float] = {}
+        columns = ", ".join(f"sin(i * {k}.7)::REAL AS c{k}" for k in range(1, 13))
+        space = {"space": {"lr": [0.05, 0.02], "batch_size": [16]}}
+        with mmdb.connect(self.url) as db:
+            db.sql(
+                f"CREATE TABLE points AS SELECT i AS id, {columns}, (sin(i * 1.7) > 0)::INTEGER "
+                f"AS y FROM generate_series(1, {ROWS}) AS g (i)"
+            )
+            db.create_dataset("d", QUERY, partitions=4, seed=1)
+            run = db.create_run("first", dataset="d", architecture="mlp")
+            run.train(workers=1)
+            best = run.leaderboard()[0]["candidate_id"]
+            self.names["best"] = best
+            db.save_candidate(best, "m")
+            db.create_run("open", dataset="d", architecture="mlp", search=space, epochs=200)
+            db.create_run("planned", dataset="d", architecture="mlp", search=space, strategy="auto")
+
+    def content(self) -> dict[str, int]:
+        """Return how many rows each table has that a cancelled call may not change."""
+        tables = ("dataset", "partition", "block", "model", "tensor", "evaluation", "prediction")
+        with mmdb.connect(self.url) as db:
+            return {
+                name: int(db.sql(f"SELECT count(*) AS n FROM mmdb.{name}")[0]["n"])
+                for name in tables
+            }
+
+    def time(self, name: str) -> float:
+        """Return how long work takes, or the most that counts."""
+        if name not in self.seconds:
+            process = self._start(name)
+            started = time.perf_counter()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LONGEST_S)
+            self.seconds[name] = time.perf_counter() - started
+            process.kill()
+            process.communicate()
+        return self.seconds[name]
+
+    def interrupt(self, name: str, moment_s: float) -> tuple[float, str] | None:
+        """Press Ctrl-C at a moment; as `Server.end`."""
+        process = self._start(name)
+        assert process.stdout is not None
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(moment_s)
+            process.communicate()
+            return None
+        process.send_signal(signal.SIGINT)
+        struck = time.perf_counter()
+        said = process.stdout.readline().strip()
+        seconds = time.perf_counter() - struck
+        rest = process.communicate()[1]
+        if said == "done":
+            return None
+        return seconds, "" if said == "interrupted" else rest[-600:] or "no answer"
+
+    def _start(self, name: str) -> subprocess.Popen[str]:
+        self.names["n"] = int(str(self.names["n"])) + 1
+        program = _PROGRAM.format(work=WORK[name].format(**self.names))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, self.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            start_new_session=True,  # a Ctrl-C is for it alone
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+
+def interrupt_files(cases: int, source: random.Random, found: Found) -> None:
+    """Press Ctrl-C in so many processes."""
+    if not cases:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = File(Path(folder))
+        names, struck = list(WORK), 0
+        for _ in range(3 * cases):
+            if struck == cases:
+                break
+            name = names[struck % len(names)]
+            seconds = file.time(name)
+            before = file.content()
+            answer = file.interrupt(name, source.uniform(0.0, 0.9 * seconds))
+            if answer is None:
+                continue
+            struck += 1
+            found.note(name, *answer)
+            if name != "train" and file.content() != before:
+                found.half_done.append(f"{name} changed {before} to {file.content()}")
+        bad = [f"{one.name}: {one.detail}" for one in verify_at(file.url) if not one.ok]
+        found.half_done += bad

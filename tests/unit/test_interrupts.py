@@ -1,0 +1,149 @@
+"""What catches more errors than it knows lets pass those that are for the caller, too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mmdb.errors import (
+    Cancelled,
+    ConnectionLost,
+    InvalidOption,
+    NodeLost,
+    ServerCrashed,
+    stops_the_caller,
+)
+
+PACKAGE = Path(__file__).resolve().parents[2] / "mmdb"
+#: All that a server can reach.
+FILES = [
+    file
+    for file in sorted(PACKAGE.rglob("*.py"))
+    if file.relative_to(PACKAGE).parts[0] not in {"bench", "cli", "report", "standards", "ui"}
+]
+#: A cancel is one of each of these.
+BROAD = {"Exception", "BaseException", "MmdbError", "EngineError", "Error", "SPIError"}
+#: Handlers that pass an error on by other means than raising it, or whose work is to go on over a
+#: session of their own where that was lost.
+KEEPS = {
+    # raise it as PostgreSQL's, or keep it for the thread that waits, which raises it
+    "server/backend.py:exposed.body",
+    "server/apart.py:Call.run",
+    "plan/run/decide.py:_within.body",
+    "plan/profile/calibration.py:_Working.run",
+    "train/service/serving.py:Serving.run",
+    # answer it to another process, or thread, which heeds it
+    "plan/profile/places.py:main",
+    "train/workers/child.py:main",
+    "train/workers/worker_threads.py:WorkerThread._open",
+    "train/workers/worker_threads.py:WorkerThread._do",
+    # end the one run that it met with it as that run's outcome, which `train` raises
+    "train/driver/driver.py:Driver._attempt",
+    "train/driver/driver.py:Driver._settle",
+    "train/driver/driver.py:Driver._assign_next",
+    "train/driver/driver.py:Driver._conclude",
+    "train/driver/driver.py:Driver._end",
+    # come back over a new session, or ask another server
+    "db/postgres.py:PostgresConnection.alive",
+    "db/replicas.py:Replicas._try",
+    "train/driver/janitor.py:Janitor._run",
+    "train/driver/sweeper.py:Sweeper._try",
+    "train/service/process.py:WorkerProcess._dispatch",
+    "train/service/registry.py:Pulse.run",
+    "train/service/registry.py:Pulse._revive",
+    "train/service/serving.py:Serving._turn",
+    # clean up after what is raised already, or in another thread than the statement's
+    "db/duck.py:DuckConnection._end",
+    "db/duck.py:DuckConnection.merge",
+    "db/duck.py:DuckConnection.close",
+    "db/postgres.py:PostgresConnection.cancel",
+    "db/postgres.py:PostgresConnection.sever",
+    "train/service/process.py:WorkerProcess.run",
+    "train/workers/citus_worker.py:CitusWorker._disown",
+    "train/workers/citus_worker.py:CitusWorker._call",
+    # say it as a check that failed
+    "store/verify.py:verify_at",
+}
+
+
+class Foreign(Exception):
+    """An error of a module that mmdb's errors do not know."""
+
+    def __init__(self, sqlstate: str | None) -> None:
+        self.sqlstate = sqlstate
+
+
+STOPPING = [
+    Cancelled(),
+    ConnectionLost(),
+    ServerCrashed(),
+    psycopg.errors.QueryCanceled(),
+    psycopg.errors.AdminShutdown(),
+    psycopg.errors.ConnectionException(),
+    psycopg.errors.IdleInTransactionSessionTimeout(),
+    Foreign("57014"),
+]
+OTHERS = [
+    NodeLost(),  # the session with the coordinator goes on
+    InvalidOption(),
+    psycopg.errors.LockNotAvailable(),
+    psycopg.errors.UndefinedTable(),
+    Foreign(None),
+    SystemExit(1),  # a user's module may raise it
+]
+
+
+@pytest.mark.parametrize("error", STOPPING, ids=repr)
+def test_a_cancel_and_a_lost_connection_stop_the_caller(error: BaseException) -> None:
+    assert stops_the_caller(error)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=repr)
+def test_other_errors_are_for_whoever_catches_them(error: BaseException) -> None:
+    assert not stops_the_caller(error)
+
+
+def broad_names(node: ast.expr | None) -> set[str]:
+    """Return what a handler catches of `BROAD`."""
+    if node is None:
+        return {"BaseException"}
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    names = {part.attr if isinstance(part, ast.Attribute) else ast.unparse(part) for part in parts}
+    return names & BROAD
+
+
+def lets_pass(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler always raises, or asks `stops_the_caller` before all else."""
+    if any(isinstance(one, ast.Raise) for one in handler.body):
+        return True
+    return any(
+        isinstance(one, ast.If)
+        and "stops_the_caller(" in ast.unparse(one.test)
+        and isinstance(one.body[-1], ast.Raise)
+        for one in handler.body
+    )
+
+
+def swallowing(tree: ast.AST, place: str = "") -> Iterator[str]:
+    """Yield the function, by its path, of each handler that may swallow what stops the caller."""
+    for node in ast.iter_child_nodes(tree):
+        inner = place
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            inner = f"{place}.{node.name}".strip(".")
+        if isinstance(node, ast.ExceptHandler) and broad_names(node.type) and not lets_pass(node):
+            yield inner
+        is_call = isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress"
+        if is_call and any(broad_names(one) for one in node.args):
+            yield inner
+        yield from swallowing(node, inner)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_nothing_swallows_what_is_for_the_caller(file: Path) -> None:
+    name = str(file.relative_to(PACKAGE))
+    found = {f"{name}:{place}" for place in swallowing(ast.parse(file.read_text()))}
+    assert found == {one for one in KEEPS if one.startswith(f"{name}:")}
