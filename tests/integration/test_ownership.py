@@ -505,7 +505,7 @@ def test_a_worker_begins_no_candidate_with_another_teams_model(teams: Teams) -> 
             " mmdb.begin_candidate(c.candidate_id) AS b WHERE c.run = %(run)s",
             {"run": run},
         )
-        return row["parent"]
+        return None if row["parent"] is None else str(row["parent"])
 
     with teams.connect("bob") as bob, teams.connect("serf") as worker:
         bob.zoo_admit("best_south")
