@@ -12,6 +12,7 @@ from torch import nn
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
+from mmdb.server.matching import sample_of
 from tests.bench.search.columns import figures_of
 
 #: How far `a` decides, and how far each color.
@@ -284,12 +285,16 @@ def test_integers_that_may_be_amounts_are_not_taken_for_classes(db: mmdb.Databas
 
 def test_a_sample_is_given_to_parents_by_their_own_columns(db: mmdb.Database) -> None:
     save(db, "SELECT a, b, y FROM things", weights={"a": 1.0})
-    db.create_dataset("ba", "SELECT b, y, a FROM things", validation=0, partitions=1)
-    reasons = [
-        db.match("linear", dataset=dataset, sample=1000).candidates[0].reason
-        for dataset in ("m", "ba")
-    ]
-    assert reasons[0] == reasons[1] and "LogME" in reasons[0]
+    (model,) = db.sql("SELECT model_id FROM mmdb.model")
+    features = []
+    for name, columns in (("ab", "a, b"), ("ba", "b, a")):
+        db.create_dataset(name, f"SELECT {columns}, y FROM things", validation=0, partitions=1)
+        dataset = find_dataset(db.connection, name)
+        sample = sample_of(db.connection, dataset, 1000, lambda _: nn.Linear(2, 2))
+        found = sample.features(model["model_id"])
+        assert found is not None and found.shape == (210, 2)
+        features.append(sorted(found.tolist()))
+    assert features[0] == features[1]
 
 
 #: What PostgreSQL alone has is said for it alone.
