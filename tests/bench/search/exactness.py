@@ -118,7 +118,7 @@ def _outcome(name: str, family: str, how: str) -> Outcome:
         factories={"parent": f"{__name__}:parent_of"},
         examples=(Example(shape=shape, dtypes=dtype),),
     )
-    example = Inputs((torch.zeros(rng.choice(_BATCHES), *shape, dtype=pair.inputs.dtype),))
+    example = Inputs((_drawn(pair, rng.choice(_BATCHES), rng),))
     grows = pair.grows if pair.grows is not None else (family, how) in CASES
     try:
         carried = carry(child, [example], form, parent.state_dict(), seed=1, shrink=None)
@@ -130,7 +130,7 @@ def _outcome(name: str, family: str, how: str) -> Outcome:
         name=f"{family}, {how}, {name}",
         grows=grows,
         claimed=carried.exact,
-        error=relative_error(child, parent, _others(pair, rng)),
+        error=relative_error(child, parent, _drawn(pair, 48, rng)),
         reason="; ".join(carried.reasons[:3]),
     )
 
@@ -149,10 +149,10 @@ def parent_of(
     return random_pair(family, how, name).parent
 
 
-def _others(pair: Pair, rng: random.Random) -> Tensor:
-    """Return other inputs than the example's."""
+def _drawn(pair: Pair, rows: int, rng: random.Random) -> Tensor:
+    """Return random inputs."""
     generator = torch.Generator().manual_seed(rng.randrange(10**9))
-    shape = (48, *pair.inputs.shape[1:])
+    shape = (rows, *pair.inputs.shape[1:])
     if pair.inputs.is_floating_point():
         return torch.randn(shape, generator=generator, dtype=torch.float64)
     return torch.randint(11, shape, generator=generator)

@@ -177,6 +177,27 @@ def test_what_a_flow_does_not_see_is_seen_before_it_is_called_the_same() -> None
     assert not wrong.exact and "not verified: an output differs" in wrong.reasons[0]
 
 
+@pytest.mark.parametrize("rows_given", [1, 3, 6, 8, 9, 13, 32])
+def test_the_rows_of_an_example_do_not_matter(rows_given: int) -> None:
+    parent = built(0, small)
+    found = []
+    for given in (torch.zeros(2, 6), torch.full((rows_given, 6), 3.0)):
+        child = built(1, lambda: small(hidden=[13]))
+        found.append(
+            carry(
+                child,
+                [Inputs((given,))],
+                form(arguments={"hidden": [8]}),
+                parent.state_dict(),
+                seed=0,
+                shrink=None,
+            )
+        )
+    assert all(one.exact and not one.reasons for one in found)
+    assert found[0].origins == found[1].origins
+    assert all(torch.equal(t, found[1].tensors[path]) for path, t in found[0].tensors.items())
+
+
 def test_what_has_nothing_in_common_gives_nothing() -> None:
     parent = built(0, lambda: cnn((1, 6, 6), 5, width=4))
     given = {"width": 4}

@@ -259,23 +259,26 @@ OTHERS: Mapping[str, tuple[Make, Make, Callable[[], Tensor]]] = {
 }  # fmt: skip
 
 
+#: Of these the new branch can begin with zero.
+STILL_EXACT = ("a branch with a gate",)
+
+
 @pytest.mark.parametrize("case", OTHERS)
 def test_what_is_called_exact_is(case: str) -> None:
     make_parent, make_child, inputs = OTHERS[case]
-    _check(make_parent(), make_child(), inputs())
+    _check(make_parent(), make_child(), inputs(), is_exact=case in STILL_EXACT)
 
 
 @pytest.mark.parametrize("how", ["saved", "unsaved", "attribute", "made"])
-def test_other_tables_are_other_functions(how: str) -> None:
-    _check(Table(0.1, how), Table(0.7, how), vectors())
+def test_other_tables_are_other_functions_unless_they_are_carried_over(how: str) -> None:
+    _check(Table(0.1, how), Table(0.7, how), vectors(), is_exact=how == "saved")
 
 
-def _check(parent: nn.Module, child: nn.Module, inputs: Tensor) -> None:
+def _check(parent: nn.Module, child: nn.Module, inputs: Tensor, *, is_exact: bool) -> None:
     parent, child = trained(parent), trained(child, seed=1)
     made = carry(child, parent, inputs)
-    error = relative_error(child, parent, inputs)
-    assert error > LIMIT or made.exact
-    assert not made.exact or error <= LIMIT, error
+    assert made.exact == is_exact and made.exact == (not made.reasons)
+    assert (relative_error(child, parent, inputs) <= LIMIT) == is_exact
 
 
 @pytest.mark.parametrize("how", ["saved", "unsaved", "made"])
