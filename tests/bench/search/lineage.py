@@ -205,7 +205,7 @@ def _compare(query: Query, depends: dict[str, set[Place]], known: Known, found: 
         return
     told = {(source.table, source.column) for source in sources}
     missing = depends.get("", set()) - told
-    if query.whole_rows and " to_json(" in query.text:
+    if query.whole_rows:
         missing |= {("whole row", name) for name in query.whole_rows if not _has_all(name, told)}
     if query.is_plain and "SELECT" not in query.items[0]:
         fed = {(s.table, s.column) for s in sources if s.output == query.names[0]}
