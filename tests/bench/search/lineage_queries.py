@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.bench.search import lineage_words as words
 
-LITERALS = {
-    **{"i": "3", "f": "0.5", "s": "'a,b'", "b": "true", "d": "DATE '2021-03-04'"},
-    **{"t": "TIMESTAMP '2021-03-04 05:06:07'", "r": "'[1,9)'::int4range", "v": "''::tsvector"},
-    **{"q": "'cat'::tsquery", "c": "ROW(1, 'a')::pair_type", "a": "ARRAY[1, 2]"},
-}
 _CALL = re.compile(r"\w+\([^()]*\)")
-_ALIASES = ("e", "v", "p", "src", '"T x"', "id", "data", "row_", "left_", "année", "value", "types")
 
 
 @dataclass(eq=False)
@@ -108,12 +102,13 @@ class Writer:
             if fitting and not self.chance(0.08):
                 fresh = [item for item in fitting if item.must and not item.is_used]
                 return self.named(self.rng.choice(fresh or fitting), scope)
-        return LITERALS.get(kind, f"'{{}}'::{words.TYPES[self.engine]['j']}")
+        return words.LITERALS.get(kind, f"'{{}}'::{words.TYPES[self.engine]['j']}")
 
     def named(self, item: Item, scope: list[Item]) -> str:
         item.is_used = True
-        alone = [other.name.lower() for around in self.scopes for other in around]
-        names = {other.table.strip('"').lower() for around in self.scopes for other in around}
+        around = [other for scope_ in self.scopes for other in scope_ if other.kind != "whole row"]
+        alone = [other.name.lower() for other in around]
+        names = {other.table.strip('"').lower() for other in around}
         if item.table and (
             alone.count(item.name.lower()) > 1 or item.name in names or self.chance(0.3)
         ):
@@ -131,7 +126,7 @@ class Writer:
     def sure(self, kind: str) -> str:
         """Return an expression that is no literal, which ORDER BY would refuse."""
         text = self.expr(kind, 1)
-        return f"coalesce({text}, {text})" if re.search(r"\w", text) else text
+        return f"coalesce({text}, {text})"
 
     def filled(self, template: str, depth: int) -> str:
         """Return a template with expressions in it."""
@@ -161,7 +156,7 @@ class Writer:
         listed = words.TABLES[name] + (f" {words.MORE[name]}" if self.is_postgres else "")
         columns = re.findall(r'("(?:[^"]|"")*"|\w+):(\w)', listed)
         taken = {item.table for scope in self.scopes for item in scope}
-        alias = self.rng.choice(_ALIASES) if self.chance(0.6) else name
+        alias = self.rng.choice(words.ALIASES) if self.chance(0.6) else name
         if alias in taken:
             alias = self.fresh("r")
         items = [Item(alias, column, kind) for column, kind in columns]
@@ -171,10 +166,7 @@ class Writer:
             for item, other in zip(items, renamed, strict=False):
                 item.name = other
             text += f" ({', '.join(renamed)})"
-        if self.chance(0.015):
-            self.whole_rows.append(name)
-            items.append(Item("", alias, "whole"))
-        return text, items
+        return text, [*items, Item(name, alias, "whole row")]
 
     def subquery(self, depth: int, *, lateral: bool) -> tuple[str, list[Item]]:
         alias = self.fresh("q")
@@ -198,10 +190,7 @@ class Writer:
     def function(self) -> tuple[str, list[Item]]:
         """Return a function in FROM that reads what stands before it."""
         f, x, y = self.fresh("f"), self.fresh("x"), self.fresh("y")
-        forms = {
-            f"unnest($a) AS {f} ({x})": f"{x}:i",
-            f"unnest($a) AS {f}({x})": f"{x}:i",
-        }
+        forms = {f"unnest($a) AS {f} ({x})": f"{x}:i"}
         if self.is_postgres:
             forms |= {
                 f"unnest($a) WITH ORDINALITY AS {f} ({x}, {y})": f"{x}:i",
@@ -251,17 +240,20 @@ class Writer:
                 continue
             right, items = self.first(depth)
             scope += items
-            shared = {i.name for i in before} & {i.name for i in items}
-            sides = [sum(i.name == "id" for i in side) for side in (before, items)]
+            plain = [[i.name for i in s if i.kind != "whole row"] for s in (before, items)]
+            shared = set(plain[0]) & set(plain[1])
+            sides = [side.count("id") for side in plain]
             if "id" in shared and sides == [1, 1] and self.chance(0.5):
                 kind = self.rng.choice(["", "LEFT ", "INNER ", "FULL "])
                 alias = self.fresh(" AS k") if self.is_postgres and self.chance(0.3) else ""
                 text += f" {kind}JOIN {right} USING (id){alias}"
-                scope[:] = [i for i in scope if i.name != "id"]
+                scope[:] = [i for i in scope if i.name != "id" or i.kind != "i"]
                 scope.append(Item(alias.removeprefix(" AS "), "id", "i"))
             elif shared == {"id"} and sides == [1, 1] and self.chance(0.3):
                 text += f" NATURAL JOIN {right}"
-                scope[:] = [i for i in scope if i.name != "id"] + [Item("", "id", "i")]
+                scope[:] = [i for i in scope if i.name != "id" or i.kind != "i"] + [
+                    Item("", "id", "i")
+                ]
             elif self.chance(0.3):
                 text += f", {right}"
                 if self.chance(0.3):
@@ -298,8 +290,13 @@ class Writer:
         grouped = self.chance(0.25) and all(kind in self.aggregates for kind in kinds)
         made = self.grouped(kinds) if grouped else self.listed(kinds, names)
         items, behind, distinct = made
-        if is_top and not grouped and self.chance(0.03) and self.whole_rows:
-            items, names = [*items, f"{self.whole_item()}"], [*names, self.fresh("o")]
+        rows = [item for item in self.scopes[-1] if item.kind == "whole row"]
+        if is_top and not grouped and rows and self.chance(0.03):
+            row = self.rng.choice(rows)
+            self.whole_rows.append(row.table)
+            forms = ["to_json({0})", "{0}", *(["to_json({0}.*)"] if self.is_postgres else [])]
+            value = self.rng.choice(forms)
+            items, names = [*items, value.format(row.name)], [*names, self.fresh("o")]
         where = [self.expr("b", 2)] if self.chance(0.4) else []
         unused = [i for i in self.scopes[-1] if i.must and not i.is_used]
         where += [f"({self.named(i, self.scopes[-1])} IS NOT NULL OR true)" for i in unused]
@@ -313,10 +310,6 @@ class Writer:
             not grouped and not distinct and not re.search(r"ORDER BY \d|BY o\d|\bo\d", behind)
         )
         return Query("", items, names, tail + behind, text, is_plain)
-
-    def whole_item(self) -> str:
-        rows = [i.name for i in self.scopes[-1] if i.kind == "whole"]
-        return self.rng.choice(["to_json({0})", "{0}", "to_json({0}.*)"]).format(*(rows or ["1"]))
 
     def listed(self, kinds: list[str], names: list[str]) -> tuple[list[str], str, str]:
         """Return outputs that are not grouped, what follows WHERE, and DISTINCT."""
@@ -401,10 +394,8 @@ class Writer:
                 continue
             made = self.select(kinds, 2)
             names = made.names
-            columns = ""
-            if self.chance(0.3):
-                names = [self.fresh("c") for _ in names]
-                columns = f" ({', '.join(names)})"
+            names = [self.fresh("c") for _ in names] if self.chance(0.3) else names
+            columns = f" ({', '.join(names)})" if names is not made.names else ""
             word = self.rng.choice(["", "", "MATERIALIZED ", "NOT MATERIALIZED "])
             parts.append(f"{name}{columns} AS {word}({made.text})")
             self.ctes.append((name, list(zip(names, kinds, strict=True))))

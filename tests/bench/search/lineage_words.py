@@ -14,6 +14,14 @@ TABLES = {
 }
 #: Columns that PostgreSQL's tables have, too.
 MORE = {"events": "span:r words:v", "visits": "pair:c span2:r", "parts": "doc:v lookup:q"}
+#: Other names for tables.
+ALIASES = ("e", "v", "p", "src", '"T x"', "id", "data", "row_", "left_", "année", "value", "types")
+#: A value of each kind but JSON.
+LITERALS = {
+    **{"i": "3", "f": "0.5", "s": "'a,b'", "b": "true", "d": "DATE '2021-03-04'"},
+    **{"t": "TIMESTAMP '2021-03-04 05:06:07'", "r": "'[1,9)'::int4range", "v": "''::tsvector"},
+    **{"q": "'cat'::tsquery", "c": "ROW(1, 'a')::pair_type", "a": "ARRAY[1, 2]"},
+}
 TYPES = {
     "postgres": {
         **{"i": "integer", "f": "double precision", "s": "text", "j": "jsonb", "a": "integer[]"},
