@@ -20,8 +20,8 @@ def hints() -> Iterator[str]:
     for file in (ROOT / "mmdb").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             given = node.keywords if isinstance(node, ast.Call) else ()
-            for value in (keyword.value for keyword in given if keyword.arg == "hint"):
-                texts = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)]
+            for said in (keyword.value for keyword in given if keyword.arg == "hint"):
+                texts = [n.value for n in ast.walk(said) if isinstance(n, ast.Constant)]
                 yield "…".join(text for text in texts if isinstance(text, str))
 
 

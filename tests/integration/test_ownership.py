@@ -505,7 +505,8 @@ def test_a_worker_begins_no_candidate_with_another_teams_model(teams: Teams) -> 
             " mmdb.begin_candidate(c.candidate_id) AS b WHERE c.run = %(run)s",
             {"run": run},
         )
-        return None if row["parent"] is None else str(row["parent"])
+        found: str | None = row["parent"]
+        return found
 
     with teams.connect("bob") as bob, teams.connect("serf") as worker:
         bob.zoo_admit("best_south")
