@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from time import sleep
 
@@ -227,16 +228,28 @@ def test_the_leaderboard_shows_the_parent_and_the_steps_saved(
         assert nothing == [None]  # no cold candidate has its architecture
 
 
+@pytest.mark.parametrize("run", ["group", "average"])
 def test_steps_of_a_group_and_of_an_average_are_counted_once(
-    trained: dict[str, Database],
+    trained: dict[str, Database], run: str
 ) -> None:
     for db in trained.values():
-        one = db.sql(
-            "SELECT sum(CAST(h.steps AS double precision) / coalesce(h.group_size, 1)) AS steps"
-            " FROM mmdb.hop_timeline AS h WHERE h.run = 'group' AND h.role = 'train'"
+        hops = db.sql(
+            "SELECT epoch, sum(CAST(steps AS double precision) / coalesce(group_size, 1)) AS steps"
+            f" FROM mmdb.hop_timeline WHERE run = '{run}' AND role = 'train'"
+            " GROUP BY epoch ORDER BY epoch"
         )
-        rows = db.sql("SELECT steps_to_target FROM mmdb.warm_start_overview WHERE run = 'group'")
-        assert rows[0]["steps_to_target"] is None or rows[0]["steps_to_target"] <= one[0]["steps"]
+        epochs = db.sql(
+            f"SELECT steps, objective FROM mmdb.candidate_progress WHERE run = '{run}'"
+            " ORDER BY epoch"
+        )
+        assert [row["steps"] for row in epochs] == [row["steps"] for row in hops]
+        assert len(epochs) == 2 and epochs[0]["steps"] > 0
+        (found,) = db.run(run).leaderboard()
+        taken = accumulate(row["steps"] for row in epochs)
+        reached = [
+            n for n, row in zip(taken, epochs, strict=True) if row["objective"] >= found["target"]
+        ]
+        assert found["steps_to_target"] == (reached[0] if reached else None)
 
 
 def test_lineage_has_the_edge(trained: dict[str, Database]) -> None:
