@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from signal import Signals
 from types import TracebackType
 from typing import Self
 
@@ -35,14 +35,14 @@ class WorkerCommand:
         until(lambda: any(text in line for line in self.said), lambda: f"{text}: {self.said}")
         return self
 
-    def signal(self, number: Signals) -> None:
-        """Send a signal."""
-        self._process.send_signal(number)
-
-    def is_told(self, number: Signals) -> bool:
+    def is_told(self, number: signal.Signals) -> bool:
         """Send a signal; return whether the process has ended."""
         self._process.send_signal(number)
         return self._process.poll() is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
 
     def ends(self) -> int:
         """Wait for the end and return the exit code."""

@@ -89,6 +89,7 @@ def fill(db: Database) -> None:
     )
     for seed, name in enumerate(["d", *(f"d{k}" for k in range(len(BUDGETS)))]):
         db.create_dataset(name, "SELECT a, b, c, y FROM points", partitions=2, seed=seed)
+    db.create_dataset("all", "SELECT a, b, c, y FROM points", partitions=1, validation=0)
     db.register_function("jitter", "tests.integration.candidate_code:jitter", "augmentation")
     for name, architecture in (("base", NETWORK), ("small", SMALL), ("gone", NETWORK)):
         module = initial_module(architecture, {}, (3,), 3, SHIPPED, seed=7)
@@ -187,7 +188,7 @@ def test_the_saved_model_is_whole_and_has_the_frozen_tensors(
     rows = torch.tensor([list(row.values()) for row in db.sql("SELECT a, b, c, y FROM points")])
     with torch.no_grad():
         right = (model.eval()(rows[:, :3]).argmax(1) == rows[:, 3]).double().mean()
-    found = db.evaluate(outcomes["as_stored"].model, "d")
+    found = db.evaluate(outcomes["as_stored"].model, "all")
     assert found["accuracy"] == pytest.approx(float(right))
     assert len(db.predict(outcomes["as_stored"].model, [0.1, -0.2, 0.3])) == 3
 

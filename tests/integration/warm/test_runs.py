@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from time import sleep
 
@@ -227,16 +228,27 @@ def test_the_leaderboard_shows_the_parent_and_the_steps_saved(
         assert nothing == [None]  # no cold candidate has its architecture
 
 
+@pytest.mark.parametrize("run", ["group", "average"])
 def test_steps_of_a_group_and_of_an_average_are_counted_once(
-    trained: dict[str, Database],
+    trained: dict[str, Database], run: str
 ) -> None:
     for db in trained.values():
-        one = db.sql(
-            "SELECT sum(CAST(h.steps AS double precision) / coalesce(h.group_size, 1)) AS steps"
-            " FROM mmdb.hop_timeline AS h WHERE h.run = 'group' AND h.role = 'train'"
+        epochs = db.sql(
+            "SELECT p.objective, p.steps,"
+            " sum(CAST(h.steps AS double precision) / coalesce(h.group_size, 1)) AS once"
+            " FROM mmdb.candidate_progress AS p JOIN mmdb.hop_timeline AS h"
+            " ON h.candidate_id = p.candidate_id AND h.epoch = p.epoch AND h.role = 'train'"
+            f" WHERE p.run = '{run}' GROUP BY p.epoch, p.objective, p.steps ORDER BY p.epoch"
         )
-        rows = db.sql("SELECT steps_to_target FROM mmdb.warm_start_overview WHERE run = 'group'")
-        assert rows[0]["steps_to_target"] is None or rows[0]["steps_to_target"] <= one[0]["steps"]
+        assert all((row["once"] < row["steps"]) == (run == "group") for row in epochs)
+        (found,) = db.run(run).leaderboard()
+        taken = accumulate(row["once"] for row in epochs)
+        reached = [
+            steps
+            for steps, row in zip(taken, epochs, strict=True)
+            if row["objective"] >= found["target"]
+        ]
+        assert reached and found["steps_to_target"] == reached[0]
 
 
 def test_lineage_has_the_edge(trained: dict[str, Database]) -> None:
