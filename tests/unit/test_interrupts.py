@@ -136,9 +136,8 @@ def swallowing(tree: ast.AST, place: str = "") -> Iterator[str]:
             inner = f"{place}.{node.name}".strip(".")
         if isinstance(node, ast.ExceptHandler) and broad_names(node.type) and not lets_pass(node):
             yield inner
-        is_call = isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress"
-        if is_call and any(broad_names(one) for one in node.args):
-            yield inner
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":
+            yield from (inner for one in node.args if broad_names(one))
         yield from swallowing(node, inner)
 
 

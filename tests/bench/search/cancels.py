@@ -118,8 +118,8 @@ class Server:
         db.create_run("slow", dataset="d", architecture="mlp", search=SLOW)
         best = db.run("undisturbed").leaderboard()[0]["candidate_id"]
         db.save_candidate(best, "m")
-        parents = {"warm_start": "auto", "architecture": "mlp(hidden=[96, 80])"}
-        db.create_run("warm", dataset="d", search=SPACE, **parents)
+        wider = "mlp(hidden=[96, 80])"
+        db.create_run("warm", dataset="d", architecture=wider, search=SPACE, warm_start="auto")
         for run in ("slow", "warm"):
             self.names[run] = db.run(run).leaderboard()[0]["candidate_id"]
         self.names["best"] = best
@@ -162,7 +162,7 @@ class Server:
             select = "SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {} AS t"
             found = {}
             for (table,) in named:
-                row = session.execute(select.format(table)).fetchone()  # type: ignore[arg-type]
+                row = session.execute(select.format(table)).fetchone()
                 assert row is not None
                 found[table] = row[0], row[1]
         return found
@@ -200,7 +200,7 @@ class Server:
                 with psycopg.connect(self.url, autocommit=True) as other:
                     pid = session.info.backend_pid
                     struck = time.perf_counter()
-                    other.execute(f"SELECT pg_{kind}_backend({pid})")  # type: ignore[arg-type]
+                    other.execute(f"SELECT pg_{kind}_backend({pid})")
             else:
                 struck = answer.started + moment_s
             answer.join()
@@ -243,7 +243,7 @@ class _Answer(threading.Thread):
     def run(self) -> None:
         self.started = time.perf_counter()
         try:
-            self._session.execute(self._text)  # type: ignore[arg-type]
+            self._session.execute(self._text)
         except psycopg.Error as error:
             lost = isinstance(error, psycopg.OperationalError) and self._session.closed
             self.state = "57P01" if lost else f"{error.sqlstate or error}"
