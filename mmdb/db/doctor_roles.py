@@ -14,6 +14,8 @@ from mmdb.db.queries import load
 _Q, _O = load("doctor"), load("operations")
 ROLES = ("mmdb_reader", "mmdb_trainer", "mmdb_admin", "mmdb_worker")
 _VIEWS = "mmdb_views"  # owns the views of a database with teams
+#: Seconds for which a worker process counts as serving without a word from it.
+LEASE_S = 10.0
 _SET_LOGIN = "docs/running.md says how the owner sets mmdb.setting 'worker_dsn'."
 
 
@@ -73,7 +75,10 @@ def worker_login(connection: PostgresConnection) -> Iterator[Check]:
         return
     setting = connection.rows(load("catalog").find_setting, name="worker_dsn")
     if not setting:
-        detail = "none: CALL mmdb.train hands runs to `mmdb worker`; without one, `mmdb train RUN`"
+        serving = connection.rows(load("service").live_workers, worker_id=None, lease_s=LEASE_S)
+        detail = "none: CALL mmdb.train hands runs to `mmdb worker`, "
+        start = f"`mmdb worker {as_postgres(connection.url)}`"
+        detail += "which serves" if serving else f"but none serves: it raises MM304 until {start}"
         yield Check(name="worker login", ok=True, detail=detail)
     elif not role["is_superuser"] or not connection.rows(load("install").find_extension):
         yield Check(name="worker login", ok=True, detail="set; a superuser's doctor tries it")

@@ -24,7 +24,6 @@ from mmdb.server.ending import end_at_once
 from mmdb.server.interrupt import heed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.priority import stand_back
-from mmdb.train.dispatch.dispatcher import Dispatcher
 from mmdb.train.spec import HopResult, HopSpec
 from mmdb.train.startup import uncollected
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
     from mmdb.db.url import AnyConnection
     from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
+    from mmdb.train.dispatch.dispatcher import Dispatcher
     from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
     from mmdb.train.warm.spec import WarmResult, WarmSpec
 
@@ -168,6 +168,9 @@ class PlpyBackend:
 
     @functools.cached_property
     def dispatcher(self) -> Dispatcher:
+        with uncollected():
+            from mmdb.train.dispatch.dispatcher import Dispatcher  # loads torch
+
         row = self._plpy.execute("SELECT current_setting('application_name') AS name")[0]
         name = str(row["name"])
         if not name or name.startswith("citus_internal"):

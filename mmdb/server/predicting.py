@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,7 +16,9 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.target import Table, Target, check_columns, check_key
 from mmdb.server.backend import Backend, exposed
-from mmdb.server.predictor import Predictor, find_predictor
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.server.predictor import Predictor
 
 _Q = load("predictions")
 #: Rows on their way from the query to the table: a session cannot read and write at once.
@@ -38,6 +40,8 @@ def predict_into(backend: Backend, model: str, query: str, target: str, key: str
         InTransaction: outside of the server, a transaction block is open.
         RightsMissing: the caller may not read, make or fill a table.
     """
+    from mmdb.server.predictor import find_predictor  # loads torch
+
     started = perf_counter()
     connection = backend.connection
     place = Target.parse(target, connection.engine)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmdb.db.owners import require_own
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin, RunNotFound
 from mmdb.graph.values import show
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.driver import training
-from mmdb.train.driver.run_requests import submit, wait_for
-from mmdb.train.driver.summary import Summary, summarise
-from mmdb.train.service.registry import live_workers
 from mmdb.train.startup import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.train.driver.summary import Summary
 
 
 @exposed
@@ -33,6 +32,8 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     try:
         summary = _drive(backend, run, workers)
     except NoWorkerLogin:
+        from mmdb.train.service.registry import live_workers  # loads torch
+
         if not live_workers(backend.connection):
             raise
         summary = _submit(backend, run)
@@ -44,6 +45,7 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
 def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
     with uncollected():
         from mmdb.plan.run.decide import decider  # loads torch
+        from mmdb.train.driver import training
     notices = Notices()
 
     def show(snapshot: Snapshot) -> None:
@@ -62,6 +64,9 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
 
 
 def _submit(backend: Backend, run: str) -> Summary:
+    with uncollected():
+        from mmdb.train.driver.run_requests import submit, wait_for
+        from mmdb.train.driver.summary import summarise  # loads torch
     started, connection = perf_counter(), backend.connection
     backend.pause()  # inside a transaction block nobody would see the request
     before = submit(connection, run)["hops_done"]

@@ -8,8 +8,6 @@ from typing import Any
 
 from mmdb.server.arguments import whole_number
 from mmdb.server.backend import Backend, exposed
-from mmdb.store.parents import events
-from mmdb.store.parents.managing import manage_zoo as manage
 
 
 @exposed
@@ -54,17 +52,23 @@ def match(
 @exposed
 def zoo_admit(backend: Backend, model: str, reason: str) -> str:
     """Offer a model as a parent; return `name@version`."""
+    from mmdb.store.parents import events  # loads torch
+
     return events.say(backend.connection, model, "admitted", reason)
 
 
 @exposed
 def zoo_refuse(backend: Backend, model: str, reason: str) -> str:
     """Offer a model as a parent no longer; return `name@version`."""
+    from mmdb.store.parents import events  # loads torch
+
     return events.say(backend.connection, model, "refused", reason)
 
 
 @exposed
 def manage_zoo(backend: Backend, budget_bytes: int | None, dry_run: bool) -> list[dict[str, Any]]:
     """Return what the rules decide of the zoo."""
-    found = manage(backend.connection, budget_bytes=budget_bytes, dry_run=dry_run)
+    from mmdb.store.parents import managing  # loads torch
+
+    found = managing.manage_zoo(backend.connection, budget_bytes=budget_bytes, dry_run=dry_run)
     return [asdict(one) for one in found]

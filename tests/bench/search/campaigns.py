@@ -19,6 +19,7 @@ CAMPAIGNS = {
     "exactness": 20000,  # parents and children: who computes the same is said rightly
     "lineage": 20000,  # queries: no column is lost in silence
     "cancels": 200,  # statements ended at random moments
+    "endings": 60,  # hops ended in their midst, on one server and on a cluster: no crash
     "corruptions": 500,  # stored bytes changed, removed and cut short
 }
 

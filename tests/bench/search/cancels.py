@@ -119,7 +119,7 @@ class Server:
         best = db.run("undisturbed").leaderboard()[0]["candidate_id"]
         db.save_candidate(best, "m")
         wider = "mlp(hidden=[96, 80])"
-        db.create_run("warm", dataset="d", search=SPACE, warm_start="auto", architecture=wider)
+        db.create_run("warm", dataset="d", architecture=wider, search=SPACE, warm_start="auto")
         for run in ("slow", "warm"):
             self.names[run] = db.run(run).leaderboard()[0]["candidate_id"]
         self.names["best"] = best

@@ -1,0 +1,78 @@
+"""Cancels: of planning, of what computes, and at random moments of everything that takes long."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import mmdb
+from mmdb.plan.run.decide import decider
+from tests.bench.search.cancels import search
+from tests.cluster import Cluster
+from tests.points import fill
+
+
+class Cancel(Exception):
+    """What PL/Python raises for a cancel: an Exception like any other, but for its SQLSTATE."""
+
+    sqlstate = "57014"
+
+
+def cancel() -> None:
+    raise Cancel
+
+
+def test_a_cancel_ends_planning(duckdb_url: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    flag = tmp_path / "wait"
+    with mmdb.connect(duckdb_url) as db:
+        fill(db)
+        db.register_factory("waits", "tests.slow:waits")
+        db.create_run("r", dataset="d", architecture=f"waits(flag='{flag}')", strategy="auto")
+        flag.touch()
+        with pytest.raises(Cancel):
+            decider(say=said.append, on_wait=cancel)(db.connection, "r", None)
+    assert not said
+
+
+def test_a_cancel_ends_a_train_whose_plan_waits(postgres_url: str, cluster: Cluster) -> None:
+    flag = cluster.directory / "wait"  # where the server's user may look
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        dsn = {"dsn": postgres_url}
+        db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
+        db.register_factory("waits", "tests.slow:waits")
+        db.create_run("r", dataset="d", architecture=f"waits(flag='{flag}')", strategy="auto")
+    flag.touch()
+    with psycopg.connect(postgres_url, autocommit=True) as session:
+        raised: list[BaseException] = []
+
+        def train() -> None:
+            try:
+                session.execute("CALL mmdb.train('r')")
+            except psycopg.Error as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            while not other.execute(
+                "SELECT FROM pg_stat_activity WHERE query LIKE '%explain_train(%' "
+                "AND state = 'active' AND pid <> pg_backend_pid()"
+            ).fetchall():
+                assert thread.is_alive(), raised
+            other.execute("SELECT pg_cancel_backend(%s)", (session.info.backend_pid,))
+        thread.join()
+        assert isinstance(raised[0], psycopg.errors.QueryCanceled), raised
+        flag.unlink()
+        (row,) = session.execute("SELECT count(*) FROM mmdb.hop").fetchall()
+    assert row == (0,)
+
+
+def test_statements_cancelled_at_random_leave_nothing_half_done() -> None:
+    figures = search(seed=0, cases=5)
+    wrong = [f.name for f in figures if f.holds is False and "answered later" not in f.name]
+    assert not wrong and len(figures) == 8
