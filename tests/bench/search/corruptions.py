@@ -265,7 +265,7 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return list(a) == list(b) and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     return bool(a == b)
 
 
@@ -306,12 +306,12 @@ def poisoned(value: int) -> Iterator[None]:
             made.reshape(-1).view(np.uint8).fill(value)
         return made
 
-    torch.empty, np.empty = empty, empty_array  # type: ignore[assignment]
-    planes._Thread.buffer = lambda self, name, count, dtype: np.empty(count, dtype)  # type: ignore[method-assign,assignment]
+    torch.empty, np.empty = empty, empty_array  # type: ignore[assignment,misc]
+    planes._Thread.buffer = lambda self, name, count, dtype: np.empty(count, dtype)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        torch.empty, np.empty = make, make_array
+        torch.empty, np.empty = make, make_array  # type: ignore[misc]
         planes._Thread.buffer = scratch  # type: ignore[method-assign]
 
 
