@@ -94,7 +94,7 @@ def run_bench(
 
 def show(title: str, figures: Sequence[Figure]) -> None:
     """Print figures beside their bars."""
-    show_rows(title, [_row(figure) for figure in figures])
+    show_rows(title, [_row(figure) for figure in figures], folded="figure")
 
 
 def _row(figure: Figure) -> dict[str, object]:

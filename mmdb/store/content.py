@@ -54,20 +54,39 @@ def check_supported(tensor: torch.Tensor) -> None:
     what = ""
     if is_lazy(tensor):
         what = "not initialized"
-    elif tensor.is_meta:
-        what = "without memory"
-    elif tensor.is_quantized:
-        what = "quantized"
+    elif tensor.is_nested or tensor.layout is torch.jagged:
+        what = "nested"
     elif tensor.layout is not torch.strided:
         what = str(tensor.layout).removeprefix("torch.")
+    elif tensor.is_quantized:
+        what = "quantized"
+    elif dtype_name(tensor.dtype) not in DTYPES:
+        what = f"of dtype {dtype_name(tensor.dtype)}"
     elif _is_wrapper(tensor):
         what = f"a {type(tensor).__name__}"
+    elif tensor.is_meta or not _has_memory(tensor):
+        what = "without memory"
     if what:
         raise UnsupportedTensor(f"A tensor that is {what} cannot be kept.")
 
 
 def _is_wrapper(tensor: object) -> bool:
-    return is_traceable_wrapper_subclass(tensor)
+    """Return whether a tensor is computed with by another class: its own memory says nothing."""
+    dispatch = getattr(type(tensor), "__torch_dispatch__", None)
+    return is_traceable_wrapper_subclass(tensor) or dispatch is not torch.Tensor.__torch_dispatch__
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Return whether there is memory for every element: it may have been freed, or taken away."""
+    if not tensor.numel():
+        return True
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (int(tensor.storage_offset()) + reach + 1) * tensor.element_size()
+    try:
+        storage = tensor.untyped_storage()
+        return storage.nbytes() >= needed and storage.data_ptr() != 0
+    except RuntimeError:  # a functional tensor's
+        return False
 
 
 def raw_bytes(tensor: torch.Tensor) -> np.ndarray:

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from mmdb.errors import InputError, UnsupportedTensor
 from mmdb.store.chunks import PACKED_BELOW
-from mmdb.store.content import dtype_name, hash_of
+from mmdb.store.content import check_supported, dtype_name, hash_of
 
 #: A view's place in the storage entry that it shares: its ordinal, bytes and elements.
 Layout = Mapping[str, Any]  # {"storage": ordinal, "offset": bytes, "stride": [elements]}
@@ -129,6 +129,10 @@ def _entry(ordinal: int, path: Any, tensor: Any, kind: str | None = None) -> Ent
         )
     if is_lazy(tensor):
         raise UnsupportedTensor(f"{path!r} has no shape yet.", hint="Call the module once.")
+    try:
+        check_supported(tensor)
+    except UnsupportedTensor as error:
+        raise UnsupportedTensor(f"{path!r}: {error.message}") from error
     if kind is None:
         is_buffer = path.rpartition(".")[2] in _BUFFERS and not isinstance(tensor, nn.Parameter)
         kind = "buffer" if is_buffer else "parameter"

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mmdb.errors import InvalidRecipe
-from mmdb.store.content import DTYPES, dtype_name
+from mmdb.errors import InvalidRecipe, UnsupportedTensor
+from mmdb.store.content import DTYPES, check_supported, dtype_name
 
 #: One tensor of one dimension for each dtype that occurs, by the dtype's name.
 Flat = dict[str, torch.Tensor]
@@ -120,8 +120,10 @@ class _Writer:
         }
 
     def _add(self, tensor: torch.Tensor, place: str) -> list[Any]:
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise InvalidRecipe(f"{place} is a tensor without plain bytes.")
+        try:
+            check_supported(tensor)
+        except UnsupportedTensor as error:
+            raise InvalidRecipe(f"{place} is a tensor without plain bytes.") from error
         dtype = dtype_name(tensor.dtype)
         start = self._lengths.get(dtype, 0)
         flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)

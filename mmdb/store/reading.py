@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,12 +37,39 @@ class BadTensor(Exception):
         self.tensor_id, self.reason, self.ordinal = tensor_id, reason, ordinal
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The tensor that a chunk is a piece of: all that its bytes mean anything with."""
+
+    tensor_hash: bytes
+    base_hash: bytes | None
+    word: int
+    chunk_bytes: int
+
+    def digest(self, ordinal: int, codec: int, data: bytes | memoryview) -> bytes:
+        """Return the first bytes of the BLAKE3 of a chunk, as it is stored, and of its place."""
+        base = (self.base_hash if needs_base(codec) else None) or b""
+        place = struct.pack(
+            "<32s32s4q", self.tensor_hash, base, self.word, self.chunk_bytes, ordinal, codec
+        )
+        return blake3.blake3(place).update(data).digest(length=DIGEST_BYTES)
+
+    def is_right(
+        self, ordinal: int, codec: int, data: bytes | memoryview, known: bytes | None
+    ) -> bool:
+        """Return whether a chunk has its digest; the first ones were of the data alone."""
+        if known is None:
+            return True
+        return bytes(known) in (self.digest(ordinal, codec, data), digest(data))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
     """How a tensor lies in its chunks."""
 
     tensor_id: int
     base_id: int | None
+    base_hash: bytes | None
     word: int
     chunk_bytes: int
     chunks: int
@@ -54,6 +82,11 @@ class Encoding:
     def from_row(cls, row: Row) -> Encoding:
         """Return the value of a row of `find_encodings`."""
         return cls(**(dict(row) | {"shape": tuple(row["shape"])}))
+
+    @property
+    def whole(self) -> Whole:
+        """What its chunks are pieces of."""
+        return Whole(self.tensor_hash, self.base_hash, self.word, self.chunk_bytes)
 
     def check(self) -> None:
         """Raise BadTensor where what it says of the tensor cannot be."""
@@ -77,7 +110,7 @@ def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[
 
 
 def digest(data: bytes | memoryview) -> bytes:
-    """Return the first bytes of the BLAKE3 of a chunk as it is stored."""
+    """Return the first bytes of the BLAKE3 of some bytes."""
     return blake3.blake3(data).digest(length=DIGEST_BYTES)
 
 
@@ -256,11 +289,12 @@ def _read_span(
     span = {"tensor_id": own_id, "base_id": base_id, "first": first, "last": last}
     rows = connection.rows(_Q.read_span, **span)
     own = [row for row in rows if row["tensor_id"] == own_id]
-    _check_span(own_id, own, range(first, last + 1), checked)
+    _check_span(own_id, own, range(first, last + 1), encoding.whole if checked else None)
     leaning = {row["ordinal"] for row in own if needs_base(row["codec"])}
     base = [row for row in rows if row["tensor_id"] != own_id and row["ordinal"] in leaning]
     try:
-        _check_span(base_id, base, sorted(leaning), checked)
+        whole = Whole(encoding.base_hash or b"", None, encoding.word, encoding.chunk_bytes)
+        _check_span(base_id, base, sorted(leaning), whole if checked else None)
         for row in base:
             if needs_base(row["codec"]):
                 raise BadTensor(own_id, "the chunk is a difference itself", row["ordinal"])
@@ -271,15 +305,16 @@ def _read_span(
 
 
 def _check_span(
-    tensor_id: int, rows: Sequence[Row], ordinals: Sequence[int], checked: bool
+    tensor_id: int, rows: Sequence[Row], ordinals: Sequence[int], whole: Whole | None
 ) -> None:
+    """Check that chunks are there, each once; and compare them with their digests."""
     there = Counter(row["ordinal"] for row in rows)
     for ordinal in ordinals:
         if there[ordinal] != 1:
             reason = "the chunk is there twice" if there[ordinal] else "the chunk is missing"
             raise BadTensor(tensor_id, reason, ordinal)
-    for row in rows if checked else ():
-        if row["digest"] is not None and digest(row["data"]) != bytes(row["digest"]):
+    for row in rows:
+        if whole and not whole.is_right(row["ordinal"], row["codec"], row["data"], row["digest"]):
             raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
 
 

@@ -17,7 +17,7 @@ from mmdb.store.chunks import chunk_bytes, chunk_count, spans
 from mmdb.store.codec import encode, needs_base
 from mmdb.store.content import Statistics
 from mmdb.store.pipeline import batches, pipeline
-from mmdb.store.reading import BadTensor, Encoding, bytes_of, digest, find_encodings, read_tensors
+from mmdb.store.reading import BadTensor, Encoding, Whole, bytes_of, find_encodings, read_tensors
 
 _Q = load("tensors")
 #: Bytes of tensors whose bases are read before they are encoded together.
@@ -169,6 +169,7 @@ class _Work:
     """One chunk on its way into the database."""
 
     content: Content
+    whole: Whole
     tensor_id: int
     ordinal: int
     raw: np.ndarray
@@ -189,7 +190,8 @@ def _write(connection: Connection, group: Sequence[Content], stored: Stored) -> 
 
     def work(item: _Work) -> tuple[int, int, int, bytes, bytes]:
         encoded = encode(item.raw, item.content.word, item.base)
-        return item.tensor_id, item.ordinal, encoded.codec, digest(encoded.data), encoded.data
+        found = item.whole.digest(item.ordinal, encoded.codec, encoded.data)
+        return item.tensor_id, item.ordinal, encoded.codec, found, encoded.data
 
     def rows(pieces: Iterator[tuple[int, int, int, bytes, bytes]]) -> Iterator[tuple[object, ...]]:
         for row in pieces:
@@ -232,9 +234,12 @@ def _works(group: Sequence[Content], stored: Stored, bases: _Bases) -> Iterator[
     for content in group:
         raw = content.load()
         base = _base_of(content, bases)
+        base_hash = None if base is None else bases[content.base_id or 0][0].tensor_hash
+        whole = Whole(content.tensor_hash, base_hash, content.word, _size(content))
         for ordinal, start, stop in spans(content.byte_count, _size(content)):
             yield _Work(
                 content,
+                whole,
                 stored.ids[content.tensor_hash],
                 ordinal,
                 raw[start:stop],

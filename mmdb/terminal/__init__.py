@@ -56,11 +56,15 @@ def show_checks(checks: Sequence[Check]) -> None:
 # -- tables -------------------------------------------------------------------
 
 
-def show_rows(title: str, rows: Sequence[Mapping[str, Any]], *, spare: Sequence[str] = ()) -> None:
+def show_rows(
+    title: str, rows: Sequence[Mapping[str, Any]], *, spare: Sequence[str] = (), folded: str = ""
+) -> None:
     """Print rows as a table, or one below the other where the terminal is too narrow for one.
 
     Args:
         spare: columns to leave out one by one while the table is too wide.
+        folded: the column whose texts take several lines in a narrow terminal; the table then
+            stays one, and what is no terminal gets lines of any length.
     """
     if not rows:
         console.print(f"[bold]{escape(title)}[/] (no rows)" if title else "(no rows)")
@@ -71,6 +75,9 @@ def show_rows(title: str, rows: Sequence[Mapping[str, Any]], *, spare: Sequence[
         console.print(f"[bold]{escape(title)}[/]")
     while not _fits(table := _table(rows[0], columns)):
         name = next(dropped, None)
+        if name is None and folded:
+            _show_folded(table, list(columns).index(folded))
+            return
         if name is None:
             _show_records(columns)
             return
@@ -90,8 +97,22 @@ def _table(first: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Ta
 
 
 def _fits(renderable: RenderableType) -> bool:
+    return _natural_width(renderable) <= console.width
+
+
+def _natural_width(renderable: RenderableType) -> int:
     unlimited = console.options.update(width=1_000_000)
-    return console.measure(renderable, options=unlimited).maximum <= console.width
+    return console.measure(renderable, options=unlimited).maximum
+
+
+def _show_folded(table: Table, position: int) -> None:
+    for k, column in enumerate(table.columns):
+        column.no_wrap, column.overflow = k != position, "fold"
+    if console.is_terminal:
+        console.print(table)
+    else:
+        console.print(table, width=_natural_width(table), soft_wrap=True)
+    console.print()
 
 
 def _show_records(columns: Mapping[str, Sequence[str]]) -> None:

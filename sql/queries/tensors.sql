@@ -44,12 +44,14 @@ SELECT
     e.word,
     e.chunk_bytes,
     e.chunks,
+    b.tensor_hash AS base_hash,
     t.tensor_hash,
     t.dtype,
     t.shape,
     t.byte_count
 FROM mmdb.encoding AS e
 INNER JOIN mmdb.tensor AS t ON e.tensor_id = t.tensor_id
+LEFT JOIN mmdb.tensor AS b ON e.base_id = b.tensor_id
 WHERE e.tensor_id = any(%(tensor_ids)s::bigint[]);
 
 -- name: read_chunks

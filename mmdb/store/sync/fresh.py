@@ -11,7 +11,7 @@ from mmdb.db.queries import load
 from mmdb.store.chunks import chunk_count
 from mmdb.store.codec import encode, needs_base
 from mmdb.store.pipeline import pipeline
-from mmdb.store.reading import digest
+from mmdb.store.reading import Whole
 from mmdb.store.sync.plan import Described
 from mmdb.store.sync.sides import ChunkRow, EncodingRow, Exchange, check_arrival, name_tensors
 
@@ -72,12 +72,15 @@ def send_raw(exchange: Exchange, raw: Raw) -> EncodingRow:
     size = tensor.chunk_bytes
     assert size is not None and tensor.word is not None
     word, sent, leans = tensor.word, 0, False
+    base_hash = None if raw.base is None else raw.base[0]
+    whole = Whole(tensor.tensor_hash, base_hash, word, size)
 
     def work(ordinal: int) -> ChunkRow:
         place = slice(ordinal * size, (ordinal + 1) * size)
         base = None if raw.base is None else raw.base[1][place]
         found = encode(raw.data[place], word, base)
-        return own, ordinal, found.codec, digest(found.data), found.data
+        name = whole.digest(ordinal, found.codec, found.data)
+        return own, ordinal, found.codec, name, found.data
 
     def counted(rows: Iterator[ChunkRow]) -> Iterator[ChunkRow]:
         nonlocal sent, leans

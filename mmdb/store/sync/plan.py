@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mmdb.db.connection import Row
+from mmdb.store.reading import Whole
 
 #: Stored bytes that one transaction sends at most; one tensor may be larger.
 BATCH_BYTES = 64 << 20
@@ -53,6 +54,11 @@ class Described:
             "base_hash": None if base is None else bytes(base),
         }
         return cls(statistics=statistics, **values)
+
+    @property
+    def whole(self) -> Whole:
+        """What its chunks are pieces of."""
+        return Whole(self.tensor_hash, self.base_hash, self.word or 0, self.chunk_bytes or 0)
 
     def row(self) -> tuple[object, ...]:
         """Return the values in the order of `add_tensor`."""
