@@ -300,9 +300,9 @@ def test_a_sample_is_given_to_parents_by_their_own_columns(db: mmdb.Database) ->
 def test_frozen_layers_read_columns_where_they_learned_them(db: mmdb.Database) -> None:
     save(db, "SELECT a, b, y FROM things")
     db.create_dataset("ba", "SELECT b, a, y FROM things", partitions=1)
-    given = {"architecture": "mlp(hidden=[4])", "search": {"space": {"freeze_up_to": "1"}}}
+    freezing, network = {"space": {"freeze_up_to": "1"}}, "mlp(hidden=[4])"
     with pytest.raises(errors.BackboneMismatch, match="'a'") as found:
-        db.create_run("r", dataset="ba", warm_start="m", **given)
+        db.create_run("r", dataset="ba", architecture=network, warm_start="m", search=freezing)
     assert "a, b" in found.value.hint
 
 
