@@ -12,6 +12,7 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.graph.factories import mlp
 from mmdb.train.warm import outside
+from mmdb.train.warm.spec import OPERATORS_VERSION
 from tests.integration.test_same_bits import CLASSES, WIDTH
 from tests.warm_runs import RUNS, WIDE, chain, held_out, hexed, warm
 
@@ -92,7 +93,7 @@ def test_a_module_that_is_saved_has_its_parent_in_its_lineage(db: Database) -> N
     (row,) = db.sql(f"SELECT * FROM mmdb.transfer WHERE model_id = {saved.model_id}")
     assert row["candidate_id"] is None and row["coverage"] == found.coverage
     options = row["options"] if isinstance(row["options"], dict) else json.loads(row["options"])
-    assert options["version"] == 1 and options["seed"] == 0
+    assert options["version"] == OPERATORS_VERSION and options["seed"] == 0
     tensors = db.sql(
         f"SELECT count(*) AS n FROM mmdb.transfer_tensor WHERE transfer_id = {row['transfer_id']}"
     )
