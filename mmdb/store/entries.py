@@ -129,10 +129,8 @@ def _entry(ordinal: int, path: Any, tensor: Any, kind: str | None = None) -> Ent
         )
     if is_lazy(tensor):
         raise UnsupportedTensor(f"{path!r} has no shape yet.", hint="Call the module once.")
-    try:
-        check_supported(tensor)
-    except UnsupportedTensor as error:
-        raise UnsupportedTensor(f"{path!r}: {error.message}") from error
+    if tensor.is_nested:  # it has no one shape
+        raise UnsupportedTensor(f"{path!r}: A tensor that is nested cannot be kept.")
     if kind is None:
         is_buffer = path.rpartition(".")[2] in _BUFFERS and not isinstance(tensor, nn.Parameter)
         kind = "buffer" if is_buffer else "parameter"
@@ -195,8 +193,11 @@ def _by_memory(contents: Contents) -> Iterator[_Views]:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether the tensor's bytes are those of its memory: a lazy conjugate's are not."""
-    is_dense = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
-    return is_dense and not tensor.is_conj() and not tensor.is_neg()
+    try:
+        check_supported(tensor)
+    except UnsupportedTensor:  # as whoever hashes it will say
+        return False
+    return not tensor.is_conj() and not tensor.is_neg()
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -111,7 +111,9 @@ def _show_folded(table: Table, position: int) -> None:
     if console.is_terminal:
         console.print(table)
     else:
-        console.print(table, width=_natural_width(table), soft_wrap=True)
+        wide = console.options.update(width=_natural_width(table))
+        for line in console.render_lines(table, wide, pad=False):
+            console.out("".join(segment.text for segment in line).rstrip(), highlight=False)
     console.print()
 
 

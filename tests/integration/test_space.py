@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import mmdb
 from mmdb.api import Database
 from mmdb.db.queries import load
 from mmdb.train.watch import Watch
+from tests.cluster import Cluster
 from tests.points import fill
 
 HOPS = 1000
@@ -33,16 +34,24 @@ class Measuring(Watch):
             self._measure()
 
 
-def states_of(db: Database) -> Path:
+def states_of(cluster: Cluster, db: Database) -> Path:
     """Return the folder in which the server's sessions leave states for each other."""
-    (row,) = db.sql("SHOW data_directory")
     (owner,) = db.connection.rows(load("states").find_database)
-    user = Path(row["data_directory"]).stat().st_uid
-    return Path(tempfile.gettempdir()) / f"mmdb-cache-{user}" / "states" / str(owner["name"])
+    (cache,) = cluster.directory.glob("mmdb-cache-*")  # its TMPDIR
+    return cache / "states" / str(owner["name"])
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder, some of which sessions delete meanwhile."""
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += file.stat().st_size if file.is_file() else 0
+    return size
 
 
 @pytest.mark.parametrize("checkpoint", ["epoch", "hop"])
-def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None:
+def test_states_take_a_bounded_space(cluster: Cluster, postgres_url: str, checkpoint: str) -> None:
     """At most (candidates x 2 + workers) states on their way, files and tables together.
 
     Durable ones, two live for each candidate and what is dead and not yet vacuumed, stop growing.
@@ -59,8 +68,7 @@ def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None
             epochs=hops // (candidates * (parts + 1)) + 1,
             options={"checkpoint": checkpoint},
         )
-        folder = states_of(db)
-        durable, in_flight = [], []
+        durable, in_flight, on_disk = [], [], []
 
         def measure() -> None:
             (row,) = other.sql(
@@ -69,7 +77,8 @@ def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None
                 " FROM unnest(ARRAY['mmdb.state_chunk', 'mmdb.checkpoint',"
                 " 'mmdb.checkpoint_chunk']::regclass[]) AS t"
             )
-            files = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            files = size_of(states_of(cluster, db))
+            on_disk.append(files)
             durable.append(int(row["durable"]))
             in_flight.append(int(row["in_flight"]) + files)
 
@@ -77,6 +86,7 @@ def test_states_take_a_bounded_space(postgres_url: str, checkpoint: str) -> None
         (row,) = db.sql("SELECT max(state_bytes) AS bytes FROM mmdb.hop_timeline")
     assert summary.hops >= hops
     assert max(in_flight) <= (candidates * 2 + workers) * row["bytes"], in_flight
+    assert max(on_disk) > 0  # else this looked in another folder than the server's
     half = len(durable) // 2
     # However late it vacuums: each hop leaves a state, which would be ten times as much.
     assert max(durable[half:]) <= 2 * max(durable[:half]), durable

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
+from mmdb.store.content import DTYPES
 from mmdb.store.models import find_model
 from mmdb.store.recover import ModelReader
 from mmdb.store.save import save_model
@@ -106,3 +108,47 @@ def test_paths_and_rows_that_are_not_there_are_named(db: Database) -> None:
         reader.rows(net, "scalar", 0, 1)
     with pytest.raises(errors.InvalidOption):
         reader.tensors(net, verify="perhaps")  # type: ignore[arg-type]
+
+
+def _odd_tensors() -> dict[str, torch.Tensor]:
+    """Return tensors without plain bytes of their own."""
+    x = torch.randn(60, 60)
+    freed = torch.randn(50, 50)
+    freed.untyped_storage().resize_(0)
+    return {
+        "viewed as quantized": torch.zeros(4000, dtype=torch.uint8).view(torch.quint8),
+        "quantized": torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        "sparse": x.to_sparse(),
+        "compressed": x.to_sparse_csr(),
+        "nested": torch.nested.nested_tensor([x, x[:3]]),
+        "jagged": torch.nested.nested_tensor([x, x[:3]], layout=torch.jagged),
+        "meta": x.to("meta"),
+        "fake": FakeTensorMode().from_tensor(x),
+        "masked": torch.masked.masked_tensor(x, x > 0),
+        "functional": torch._to_functional_tensor(x),
+        "freed": freed,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_plain_bytes_are_refused_by_name(db: Database) -> None:
+    for tensor in _odd_tensors().values():
+        for path in ("a", "b.weight"):
+            with pytest.raises(errors.UnsupportedTensor, match=f"'{path}': A tensor that is"):
+                save_model(db.connection, "net", {path: tensor, "fine": torch.ones(3)})
+    assert counts(db)["model"] == 0
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_a_tensor_of_every_dtype_however_it_lies_comes_back(db: Database) -> None:
+    raw = torch.randint(0, 256, (64 * 512,), dtype=torch.uint8)
+    for name, dtype in DTYPES.items():
+        flat = raw.clone().view(dtype) if dtype is not torch.bool else (raw > 127)
+        model = {
+            "flat": flat,
+            "turned": flat.reshape(64, -1).t(),
+            "one": flat[0],
+            "steps": flat[::2],
+            "empty": torch.empty((0, 3), dtype=dtype),
+        }
+        check(db.connection, save_model(db.connection, name.replace("_", "-"), model), model)

@@ -63,6 +63,35 @@ def test_what_is_too_wide_is_shown_row_by_row(screen: Console) -> None:
     ]
 
 
+FIGURES = [
+    {"figure": "duckdb, resnet18: save, classifier changed", "value": 1.5, "bar": "<= 0.4"},
+    {"figure": "a hop", "value": 12.25, "bar": ""},
+]
+
+
+def test_a_table_stays_one_where_a_column_may_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
+    monkeypatch.setattr(terminal, "console", narrow)
+    terminal.show_rows("", FIGURES, folded="figure")
+    lines = text(narrow)
+    assert lines[0].split() == ["figure", "value", "bar"]
+    assert max(map(len, lines)) <= 40
+    assert not any(line.startswith("row ") for line in lines)
+    assert [line.split()[-3:] for line in lines if "<=" in line] == [["1.50", "<=", "0.4"]]
+
+
+def test_a_table_that_is_piped_has_a_line_for_each_row(screen: Console) -> None:
+    screen.width = 20
+    terminal.show_rows("", FIGURES, folded="figure")
+    assert text(screen) == [
+        "figure                                      value  bar",
+        "─────────────────────────────────────────────────────────",
+        "duckdb, resnet18: save, classifier changed   1.50  <= 0.4",
+        "a hop                                       12.25",
+        "",
+    ]
+
+
 def test_no_rows_are_said_to_be_none(screen: Console) -> None:
     terminal.show_rows("", [])
     terminal.show_rows("Predictions", [])

@@ -157,7 +157,9 @@ def _candidate(db: Database, verify: Verify) -> Any:
 READS = [
     *(Read(name, _MODEL, _tensors(name), rf"{name}@|{name}") for name in MODELS),
     *(Read(f"{name}, by rows", _MODEL, _rows(name), name) for name in MODELS),
-    Read("recipe", _MODEL | {"recipe", "recipe_tensor"}, _made, "made|odd|rng", verifies=False),
+    Read(
+        "recipe", _MODEL | {"recipe", "recipe_tensor"}, _made, "made|odd|trainer '", verifies=False
+    ),
     Read("blocks", {"block"}, _blocks, r"[Bb]lock|[Pp]artition", verifies=False),
     Read("checkpoint", {"checkpoint_chunk"}, _candidate, "candidate", verifies=False),
 ]
