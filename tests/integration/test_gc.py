@@ -341,6 +341,7 @@ def test_what_is_neither_true_nor_false_deletes_nothing(db: Database, dry_run: A
 def test_a_trainer_may_look_and_the_owner_alone_collects(postgres_url: str) -> None:
     with connect(postgres_url) as db:
         save_model(db.connection, "net", tensors())
+        db.sql("UPDATE mmdb.model SET owner = 'mmdb_trainer'")
         db.sql("SET ROLE mmdb_trainer")
         drop_model(db.connection, "net")
         assert gone(gc(db.connection, grace=NOW))["tensor"][0] == 5

@@ -153,6 +153,7 @@ def test_the_zoo_names_metric_and_value_of_each_model(db: Database) -> None:
 def test_readers_see_the_views_and_trainers_may_do_all_of_it(postgres_url: str) -> None:
     with connect(postgres_url) as db:
         save(db, "a", net(2, 8, 2))
+        db.sql("UPDATE mmdb.model SET owner = 'mmdb_trainer'")
     with psycopg.connect(postgres_url) as connection:
         connection.execute("SET ROLE mmdb_trainer")
         for call in ("match('a@1')", "zoo_refuse('a')", "zoo_admit('a')", "manage_zoo(0, FALSE)"):
