@@ -35,11 +35,6 @@ class WorkerCommand:
         until(lambda: any(text in line for line in self.said), lambda: f"{text}: {self.said}")
         return self
 
-    def is_told(self, number: signal.Signals) -> bool:
-        """Send a signal; return whether the process has ended."""
-        self._process.send_signal(number)
-        return self._process.poll() is not None
-
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
