@@ -80,15 +80,12 @@ class DuckConnection:
 
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
-        self.raised = None  # of a statement that swallowed it
-        try:
+        with self._translated():
             cursor: Any = self.raw.execute(sql, parameters or None)
             if cursor is None:  # there was no statement in it
                 return []
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        except duckdb.Error as error:
-            raise self.translate_error(error) from error
 
     def script(self, sql: str) -> None:
         """Run several statements of `sql/`, which take no parameters."""
@@ -119,13 +116,10 @@ class DuckConnection:
     def stream(
         self, query: Query, /, **parameters: object
     ) -> Generator[tuple[Any, ...], None, None]:
-        self.raised = None
-        try:
+        with self._translated():
             cursor = self.raw.execute(query.duckdb, parameters or None)
             while row := cursor.fetchone():
                 yield row
-        except duckdb.Error as error:
-            raise self.translate_error(error) from error
 
     @property
     def in_transaction(self) -> bool:
@@ -210,11 +204,15 @@ class DuckConnection:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        self.raised = None
+        self.raised = None  # of a statement that swallowed it
         try:
             yield
         except duckdb.Error as error:
             raise self.translate_error(error) from error
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # what DuckDB makes of a Ctrl-C
+                raise KeyboardInterrupt from error
+            raise
 
     def merge(self) -> None:
         """Write the row groups of each table together, without what was deleted in them."""

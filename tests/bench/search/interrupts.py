@@ -74,13 +74,15 @@ class File:
             db.create_run("planned", dataset="d", architecture="mlp", search=space, strategy="auto")
 
     def content(self) -> dict[str, int]:
-        """Return how many rows each table has that a cancelled call may not change."""
-        tables = ("dataset", "partition", "block", "model", "tensor", "evaluation", "prediction")
+        """Return how many rows each table of mmdb has."""
         with mmdb.connect(self.url) as db:
-            return {
-                name: int(db.sql(f"SELECT count(*) AS n FROM mmdb.{name}")[0]["n"])
-                for name in tables
-            }
+            found = db.sql(
+                "SELECT table_name AS name FROM duckdb_tables() WHERE schema_name = 'mmdb'"
+            )
+            counts = (
+                (t["name"], db.sql(f"SELECT count(*) AS n FROM mmdb.{t['name']}")) for t in found
+            )
+            return {str(name): int(rows[0]["n"]) for name, rows in counts}
 
     def time(self, name: str) -> float:
         """Return how long work takes, or the most that counts."""
@@ -147,6 +149,8 @@ def interrupt_files(cases: int, source: random.Random, found: Found) -> None:
             struck += 1
             found.note(name, *answer)
             if name != "train" and file.content() != before:
-                found.half_done.append(f"{name} changed {before} to {file.content()}")
+                now = file.content()
+                changed = [table for table in now if now[table] != before[table]]
+                found.half_done.append(f"{name} changed {changed}")
         bad = [f"{one.name}: {one.detail}" for one in verify_at(file.url) if not one.ok]
         found.half_done += bad
