@@ -196,9 +196,11 @@ class _Mapping:
         if one.task != other.task:
             self.class_doubts.append(f"the parent's task is {other.task}")
             return
-        if one.classes is None or other.classes is None or one.classes == other.classes:
+        if one.classes is None or other.classes is None:
             return
         places = class_places(one.classes, other.classes)
+        if places.tolist() == list(range(len(other.classes))):
+            return
         self.outputs[place] = Moved(places=tuple(places.tolist()), width=len(other.classes))
         pairs = zip(one.classes, places.tolist(), strict=True)
         new = [show(value) for value, found in pairs if found == MISSING]

@@ -45,6 +45,7 @@ from tests.bench.search.tables import (
     quote,
     text_of,
 )
+from tests.bench.search.warm_columns import warm_figures
 from tests.cluster import Cluster
 
 ENGINES: tuple[Engine, ...] = ("duckdb", "postgres")
@@ -58,7 +59,8 @@ def search(*, seed: int, cases: int) -> list[Figure]:
     """Return how often each check was wrong on each engine; the engines work side by side."""
     with ProcessPoolExecutor(len(ENGINES), mp_context=get_context("spawn")) as pool:
         found = list(pool.map(partial(_on_engine, seed, cases), ENGINES))
-    return [figure for figures in found for figure in figures]
+    warm = warm_figures(seed=seed, cases=cases)
+    return [*(figure for figures in found for figure in figures), *warm]
 
 
 def _on_engine(seed: int, cases: int, engine: Engine) -> list[Figure]:
