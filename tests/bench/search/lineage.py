@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing import get_context
+from threading import Timer
 from typing import Any
 
 import duckdb
@@ -39,8 +42,11 @@ BATCH = 100
 ROWS = 6
 #: Rows of a result that are compared.
 MOST_ROWS = 5000
+#: Seconds of a query; one that takes longer is not compared.
+MOST_SECONDS = 2.0
 #: What makes of the order of rows, ties too, which rows there are.
 _ORDERED = re.compile(r"LIMIT|DISTINCT ON|OVER")
+_BROKEN = (duckdb.InternalException, duckdb.FatalException)
 #: The one value of a result that could not be computed.
 ERROR = "error"
 
@@ -77,11 +83,14 @@ def _share(name: str, count: int, of: int, most: float) -> Figure:
 
 
 def search(*, seed: int, cases: int) -> list[Figure]:
-    """Look for lost columns in random queries, half of them on each engine."""
-    return [
-        *on_postgres(seed, cases // 2).figures(),
-        *on_duckdb(seed, cases - cases // 2).figures(),
-    ]
+    """Look for lost columns in random queries, half of them on each engine, at the same time."""
+    counts = {on_postgres: cases // 2, on_duckdb: cases - cases // 2}
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        parts = [pool.submit(look, seed, count) for look, count in counts.items()]
+        found = [part.result() for part in parts]
+    for query in [query for part in found for query in part.lost][:5]:
+        print(query, file=sys.stderr)
+    return [figure for part in found for figure in part.figures()]
 
 
 class Known:
@@ -252,10 +261,9 @@ def on_duckdb(seed: int, cases: int) -> Found:
     found = Found("duckdb")
     rng = random.Random(f"duckdb {seed}")
     writer = Writer("duckdb", rng)
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect(f"{folder}/search.duckdb") as base:
-        base.execute("SET threads = 1; SET memory_limit = '1GB'")
-        base.execute("PRAGMA disable_optimizer; CREATE SCHEMA wide")
-        base.execute("ATTACH ':memory:' AS other")
+    with tempfile.TemporaryDirectory() as folder:
+        base = _opened(folder)
+        base.execute("CREATE SCHEMA wide")
         for table in words.TABLES:
             _fill(base, table, rng)
             _expose(base, "search.main", table, None)
@@ -265,15 +273,26 @@ def on_duckdb(seed: int, cases: int) -> Found:
             try:
                 base.execute("USE search.main")
                 result = _rows(base, query.text)
+                found.valid += 1
+                analysis = _analysed(query, "duckdb", known, found)
+                if analysis is not None:
+                    _perturb(base, query, analysis, result, found)
+            except _BROKEN as error:  # DuckDB's own, after which it takes no more
+                found.errors[str(error).splitlines()[0]] += 1
+                base.close()
+                base = _opened(folder)
             except (duckdb.Error, UnicodeDecodeError) as error:
                 found.invalid += 1
                 found.errors[str(error).splitlines()[0]] += 1
-                continue
-            found.valid += 1
-            analysis = _analysed(query, "duckdb", known, found)
-            if analysis is not None:
-                _perturb(base, query, analysis, result, found)
+        base.close()
     return found
+
+
+def _opened(folder: str) -> duckdb.DuckDBPyConnection:
+    base = duckdb.connect(f"{folder}/search.duckdb")
+    base.execute("SET threads = 1; SET memory_limit = '1GB'; PRAGMA disable_optimizer")
+    base.execute("ATTACH ':memory:' AS other")
+    return base
 
 
 def _plain_tables(name: TableName, beside: Relation | None = None) -> Relation | None:
@@ -319,7 +338,12 @@ def _expose(
 
 
 def _rows(base: duckdb.DuckDBPyConnection, text: str) -> list[tuple[str, ...]]:
-    return [tuple(map(repr, row)) for row in base.execute(text).fetchmany(MOST_ROWS)]
+    ended = Timer(MOST_SECONDS, base.interrupt)  # a product of many tables
+    ended.start()
+    try:
+        return [tuple(map(repr, row)) for row in base.execute(text).fetchmany(MOST_ROWS)]
+    finally:
+        ended.cancel()
 
 
 def _perturb(
@@ -340,7 +364,8 @@ def _perturb(
     tables = [table for table in words.TABLES if table in query.text]
     for table in tables:
         _expose(base, "other.main", table, told)
-    if _again(base, query) != sorted(result):
+    again = _again(base, query)
+    if again is not None and again != sorted(result):
         found.lost.append(f"changes <<< {query.text}")
         return
     for place, column in enumerate(analysis.rows.columns):
@@ -350,7 +375,7 @@ def _perturb(
         for table in tables:
             _expose(base, "other.main", table, own)
         again = _again(base, query)
-        if again[:1] and again[0][0] == ERROR:  # another output's value cannot be computed now
+        if again is None or ERROR in [row[0] for row in again]:  # of another output's value
             continue
         if sorted(row[place] for row in again) != sorted(row[place] for row in result):
             found.lost.append(f"output {column.label} changes <<< {query.text}")
@@ -363,17 +388,13 @@ def _perturb(
         found.lost.append(f"{str(error).splitlines()[0]} <<< {query.text}")
 
 
-def _again(base: duckdb.DuckDBPyConnection, query: Query) -> list[tuple[str, ...]]:
+def _again(base: duckdb.DuckDBPyConnection, query: Query) -> list[tuple[str, ...]] | None:
+    """Return the rows that a query has now; None if that takes too long."""
     try:
         return sorted(_rows(base, query.text))
+    except duckdb.InterruptException:
+        return None
+    except _BROKEN:
+        raise
     except duckdb.Error as error:  # of a value: a division by what is zero now
         return [(ERROR, str(error))]
-
-
-def examples(found: Found, most: int = 10) -> Iterator[str]:
-    """Yield what was lost or refused, and which errors the database gave."""
-    yield f"{found.engine}: {found.valid} valid, {found.invalid} not, {len(found.marked)} marked"
-    yield from found.lost[:most]
-    yield from (f"REFUSED {count} {text}" for text, count in found.refused.most_common(most))
-    yield from (f"MARKED {text}" for text in found.marked[:most])
-    yield from (f"ERROR {count} {text}" for text, count in found.errors.most_common(most))

@@ -290,7 +290,8 @@ class Writer:
         grouped = self.chance(0.25) and all(kind in self.aggregates for kind in kinds)
         made = self.grouped(kinds) if grouped else self.listed(kinds, names)
         items, behind, distinct = made
-        rows = [item for item in self.scopes[-1] if item.kind == "whole row"]
+        taken = {item.name for item in self.scopes[-1] if item.kind != "whole row"}
+        rows = [i for i in self.scopes[-1] if i.kind == "whole row" and i.name not in taken]
         if is_top and not grouped and rows and self.chance(0.03):
             row = self.rng.choice(rows)
             self.whole_rows.append(row.table)
