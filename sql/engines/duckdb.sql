@@ -11,7 +11,7 @@ CREATE TABLE mmdb.tensor_chunk ( -- noqa: PRS
 );
 COMMENT ON TABLE mmdb.tensor_chunk IS 'The bytes of tensors, each chunk encoded by itself.';
 COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/codec.py.';
-COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of the chunk''s tensor, place and data, in the first ones of data alone; null before 0.2.';
+COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of its place and data; null before 0.2.';
 
 -- The owner process looks hops up by candidate; PostgreSQL has its own indexes.
 CREATE INDEX hop_candidate_idx ON mmdb.hop (candidate_id);
