@@ -237,7 +237,7 @@ class Database(Predictions, Exports, Sharing, Zoo):
         )
         return Run(self, name)
 
-    def drop_run(self, name: str) -> int:
+    def drop_run(self, run: str) -> int:
         """Delete a run's checkpoints, free its name and return the bytes freed.
 
         Its models stay, and so does its lineage, as `run:name#run_id`.
@@ -247,7 +247,7 @@ class Database(Predictions, Exports, Sharing, Zoo):
             RunBusy: it is being trained.
             RightsMissing: it is another role's.
         """
-        return drop.drop_run(self.connection, name)
+        return drop.drop_run(self.connection, run)
 
     def run(self, name: str) -> Run:
         """Return a run that exists.
