@@ -62,11 +62,11 @@ class DuckConnection:
         self.in_flight: dict[int, dict[str, bytes]] = {}
         #: The error that a function of mmdb raised inside the statement under way:
         #: DuckDB passes on its text alone.
-        self.raised: errors.MmdbError | None = None
+        self.raised: errors.MmdbError | KeyboardInterrupt | None = None
         atexit.register(self.close)  # an open connection at exit prints pages of warnings
 
-    def translate_error(self, error: duckdb.Error) -> errors.MmdbError:
-        """Return the mmdb error that a DuckDB error stands for."""
+    def translate_error(self, error: duckdb.Error) -> errors.MmdbError | KeyboardInterrupt:
+        """Return the mmdb error that a DuckDB error stands for, or the Ctrl-C."""
         raised, self.raised = self.raised, None
         if raised is not None:
             return raised

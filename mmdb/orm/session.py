@@ -17,7 +17,7 @@ from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.postgres import PostgresConnection, translate_error
 from mmdb.db.url import connect
-from mmdb.errors import MmdbError, NotInstalled, ReadOnly
+from mmdb.errors import NotInstalled, ReadOnly
 from mmdb.orm import dialect
 from mmdb.orm.base import Base, read_only
 from mmdb.orm.duck import ReadConnection
@@ -142,7 +142,7 @@ def _class_of(table: Any) -> type[Base] | None:
     return next((mapper.class_ for mapper in mappers), None)
 
 
-def _raise_ours(translate: Callable[[Any], MmdbError], context: Any) -> None:
+def _raise_ours(translate: Callable[[Any], BaseException], context: Any) -> None:
     """Raise the error of mmdb that a driver's stands for."""
     original = context.original_exception
     if getattr(original, "sqlstate", "") == _READ_ONLY_STATE or _READ_ONLY_TEXT in str(original):

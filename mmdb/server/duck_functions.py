@@ -98,7 +98,7 @@ def _callable(
         try:
             with backend.one_at_a_time:
                 return _declared(declaration, function(backend, *arguments))
-        except MmdbError as error:
+        except (MmdbError, KeyboardInterrupt) as error:
             owner.raised = error  # DuckDB passes on the text alone
             raise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
 
@@ -77,13 +76,3 @@ def test_statements_cancelled_at_random_leave_nothing_half_done() -> None:
     figures = search(seed=0, cases=5)
     wrong = [f.name for f in figures if f.holds is False and "answered later" not in f.name]
     assert not wrong and len(figures) == 8
-
-
-def test_a_ctrl_c_in_a_query_of_duckdb_is_a_keyboard_interrupt(duckdb_url: str) -> None:
-    endless = "SELECT sum(sin(a.i * b.i)) FROM range(10000000) a (i), range(10000000) b (i)"
-    with mmdb.connect(duckdb_url) as db:
-        press = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
-        press.start()
-        with pytest.raises(KeyboardInterrupt):
-            db.sql(endless)
-        assert db.sql("SELECT 1 AS one") == [{"one": 1}]

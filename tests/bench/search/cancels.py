@@ -288,7 +288,7 @@ def cancel_statements(
     number = tries = 0
     while number < cases and tries < 3 * cases:
         tries += 1
-        call, kind = calls[number % len(calls)], source.choice(KINDS)
+        call, kind = calls[tries % len(calls)], source.choice(KINDS)
         seconds = subject.time(call)
         before = subject.content() if call != "train" else {}
         text = subject.statement(call)

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +59,7 @@ class File:
         self.url = f"duckdb:///{folder / 'cancels.duckdb'}"
         self.names: dict[str, object] = {"n": 0, "query": QUERY}
         self.seconds: dict[str, float] = {}
+        self.whole: dict[str, list[str]] = {}
         columns = ", ".join(f"sin(i * {k}.7)::REAL AS c{k}" for k in range(1, 13))
         space = {"space": {"lr": [0.05, 0.02], "batch_size": [16]}}
         with mmdb.connect(self.url) as db:
@@ -85,15 +88,18 @@ class File:
             return {str(name): int(rows[0]["n"]) for name, rows in counts}
 
     def time(self, name: str) -> float:
-        """Return how long work takes, or the most that counts."""
+        """Return how long work takes, or the most that counts; and note what tables it changes."""
         if name not in self.seconds:
-            process = self._start(name)
+            before, process = self.content(), self._start(name)
+            assert process.stdout is not None
+            ending = threading.Timer(LONGEST_S, process.kill)
+            ending.start()
             started = time.perf_counter()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LONGEST_S)
+            process.stdout.readline()
             self.seconds[name] = time.perf_counter() - started
-            process.kill()
             process.communicate()
+            ending.cancel()
+            self.whole[name] = changes(before, self.content())
         return self.seconds[name]
 
     def interrupt(self, name: str, moment_s: float) -> tuple[float, str] | None:
@@ -102,8 +108,8 @@ class File:
         assert process.stdout is not None
         with suppress(subprocess.TimeoutExpired):
             process.wait(moment_s)
-            process.communicate()
-            return None
+            rest = process.communicate()[1]
+            return None if process.returncode == 0 else (0.0, rest[-600:])
         process.send_signal(signal.SIGINT)
         struck = time.perf_counter()
         said = process.stdout.readline().strip()
@@ -130,6 +136,11 @@ class File:
         return process
 
 
+def changes(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """Return the tables that have other numbers of rows."""
+    return [table for table in after if after[table] != before[table]]
+
+
 def interrupt_files(cases: int, source: random.Random, found: Found) -> None:
     """Press Ctrl-C in so many processes."""
     if not cases:
@@ -137,10 +148,10 @@ def interrupt_files(cases: int, source: random.Random, found: Found) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = File(Path(folder))
         names, struck = list(WORK), 0
-        for _ in range(3 * cases):
+        for tried in range(3 * cases):
             if struck == cases:
                 break
-            name = names[struck % len(names)]
+            name = names[tried % len(names)]
             seconds = file.time(name)
             before = file.content()
             answer = file.interrupt(name, source.uniform(0.0, 0.9 * seconds))
@@ -148,9 +159,9 @@ def interrupt_files(cases: int, source: random.Random, found: Found) -> None:
                 continue
             struck += 1
             found.note(name, *answer)
-            if name != "train" and file.content() != before:
-                now = file.content()
-                changed = [table for table in now if now[table] != before[table]]
+            changed = changes(before, file.content())
+            # A Ctrl-C may come when all is done but the answer.
+            if name != "train" and changed not in ([], file.whole[name]):
                 found.half_done.append(f"{name} changed {changed}")
         bad = [f"{one.name}: {one.detail}" for one in verify_at(file.url) if not one.ok]
         found.half_done += bad
