@@ -26,7 +26,7 @@ T = TypeVar("T")
 POLL_S = 0.05
 #: Seconds that an interrupted function has to end before its caller is answered all the same; and
 #: one that has sessions of its own to end.
-GRACE_S, DRIVER_GRACE_S = 0.5, 30.0
+GRACE_S, DRIVER_GRACE_S = 0.25, 30.0
 #: Seconds that a session's next call waits for what was left behind, which may never return.
 LEFT_S = 20.0
 #: Objects of PL/Python whose methods run queries.
