@@ -28,8 +28,9 @@ def stand_back() -> None:
     nice = _nice()
     if nice == 0:
         return
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, nice)  # this thread's, and of threads that it starts
+    for thread in (0, os.getpid()):  # this one, PostgreSQL's own, and those that they start
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
     for _ in range(_TRIES):
         try:
             _GROUP.write_text(str(nice))
