@@ -301,7 +301,7 @@ def exposed(
     """Return `function` in the form that a PL/Python body calls; see the module's docstring.
 
     Args:
-        is_quick: whether a call is over too soon for anybody to cancel it.
+        is_quick: whether a call heeds a cancel by itself: it is over at once, or computes apart.
     """
 
     @functools.wraps(function)

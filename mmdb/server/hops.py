@@ -3,8 +3,10 @@ the nodes of a cluster `run_order` and `warm_node`."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import sys
 from typing import Any
 
 from mmdb.db.nodes import own_node
@@ -15,8 +17,12 @@ from mmdb.server.backend import Backend, exposed
 from mmdb.train.parallel.group import group_of
 from mmdb.train.workers.orders import answer, hop_order
 
+#: Their queries are many and short, and what computes goes apart by itself: handing over each query
+#: would take longer than all of them. Loading torch, in a session's first call, goes apart, too.
+_of_hops = functools.partial(exposed, is_quick=lambda backend: "torch" in sys.modules)
 
-@exposed
+
+@_of_hops
 def train_hop(
     backend: Backend, part_id: int, candidate_id: int, epoch: int | None, publish: bool
 ) -> list[dict[str, Any]]:
@@ -25,7 +31,7 @@ def train_hop(
     return [{**answer(row), "rows": row["row_count"]}]
 
 
-@exposed
+@_of_hops
 def train_hops(
     backend: Backend,
     part_id: int,
@@ -44,7 +50,7 @@ def train_hops(
     return [{**answer(row), "rows": row["row_count"]} for row in rows]
 
 
-@exposed
+@_of_hops
 def train_group(
     backend: Backend, part_ids: list[int], candidate_id: int, epoch: int, member: str
 ) -> list[dict[str, Any]]:
@@ -54,7 +60,7 @@ def train_group(
     return [{**answer(row), "rows": row["row_count"]} for row in rows]
 
 
-@exposed
+@_of_hops
 def merge_epoch(backend: Backend, candidate_id: int, epoch: int) -> list[dict[str, Any]]:
     """Average an epoch's states; see `Dispatcher.merge`."""
     row = backend.dispatcher.merge(candidate_id, epoch)
@@ -75,7 +81,7 @@ def warm_up(backend: Backend, device: str) -> str:
     return backend.warm_up(device)
 
 
-@exposed
+@_of_hops
 def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any]]:
     """Do the hop that a driver orders, on the node of its partition, or bring what it starts from.
 

@@ -212,9 +212,11 @@ def test_every_view_is_a_parquet_file_with_its_rows(db: Database, tmp_path: Path
             cursor = reader.execute("SELECT * FROM read_parquet(?)", [str(file)])
             assert [c[0] for c in cursor.description or ()] == [c.name for c in found.columns]
             types = [column.type for column in found.columns]
-            rows = sorted(repr(plain(row, types)) for row in cursor.fetchall())
+            # What the server counts of itself, in the last column, has moved on meanwhile.
+            some = slice(-1) if found.name == "server_metric" else slice(None)
+            rows = sorted(repr(plain(row, types)[some]) for row in cursor.fetchall())
             said = db.sql(f'SELECT * FROM mmdb."{found.name}"')
-            assert rows == sorted(repr(plain(r.values(), types)) for r in said), found.name
+            assert rows == sorted(repr(plain(r.values(), types)[some]) for r in said), found.name
             assert written[found.name].rows == len(rows)
     schema = pq.read_schema(tmp_path / "bi" / "leaderboard.parquet")
     assert b"the best first" in schema.metadata[b"comment"]
