@@ -49,7 +49,7 @@ START_S, POLL_S = 300.0, 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is asked of a database."""
+    """A load of clients and workers on a database."""
 
     minutes: float = 5.0
     clients: int = 32  # that predict

@@ -95,7 +95,7 @@ class Label:
 
     @property
     def target(self) -> Target:
-        """What a model predicts for it."""
+        """The target that a model predicts for this label."""
         size = self.width if self.classes is None else len(self.classes)
         return Target(name=self.name, task=self.task, size=size)
 
@@ -137,7 +137,7 @@ class Decoding:
 
     @property
     def task(self) -> Task:
-        """What the first label asks for."""
+        """The task of the first label."""
         return self.labels[0].task
 
     @property
@@ -147,7 +147,7 @@ class Decoding:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What a model predicts."""
+        """The targets that a model predicts, in the labels' order."""
         return tuple(label.target for label in self.labels)
 
     @property

@@ -1,4 +1,4 @@
-"""What is scanned of a query, and how: its columns with their roles, kinds and casts."""
+"""The columns that a scan of a dataset's query reads: their roles, kinds and casts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a dataset asks of its query."""
+    """The columns of a dataset's query, by role, with the dataset's options."""
 
     fields: tuple[Field, ...]  # in the query's order
     labels: tuple[Field, ...]  # in the order of the targets
