@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
@@ -48,7 +48,8 @@ class Call(threading.Thread, Generic[T]):
         """Be ready to `start`."""
         super().__init__(name="mmdb-call", daemon=True)
         self._work = work
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        # no SimpleQueue: a signal at the end of its timeout makes Python 3.11 wait without one
+        self._requests: Queue[_Request | None] = Queue()
         self._lock = threading.Lock()
         self._open: list[Any] = []  # subtransactions
         self._ended: BaseException | None = None

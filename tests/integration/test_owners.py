@@ -20,6 +20,8 @@ def alone(cluster: Cluster, template: str) -> Iterator[Teams]:
         install(made.url, teams=False)
         make(made, "ann", "north")
         make(made, "bob", "south")
+        with made.connect("bob") as bob:
+            bob.save("model_north", module(2))  # a version of his own
         yield made
 
 
@@ -42,7 +44,6 @@ DESTROY = {
 
 def test_without_teams_an_owner_is_asked_for(alone: Teams) -> None:
     with alone.connect("bob") as bob:
-        bob.save("model_north", module(2))  # a version of his own
         for what, sql in DESTROY.items():
             with pytest.raises(errors.RightsMissing, match=r"'\S+@?\d?' is team_a's\.") as raised:
                 bob.sql(sql)
