@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 from mmdb.errors import WorkerLost, stops_the_caller
+from mmdb.server.ending import end_before_libraries
 from mmdb.server.interrupt import heed
 from mmdb.train.threads import start_without_signals
 
@@ -137,6 +138,7 @@ class Call(threading.Thread, Generic[T]):
                 if (request := self._requests.get()) is not None:
                     request[0].set_exception(error)
         _left_behind.append(self)
+        end_before_libraries()
         for subtransaction in reversed(self._open):
             subtransaction.__exit__(type(error), error, None)
 

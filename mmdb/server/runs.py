@@ -7,15 +7,15 @@ from typing import Any
 from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
-from mmdb.graph.build import resolve
 from mmdb.server.arguments import json_object, whole_number
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.driver import drop, new_run
 
 
 @exposed
 def register_factory(backend: Backend, name: str, target: str) -> str:
     """Put a callable on the allow-list; the engine's rights say who may."""
+    from mmdb.graph.build import resolve  # imports torch
+
     check_name(name)
     known = backend.connection.rows(load("catalog").find_factories)
     if any(row["name"] == name for row in known):
@@ -40,6 +40,8 @@ def create_run(
     options: str,
 ) -> list[dict[str, Any]]:
     """Create a run; see `mmdb.train.driver.new_run.create_run`."""
+    from mmdb.train.driver import new_run  # imports torch
+
     run_id, candidates = new_run.create_run(
         backend.connection,
         name,
@@ -58,4 +60,6 @@ def create_run(
 @exposed
 def drop_run(backend: Backend, run: str) -> int:
     """See `mmdb.train.driver.drop.drop_run`."""
+    from mmdb.train.driver import drop  # imports torch
+
     return drop.drop_run(backend.connection, run)

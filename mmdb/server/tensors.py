@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from mmdb.errors import InvalidOption, UnsupportedTensor
 from mmdb.server.backend import Backend, exposed
-from mmdb.store.architectures import common_prefix as find_common_prefix
-from mmdb.store.models import find_model
-from mmdb.store.recover import ModelReader
-from mmdb.train.recipe.about import beginnings_of
 
 
 @exposed
@@ -19,6 +13,9 @@ def tensor_values(
     backend: Backend, model: str, path: str, lo: int | None, hi: int | None
 ) -> list[float]:
     """Return rows lo..hi of a tensor as float32; a tensor without dimensions is one row."""
+    from mmdb.store.models import find_model
+    from mmdb.store.recover import ModelReader  # imports torch
+
     connection = backend.connection
     found = find_model(connection, model)
     reader = ModelReader(connection)
@@ -32,7 +29,7 @@ def tensor_values(
             f"{path!r} holds complex numbers, which real[] cannot.",
             hint="Read it in Python: db.tensor(model, path).",
         )
-    numbers: list[float] = values.to(torch.float32).reshape(-1).tolist()
+    numbers: list[float] = values.float().reshape(-1).tolist()
     return numbers
 
 
@@ -48,6 +45,9 @@ def common_prefix(
     """Return the models that share the longest beginnings with an architecture."""
     if k is None or k < 1:
         raise InvalidOption(f"k is {k}.", hint="Ask for one model or more.")
+    from mmdb.store.architectures import common_prefix as find_common_prefix  # imports torch
+    from mmdb.train.recipe.about import beginnings_of
+
     own = beginnings_of(
         backend.connection,
         architecture,

@@ -6,12 +6,13 @@ from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.recipe.trainer import resolve_trainer
 
 
 @exposed
 def register_trainer(backend: Backend, name: str, target: str) -> str:
     """Put a training function on the allow-list; the engine's rights say who may."""
+    from mmdb.train.recipe.trainer import resolve_trainer  # imports torch
+
     check_name(name)
     queries = load("recipes")
     if backend.connection.rows(queries.find_trainer, name=name):

@@ -72,6 +72,31 @@ def test_a_cancel_ends_a_train_whose_plan_waits(postgres_url: str, cluster: Clus
     assert row == (0,)
 
 
+def test_a_thread_left_behind_ends_no_server(postgres_url: str) -> None:
+    """What it loads is taken down under it when its session ends: here that is a plain abort."""
+    left = """
+DO $$
+import ctypes, time
+from mmdb.server.apart import interruptible
+
+def load_and_stay(stopped):
+    library = ctypes.CDLL(None)
+    library.__cxa_atexit(ctypes.cast(library.abort, ctypes.c_void_p), None, None)
+    time.sleep(60)
+
+interruptible(plpy, load_and_stay)
+$$ LANGUAGE plpython3u"""
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            pid = session.info.backend_pid
+            session.execute("SET statement_timeout = '200ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                session.execute(left)
+        while other.execute("SELECT FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall():
+            pass
+        other.execute("SELECT 1")  # its server has not ended it
+
+
 def test_statements_cancelled_at_random_leave_nothing_half_done() -> None:
     figures = search(seed=0, cases=5)
     wrong = [f.name for f in figures if f.holds is False and "answered later" not in f.name]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +150,13 @@ def test_nothing_swallows_what_is_for_the_caller(file: Path) -> None:
     name = str(file.relative_to(PACKAGE))
     found = {f"{name}:{place}" for place in swallowing(ast.parse(file.read_text()))}
     assert found == {one for one in KEEPS if one.startswith(f"{name}:")}
+
+
+def test_the_imports_of_sql_functions_load_no_torch() -> None:
+    """They run in PostgreSQL's thread, which hears no cancel until the call itself begins."""
+    bodies = "".join(file.read_text() for file in (PACKAGE.parent / "udf").glob("*.sql"))
+    modules = sorted(set(re.findall(r"^from (mmdb\.[\w.]+) import", bodies, re.MULTILINE)))
+    assert len(modules) > 10
+    program = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert said.stdout.strip() == b"False"

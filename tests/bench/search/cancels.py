@@ -301,7 +301,8 @@ def cancel_statements(
         strays = subject.strays()
         if strays:
             found.half_done.append(f"{call} by {kind} left {strays}")
-        changed = [table for table, held in before.items() if subject.content()[table] != held]
+        after = subject.content() if before else {}
+        changed = [table for table, held in before.items() if after[table] != held]
         if changed:
             found.half_done.append(f"{call} by {kind} changed {changed}")
 
