@@ -110,9 +110,8 @@ class Database(Predictions, Exports, Sharing, Zoo):
         return other
 
     def _call(self, function: str, **arguments: Any) -> Any:
-        """Call one of mmdb's functions: in the server, or here where the server has none."""
-        has_functions = isinstance(self.connection, DuckConnection) or self._backend is None
-        return call(self.connection, None if has_functions else self._backend, function, arguments)
+        """Call one of mmdb's functions: in the server, or in this thread, which hears a Ctrl-C."""
+        return call(self.connection, self._backend, function, arguments)
 
     def sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL in the engine's own dialect and return its rows by column name.

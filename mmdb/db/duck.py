@@ -17,7 +17,7 @@ from mmdb.db.batch import arrow_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query
 from mmdb.db.relations import Relation, TableName, find_duckdb
-from mmdb.db.scan import columns_duckdb, scan_duckdb
+from mmdb.db.scan import columns_duckdb, is_interrupt, scan_duckdb
 from mmdb.db.target import Table, Target
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class DuckConnection:
         raised, self.raised = self.raised, None
         if raised is not None:
             return raised
+        if is_interrupt(error):
+            return KeyboardInterrupt()
         text = _text(error)
         if isinstance(error, duckdb.CatalogException) and "mmdb" in text:
             return errors.NotInstalled(text, hint="Check its name; it may be of a newer mmdb.")
@@ -102,12 +104,19 @@ class DuckConnection:
             return
         # DuckDB takes milliseconds for an INSERT, be it of one row or of many.
         for batch in arrow_batches(query.parameters, rows):
-            self.raw.register(_BATCH, batch)
-            try:
+            with self._registered(batch):
                 self.select(insert)
-            finally:
-                with suppress(duckdb.Error):  # the statement's own error is the one to tell
-                    self.raw.unregister(_BATCH)
+
+    @contextmanager
+    def _registered(self, batch: pa.Table | pa.RecordBatch) -> Iterator[None]:
+        """Let statements read rows of Arrow as the table _BATCH."""
+        with self._translated():
+            self.raw.register(_BATCH, batch)
+        try:
+            yield
+        finally:
+            with suppress(duckdb.Error):  # the statement's own error is the one to tell
+                self.raw.unregister(_BATCH)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
         names = list(query.parameters)
@@ -199,8 +208,10 @@ class DuckConnection:
     def append_predictions(
         self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
-        with self._translated():
-            prediction_table.append_duckdb(self.raw, table, model, batches)
+        insert = prediction_table.insert_duckdb(table, _BATCH)
+        for batch in batches:
+            with self._registered(batch):
+                self.select(insert, {"model": model})
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -210,7 +221,7 @@ class DuckConnection:
         except duckdb.Error as error:
             raise self.translate_error(error) from error
         except RuntimeError as error:
-            if str(error) == "Query interrupted":  # what DuckDB makes of a Ctrl-C
+            if is_interrupt(error):
                 raise KeyboardInterrupt from error
             raise
 

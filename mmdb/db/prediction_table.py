@@ -6,7 +6,7 @@ their errors are told apart by SQLSTATE.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from mmdb.db.queries import load
 from mmdb.db.target import COLUMNS, Table, Target, check_schema, quote_name
 
 if TYPE_CHECKING:  # the server loads it only where rows are written
-    import pyarrow as pa
-
     from mmdb.db.connection import Connection
 
 
@@ -131,7 +129,6 @@ FROM duckdb_schemas() AS s
 WHERE s.database_name = current_database()
     AND lower(s.schema_name) = lower(coalesce($schema, current_schema()))
 """
-_BATCH = "mmdb_predictions"
 
 
 def find_duckdb(session: Any, target: Target) -> Table:
@@ -158,18 +155,10 @@ def key_type_duckdb(session: Any, select: str, key: str) -> str:
     return str(rows[0][1])
 
 
-def append_duckdb(
-    session: Any, table: Table, model: str, batches: Iterable[pa.RecordBatch]
-) -> None:
-    """Add predictions to a table; see `Connection.append_predictions`."""
+def insert_duckdb(table: Table, batch: str) -> str:
+    """Return the statement that adds the predictions of a table named `batch`, by `$model`."""
     key = quote_name(table.columns[0][0])
-    insert = (
+    return (
         f"INSERT INTO {table.sql} ({key}, prediction, probability, model, predicted_at) "
-        f"SELECT key, prediction, probability, $model, now() FROM {_BATCH}"
+        f"SELECT key, prediction, probability, $model, now() FROM {batch}"
     )
-    for batch in batches:
-        session.register(_BATCH, batch)
-        try:
-            session.execute(insert, {"model": model})
-        finally:
-            session.unregister(_BATCH)

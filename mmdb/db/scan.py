@@ -209,7 +209,7 @@ def _sentence(text: str) -> str:
 
 
 @contextmanager
-def _said_by(translate: Callable[[Exception], Exception]) -> Iterator[None]:
+def _said_by(translate: Callable[[Exception], BaseException]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -302,7 +302,20 @@ def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
     return flat.reshape(rows, -1), tuple(shape)
 
 
-def _from_duckdb(error: Exception) -> Exception:
+def is_interrupt(error: Exception) -> bool:
+    """Return whether an error is what DuckDB makes of a Ctrl-C.
+
+    So it says it while it waits, inside a function, and while it reads a table of Python's.
+    """
+    found = re.search(
+        r"(^|RuntimeError: )Query interrupted$|KeyboardInterrupt:?\s*$", str(error).strip()
+    )
+    return found is not None
+
+
+def _from_duckdb(error: Exception) -> BaseException:
+    if is_interrupt(error):
+        return KeyboardInterrupt()
     kind, text = type(error).__name__, str(error).split("\n\nLINE ")[0].split("\n")[0].strip()
     if kind == "CatalogException" and ("Table with name" in text or "chema" in text):
         return errors.UnknownTable(_sentence(text))

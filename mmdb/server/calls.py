@@ -1,19 +1,21 @@
-"""Calls of mmdb's functions from Python: inside the server, or here where the server has none."""
+"""Calls of mmdb's functions from Python: inside the server, or in this process."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.server.backend import Backend
 from mmdb.server.declarations import Declaration, declarations
+
+if TYPE_CHECKING:  # it loads torch
+    from mmdb.server.child_backend import ChildBackend
 
 
 def call(
-    connection: AnyConnection, backend: Backend | None, name: str, arguments: dict[str, Any]
+    connection: AnyConnection, backend: ChildBackend | None, name: str, arguments: dict[str, Any]
 ) -> Any:
     """Call a function of `udf/` and return its rows, or its value where it returns one.
 
@@ -26,7 +28,18 @@ def call(
         rows = connection.rows(getattr(load("api"), name), **arguments)
         return rows if declaration.is_set else next(iter(rows[0].values()))
     function = getattr(import_module(declaration.module), declaration.function).function
-    return function(backend, *(arguments[a.name] for a in declaration.arguments))
+    with backend.one_at_a_time:
+        result = function(backend, *(arguments[a.name] for a in declaration.arguments))
+    return declared(declaration, result)
+
+
+def declared(declaration: Declaration, result: Any) -> Any:
+    """Return what a function has returned, its rows with the declared columns alone."""
+    if not declaration.columns:
+        return result
+    rows = result if isinstance(result, list) else [result]
+    rows = [{name: row[name] for name, _ in declaration.columns} for row in rows]
+    return rows if declaration.is_set else rows[0]
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any
 
 from mmdb.db.duck import DuckConnection
 from mmdb.errors import MmdbError
+from mmdb.server.calls import declared
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
 
@@ -78,18 +79,6 @@ def _pass(argument: Argument) -> str:
     return f"{argument.name}::{duckdb_type(argument.type)}"
 
 
-def _declared(declaration: Declaration, result: Any) -> Any:
-    """Return a function's rows with the declared columns alone: DuckDB takes no others."""
-    if not declaration.columns:
-        return result
-    rows = [{n: row[n] for n, _ in declaration.columns} for row in _as_list(result)]
-    return rows if declaration.is_set else rows[0]
-
-
-def _as_list(result: Any) -> list[Any]:
-    return result if isinstance(result, list) else [result]
-
-
 def _callable(
     owner: DuckConnection, backend: DuckBackend, declaration: Declaration
 ) -> Callable[..., Any]:
@@ -97,7 +86,7 @@ def _callable(
         function = getattr(import_module(declaration.module), declaration.function).function
         try:
             with backend.one_at_a_time:
-                return _declared(declaration, function(backend, *arguments))
+                return declared(declaration, function(backend, *arguments))
         except (MmdbError, KeyboardInterrupt) as error:
             owner.raised = error  # DuckDB passes on the text alone
             raise

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import duckdb
 import psycopg
 import pytest
 
 import mmdb
+from mmdb.db.scan import is_interrupt
 from mmdb.plan.run.decide import decider
 from tests.bench.search.cancels import search
 from tests.cluster import Cluster
@@ -95,6 +97,21 @@ $$ LANGUAGE plpython3u"""
         while other.execute("SELECT FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall():
             pass
         other.execute("SELECT 1")  # its server has not ended it
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Query interrupted",
+        "Invalid Input Error: Python exception occurred while executing the UDF: "
+        "RuntimeError: Query interrupted\n",
+        "Invalid Input Error: reading the object registered as 'mmdb_batch' as Arrow data failed: "
+        "KeyboardInterrupt: ",
+    ],
+)
+def test_a_ctrl_c_is_known_in_what_duckdb_makes_of_it(text: str) -> None:
+    assert is_interrupt(duckdb.InvalidInputException(text))
+    assert not is_interrupt(duckdb.InvalidInputException(f"{text} is no function"))
 
 
 def test_statements_cancelled_at_random_leave_nothing_half_done() -> None:

@@ -60,7 +60,7 @@ KEEPS = {
     "train/service/registry.py:Pulse._revive",
     "train/service/serving.py:Serving._turn",
     # clean up after what is raised already, or in another thread than the statement's
-    "db/duck.py:DuckConnection.run_many",
+    "db/duck.py:DuckConnection._registered",
     "db/duck.py:DuckConnection._end",
     "db/duck.py:DuckConnection.merge",
     "db/duck.py:DuckConnection.close",
