@@ -84,7 +84,7 @@ class Reader:
             yield node.args["iterator"], own
             yield from ((part, own | names) for part in _parts(node, "this", "condition"))
         elif isinstance(node, exp.PropertyEQ | exp.Kwarg):
-            yield node.expression, own
+            yield node.expression, own - self._hidden(node.expression)
             if isinstance(node.this, exp.Identifier):  # an argument's name, or a field's
                 claim(node.this)
             else:  # the key of a MAP
@@ -131,6 +131,15 @@ class Reader:
             if scope.engine == "postgres" or scope.find(path) is None:
                 return
         yield scope.column(path)
+
+    def _hidden(self, value: exp.Expr) -> frozenset[str]:
+        """Return the name of a column that is a field's whole value: a lambda's own is hidden by it.
+
+        So DuckDB reads `list_transform(l, lambda id: {'u': id})` where there is a column `id`.
+        """
+        given = value.unnest()
+        name = name_of(given, self.scope.engine) if isinstance(given, exp.Identifier) else ""
+        return frozenset({name} if name and self.scope.find([name]) is not None else ())
 
     def _window(self, node: exp.Window) -> Iterator[exp.Expr]:
         """Yield what a window reads, of the one that it names too."""

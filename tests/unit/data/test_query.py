@@ -186,6 +186,13 @@ def test_quoted_names_are_kept_in_postgres_and_folded_in_duckdb() -> None:
         ("SELECT list_transform(a, x -> x + b) AS k FROM t", {"k": {"a", "b"}}),
         ("SELECT list_transform(a, lambda y: y + b) AS k FROM t", {"k": {"a", "b"}}),
         ("SELECT list_filter(a -> 'x', lambda y: y -> 'z' > b) AS k FROM t", {"k": {"a", "b"}}),
+        # a column hides a lambda's name that is a field's whole value
+        (
+            "SELECT list_transform(a, lambda b: struct_pack(u := (b)).u) AS k FROM t",
+            {"k": {"a", "b"}},
+        ),
+        ("SELECT list_transform(a, lambda b: {'u': b + 1}.u) AS k FROM t", {"k": {"a"}}),
+        ("SELECT list_transform(a, lambda w: {'u': w}.u) AS k FROM t", {"k": {"a"}}),
         ("SELECT list_transform(a, lambda x: y -> 'z') AS k FROM t", {"k": {"a", "y"}}),
         ("SELECT list_reduce(a, lambda x, y: x + y, b -> 'z') AS k FROM t", {"k": {"a", "b"}}),
         ("SELECT a.list_transform(y -> y + b) AS k FROM t", {"k": {"a", "b"}}),
