@@ -133,7 +133,7 @@ class Reader:
         yield scope.column(path)
 
     def _hidden(self, value: exp.Expr) -> frozenset[str]:
-        """Return the name of a column that is a field's whole value: a lambda's own is hidden by it.
+        """Return the name of a column that is a field's whole value: it hides a lambda's own name.
 
         So DuckDB reads `list_transform(l, lambda id: {'u': id})` where there is a column `id`.
         """

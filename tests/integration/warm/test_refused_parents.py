@@ -112,6 +112,7 @@ def test_a_weak_parent_that_was_named_is_taken_and_said_to_be_weak(db: Database)
         db.sql(f"SELECT * FROM mmdb.begin_candidate({run.leaderboard()[0]['candidate_id']})")
     (row,), (other,) = warm(db, "weakly"), warm(db, "well")
     assert row["parent"] == "weak@1" and "weak: another model of its dataset has" in row["reason"]
+    assert "1.6 points of accuracy below cold starts" in row["reason"]
     assert other["parent"] == "parent@1" and "weak" not in other["reason"]
 
 
