@@ -10,7 +10,7 @@
 export PYTHON TORCH_INDEX_URL CUDA
 
 BIN := .venv/bin
-BENCH ?= hop train load store
+BENCH ?= hop train store $(if $(MMDB_URL),load)
 JOBS ?= 2
 STAMP := .venv/.stamp
 
