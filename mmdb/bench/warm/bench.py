@@ -52,18 +52,17 @@ class WarmShare(Share):
     folder: Path | None = None
 
 
-def bench_warm(databases: list[Database], share: WarmShare) -> list[Figure]:
+def bench_warm(databases: list[Database], share: WarmShare) -> Iterator[Figure]:
     """Train; `databases` are left alone."""
     return measure(share, ARMS, SAFETY_ARMS)
 
 
-def measure(share: WarmShare, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> list[Figure]:
-    """Train a share of all parts with some arms, and return its figures.
+def measure(share: WarmShare, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> Iterator[Figure]:
+    """Train a share of all parts with some arms, and yield the figures of each.
 
     The first arm is trained to the end, the others until they reach the target; with unfit
     parents, all are trained to the end.
     """
-    figures: list[Figure] = []
     seeds = share.of(share.seeds)
     with ExitStack() as stack:
         kept = share.folder
@@ -83,7 +82,7 @@ def measure(share: WarmShare, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -
             )
             trials = train_part(part, share.pairs, share.processes or os.cpu_count() or 1)
             is_whole = share.pairs is None and share.seeds >= SEEDS
-            figures += (
-                safety_figures(trials) if name == SAFETY else saving_figures(name, trials, is_whole)
-            )
-    return figures
+            if name == SAFETY:
+                yield from safety_figures(trials)
+            else:
+                yield from saving_figures(name, trials, is_whole)

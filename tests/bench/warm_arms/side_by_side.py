@@ -51,7 +51,7 @@ def main() -> None:
     names = [field.name for field in fields(WarmShare) if field.name in given]
     share = WarmShare(**{name: getattr(given, name) for name in names})
     found = arms(given.iatransfer, as_shipped=given.as_shipped)
-    figures = measure(share, found, found)
+    figures = list(measure(share, found, found))
     show("warm starts side by side", figures)
     if given.json:
         write_json(given.json, report("warm", figures))

@@ -107,6 +107,14 @@ def test_half_a_line_is_left_out(tmp_path: Path) -> None:
     assert Journal(tmp_path).trials() == [trial("cold", COLD_SCORES)]
 
 
+def test_a_cold_start_that_begins_at_its_target_leaves_nothing_to_save() -> None:
+    cold, warm = trial("cold", (0.5, 0.4, 0.5)), trial("mmdb", (0.3, 0.6, 0.7))
+    parent = trial("parent", (0.1,), 1000)
+    for child, expected in ((cold, 0), (warm, -STEPS[1])):
+        (saving,) = pair_savings([parent, cold, replace(child, arm="mmdb")])
+        assert (saving.cold_steps, saving.saved) == (0, expected)
+
+
 # -- processes ----------------------------------------------------------------
 
 
