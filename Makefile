@@ -3,17 +3,18 @@
 # make check   ruff, mypy, sqlfluff
 # make test    everything that continuous integration runs   JOBS=4: test processes, otherwise 2
 # make test-bi  the same against BI tools, which it installs into environments of their own
+# make test-bench  runs every bench in small on both engines, which takes minutes
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
 
 export PYTHON TORCH_INDEX_URL CUDA
 
 BIN := .venv/bin
-BENCH ?= hop train load store
+BENCH ?= hop train store $(if $(MMDB_URL),load)
 JOBS ?= 2
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo check test test-bi bench clean
+.PHONY: help setup demo check test test-bi test-bench bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -38,6 +39,10 @@ test-bi: setup
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m scripts.bi_environments
 	@$(BIN)/python -m pytest tests/bi
+
+test-bench: setup
+	@$(BIN)/python -m scripts.system_packages
+	@$(BIN)/python -m pytest tests/lanes
 
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name $${MMDB_URL:+--database "$$MMDB_URL"}; done

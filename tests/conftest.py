@@ -35,6 +35,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Hops of tests take their share of a machine that other tests, or other people, keep busy.
 os.environ.setdefault("MMDB_NICE", "0")
 
+#: Folders of slow tests that `make test` does without.
+LANES = [ROOT / "tests" / "bi", ROOT / "tests" / "lanes"]
 TEMPLATE = "mmdb_template"
 _numbers = count(1)
 
@@ -45,6 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [HealthCheck.too_slow]
     settings.register_profile("busy", deadline=None, suppress_health_check=slow)
     settings.load_profile("busy")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass a folder of LANES over unless the command line names it, or what lies in it."""
+    if collection_path not in LANES:
+        return None
+    named = [
+        (config.invocation_params.dir / argument.partition("::")[0]).resolve()
+        for argument in config.args
+    ]
+    return None if any(collection_path in (path, *path.parents) for path in named) else True
 
 
 def pytest_report_header() -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.points import load_points
+from mmdb.bench.share import Share
 from mmdb.bench.spans import conserving_bound, makespan
 from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
@@ -21,7 +22,7 @@ PARTITIONS, EPOCHS, WORKERS, ETA = 2, 27, 2, 3
 #: How often each picture is there, each time moved a little: hops of a tenth of a second and more.
 COPIES, SIDE, NOISE = 4, 8, 0.1
 #: 81 combinations.
-SPACE = {
+SPACE: dict[str, list[Any]] = {
     "lr": [0.3, 0.1, 0.05, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001],
     "architecture.width": [8, 16, 32],
     "batch_size": [16, 32, 64],
@@ -32,16 +33,17 @@ MAKESPAN_BAR, HOPS_BAR = 1.05, 0.30
 STANDARD_ERRORS = 2.0
 
 
-def bench_asha(databases: list[Database]) -> Iterator[Figure]:
+def bench_asha(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every database in one run."""
+    space = {name: share.first(values, 2) for name, values in SPACE.items()}
     for db in databases:
-        yield from measure(db, SPACE, EPOCHS)
+        yield from measure(db, space, share.of(EPOCHS, ETA), share.of(COPIES))
 
 
-def measure(db: Database, space: dict[str, Any], epochs: int) -> Iterator[Figure]:
+def measure(db: Database, space: dict[str, Any], epochs: int, copies: int) -> Iterator[Figure]:
     """Yield how ASHA and the full grid of a space compare."""
     with bench_names(db) as prefix:
-        load_points(db, prefix, *moved_digits(COPIES))
+        load_points(db, prefix, *moved_digits(copies))
         options = {"shape": [1, 8, 8]}
         query = f"SELECT x, y FROM {prefix}"
         db.create_dataset(prefix, query, partitions=PARTITIONS, options=options)

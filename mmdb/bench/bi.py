@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from mmdb.api import Database
-from mmdb.bench.bi_fill import fill
+from mmdb.bench.bi_fill import Size, fill
 from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.share import Share
 
 ROUNDS = 3
 PAGE_BAR_MS, WHOLE_BAR_MS, CATALOG_BAR_MS = 200.0, 1_500.0, 20.0
@@ -40,10 +41,17 @@ class View:
     key: tuple[str, ...]
 
 
-def bench_bi(databases: list[Database]) -> Iterator[Figure]:
+def bench_bi(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every view of every database."""
     for db in databases:
-        yield from _measure(db)
+        fill_empty(db, share)
+        yield from _measure(db, share.of(ROUNDS))
+
+
+def fill_empty(db: Database, share: Share) -> None:
+    """Fill a database that has no runs."""
+    if not db.sql("SELECT r.run_id FROM mmdb.run AS r LIMIT 1"):
+        fill(db, Size().scaled(share))
 
 
 def views(db: Database) -> list[View]:
@@ -85,14 +93,12 @@ def questions(view: View, given: dict[str, str]) -> Iterator[tuple[str, str, flo
     yield "all rows", everything, WHOLE_BAR_MS
 
 
-def _measure(db: Database) -> Iterator[Figure]:
-    if not db.sql("SELECT r.run_id FROM mmdb.run AS r LIMIT 1"):
-        fill(db)
+def _measure(db: Database, rounds: int) -> Iterator[Figure]:
     given = {column: _middle(db, question) for column, question in FILTERS.items()}
     for view in views(db):
         for what, statement, bar in questions(view, given):
             runs: list[float] = []
-            while len(runs) < ROUNDS and not (runs and runs[-1] > PATIENCE_MS):
+            while len(runs) < rounds and not (runs and runs[-1] > PATIENCE_MS):
                 runs.append(_milliseconds(db, statement))
             yield at_most(f"{db.connection.engine}: {view.name}, {what}", runs, "ms", bar)
 

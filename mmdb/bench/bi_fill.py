@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from string import Template
 
 from mmdb.api import Database
+from mmdb.bench.share import Share
 from mmdb.db.totals import seal_finished
 from mmdb.errors import AlreadyExists
 
@@ -53,13 +54,9 @@ class Size:
     metrics: int = 100  # of each version
     assignments: int = 100_000
 
-    def scaled(self, share: float) -> Size:
+    def scaled(self, share: Share) -> Size:
         """Return the same with fewer runs, models and assignments."""
-        few = {
-            "runs": round(self.runs * share),
-            "models": round(self.models * share),
-            "assignments": round(self.assignments * share),
-        }
+        few = {name: share.of(getattr(self, name)) for name in ("runs", "models", "assignments")}
         return replace(self, **few)
 
     @property

@@ -18,11 +18,11 @@ from statistics import median
 import psycopg
 
 from mmdb.api import Database
-from mmdb.bench.bi import SCAN, views
-from mmdb.bench.bi_fill import fill
+from mmdb.bench.bi import SCAN, fill_empty, views
 from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.share import Share
 from mmdb.bench.spans import makespan
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.workload import bench_names, make_points, servers_of
 from mmdb.db.queries import load
 
 ROUNDS, WORKERS, SCAN_BAR = 3, 2, 1.05
@@ -41,26 +41,25 @@ DASHBOARD = (
 )
 
 
-def bench_scan(databases: list[Database]) -> Iterator[Figure]:
+def bench_scan(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every PostgreSQL database in one run."""
-    for db in databases:
-        if db.connection.engine == "postgres":
-            yield from _measure(db)
+    for db in servers_of(databases):
+        yield from _measure(db, share)
 
 
-def _measure(db: Database) -> Iterator[Figure]:
-    if not db.sql("SELECT r.run_id FROM mmdb.run AS r LIMIT 1"):
-        fill(db)
+def _measure(db: Database, share: Share) -> Iterator[Figure]:
+    fill_empty(db, share)
+    epochs = share.of(EPOCHS)
     alone: list[float] = []
     beside: list[float] = []
     with bench_names(db) as prefix:
-        make_points(db, prefix, ROWS, WIDTH, CLASSES)
+        make_points(db, prefix, share.of(ROWS, 2_000), WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
         _train(db, f"{prefix}-warm", prefix, 1)
-        for k in range(ROUNDS):
-            alone.append(_train(db, f"{prefix}-alone-{k}", prefix))
+        for k in range(share.of(ROUNDS)):
+            alone.append(_train(db, f"{prefix}-alone-{k}", prefix, epochs))
             with _reader(db, f"{prefix}-beside-{k}"):
-                beside.append(_train(db, f"{prefix}-beside-{k}", prefix))
+                beside.append(_train(db, f"{prefix}-beside-{k}", prefix, epochs))
     ratio = median(beside) / median(alone)
     peer = "the same run by itself"
     yield at_most("postgres: makespan beside a BI tool, medians", [ratio], "x", SCAN_BAR, peer)
@@ -70,7 +69,7 @@ def _measure(db: Database) -> Iterator[Figure]:
     )
 
 
-def _train(db: Database, run: str, dataset: str, epochs: int = EPOCHS) -> float:
+def _train(db: Database, run: str, dataset: str, epochs: int) -> float:
     """Train a run and return its makespan in seconds."""
     db.create_run(
         run,

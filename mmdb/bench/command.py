@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from mmdb.api import Database
@@ -13,26 +13,25 @@ from mmdb.bench.bi import bench_bi
 from mmdb.bench.bi_scan import bench_scan
 from mmdb.bench.concurrency import bench_concurrency
 from mmdb.bench.convergence import bench_convergence, plot
-from mmdb.bench.feature.bench import bench_feature
-from mmdb.bench.feature.bench import share_of as feature_share
+from mmdb.bench.feature.bench import FeatureShare, bench_feature
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.ingest import bench_ingest
 from mmdb.bench.lineage import bench_lineage
-from mmdb.bench.load import bench_load, load_of
+from mmdb.bench.load import Load, bench_load
 from mmdb.bench.match import bench_match
-from mmdb.bench.plan.bench import bench_plan
-from mmdb.bench.plan.bench import share_of as plan_share
+from mmdb.bench.plan.bench import PlanShare, bench_plan
 from mmdb.bench.scale import bench_scale
 from mmdb.bench.schedule import bench_schedule
+from mmdb.bench.share import Share
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
-from mmdb.bench.warm.bench import bench_warm
-from mmdb.bench.warm.bench import share_of as warm_share
+from mmdb.bench.warm.bench import WarmShare, bench_warm
 from mmdb.bench.workload import bench_database
 from mmdb.terminal import console, show_rows
 
-BENCHES: dict[str, Callable[[list[Database]], Iterable[Figure]]] = {
+#: A bench is given its share: one of SHARES, or `Share`.
+BENCHES: dict[str, Callable[[list[Database], Any], Iterable[Figure]]] = {
     "asha": bench_asha,
     "bi": bench_bi,
     "concurrency": bench_concurrency,
@@ -51,6 +50,12 @@ BENCHES: dict[str, Callable[[list[Database]], Iterable[Figure]]] = {
     "train": bench_train,
     "warm": bench_warm,
 }
+SHARES: dict[str, type[Share]] = {
+    "feature": FeatureShare,
+    "load": Load,
+    "plan": PlanShare,
+    "warm": WarmShare,
+}
 
 
 def run_bench(
@@ -58,33 +63,26 @@ def run_bench(
     urls: list[str] | None,
     json_file: str | None,
     plot_file: str | None = None,
-    share: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> int:
     """Run a bench and print its figures; return 0 if every bar holds, else 1.
 
     Args:
         plot_file: where the bench `convergence` draws its curves, as SVG.
-        share: of the benches `feature`, `load`, `plan` and `warm`: fields of `Load` or of their
-            `Share` that are not None.
+        options: fields of the bench's share; those that are None are left out. Below its full size
+            no figure has a bar.
     """
-    bench = BENCHES[name]
-    if name == "load":
-        bench = partial(bench_load, share=load_of(share or {}))
-    if name == "warm":
-        bench = partial(bench_warm, share=warm_share(share or {}))
-    if name == "plan":
-        bench = partial(bench_plan, share=plan_share(share or {}))
-    if name == "feature":
-        bench = partial(bench_feature, share=feature_share(share or {}))
+    given = {option: value for option, value in (options or {}).items() if value is not None}
+    share = SHARES.get(name, Share)(**given)
     figures: list[Figure] = []
     try:
         with ExitStack() as stack, console.status(f"measuring {name}"):
             chosen: list[str | None] = [*urls] if urls else [None]
             databases = [stack.enter_context(bench_database(url)) for url in chosen]
-            for figure in bench(databases):  # each is kept before what it took is cleaned up
-                figures.append(figure)
+            for figure in BENCHES[name](databases, share):  # kept before what it took is cleaned up
+                figures.append(figure if share.is_full else replace(figure, bar="", holds=None))
                 if json_file:
-                    write_json(json_file, report(name, figures))
+                    write_json(json_file, report(name, figures, share.share))
     finally:
         show(f"bench {name}", figures)
     if plot_file:

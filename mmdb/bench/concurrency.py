@@ -23,7 +23,8 @@ from typing import Self
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.share import Share
+from mmdb.bench.workload import bench_names, make_points, servers_of
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import EngineError
@@ -40,31 +41,28 @@ START_S, TRAIN_S = 60.0, 600.0
 VIEWS = ("read_progress", "read_leaderboard", "read_timeline", "read_workers")
 
 
-def bench_concurrency(databases: list[Database]) -> Iterator[Figure]:
+def bench_concurrency(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
-    servers = [db for db in databases if db.connection.engine == "postgres"]
-    if not servers:
-        reason = "duckdb: not measured, a file belongs to one process; give a --database"
-        yield Figure(name=reason, value=float("nan"), unit="")
-    for db in servers:
-        yield from measure(db, ROWS, ROUNDS)
+    for db in servers_of(databases):
+        yield from measure(db, share)
 
 
-def measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
+def measure(db: Database, share: Share) -> Iterator[Figure]:
     """Yield the overhead of hops of one run alone, of three with readers, and its growth."""
     url = db.connection.url
     with bench_names(db) as prefix:
-        make_points(db, prefix, rows, WIDTH, CLASSES)
+        make_points(db, prefix, share.of(ROWS, 8_000), WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
         alone, crowded, polls = list[float](), list[float](), list[float]()
         with worker_process(url, prefix):
             _overhead_ms(db, prefix, "warm", 1)  # sessions load torch and map the partitions
-            for k in range(rounds):
+            for k in range(share.of(ROUNDS)):
                 alone.append(_overhead_ms(db, prefix, f"alone-{k}", 1))
                 with Readers(url, f"{prefix}-crowded-{k}") as readers:
                     crowded.append(_overhead_ms(db, prefix, f"crowded-{k}", RUNS))
                 polls.append(readers.per_second)
-            cancels = [_cancel_s(db, f"{prefix}-cancelled-{s}", prefix, s) for s in CANCEL_AFTER_S]
+            after = share.first(CANCEL_AFTER_S)
+            cancels = [_cancel_s(db, f"{prefix}-cancelled-{s}", prefix, s) for s in after]
     yield Figure(name="one run: mean overhead of a hop", value=mean(alone), unit="ms", runs=alone)
     name = f"{RUNS} runs and {READERS} readers: mean overhead of a hop"
     yield Figure(name=name, value=mean(crowded), unit="ms", runs=crowded)

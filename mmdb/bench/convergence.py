@@ -21,6 +21,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.plot import line_plots
 from mmdb.bench.points import load_points
+from mmdb.bench.share import Share
 from mmdb.bench.workload import bench_names
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
@@ -32,7 +33,7 @@ from mmdb.terminal import show_rows
 from mmdb.train.compute.live import weights
 from mmdb.train.seeds import candidate_seed, hop_seed
 
-PARTITIONS, CLASSES, RATES = 8, 10, (0.003, 0.001, 0.0003)
+PARTITIONS, CLASSES, RATES, ROWS = 8, 10, (0.003, 0.001, 0.0003), 100_000
 UNIT = "error"
 STRATEGIES = ("mop", "model_average")
 
@@ -58,14 +59,21 @@ class Part:
     y: Tensor
 
 
-def tasks() -> list[Task]:
+def tasks(share: Share) -> list[Task]:
     """Return the handwritten digits, and 100,000 rows labelled by a random network."""
     images, digits = read_digits()
     digits_x, digits_y = (images / 16).astype(np.float32), digits.astype(np.int32)
-    x, y = labelled_rows(100_000, 20)
+    x, y = labelled_rows(share.of(ROWS, 2_000), 20)
     return [
-        Task(name="digits", x=digits_x, y=digits_y, hidden=(64,), batch_size=32, epochs=12),
-        Task(name="synthetic", x=x, y=y, hidden=(64, 64), batch_size=64, epochs=6),
+        Task(
+            name="digits",
+            x=digits_x,
+            y=digits_y,
+            hidden=(64,),
+            batch_size=32,
+            epochs=share.of(12, 2),
+        ),
+        Task(name="synthetic", x=x, y=y, hidden=(64, 64), batch_size=64, epochs=share.of(6, 2)),
     ]
 
 
@@ -78,10 +86,10 @@ def labelled_rows(rows: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.
     return x, (np.tanh(x @ inner) @ outer).argmax(1).astype(np.int32)
 
 
-def bench_convergence(databases: list[Database]) -> Iterator[Figure]:
+def bench_convergence(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
-        for task in tasks():
+        for task in tasks(share):
             yield from measure(db, task)
 
 

@@ -53,11 +53,12 @@ def at_least(name: str, runs: Sequence[float], unit: str, bar: float, peer: str 
     )
 
 
-def report(bench: str, figures: Sequence[Figure]) -> dict[str, Any]:
+def report(bench: str, figures: Sequence[Figure], share: float = 1.0) -> dict[str, Any]:
     """Return a bench's result for machines."""
     packages = ("mmdb-learn", "torch", "duckdb", "psycopg", "pyarrow", "numpy")
     return {
         "bench": bench,
+        "share": share,
         "machine": {
             "processor": _processor(),
             "processors": os.cpu_count(),

@@ -15,6 +15,7 @@ from torch import nn
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.share import Share
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
@@ -55,28 +56,28 @@ class PlainLoop:
         return perf_counter() - started
 
 
-def rows_per_hop() -> int:
-    """Return how many rows make a hop of TARGET_S on this machine."""
+def rows_per_hop(target_s: float) -> int:
+    """Return how many rows make a hop of so many seconds on this machine."""
     loop, rows = PlainLoop(0), 100 * BATCH
     x, y = torch.rand(rows, WIDTH), torch.randint(CLASSES, (rows,))
     loop.visit(x, y, 0)
     seconds = min(loop.visit(x, y, k) for k in range(3))
-    return int(TARGET_S / seconds * rows)
+    return int(target_s / seconds * rows)
 
 
-def bench_hop(databases: list[Database]) -> Iterator[Figure]:
+def bench_hop(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every database in one run."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        rows = rows_per_hop()
+        rows = rows_per_hop(share.time(TARGET_S))
         for db in databases:
-            yield from _measure(db, rows)
+            yield from _measure(db, rows, share.of(ROUNDS))
     finally:
         torch.set_num_threads(before)
 
 
-def _measure(db: Database, rows: int) -> Iterator[Figure]:
+def _measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
     engine = db.connection.engine
     with bench_names(db) as prefix:
         make_points(db, prefix, rows * PARTITIONS, WIDTH, CLASSES)
@@ -84,17 +85,17 @@ def _measure(db: Database, rows: int) -> Iterator[Figure]:
         (worker,) = workers_of(db.connection, 1)
         worker.open()
         try:
-            rounds = [_round(db, worker, f"{prefix}-{k}", prefix) for k in range(ROUNDS)]
+            found = [_round(db, worker, f"{prefix}-{k}", prefix) for k in range(rounds)]
         finally:
             worker.close()
         timeline = db.connection.rows(load("bench_hops").timeline, prefix=f"{prefix}%")
-    ratios = [hops / plain for hops, plain, _ in rounds]
+    ratios = [hops / plain for hops, plain, _ in found]
     peer = "plain PyTorch loop on data in memory"
     yield at_most(f"{engine}: hops / plain loop", ratios, "x", OVERHEAD_BAR, peer)
     yield Figure(
-        name=f"{engine}: a hop", value=rounds[0][0] / (PARTITIONS * EPOCHS), unit="s", bar=">= 2"
+        name=f"{engine}: a hop", value=found[0][0] / (PARTITIONS * EPOCHS), unit="s", bar=">= 2"
     )
-    same = all(equal for _, _, equal in rounds)
+    same = all(equal for _, _, equal in found)
     yield Figure(
         name=f"{engine}: same weights as the plain loop", value=float(same), unit="", holds=same
     )

@@ -13,13 +13,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mmdb.api import Database, Run, connect
 from mmdb.bench.figures import Figure, at_most
@@ -35,7 +35,8 @@ from mmdb.bench.load_clients import (
     run_crowd,
 )
 from mmdb.bench.load_memory import Memory
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.share import Share
+from mmdb.bench.workload import bench_names, make_points, servers_of
 from mmdb.db.queries import load
 from mmdb.errors import EngineError
 
@@ -45,10 +46,11 @@ _T = TypeVar("_T")
 ROWS = 20_000  # of a partition: hops of about 0.2 s
 CONNECTS, TAIL_BAR, GROWTH_BAR = 1_000, 3.0, 0.05
 START_S, POLL_S = 300.0, 0.2
+LEAST_ROWS, LEAST_S = 4_000, 5.0  # so that the run lasts, and every kind of client asks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Share):
     """A load of clients and workers on a database."""
 
     minutes: float = 5.0
@@ -69,52 +71,48 @@ class Load:
             "save": (self.savers, self.savers / 4),
         }
         return [
-            Crowd(kind=kind, clients=clients, rate=rate, seed=seed)
+            Crowd(kind=kind, clients=self.of(clients), rate=rate, seed=seed)
             for seed, (kind, (clients, rate)) in enumerate(of.items())
             if clients
         ]
 
+    @property
+    def requests_s(self) -> float:
+        """Seconds in which requests are made."""
+        return self.time(60 * self.minutes, LEAST_S)
 
-def load_of(options: Mapping[str, Any]) -> Load:
-    """Return what the options of a command say; those that are None are left out."""
-    return Load(**{name: value for name, value in options.items() if value is not None})
 
-
-def bench_load(databases: list[Database], share: Load | None = None) -> Iterator[Figure]:
+def bench_load(databases: list[Database], share: Load) -> Iterator[Figure]:
     """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
-    servers = [db for db in databases if db.connection.engine == "postgres"]
-    if not servers:
-        reason = "duckdb: not measured, a file belongs to one process; give a --database"
-        yield Figure(name=reason, value=math.nan, unit="")
-    for db in servers:
-        yield from measure(db, share or Load())
+    for db in servers_of(databases):
+        yield from measure(db, share)
 
 
 def measure(db: Database, share: Load) -> Iterator[Figure]:
     """Yield what connects left behind, then the figures of each kind of client, and of training."""
-    yield from connects(db, share.connects)
-    workers = (os.cpu_count() or 1) if share.workers is None else share.workers
+    yield from connects(db, share.of(share.connects, 0))
+    workers = share.of(os.cpu_count() or 1) if share.workers is None else share.workers
     with bench_names(db) as prefix, ExitStack() as stack:
         partitions = max(4, workers)
-        make_points(db, prefix, share.rows * partitions, WIDTH, CLASSES)
+        make_points(db, prefix, share.of(share.rows, LEAST_ROWS) * partitions, WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=partitions)
         db.save(f"{prefix}-served", network(), dataset=prefix)
         url = db.connection.url
         crowds = {c.kind: stack.enter_context(started(url, prefix, c)) for c in share.crowds}
         if workers:
-            run = stack.enter_context(training(db, prefix, workers, share.minutes))
+            run = stack.enter_context(training(db, prefix, workers, share.requests_s))
         sessions = {row["pid"]: str(row["name"]) for row in db.connection.rows(_Q.sessions)}
         before, began = _hops(db, f"{prefix}-trained"), time.monotonic()
         with Memory(sessions) as memory:
             for pipe, _ in crowds.values():
-                pipe.send(60 * share.minutes)
+                pipe.send(share.requests_s)
             answers = {kind: _received(pipe, Answers) for kind, (pipe, _) in crowds.items()}
         seconds = time.monotonic() - began
         if workers and run.poll() is not None:
             raise EngineError("The run that was to be trained meanwhile has ended.")
         done = _hops(db, f"{prefix}-trained") - before
     for kind, (_, ready) in crowds.items():
-        yield from _figures(kind, answers[kind], ready, 60 * share.minutes)
+        yield from _figures(kind, answers[kind], ready, share.requests_s)
     pids = crowds["predict"][1].pids if "predict" in crowds else []
     training_pids = [pid for pid, name in sessions.items() if name.startswith("mmdb worker")]
     yield from _memory_figures(memory, pids, training_pids)
@@ -184,7 +182,7 @@ def _end(process: BaseProcess) -> None:
 
 @contextmanager
 def training(
-    db: Database, prefix: str, workers: int, minutes: float
+    db: Database, prefix: str, workers: int, seconds: float
 ) -> Iterator[subprocess.Popen[str]]:
     """Train a run in a process of its own from the block's beginning to its end.
 
@@ -197,7 +195,7 @@ def training(
         dataset=prefix,
         architecture="mlp(hidden=[1024])",
         search={"space": {"lr": [0.01 / (k + 1) for k in range(candidates)], "batch_size": 64}},
-        epochs=100 + math.ceil(120 * minutes),  # an epoch of these hops takes longer than a second
+        epochs=100 + math.ceil(2 * seconds),  # an epoch of these hops takes longer than a second
         strategy="mop",
     )
     process = subprocess.Popen(

@@ -21,6 +21,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.match_families import draw, mutated
 from mmdb.bench.match_session import measure
+from mmdb.bench.share import Share
 from mmdb.graph.flow.outline import Outline
 from mmdb.graph.match.align import score_all
 from mmdb.graph.match.pack import pack
@@ -51,7 +52,9 @@ print(imported - started, perf_counter() - imported)
 
 
 def bench_match(
-    databases: list[Database], outlines: Callable[[], Sequence[Outline]] | None = None
+    databases: list[Database],
+    share: Share,
+    outlines: Callable[[], Sequence[Outline]] | None = None,
 ) -> Iterator[Figure]:
     """Search two zoos, and databases that hold them.
 
@@ -59,21 +62,21 @@ def bench_match(
         outlines: gives those of the first zoo, each different; without it, ZOO drawn ones.
     """
     source = np.random.default_rng(0)
-    drawn = outlines() if outlines else list(draw(source, ZOO))
+    drawn = outlines() if outlines else list(draw(source, share.of(ZOO, 40)))
     zoo = _zoo_of(_packed(drawn))
     yield from (_packing(drawn), _memory(zoo))
-    asked = source.choice(len(drawn), min(QUERIES, len(drawn)), replace=False).tolist()
+    asked = source.choice(len(drawn), min(share.of(QUERIES, 2), len(drawn)), replace=False).tolist()
     queries = [(drawn[number], number) for number in asked]
     yield from _ask(zoo, queries, P50_BAR_MS, P95_BAR_MS)
-    changed = list(islice(_changed(drawn, source), LARGE_ZOO))
+    changed = list(islice(_changed(drawn, source), share.of(LARGE_ZOO, 80)))
     packed = _packed(changed)
     large = _zoo_of(packed)
     yield _memory(large)
-    asked = source.choice(len(changed), LARGE_QUERIES, replace=False).tolist()
+    asked = source.choice(len(changed), share.of(LARGE_QUERIES), replace=False).tolist()
     yield from _ask(large, [(changed[n], n) for n in asked], None, LARGE_P95_BAR_MS)
     for db in databases:
-        yield from measure(db, packed)
-    yield from _cold_start()
+        yield from measure(db, packed, share)
+    yield from _cold_start(share.of(ROUNDS))
 
 
 def _changed(outlines: Sequence[Outline], source: np.random.Generator) -> Iterator[Outline]:
@@ -143,10 +146,10 @@ def _ask(
     )
 
 
-def _cold_start() -> Iterator[Figure]:
+def _cold_start(rounds: int) -> Iterator[Figure]:
     with TemporaryDirectory() as empty:
         compiling = [_first_answer({"NUMBA_CACHE_DIR": empty})]
-    kept = [_first_answer({}) for _ in range(ROUNDS)]
+    kept = [_first_answer({}) for _ in range(rounds)]
     yield _seconds("a process: imports", [imports for imports, _ in kept])
     yield _seconds("a process: first answer", [answer for _, answer in kept])
     yield _seconds("a process: first answer, nothing compiled", [a for _, a in compiling])

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.networks import IMAGENET, mobilenet_v2
+from mmdb.bench.share import Share
 from mmdb.bench.workload import bench_names
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import load
@@ -26,7 +27,7 @@ ROUNDS = 3
 _Q = load("bench_match")
 
 
-def measure(db: Database, outlines: Sequence[bytes]) -> Iterator[Figure]:
+def measure(db: Database, outlines: Sequence[bytes], share: Share) -> Iterator[Figure]:
     """Yield figures for each number of models; those that the database has already come on top.
 
     Args:
@@ -35,10 +36,11 @@ def measure(db: Database, outlines: Sequence[bytes]) -> Iterator[Figure]:
     child = trace(mobilenet_v2(*IMAGENET))
     with bench_names(db) as prefix:
         there = 0
-        for count, bar in BARS.items():
+        for full, bar in BARS.items():
+            count = share.of(full, 40)
             _add(db, f"{prefix}_{count}", outlines[there:count])
             there = count
-            runs = [_search(db, child) for _ in range(ROUNDS)]
+            runs = [_search(db, child) for _ in range(share.of(ROUNDS))]
             name = f"{db.connection.engine}, {count} models"
             first = [round(one, 3) for one, _ in runs]
             yield at_most(f"{name}: first search of a session", first, "s", bar)

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 IMAGENET = ((3, 224, 224), 1000)
 
+#: What stands for the larger ones where a bench measures a share.
+SMALL = "mobilenet_v2"
+
 #: Parameters of each network with an input of (3, 224, 224) and 1,000 outputs.
 PARAMETERS = {"mobilenet_v2": 3_504_872, "resnet18": 11_689_512, "resnet152": 60_192_808}
 

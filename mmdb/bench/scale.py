@@ -17,6 +17,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.scale_driver import Load, measure_driver
 from mmdb.bench.schedule_cases import DEAR, DEAR_SHARE, NOISE, nodes_of
+from mmdb.bench.share import Share
 from mmdb.train.schedule import Simulation, Workload, choose, simulate
 from mmdb.train.schedule.simulate import Seconds
 
@@ -28,25 +29,25 @@ WINDOW_S = 60.0
 HELD_OUT, BACKWARD = 0.2, 2.0
 
 
-def bench_scale(databases: list[Database]) -> Iterator[Figure]:
+def bench_scale(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Simulate epochs, then drive 1,000 workers over every database."""
     for kind in ("equal", "mixed"):
-        yield from _makespans(kind)
+        yield from _makespans(kind, share.of(CANDIDATES, 20), share.of(NODES, 8))
     for nodes in (8, 16, 64):
         yield _validation(nodes)
     for db in databases:
-        yield from _driven(db)
+        yield from _driven(db, share)
 
 
-def _makespans(kind: str) -> Iterator[Figure]:
+def _makespans(kind: str, candidates: int, nodes: int) -> Iterator[Figure]:
     """An epoch in the seed's order, which is the default, and in a free one."""
-    slots, placement = nodes_of(NODES)
-    costs = _costs(kind)
+    slots, placement = nodes_of(nodes)
+    costs = _costs(kind, candidates, nodes)
     for order in ("fixed", "free"):
         free = order == "free"
         load = Workload(
-            candidates=CANDIDATES,
-            partitions=NODES,
+            candidates=candidates,
+            partitions=nodes,
             epochs=1,
             seed=0,
             validates=False,
@@ -59,18 +60,18 @@ def _makespans(kind: str) -> Iterator[Figure]:
             noise=NOISE, seed=1,
         )  # fmt: skip
         seconds = process_time() - began
-        name = f"simulated, {CANDIDATES} x {NODES}, {kind}, {order} order"
+        name = f"simulated, {candidates} x {nodes}, {kind}, {order} order"
         yield at_most(f"{name}: makespan / bound", [found.ratio], "x", MAKESPAN_BAR)
         yield Figure(name=f"{name}: a decision", value=seconds / found.hops * 1e6, unit="us")
 
 
-def _costs(kind: str) -> Seconds:
+def _costs(kind: str, candidates: int, nodes: int) -> Seconds:
     """Return (M, P) seconds of a hop; mixed: a fifth of the candidates cost eight times as much."""
-    costs = np.ones(CANDIDATES)
+    costs = np.ones(candidates)
     if kind == "mixed":
-        costs[: round(DEAR_SHARE * CANDIDATES)] = DEAR
+        costs[: round(DEAR_SHARE * candidates)] = DEAR
         np.random.default_rng(0).shuffle(costs)
-    return np.broadcast_to(costs[:, None], (CANDIDATES, NODES))
+    return np.broadcast_to(costs[:, None], (candidates, nodes))
 
 
 def _validation(nodes: int) -> Figure:
@@ -93,10 +94,12 @@ def _validation(nodes: int) -> Figure:
     )
 
 
-def _driven(db: Database) -> Iterator[Figure]:
-    load = Load(candidates=CANDIDATES, nodes=NODES, hop_s=HOP_S, window_s=WINDOW_S)
+def _driven(db: Database, share: Share) -> Iterator[Figure]:
+    nodes, hop_s = share.of(NODES, 8), share.time(HOP_S)
+    candidates, window_s = share.of(CANDIDATES, 20), share.time(WINDOW_S)
+    load = Load(candidates=candidates, nodes=nodes, hop_s=hop_s, window_s=window_s)
     found = measure_driver(db, load)
-    name = f"{db.connection.engine}, {NODES} workers that only wait {HOP_S:g} s"
+    name = f"{db.connection.engine}, {nodes} workers that only wait {hop_s:g} s"
     yield at_most(f"{name}: the driver's thread a hop", [found.driver_ms], "ms", DRIVER_BAR_MS)
     yield Figure(
         name=f"{name}: busy share of the workers",
@@ -117,6 +120,8 @@ def _driven(db: Database) -> Iterator[Figure]:
         ("memory for the workers' threads", found.threads_mb, "MB"),
     ):
         yield Figure(name=f"{name}: {label}", value=value, unit=unit)
-    hasty = measure_driver(db, Load(candidates=1000, nodes=100, hop_s=0.0, window_s=10.0))
-    name = f"{db.connection.engine}, 100 workers that answer at once"
+    nodes, candidates, window_s = share.of(100, 8), share.of(1000, 20), share.time(10.0)
+    load = Load(candidates=candidates, nodes=nodes, hop_s=0.0, window_s=window_s)
+    hasty = measure_driver(db, load)
+    name = f"{db.connection.engine}, {nodes} workers that answer at once"
     yield Figure(name=f"{name}: hops", value=hasty.hops_per_s, unit="1/s")

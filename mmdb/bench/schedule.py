@@ -17,6 +17,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.schedule_cases import EPOCHS, NOISE, Case, costs_of, enlist, learn, nodes_of
 from mmdb.bench.schedule_peers import barrier_s, bound_s, drawn, random_s
+from mmdb.bench.share import Share
 from mmdb.train.schedule import Done, Workload, begin, choose, simulate
 
 SEEDS, ROUNDS = range(5), 3
@@ -41,14 +42,16 @@ ORDERED = [
 PLAN_BAR_S, DECISION_BAR_US, SAME_BAR = 5.0, 50.0, 1.005
 
 
-def bench_schedule(databases: list[Database]) -> list[Figure]:
+def bench_schedule(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Simulate everything; `databases` are left alone."""
-    figures = [figure for case, bar in CASES for figure in _compare(case, bar)]
-    figures += [
-        _mean(f"{case}: mmdb, costs not known", [learn(case, s) for s in SEEDS]) for case in LEARNT
-    ]
-    figures += [figure for case in ORDERED for figure in _order(case)]
-    return [*figures, *_speed()]
+    seeds = share.first(SEEDS)
+    for case, bar in share.first(CASES):
+        yield from _compare(case, bar, seeds)
+    for case in share.first(LEARNT):
+        yield _mean(f"{case}: mmdb, costs not known", [learn(case, s) for s in seeds])
+    for case in share.first(ORDERED):
+        yield from _order(case, seeds)
+    yield from _speed(share)
 
 
 def _mean(name: str, runs: Sequence[float], bar: float | None = None) -> Figure:
@@ -63,13 +66,13 @@ def _mean(name: str, runs: Sequence[float], bar: float | None = None) -> Figure:
     )
 
 
-def _compare(case: Case, bar: float) -> Iterator[Figure]:
+def _compare(case: Case, bar: float, seeds: Sequence[int]) -> Iterator[Figure]:
     slots, placement = nodes_of(case.workers)
     ours: list[float] = []
     longest: list[float] = []
     random: list[float] = []
     barrier: list[float] = []
-    for seed in SEEDS:
+    for seed in seeds:
         costs = costs_of(case, seed)
         policy, _ = choose(costs, slots, case.load, placement)
         for runs, followed in ((ours, policy), (longest, "longest")):
@@ -92,11 +95,11 @@ def _compare(case: Case, bar: float) -> Iterator[Figure]:
     yield _mean(f"{case}: MADlib", barrier)
 
 
-def _order(case: Case) -> Iterator[Figure]:
+def _order(case: Case, seeds: Sequence[int]) -> Iterator[Figure]:
     """A fixed order against a free one: where a partition has one worker, and where it has all."""
     slots, placement = nodes_of(case.workers)
     apart, together = [], []
-    for seed in SEEDS:
+    for seed in seeds:
         costs = costs_of(case, seed)
         policy, _ = choose(costs, slots, case.load, placement)
         run = partial(simulate, costs, epochs=EPOCHS, noise=NOISE, seed=seed)
@@ -122,17 +125,18 @@ def _order(case: Case) -> Iterator[Figure]:
     )
 
 
-def _speed() -> Iterator[Figure]:
-    slots, placement = nodes_of(1000)
+def _speed(share: Share) -> Iterator[Figure]:
+    count, workers, rounds = share.of(1000, 10), share.of(100, 10), share.of(ROUNDS)
+    slots, placement = nodes_of(count)
     seconds = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         started = process_time()
-        simulate(np.ones((1000, 1000)), slots, placement=placement, policy="longest", noise=NOISE)
+        simulate(np.ones((count, count)), slots, placement=placement, policy="longest", noise=NOISE)
         seconds.append(process_time() - started)
-    yield at_most("1000 x 1000: a simulated epoch", seconds, "s", PLAN_BAR_S)
-    for name, nodes in (("one node", 1), ("100 nodes", 100)):
-        runs = [decision_us(1000, 100, nodes) for _ in range(ROUNDS)]
-        yield at_most(f"1000 x 100, {name}: a decision", runs, "us", DECISION_BAR_US)
+    yield at_most(f"{count} x {count}: a simulated epoch", seconds, "s", PLAN_BAR_S)
+    for name, nodes in (("one node", 1), (f"{workers} nodes", workers)):
+        runs = [decision_us(count, workers, nodes) for _ in range(rounds)]
+        yield at_most(f"{count} x {workers}, {name}: a decision", runs, "us", DECISION_BAR_US)
 
 
 def decision_us(candidates: int, workers: int, nodes: int) -> float:

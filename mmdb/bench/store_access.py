@@ -20,6 +20,7 @@ from mmdb.api import Database
 from mmdb.bench import store_peers as peers
 from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_least, at_most
+from mmdb.bench.networks import SMALL
 from mmdb.bench.store_subject import Subject, reference
 from mmdb.bench.store_timing import least, take_turns
 
@@ -29,19 +30,25 @@ TENSOR_BAR_MS, ROWS_BAR_MS, TORCH_BAR, RATE_BAR = 2.0, 1.0, 50.0, 1.6
 READS, CLIENTS, CLIENT_S, ROUNDS = 300, 16, 4.0, 3
 FEW, LOADS = 20, 9  # reads that take turns with one torch.load, and how often
 ROWS_OF = "layer3.{}.conv1.weight"  # (256, 1024, 1, 1): a row of float32 is 4 KiB
+#: Of each network: tensors of rows, in which parts of it they are, and how many rows each has.
+ROWS = {
+    NETWORK: (ROWS_OF, range(1, 36), 256),
+    SMALL: ("features.{}.conv.2.weight", range(15, 18), 160),  # (160 or 320, 960, 1, 1)
+}
 
 State = Mapping[str, Tensor]
 
 
 def measure_access(subject: Subject) -> Iterator[Figure]:
     """Yield the times of single reads, and the rates of one client and of sixteen."""
-    module = variants.filled(NETWORK, 50)
+    (network,) = subject.networks(NETWORK)
+    module = variants.filled(network, 50)
     state: State = module.state_dict()
-    saved = subject.save("access", NETWORK, module)
-    name = reference(saved)
-    yield from _tensors(subject, name, state)
-    yield from _rows(subject, name, state)
-    yield from _clients(subject, name, medium(state))
+    saved = subject.save("access", network, module)
+    name, where = reference(saved), f"{subject.engine}, {network}"
+    yield from _tensors(subject, name, state, where)
+    yield from _rows(subject, name, state, f"{where}: 4 KiB of rows", *ROWS[network])
+    yield from _clients(subject, name, medium(state), where)
 
 
 def medium(state: State) -> list[str]:
@@ -49,13 +56,13 @@ def medium(state: State) -> list[str]:
     return [path for path, tensor in state.items() if SMALLEST <= tensor.nbytes <= LARGEST]
 
 
-def _tensors(subject: Subject, name: str, state: State) -> Iterator[Figure]:
+def _tensors(subject: Subject, name: str, state: State, where: str) -> Iterator[Figure]:
+    reads, where = subject.share.of(READS, 2), f"{where}: one tensor"
     file = subject.folder / "access.pt"
     peers.torch_save(dict(state), file)
     order = random.Random(0).choices(medium(state), k=READS * 4)
     paths = iter(order)
-    one = take_turns({"mmdb": lambda: subject.db.tensor(name, next(paths))}, READS, warm=20)["mmdb"]
-    where = f"{subject.engine}, {NETWORK}: one tensor"
+    one = take_turns({"mmdb": lambda: subject.db.tensor(name, next(paths))}, reads, warm=20)["mmdb"]
     yield _p50(f"{where}, p50", one, TENSOR_BAR_MS)
     yield _percentile(f"{where}, p99", one)
     turns = take_turns(
@@ -63,7 +70,7 @@ def _tensors(subject: Subject, name: str, state: State) -> Iterator[Figure]:
             "torch": lambda: peers.torch_load(file),
             "mmdb": lambda: [subject.db.tensor(name, next(paths)) for _ in range(FEW)],
         },
-        LOADS,
+        subject.share.of(LOADS),
     )
     faster = median(turns["torch"]) / (median(turns["mmdb"]) / FEW)
     yield at_least(f"{where}, faster than torch.load", [faster], "x", TORCH_BAR, "torch.load")
@@ -71,37 +78,38 @@ def _tensors(subject: Subject, name: str, state: State) -> Iterator[Figure]:
     yield _same(f"{where}, same bits", {p: subject.db.tensor(name, p) for p in order[:5]}, state)
 
 
-def _rows(subject: Subject, name: str, state: State) -> Iterator[Figure]:
+def _rows(
+    subject: Subject, name: str, state: State, where: str, of: str, parts: range, rows: int
+) -> Iterator[Figure]:
     draw = random.Random(1)
 
     def read() -> tuple[str, int, Tensor]:
-        path, row = ROWS_OF.format(draw.randrange(1, 36)), draw.randrange(256)
+        path, row = of.format(draw.choice(parts)), draw.randrange(rows)
         return path, row, subject.db.tensor(name, path, rows=(row, row + 1))
 
-    seconds = take_turns({"mmdb": read}, READS, warm=20)["mmdb"]
-    where = f"{subject.engine}, {NETWORK}: 4 KiB of rows"
+    seconds = take_turns({"mmdb": read}, subject.share.of(READS, 2), warm=20)["mmdb"]
     yield _p50(f"{where}, p50", seconds, ROWS_BAR_MS)
     yield _percentile(f"{where}, p99", seconds)
     path, row, found = read()
     yield _same(f"{where}, same bits", {path: found}, {path: state[path][row : row + 1]})
 
 
-def _clients(subject: Subject, name: str, paths: Sequence[str]) -> Iterator[Figure]:
+def _clients(subject: Subject, name: str, paths: Sequence[str], where: str) -> Iterator[Figure]:
     """One client and sixteen take turns: processes on PostgreSQL, threads on DuckDB."""
     together = _processes if subject.engine == "postgres" else _threads
-    rates: dict[int, list[float]] = {1: [], CLIENTS: []}
+    many, rounds = subject.share.of(CLIENTS, 2), subject.share.of(ROUNDS)
+    rates: dict[int, list[float]] = {1: [], many: []}
     errors = 0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for clients, found in rates.items():
             reports = together(subject, name, paths, clients)
             found.append(sum(report["reads"] / report["seconds"] for report in reports))
             errors += sum(report["errors"] for report in reports)
-    where = f"{subject.engine}, {NETWORK}: {CLIENTS} clients"
-    yield at_most(f"{where}, errors", [errors], "", 0)
-    share = max(rates[CLIENTS]) / max(rates[1])
-    yield at_least(f"{where}, rate / one client's", [share], "x", RATE_BAR)
+    yield at_most(f"{where}: {many} clients, errors", [errors], "", 0)
+    share = max(rates[many]) / max(rates[1])
+    yield at_least(f"{where}: {many} clients, rate / one client's", [share], "x", RATE_BAR)
     for clients, found in rates.items():
-        label = f"{subject.engine}, {NETWORK}: tensors a second, {clients} client(s)"
+        label = f"{where}: tensors a second, {clients} client(s)"
         yield Figure(name=label, value=max(found), unit="1/s", runs=found)
 
 
@@ -112,7 +120,7 @@ def _processes(
     command = [sys.executable, "-m", "mmdb.bench.store_client", subject.db.connection.url, name]
     running = [
         subprocess.Popen(
-            [*command, str(CLIENT_S), str(seed)],
+            [*command, str(subject.share.time(CLIENT_S)), str(seed)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -142,11 +150,11 @@ def _threads(
     subject: Subject, name: str, paths: Sequence[str], clients: int
 ) -> list[dict[str, Any]]:
     """Run clients in threads, each with a session of its own: one process owns a DuckDB file."""
-    barrier = Barrier(clients)
+    barrier, seconds = Barrier(clients), subject.share.time(CLIENT_S)
 
     def client(seed: int) -> dict[str, Any]:
         with subject.db.session() as db:
-            return read_at_random(db, name, paths, CLIENT_S, seed, barrier.wait)
+            return read_at_random(db, name, paths, seconds, seed, barrier.wait)
 
     with ThreadPoolExecutor(clients) as pool:
         return list(pool.map(client, range(clients)))

@@ -10,7 +10,7 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.store_subject import Subject, reference, settle
 from mmdb.bench.store_timing import take_turns
 from mmdb.bench.store_wire import Wire
-from mmdb.bench.store_zoo import MODELS, OWN, TENSORS, fill, relatives
+from mmdb.bench.store_zoo import KIND, MODELS, OWN, TENSORS, fill, relatives
 
 ROUNDS = 21
 CATALOG_BAR_MS, PREFIX_BAR_MS = 30.0, 50.0
@@ -24,11 +24,14 @@ def measure_catalog(subject: Subject) -> Iterator[Figure]:
     saved = [base, subject.save("stack", "stack", sister, base)]
     saved.append(subject.save("stranger", "stack", stranger))
     empty = _opening(subject)
-    fill(subject, reference(base))
+    models = subject.share.of(MODELS // KIND) * KIND
+    fill(subject, reference(base), models)
     settle(subject, ("tensor", "encoding", "manifest_tensor", "architecture_node", "model"))
     settle(subject, ("model_tag", "model_metric", "architecture", "architecture_edge"))
-    seconds = take_turns(questions(subject, *map(reference, saved)), ROUNDS, warm=3)
-    where = f"{subject.engine}, {MODELS:,} models"
+    seconds = take_turns(
+        questions(subject, *map(reference, saved)), subject.share.of(ROUNDS), warm=3
+    )
+    where = f"{subject.engine}, {models:,} models"
     for question, runs in seconds.items():
         bar = PREFIX_BAR_MS if question.startswith("common_prefix") else CATALOG_BAR_MS
         yield at_most(f"{where}: {question}, p50", [median(runs) * 1e3], "ms", bar)

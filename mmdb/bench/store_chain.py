@@ -36,7 +36,7 @@ def chain(count: int) -> Iterator[nn.Module]:
 def measure_chain(subject: Subject) -> Iterator[Figure]:
     """Yield the stored bytes of a chain beside those of as many snapshots."""
     before, saved, seconds = subject.stored(), None, list[float]()
-    for module in chain(VERSIONS):
+    for module in chain(subject.share.of(VERSIONS, TRIAL)):
         started = perf_counter()
         saved = subject.save("chain", NETWORK, module, saved)
         seconds.append(perf_counter() - started)

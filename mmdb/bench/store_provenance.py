@@ -17,7 +17,7 @@ RECIPE_BAR = 20_000  # bytes
 def measure_provenance(subject: Subject) -> Iterator[Figure]:
     """Yield the bytes of a recipe, and whether it gives the same bits again."""
     db, name = subject.db, subject.name("provenance")
-    make_points(db, f"{subject.prefix}_points", ROWS, WIDTH, CLASSES)
+    make_points(db, f"{subject.prefix}_points", subject.share.of(ROWS, 400), WIDTH, CLASSES)
     db.create_dataset(name, f"SELECT * FROM {subject.prefix}_points", partitions=2)
     run = db.create_run(
         name,

@@ -21,7 +21,7 @@ def measure_push(subject: Subject) -> Iterator[Figure]:
     """
     if subject.engine != "postgres":
         return
-    for network in ("resnet18", "resnet152"):
+    for network in subject.networks("resnet18", "resnet152"):
         yield from _push(subject, network)
 
 

@@ -28,14 +28,17 @@ CHAINS: dict[str, tuple[Callable[[nn.Module, int], nn.Module], float]] = {
 
 def measure_recovery(subject: Subject) -> Iterator[Figure]:
     """Yield the times to recover a network of 240 MB, and versions five updates deep."""
-    fresh = variants.filled(NETWORK, 30)
-    saved = subject.save("recover", NETWORK, fresh)
-    yield from _beside_peers(subject, saved, fresh)
+    (network,) = subject.networks(NETWORK)
+    fresh = variants.filled(network, 30)
+    saved = subject.save("recover", network, fresh)
+    yield from _beside_peers(subject, network, saved, fresh)
     for change, (vary, bar) in CHAINS.items():
-        yield from _deep(subject, saved, fresh, change, vary, bar)
+        yield from _deep(subject, network, saved, fresh, change, vary, bar)
 
 
-def _beside_peers(subject: Subject, saved: Any, module: nn.Module) -> Iterator[Figure]:
+def _beside_peers(
+    subject: Subject, network: str, saved: Any, module: nn.Module
+) -> Iterator[Figure]:
     state = module.state_dict()
     packed, pickled = subject.folder / "peer.safetensors", subject.folder / "peer.pt"
     peers.safetensors_save(state, packed)
@@ -48,9 +51,9 @@ def _beside_peers(subject: Subject, saved: Any, module: nn.Module) -> Iterator[F
             "safetensors": lambda: peers.safetensors_load(packed),
             "torch": lambda: peers.torch_load(pickled),
         },
-        ROUNDS,
+        subject.share.of(ROUNDS),
     )
-    where = f"{subject.engine}, {NETWORK}"
+    where = f"{subject.engine}, {network}"
     yield at_most(f"{where}: recover, verified in full", seconds["mmdb"], "s", RECOVER_BAR_S, PEER)
     ours, theirs = seconds["mmdb"], seconds["safetensors"]
     yield beside(f"{where}: recover / {PEER}", ours, theirs, SAFETENSORS_BAR, PEER)
@@ -62,6 +65,7 @@ def _beside_peers(subject: Subject, saved: Any, module: nn.Module) -> Iterator[F
 
 def _deep(
     subject: Subject,
+    network: str,
     base: Any,
     fresh: nn.Module,
     change: str,
@@ -71,16 +75,16 @@ def _deep(
     module, saved, label = fresh, base, f"deep-{change.replace(' ', '-')}"
     for k in range(DEPTH):
         module = vary(module, 40 + k)
-        saved = subject.save(label, NETWORK, module, saved)
+        saved = subject.save(label, network, module, saved)
     name, snapshot = reference(saved), reference(base)
     seconds = take_turns(
         {
             "deep": lambda: subject.db.recover(name, verify="full"),
             "snapshot": lambda: subject.db.recover(snapshot, verify="full"),
         },
-        ROUNDS,
+        subject.share.of(ROUNDS),
     )
-    where = f"{subject.engine}, {NETWORK}, {DEPTH} updates deep, {change}"
+    where = f"{subject.engine}, {network}, {DEPTH} updates deep, {change}"
     ours, theirs = seconds["deep"], seconds["snapshot"]
     yield beside(f"{where}: recover / snapshot's", ours, theirs, bar, "its snapshot; MMLib: 2.2")
     yield least(f"{where}: recover", seconds["deep"], "s")

@@ -18,16 +18,18 @@ PEER = "torch.save + fsync"
 
 def measure_saves(subject: Subject) -> Iterator[Figure]:
     """Yield the times of updates of both ResNets, and the rate of a first save."""
-    for network in ("resnet18", "resnet152"):
+    for network in subject.networks("resnet18", "resnet152"):
         yield from _updates(subject, network)
-    yield from _first_saves(subject, "resnet152")
+    for network in subject.networks("resnet152"):
+        yield from _first_saves(subject, network)
 
 
 def _updates(subject: Subject, network: str) -> Iterator[Figure]:
     fresh = variants.filled(network, 10)
     base = subject.save(f"save-{network}", network, fresh)
+    rounds = subject.share.of(ROUNDS)
     # Another variant each time: the same one again would be found and not be stored.
-    changed = iter([variants.classifier_changed(fresh, 11 + k) for k in range(ROUNDS + 1)])
+    changed = iter([variants.classifier_changed(fresh, 11 + k) for k in range(rounds + 1)])
     state, file = fresh.state_dict(), subject.folder / "peer"
     seconds = take_turns(
         {
@@ -35,7 +37,7 @@ def _updates(subject: Subject, network: str) -> Iterator[Figure]:
             "torch": lambda: peers.torch_save(state, file),
             "safetensors": lambda: peers.safetensors_save(state, file),
         },
-        ROUNDS,
+        rounds,
     )
     where = f"{subject.engine}, {network}"
     name = f"{where}: save, classifier changed"
@@ -46,7 +48,8 @@ def _updates(subject: Subject, network: str) -> Iterator[Figure]:
 
 
 def _first_saves(subject: Subject, network: str) -> Iterator[Figure]:
-    fresh = iter([variants.filled(network, 20 + k) for k in range(4)])
+    rounds = subject.share.of(3)
+    fresh = iter([variants.filled(network, 20 + k) for k in range(1 + rounds)])
     first = next(fresh)
     raw, state, file = variants.raw_bytes(first), first.state_dict(), subject.folder / "peer"
     subject.save("first", network, first)
@@ -55,7 +58,7 @@ def _first_saves(subject: Subject, network: str) -> Iterator[Figure]:
             "mmdb": lambda: subject.save("first", network, next(fresh)),
             "torch": lambda: peers.torch_save(state, file),
         },
-        3,
+        rounds,
         warm=0,
     )
     where, rates = f"{subject.engine}, {network}", [raw / MB / s for s in seconds["mmdb"]]

@@ -24,7 +24,7 @@ ROUNDINGS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 def measure_sizes(subject: Subject) -> Iterator[Figure]:
     """Yield the stored sizes of all networks in both precisions."""
-    for network in PARAMETERS:
+    for network in subject.networks(*PARAMETERS):
         fresh = variants.filled(network, 0)
         head = variants.classifier_changed(fresh, 1)
         every = variants.every_weight_moved(fresh, 2)

@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 
 from mmdb.api import Database
-from mmdb.bench.networks import FACTORIES
+from mmdb.bench.networks import FACTORIES, SMALL
+from mmdb.bench.share import FULL, Share
 from mmdb.bench.workload import bench_names
 
 MB = 1e6
@@ -67,11 +68,16 @@ class Subject:
     db: Database
     prefix: str
     folder: Path
+    share: Share = FULL
 
     @property
     def engine(self) -> str:
         """The engine's name, with which the figures start."""
         return self.db.connection.engine
+
+    def networks(self, *names: str) -> tuple[str, ...]:
+        """Return the networks to measure: these, or the smallest one for a share."""
+        return names if self.share.is_full else (SMALL,)
 
     def name(self, label: str) -> str:
         """Return the name of a model of this bench."""
@@ -130,12 +136,12 @@ def settle(subject: Subject, tables: Sequence[str] = ROW_TABLES) -> None:
 
 
 @contextmanager
-def subject_in(db: Database) -> Iterator[Subject]:
+def subject_in(db: Database, share: Share = FULL) -> Iterator[Subject]:
     """Yield a database with the networks' factories, and delete afterwards all that it made."""
     with (
         tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder,
         bench_names(db) as prefix,
     ):
-        subject = Subject(db, prefix, Path(folder))
+        subject = Subject(db, prefix, Path(folder), share)
         subject.register_factories()
         yield subject

@@ -48,9 +48,13 @@ def relatives(seed: int) -> tuple[nn.Module, nn.Module, nn.Module]:
     return first, sister, stranger
 
 
-def fill(subject: Subject, base: str) -> None:
-    """Add the zoo beside a saved model, whose definition and environment its models have too."""
-    rows = Rows(subject)
+def fill(subject: Subject, base: str, models: int) -> None:
+    """Add a zoo beside a saved model, whose definition and environment its models have too.
+
+    Args:
+        models: a multiple of KIND.
+    """
+    rows = Rows(subject, models)
     name, _, version = base.partition("@")
     for table in ("tensor", "manifest", "architecture"):
         rows.mark(table)
@@ -67,11 +71,11 @@ def fill(subject: Subject, base: str) -> None:
 class Rows:
     """Rows added to tables whose keys the database makes."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, models: int) -> None:
         self._subject = subject
         self._engine = subject.engine
         self._last: dict[str, int] = {}
-        self.prefix = subject.prefix
+        self.prefix, self.models = subject.prefix, models
 
     def mark(self, table: str) -> None:
         """Remember the last key of a table."""
@@ -112,7 +116,7 @@ class Rows:
 
 
 def _add_tensors(rows: Rows) -> None:
-    count = MODELS // KIND * SHARED + MODELS * OWN
+    count = rows.models // KIND * SHARED + rows.models * OWN
     rows.run(
         "INSERT INTO mmdb.tensor (tensor_hash, dtype, shape, byte_count, minimum, maximum, mean, "
         "deviation, zeros, nans) "
@@ -127,7 +131,8 @@ def _add_tensors(rows: Rows) -> None:
 
 
 def _add_manifests(rows: Rows) -> None:
-    rows.run(f"INSERT INTO mmdb.manifest (created_at) SELECT now() FROM {rows.series(MODELS)} AS s")
+    models = rows.series(rows.models)
+    rows.run(f"INSERT INTO mmdb.manifest (created_at) SELECT now() FROM {models} AS s")
     rows.number("manifest")
     rows.run(
         "INSERT INTO mmdb.manifest_tensor (manifest_id, ordinal, path, tensor_id, kind, trainable) "
@@ -137,7 +142,7 @@ def _add_manifests(rows: Rows) -> None:
         f"FROM zoo_manifest AS m CROSS JOIN {rows.series(TENSORS)} AS s "
         f"INNER JOIN zoo_tensor AS t ON t.i = CASE WHEN s.i < {SHARED} "
         f"THEN CAST(floor(m.i / {KIND}.0) AS bigint) * {SHARED} + s.i "
-        f"ELSE {MODELS // KIND * SHARED} + m.i * {OWN} + s.i - {SHARED} END"
+        f"ELSE {rows.models // KIND * SHARED} + m.i * {OWN} + s.i - {SHARED} END"
     )
 
 
@@ -148,7 +153,7 @@ def _add_architectures(rows: Rows, where: str) -> None:
         "INSERT INTO mmdb.architecture (canonical_hash, is_traced, node_count, parameter_count, "
         "parameter_bytes) "
         f"SELECT {rows.bytes_of(_text(rows, 'architecture'))}, a.is_traced, a.node_count, "
-        f"a.parameter_count, a.parameter_bytes FROM {rows.series(MODELS)} AS s "
+        f"a.parameter_count, a.parameter_bytes FROM {rows.series(rows.models)} AS s "
         f"CROSS JOIN mmdb.architecture AS a WHERE a.architecture_id = {base} ORDER BY s.i"
     )
     rows.number("architecture")
@@ -205,8 +210,8 @@ def _add_tags_and_metrics(rows: Rows) -> None:
     for metric in ("accuracy", "loss"):
         rows.run(
             "INSERT INTO mmdb.model_metric (model_id, metric, dataset, value) "
-            f"SELECT s.model_id, '{metric}', 'bench', (s.i * 7919 % {MODELS}) / {MODELS}.0 "
-            f"FROM {source} AS s"
+            f"SELECT s.model_id, '{metric}', 'bench', "
+            f"(s.i * 7919 % {rows.models}) / {rows.models}.0 FROM {source} AS s"
         )
 
 

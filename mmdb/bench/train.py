@@ -9,6 +9,7 @@ from typing import Any
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.large_state import measure_large_states
+from mmdb.bench.share import Share
 from mmdb.bench.spans import cost_ratio, gaps, lower_bound, makespan
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
@@ -27,21 +28,23 @@ MIXED = {"space": {"architecture.hidden": MIXED_WIDTHS, "lr": [0.01, 0.001], "ba
 GAP_ROWS, GAP_HIDDEN, GAP_EPOCHS = 8_000, 1024, 3
 
 
-def bench_train(databases: list[Database]) -> Iterator[Figure]:
+def bench_train(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
-        yield from _measure(db)
+        yield from _measure(db, share)
 
 
-def _measure(db: Database) -> Iterator[Figure]:
+def _measure(db: Database, share: Share) -> Iterator[Figure]:
     for name, (architecture, rows) in WORKLOADS.items():
-        yield from _speedup(db, name, architecture, rows)
-    yield from _mixed(db)
-    yield from _gaps(db)
-    yield from measure_large_states(db)
+        yield from _speedup(db, name, architecture, share.of(rows), share.of(ROUNDS))
+    yield from _mixed(db, share)
+    yield from _gaps(db, share)
+    yield from measure_large_states(db, share)
 
 
-def _speedup(db: Database, name: str, architecture: str, rows: int) -> Iterator[Figure]:
+def _speedup(
+    db: Database, name: str, architecture: str, rows: int, rounds: int
+) -> Iterator[Figure]:
     with bench_names(db) as prefix:
         make_points(db, prefix, rows, WIDTH, CLASSES)
         features = ", ".join(f"c{k}" for k in range(WIDTH))
@@ -49,7 +52,7 @@ def _speedup(db: Database, name: str, architecture: str, rows: int) -> Iterator[
         query = f"SELECT {array} AS x, y FROM {prefix}"
         options = {"shape": [1, 8, 8]} if name == "cnn" else {}
         db.create_dataset(prefix, query, partitions=PARTITIONS, options=options)
-        pairs = [_pair(db, f"{prefix}-{k}", prefix, architecture) for k in range(ROUNDS)]
+        pairs = [_pair(db, f"{prefix}-{k}", prefix, architecture) for k in range(rounds)]
     where = f"{db.connection.engine}, {name}"
     speedups = [makespan(one) / makespan(two) for one, two in pairs]
     yield at_least(f"{where}: 2 workers against 1", speedups, "x", SPEEDUP_BAR)
@@ -66,12 +69,14 @@ def _pair(db: Database, name: str, dataset: str, architecture: str) -> tuple[lis
     return spans[1], spans[2]
 
 
-def _mixed(db: Database) -> Iterator[Figure]:
+def _mixed(db: Database, share: Share) -> Iterator[Figure]:
     """Candidates of different costs, which a bad order would leave for the end."""
     with bench_names(db) as prefix:
-        make_points(db, prefix, MIXED_ROWS, WIDTH, CLASSES)
+        make_points(db, prefix, share.of(MIXED_ROWS), WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
-        rounds = [_hops(db, f"{prefix}-{k}", prefix, "mlp", MIXED, 2, 2) for k in range(ROUNDS)]
+        rounds = [
+            _hops(db, f"{prefix}-{k}", prefix, "mlp", MIXED, 2, 2) for k in range(share.of(ROUNDS))
+        ]
     where = f"{db.connection.engine}, mixed costs"
     costs = median(cost_ratio(hops) for hops in rounds)
     yield Figure(name=f"{where}: dearest / cheapest candidate", value=costs, unit="x")
@@ -79,15 +84,15 @@ def _mixed(db: Database) -> Iterator[Figure]:
     yield at_most(f"{where}: makespan / lower bound", ratios, "x", MAKESPAN_BAR)
 
 
-def _gaps(db: Database) -> Iterator[Figure]:
+def _gaps(db: Database, share: Share) -> Iterator[Figure]:
     """The time between two hops of a worker."""
     with bench_names(db) as prefix:
-        make_points(db, prefix, GAP_ROWS, WIDTH, CLASSES)
+        make_points(db, prefix, share.of(GAP_ROWS, 1_000), WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=PARTITIONS)
         architecture = f"mlp(hidden=[{GAP_HIDDEN}])"
         rounds = [
             _hops(db, f"{prefix}-{k}", prefix, architecture, SEARCH, GAP_EPOCHS, 2)
-            for k in range(ROUNDS)
+            for k in range(share.of(ROUNDS))
         ]
     where = f"{db.connection.engine}, a state of 0.9 MB"
     between = [1e3 * median(gaps(hops)) for hops in rounds]

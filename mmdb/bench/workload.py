@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmdb.api import Database, connect
 from mmdb.db.queries import load
+from mmdb.errors import InvalidInput
 
 
 @contextmanager
@@ -24,6 +25,21 @@ def bench_database(url: str | None) -> Iterator[Database]:
         connect(f"duckdb:///{Path(folder) / 'bench.duckdb'}") as db,
     ):
         yield db
+
+
+def servers_of(databases: list[Database]) -> list[Database]:
+    """Return the PostgreSQL databases, of a bench that starts processes of its own.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    found = [db for db in databases if db.connection.engine == "postgres"]
+    if not found:
+        raise InvalidInput(
+            "The bench connects from several processes, and a DuckDB file belongs to one.",
+            hint="Give it a PostgreSQL server: --database postgresql://...",
+        )
+    return found
 
 
 @contextmanager

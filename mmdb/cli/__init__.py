@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mmdb.cli.lineage import add_lineage_command
@@ -149,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="measure this one, may be given again; a fresh DuckDB file if left out",
     )
+    small = "about this share of the full size, above 0 and below 1; figures then have no bars"
+    bench.add_argument("--share", type=float, help=small)
     parts = tuple(dict.fromkeys((*WARM_PARTS, *PLAN_PARTS, *FEATURE_PARTS)))
     only = "of warm, plan and feature: measure this part, may be given again; all if left out"
     bench.add_argument("--only", choices=parts, action="append", help=only)
@@ -169,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--seconds", type=float, help=seconds)
     bench.add_argument(
         "--folder",
+        type=Path,
         help="of warm and plan: keep trainings here; those that are here are not done again",
     )
     return parser
@@ -257,6 +261,8 @@ def _bench(given: argparse.Namespace) -> int:
         number = getattr(given, option)
         if number is not None and number < 1:
             raise WrongUse(f"--{option} is 1 or more.")
+    if given.share is not None and not 0 < given.share <= 1:
+        raise WrongUse("--share is above 0, and 1 at most.")
     for option in ("seconds", "minutes", "rate"):
         number = getattr(given, option)
         if number is not None and not 0 < number < float("inf"):
@@ -267,5 +273,5 @@ def _bench(given: argparse.Namespace) -> int:
             raise WrongUse(f"--{option} is 0 or more.")
     from mmdb.bench.command import run_bench
 
-    chosen = {name: getattr(given, name) for name in own}
+    chosen = {name: getattr(given, name) for name in ("share", *own) if name != "plot"}
     return run_bench(given.name, given.database, given.json, given.plot, chosen)

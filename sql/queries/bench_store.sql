@@ -166,6 +166,14 @@ WHERE NOT EXISTS (
     WHERE m.architecture_id = architecture_node.architecture_id
 );
 
+-- name: delete_architecture_prefixes
+-- Beginnings of architectures that none has any more.
+DELETE FROM mmdb.architecture_prefix
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.architecture_node AS n
+    WHERE n.prefix_hash = architecture_prefix.prefix_hash
+);
+
 -- name: delete_outlines
 -- The outlines of architectures that no model has any more.
 DELETE FROM mmdb.outline

@@ -52,8 +52,9 @@ def _measure(outlines: list[Outline], json_file: str | None) -> None:
     from mmdb.bench.command import show
     from mmdb.bench.figures import report, write_json
     from mmdb.bench.match import bench_match
+    from mmdb.bench.share import FULL
 
-    figures = list(bench_match([], lambda: outlines))
+    figures = list(bench_match([], FULL, lambda: outlines))
     show("bench match, public architectures", figures)
     if json_file:
         write_json(json_file, report("match", figures))

@@ -23,21 +23,11 @@ from mmdb.demo import load_digits
 from tests.browser import find_browser
 from tests.cluster import Cluster
 
-HERE = Path(__file__).resolve().parent
+collect_ignore = ["clients"]  # they run in environments of their own
 READER, PASSWORD = "analyst", "a reader's"
 #: More rows of one view than a BI tool looks at.
 METRICS = 12_000
 WILD = "wild"  # a run that goes astray, with losses of nine digits
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass the folder over unless the command line names it; and what runs elsewhere, always."""
-    named = [
-        (config.invocation_params.dir / argument.partition("::")[0]).resolve()
-        for argument in config.args
-    ]
-    is_named = any(HERE in (path, *path.parents) for path in named)
-    return True if collection_path.name == "clients" or not is_named else None
 
 
 @dataclass(frozen=True, slots=True)

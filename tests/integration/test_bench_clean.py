@@ -14,9 +14,10 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure
+from mmdb.bench.share import Share
 from mmdb.bench.workload import bench_names
 from mmdb.store.save import save_model
-from tests.stores import NOTHING, counts
+from tests.stores import NOTHING, counts, rows_of
 
 
 def test_models_that_came_from_elsewhere_are_cleaned_up(database_url: str, tmp_path: Path) -> None:
@@ -30,7 +31,10 @@ def test_models_that_came_from_elsewhere_are_cleaned_up(database_url: str, tmp_p
             db.note(name, "a note")
             db.tag(name, stage="trial")
             assert db.sql("SELECT kind FROM mmdb.model_origin")
+            db.save(f"{prefix}-module", torch.nn.Linear(2, 2))
+            assert rows_of(db, "architecture_prefix")
         assert counts(db) == NOTHING
+        assert rows_of(db, "architecture_prefix") == 0
 
 
 def test_a_row_that_others_refer_to_is_no_conflict(postgres_url: str) -> None:
@@ -50,7 +54,7 @@ def test_a_report_is_written_before_anything_is_cleaned_up(
 ) -> None:
     file = tmp_path / "report.json"
 
-    def bench(databases: list[Database]) -> Iterator[Figure]:
+    def bench(databases: list[Database], share: Share) -> Iterator[Figure]:
         yield Figure(name="seconds of a save", value=1.5, unit="s")
         assert json.loads(file.read_text())["figures"][0]["value"] == 1.5
         raise errors.DatabaseFailed("The rows are still referred to.")

@@ -17,6 +17,7 @@ from torch import nn
 from mmdb.api import Database, connect
 from mmdb.bench import match_session
 from mmdb.bench.match_families import draw
+from mmdb.bench.share import FULL
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query
 from mmdb.graph.match.pack import pack
@@ -117,7 +118,7 @@ def test_outlines_that_are_missing_or_damaged_are_made_anew_among_others(
 def test_the_bench_leaves_nothing_behind(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_session, "BARS", {4: 60.0, 7: 60.0})
     packed = [pack(drawn).to_bytes() for drawn in draw(np.random.default_rng(0), 7)]
-    figures = list(match_session.measure(db, packed))
+    figures = list(match_session.measure(db, packed, FULL))
     assert [(figure.holds, len(figure.runs)) for figure in figures] == [(True, 3), (None, 3)] * 2
     for table in ("architecture", "outline", "model"):
         assert db.sql(f"SELECT count(*) AS n FROM mmdb.{table}") == [{"n": 0}]

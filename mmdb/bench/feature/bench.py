@@ -6,9 +6,8 @@ fused hops; and whether features are kept where that costs least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.feature.budgets import measure_budgets
@@ -18,13 +17,14 @@ from mmdb.bench.feature.resnet import measure_resnet
 from mmdb.bench.feature.subject import Subject, subject_of
 from mmdb.bench.feature.transformer import measure_transformer
 from mmdb.bench.figures import Figure
+from mmdb.bench.share import Share
 
 PARTS = ("resnet", "budgets", "transformer", "fused", "choice")
 SECONDS = 80.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class FeatureShare(Share):
     """How much is measured.
 
     Attributes:
@@ -40,30 +40,25 @@ class Share:
     repeats: int = REPEATS
 
 
-def share_of(options: Mapping[str, Any]) -> Share:
-    """Return what the options of a command say; those that are None are left out."""
-    return Share(**{name: value for name, value in options.items() if value is not None})
-
-
-def bench_feature(databases: list[Database], share: Share | None = None) -> Iterator[Figure]:
+def bench_feature(databases: list[Database], share: FeatureShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
-        yield from _measure(db, share or Share())
+        yield from _measure(db, share)
 
 
-def _measure(db: Database, share: Share) -> Iterator[Figure]:
+def _measure(db: Database, share: FeatureShare) -> Iterator[Figure]:
     for part in share.only or PARTS:
-        with subject_of(db) as subject:
+        with subject_of(db, share) as subject:
             yield from _part(subject, part, share)
 
 
-def _part(subject: Subject, part: str, share: Share) -> Iterator[Figure]:
+def _part(subject: Subject, part: str, share: FeatureShare) -> Iterator[Figure]:
     if part == "resnet":
-        return measure_resnet(subject, share.seconds)
+        return measure_resnet(subject, share.time(share.seconds))
     if part == "budgets":
         return measure_budgets(subject)
     if part == "transformer":
-        return measure_transformer(subject, share.seconds)
+        return measure_transformer(subject, share.time(share.seconds))
     if part == "fused":
         return measure_fused(subject)
-    return measure_choice(subject, share.workloads, share.repeats)
+    return measure_choice(subject, share.workloads, share.of(share.repeats))

@@ -53,15 +53,19 @@ class _Peak:
         self._over.set()
 
 
-def measure_budgets(subject: Subject, rows: int = ROWS) -> Iterator[Figure]:
+def measure_budgets(subject: Subject) -> Iterator[Figure]:
     """Yield what runs keep at several budgets, and how far they are from one with room for all.
 
     Workers are processes of the client, so that the cache is one that this process can see.
     """
+    rows = subject.share.of(ROWS, 400)
     dataset = subject.dataset("budgets", SHAPE, rows)
     total = rows * sum(row_bytes((width,), "float32") for width in WIDTHS.values())
     reference: dict[int, float] = {}
-    cases = [("disk", 1.0), *((kind, share) for share in SHARES for kind in ("disk", "memory"))]
+    cases = [
+        ("disk", 1.0),
+        *((kind, share) for share in subject.share.first(SHARES, 2) for kind in ("disk", "memory")),
+    ]
     worst = {"disk": 0, "memory": 0}
     gap, copies = 0.0, 0
     for number, (kind, share) in enumerate(cases):

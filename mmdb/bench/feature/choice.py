@@ -44,7 +44,7 @@ def measure_choice(
     Runs that came to the same choices did the same work, whether they were asked to or not, so
     their seconds are taken together.
     """
-    chosen = WORKLOADS[:workloads]
+    chosen = subject.share.first(WORKLOADS[:workloads])
     found: list[list[Tried]] = []
     train_in_turn(subject.database, _all(subject, chosen, repeats, found), WORKERS)
     figures = [_figure(subject, *pair) for pair in zip(chosen, found, strict=True)]
@@ -89,7 +89,9 @@ def _all(
     """Train each workload in every way, as often as it takes to tell the good ones apart."""
     for number, workload in enumerate(workloads):
         factory = subject.factory("mmdb.bench.feature.networks:tower")
-        dataset = subject.dataset(f"choice{number}", (COLUMNS,), workload.rows)
+        dataset = subject.dataset(
+            f"choice{number}", (COLUMNS,), subject.share.of(workload.rows, 400)
+        )
         create = _Creation(subject, workload, dataset, factory)
         yield create.run("memory", epochs=1).name  # rows are read, workers are up
         tried = [Tried(asked=asked) for asked in (*ASKED, AUTO)]

@@ -64,7 +64,7 @@ class Round:
 
 def measure_fused(subject: Subject, cases: Sequence[Case] = CASES) -> Iterator[Figure]:
     """Yield what fused hops take, in one session on one thread."""
-    for number, case in enumerate(cases):
+    for number, case in enumerate(subject.share.first(cases)):
         rounds = _rounds(subject, f"fused{number}", case)
         share = median(min(1.0, r.shared / r.one) for r in rounds)
         where = f"{subject.engine}, {len(case.heads)} heads, {share:.0%} of a hop shared"
@@ -87,7 +87,9 @@ def _at_most(name: str, runs: list[float], bar: float | None) -> Figure:
 
 def _rounds(subject: Subject, name: str, case: Case) -> list[Round]:
     """Train for some epochs, of which the first, in which all is set up, is left out."""
-    dataset = subject.dataset(name, SHAPE, case.rows, partitions=1, validation=0.0)
+    dataset = subject.dataset(
+        name, SHAPE, subject.share.of(case.rows, 128), partitions=1, validation=0.0
+    )
     heads = list(case.heads)
     # Another seed gives another backbone, so that none finds the other's features at hand.
     fused = _run(subject, f"{name}-fused", dataset, case, heads, "recomputed", seed=1)
@@ -98,7 +100,7 @@ def _rounds(subject: Subject, name: str, case: Case) -> list[Round]:
     try:
         part_id = fused.part_id
         found = []
-        for epoch in range(1 + ROUNDS):
+        for epoch in range(1 + subject.share.of(ROUNDS)):
             seconds = _seconds(worker, FusedOrder(
                 part_id=part_id, candidate_ids=tuple(fused.candidates), epoch=epoch, publish=False
             ))  # fmt: skip

@@ -27,11 +27,13 @@ def measure_resnet(subject: Subject, seconds: float) -> Iterator[Figure]:
     """
     torch.manual_seed(0)
     module = resnet18(SHAPE, CLASSES)
-    passes = len(HEADS) * EPOCHS * row_seconds(module, CUTS, SHAPE)
+    heads, cuts = subject.share.first(HEADS, 2), subject.share.first(CUTS)
+    epochs = subject.share.of(EPOCHS, 2)
+    passes = len(heads) * epochs * row_seconds(module, cuts, SHAPE)
     dataset = subject.dataset("resnet", SHAPE, rows_for(seconds, passes / WORKERS))
     architecture = {"factory": subject.factory("mmdb.bench.networks:resnet18")}
-    space = {"freeze_up_to": list(CUTS), "head": list(HEADS)}
-    pair = train_both(subject, dataset, architecture, space, EPOCHS)
+    space = {"freeze_up_to": list(cuts), "head": list(heads)}
+    pair = train_both(subject, dataset, architecture, space, epochs)
     where = f"{subject.engine}, ResNet-18"
     yield from saving_figures(subject, pair, where, BAR)
     yield from _alone_figures(subject, pair, where)
@@ -58,6 +60,7 @@ def _alone_figures(subject: Subject, pair: Pair, where: str) -> Iterator[Figure]
         bar="1",
         holds=all(as_computed),
     )
-    (last,) = [head for head in alone.heads if head.cut == CUTS[-1]][:1]
+    last_cut = subject.share.first(CUTS)[-1]
+    (last,) = [head for head in alone.heads if head.cut == last_cut][:1]
     apart = largest_difference(alone.end_to_end(last), subject.weights(last.spec.candidate_id))
     yield within(f"{where}: weights of a head apart from a plain end-to-end loop by", apart)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mmdb.api import Database, Run
 from mmdb.bench.points import load_points
+from mmdb.bench.share import FULL, Share
 from mmdb.bench.workload import bench_names
 from mmdb.db.queries import load
 from mmdb.store import states
@@ -40,6 +41,7 @@ class Subject:
 
     database: Database
     prefix: str
+    share: Share = FULL
     _factories: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -146,10 +148,10 @@ class Subject:
 
 
 @contextmanager
-def subject_of(database: Database) -> Iterator[Subject]:
+def subject_of(database: Database, share: Share = FULL) -> Iterator[Subject]:
     """Yield a subject; what it made is deleted, and the client's node's cache is one of its own."""
     with _own_cache(), bench_names(database) as prefix:
-        yield Subject(database, prefix)
+        yield Subject(database, prefix, share)
 
 
 def points(shape: Sequence[int], rows: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -30,10 +30,11 @@ def measure_transformer(subject: Subject, seconds: float) -> Iterator[Figure]:
     """
     torch.manual_seed(0)
     module = transformer(SHAPE, CLASSES, d_model=WIDTH, layers=LAYERS)
-    passes = len(USED) * EPOCHS * row_seconds(module, CUTS, SHAPE)
+    cuts, epochs = subject.share.first(CUTS), subject.share.of(EPOCHS, 2)
+    passes = len(USED) * epochs * row_seconds(module, cuts, SHAPE)
     rows = rows_for(SHARE * seconds, passes / WORKERS)
     dataset = subject.dataset("transformer", SHAPE, rows)
     architecture = {"factory": "transformer", "arguments": {"d_model": WIDTH, "layers": LAYERS}}
-    space = {"freeze_up_to": list(CUTS), "head": list(USED)}
-    pair = train_both(subject, dataset, architecture, space, EPOCHS)
+    space = {"freeze_up_to": list(cuts), "head": list(USED)}
+    pair = train_both(subject, dataset, architecture, space, epochs)
     yield from saving_figures(subject, pair, f"{subject.engine}, transformer", BAR)

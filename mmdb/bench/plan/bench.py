@@ -8,12 +8,11 @@ plan counts that was made right before the run began.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
@@ -35,12 +34,15 @@ from mmdb.bench.plan.workloads import (
     iteration_workloads,
     mop_workloads,
 )
+from mmdb.bench.share import Share
 from mmdb.plan.profile.stamp import stamp_here
 from mmdb.plan.profile.store import known_profile
 
 REPEATS, SECONDS = 3, 12.0
 #: Of calibrating, and of measuring steps, where runs take SECONDS.
 CALIBRATE_S, STEPS_S = 60.0, 600.0
+#: Of both at least.
+LEAST_S = 1.0
 #: What a workload takes on one worker, over what it takes on two.
 _ALONE = 1.7
 #: Parts that train.
@@ -53,7 +55,7 @@ PARTS = ("steps", *WORKLOADS, "speed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class PlanShare(Share):
     """How much is measured.
 
     Attributes:
@@ -71,43 +73,34 @@ class Share:
     folder: Path | None = None
 
 
-def share_of(options: Mapping[str, Any]) -> Share:
-    """Return what the options of a command say; those that are None are left out."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if "folder" in given:
-        given["folder"] = Path(given["folder"])
-    return Share(**given)
-
-
-def bench_plan(databases: list[Database], share: Share | None = None) -> Iterator[Figure]:
+def bench_plan(databases: list[Database], share: PlanShare) -> Iterator[Figure]:
     """Measure every database in one run; steps need none."""
-    chosen = share or Share()
     with ExitStack() as stack:
-        kept = chosen.folder
+        kept = share.folder
         if kept is None:
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-bench-")))
-        if "steps" in (chosen.only or PARTS):
-            yield from _steps(chosen)
+        if "steps" in (share.only or PARTS):
+            yield from _steps(share)
         for db in databases:
-            yield from _measure(db, chosen, kept)
+            yield from _measure(db, share, kept)
 
 
-def _steps(share: Share) -> Iterator[Figure]:
-    budget_s = STEPS_S * share.seconds / SECONDS
-    return step_figures(measure_steps(list(models())[: share.workloads], budget_s))
+def _steps(share: PlanShare) -> Iterator[Figure]:
+    budget_s = share.time(STEPS_S * share.seconds / SECONDS, LEAST_S)
+    return step_figures(measure_steps(share.first(models()[: share.workloads]), budget_s))
 
 
-def _measure(db: Database, share: Share, folder: Path) -> Iterator[Figure]:
+def _measure(db: Database, share: PlanShare, folder: Path) -> Iterator[Figure]:
     parts = [part for part in share.only or PARTS if part != "steps"]
     if parts:
-        _calibrate(db, max(1.0, CALIBRATE_S * min(1.0, share.seconds / SECONDS)))
+        _calibrate(db, share.time(CALIBRATE_S * min(1.0, share.seconds / SECONDS), LEAST_S))
     outcomes: dict[str, Sequence[Outcome]] = {}
     for part in parts:
         if part in WORKLOADS:
             outcomes[part] = _train(db, share, folder, part)
             yield from _figures(part, outcomes[part], is_whole=share.workloads is None)
         else:
-            for case in CASES:
+            for case in share.first(CASES):
                 yield from speed_figures(db, case)
     yield from coverage_figures([one for some in outcomes.values() for one in some])
 
@@ -119,16 +112,17 @@ def _calibrate(db: Database, budget_s: float) -> None:
         db.calibrate(budget_s=budget_s)
 
 
-def _train(db: Database, share: Share, folder: Path, part: str) -> list[Outcome]:
-    journal = Journal(folder / f"{part}-{db.connection.engine}-{share.seconds:g}s.jsonl")
+def _train(db: Database, share: PlanShare, folder: Path, part: str) -> list[Outcome]:
+    seconds = share.time(share.seconds)
+    journal = Journal(folder / f"{part}-{db.connection.engine}-{seconds:g}s.jsonl")
     campaign = Campaign(
         database=db,
         journal=journal,
-        worker_s=_ALONE * share.seconds,
-        repeats=share.repeats,
+        worker_s=_ALONE * seconds,
+        repeats=share.of(share.repeats),
         chooses=part == "choice",
     )
-    return campaign.run(list(WORKLOADS[part]())[: share.workloads])
+    return campaign.run(share.first(list(WORKLOADS[part]())[: share.workloads]))
 
 
 def _figures(part: str, outcomes: Sequence[Outcome], *, is_whole: bool) -> Iterator[Figure]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
+from mmdb.bench.share import Share
 from mmdb.bench.warm.arms import Arm, CopyByName, Transferred
 from mmdb.bench.warm.graph_transfer import graph_transfer
 from mmdb.bench.warm.pairs import WORKLOADS, Pair, settings
@@ -26,7 +26,7 @@ from mmdb.bench.warm.safety import safety_pairs
 
 SEEDS = 5
 SAFETY = "safety"
-PARTS: dict[str, Callable[[], Iterator[Pair]]] = {**WORKLOADS, SAFETY: safety_pairs}
+PARTS: dict[str, Callable[[Share], Iterator[Pair]]] = {**WORKLOADS, SAFETY: safety_pairs}
 #: Beside the cold arm.
 ARMS: tuple[Arm, ...] = (Transferred(graph_transfer), CopyByName())
 #: Of unfit parents, only the arm that may refuse them is of interest.
@@ -34,7 +34,7 @@ SAFETY_ARMS: tuple[Arm, ...] = ARMS[:1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class WarmShare(Share):
     """How much is measured.
 
     Attributes:
@@ -52,26 +52,18 @@ class Share:
     folder: Path | None = None
 
 
-def share_of(options: Mapping[str, Any]) -> Share:
-    """Return what the options of a command say; those that are None are left out."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if "folder" in given:
-        given["folder"] = Path(given["folder"])
-    return Share(**given)
-
-
-def bench_warm(databases: list[Database], share: Share | None = None) -> list[Figure]:
+def bench_warm(databases: list[Database], share: WarmShare) -> Iterator[Figure]:
     """Train; `databases` are left alone."""
-    return measure(share or Share(), ARMS, SAFETY_ARMS)
+    return measure(share, ARMS, SAFETY_ARMS)
 
 
-def measure(share: Share, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> list[Figure]:
-    """Train a share of all parts with some arms, and return its figures.
+def measure(share: WarmShare, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> Iterator[Figure]:
+    """Train a share of all parts with some arms, and yield the figures of each.
 
     The first arm is trained to the end, the others until they reach the target; with unfit
     parents, all are trained to the end.
     """
-    figures: list[Figure] = []
+    seeds = share.of(share.seeds)
     with ExitStack() as stack:
         kept = share.folder
         if kept is None:
@@ -82,14 +74,15 @@ def measure(share: Share, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -> li
             part = Part(
                 name=name,
                 pairs=PARTS[name],
+                share=Share(share=share.share),
                 arms=chosen,
                 whole=tuple(arm.name for arm in whole),
-                seeds=share.seeds,  # the target depends on their number
-                folder=kept / f"{name}-{share.seeds}-{settings()}",
+                seeds=seeds,  # the target depends on their number
+                folder=kept / f"{name}-{seeds}-{settings(share)}",
             )
             trials = train_part(part, share.pairs, share.processes or os.cpu_count() or 1)
             is_whole = share.pairs is None and share.seeds >= SEEDS
-            figures += (
-                safety_figures(trials) if name == SAFETY else saving_figures(name, trials, is_whole)
-            )
-    return figures
+            if name == SAFETY:
+                yield from safety_figures(trials)
+            else:
+                yield from saving_figures(name, trials, is_whole)

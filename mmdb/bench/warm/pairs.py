@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mmdb.bench.share import Share
 from mmdb.bench.warm import ensemble, language, nasbench
 from mmdb.bench.warm.nuisance import CHILD, PARENT
 from mmdb.bench.warm.pictures import digit_pictures, drawn_pictures
@@ -94,7 +95,7 @@ class Data:
         return Network(name=name, data=data, build=build, task=task, recipe=recipe)
 
 
-def nas_pairs(parents: int = 15, seed: int = 0) -> Iterator[Pair]:
+def nas_pairs(share: Share, parents: int = 15, seed: int = 0) -> Iterator[Pair]:
     """Yield three children for each random cell with C = 8, N = 1; every second cell on digits.
 
     The first child differs in one edge, the second in two; the third is wider or deeper, with a
@@ -113,16 +114,16 @@ def nas_pairs(parents: int = 15, seed: int = 0) -> Iterator[Pair]:
             nasbench.Architecture(other, cells=2),
         )
         children = [nasbench.Architecture(nasbench.mutate(cell, k, draw)) for k in (1, 2)]
-        data = digit_data() if ordinal % 2 else drawn_data()
+        data = digit_data(share) if ordinal % 2 else drawn_data(share)
         parent = data.network(str(first), partial(nasbench.network, first), child=False)
         for child in (*children, grown[ordinal % len(grown)]):
             built = data.network(str(child), partial(nasbench.network, child))
             yield Pair(workload="nasbench", parent=parent, child=built)
 
 
-def ensemble_pairs() -> Iterator[Pair]:
+def ensemble_pairs(share: Share) -> Iterator[Pair]:
     """Yield a pair for each member but the first, which is the parent of all."""
-    data, (first, *others) = drawn_data(), ensemble.MEMBERS
+    data, (first, *others) = drawn_data(share), ensemble.MEMBERS
     parent = data.network(str(first), partial(ensemble.network, first), child=False)
     for other in others:
         child = data.network(str(other), partial(ensemble.network, other))
@@ -142,24 +143,25 @@ LANGUAGE_SHAPES = (
 )
 
 
-def language_pairs() -> Iterator[Pair]:
+def language_pairs(share: Share) -> Iterator[Pair]:
     """Yield a pair for each of LANGUAGE_SHAPES."""
-    data = text_data()
+    data = text_data(share)
     for small, large in LANGUAGE_SHAPES:
         parent = data.network(str(small), partial(language.network, small), child=False)
         child = data.network(str(large), partial(language.network, large))
         yield Pair(workload="language", parent=parent, child=child)
 
 
-def settings() -> str:
+def settings(share: Share) -> str:
     """Return a digest of what a training depends on beside the names of its networks."""
     sizes = (TRAINING_PICTURES, HELD_OUT_PICTURES, DIGITS, DIGIT_COPIES, CORPUS_BYTES)
     recipes = (PICTURE_RECIPE, DIGIT_RECIPE, TEXT_RECIPE, TEXT_PARENT_RECIPE)
-    given = (recipes, sizes, PARENT, CHILD, torch.__version__)
+    less = () if share.is_full else (share.share,)
+    given = (recipes, sizes, PARENT, CHILD, torch.__version__, *less)
     return hashlib.sha256(repr(given).encode()).hexdigest()[:8]
 
 
-WORKLOADS: dict[str, Callable[[], Iterator[Pair]]] = {
+WORKLOADS: dict[str, Callable[[Share], Iterator[Pair]]] = {
     "nasbench": nas_pairs,
     "ensemble": ensemble_pairs,
     "language": language_pairs,
@@ -167,24 +169,26 @@ WORKLOADS: dict[str, Callable[[], Iterator[Pair]]] = {
 
 
 @cache
-def drawn_data() -> Data:
+def drawn_data(share: Share) -> Data:
     """Return drawn pictures; those of parent and child share no hue and no pattern."""
-    held_out = drawn_pictures(HELD_OUT_PICTURES, HELD_OUT_DATA, CHILD)
+    count, held_out_count = share.of(TRAINING_PICTURES, 400), share.of(HELD_OUT_PICTURES, 100)
+    held_out = drawn_pictures(held_out_count, HELD_OUT_DATA, CHILD)
+    recipe = _shortened(PICTURE_RECIPE, share)
     parent, child = (
-        Pictures(*drawn_pictures(TRAINING_PICTURES, seed, nuisance), *held_out)
+        Pictures(*drawn_pictures(count, seed, nuisance), *held_out)
         for seed, nuisance in ((PARENT_DATA, PARENT), (CHILD_DATA, CHILD))
     )
     return Data(
         name="drawn pictures",
         parent=parent,
         child=child,
-        recipe=PICTURE_RECIPE,
-        parent_recipe=PICTURE_RECIPE,
+        recipe=recipe,
+        parent_recipe=recipe,
     )
 
 
 @cache
-def digit_data() -> Data:
+def digit_data(share: Share) -> Data:
     """Return handwritten digits: other ones for the parent, the child and the score."""
     held_out = digit_pictures(slice(2 * DIGITS, None), 1, HELD_OUT_DATA, CHILD)
     parent, child = (
@@ -194,21 +198,25 @@ def digit_data() -> Data:
             (slice(DIGITS, 2 * DIGITS), CHILD_DATA, CHILD),
         )
     )
-    return Data(
-        name="digits", parent=parent, child=child, recipe=DIGIT_RECIPE, parent_recipe=DIGIT_RECIPE
-    )
+    recipe = _shortened(DIGIT_RECIPE, share)
+    return Data(name="digits", parent=parent, child=child, recipe=recipe, parent_recipe=recipe)
 
 
 @cache
-def text_data(alphabet: str = language.ALPHABET) -> Data:
+def text_data(share: Share, alphabet: str = language.ALPHABET) -> Data:
     """Return the standard library's sources: other files for the parent, the child, the score."""
-    parts = language.corpus(CORPUS_BYTES, alphabet)
+    parts = language.corpus(share.of(CORPUS_BYTES, 200_000), alphabet)
     context = language.Shape(1, 1, 1).context
     parent, child = (Text(parts[part], parts["held_out"], context) for part in ("parent", "child"))
     return Data(
         name="standard library",
         parent=parent,
         child=child,
-        recipe=TEXT_RECIPE,
-        parent_recipe=TEXT_PARENT_RECIPE,
+        recipe=_shortened(TEXT_RECIPE, share),
+        parent_recipe=_shortened(TEXT_PARENT_RECIPE, share),
     )
+
+
+def _shortened(recipe: Recipe, share: Share) -> Recipe:
+    """Return a recipe of fewer steps, which is scored twice or more often."""
+    return replace(recipe, steps=recipe.every * share.of(recipe.steps // recipe.every, 2))

@@ -9,6 +9,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
+from mmdb.bench.share import FULL, Share
 from mmdb.bench.warm.arms import Arm
 from mmdb.bench.warm.campaign import run, trained
 from mmdb.bench.warm.journal import Journal, Trial
@@ -26,11 +27,12 @@ class Part:
     """
 
     name: str
-    pairs: Callable[[], Iterator[Pair]]
+    pairs: Callable[[Share], Iterator[Pair]]
     arms: tuple[Arm, ...]
     whole: tuple[str, ...]
     seeds: int
     folder: Path
+    share: Share = FULL
 
 
 def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
@@ -39,7 +41,7 @@ def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
     Args:
         pairs: how many, from the first on; all without it.
     """
-    chosen = _pairs_of(part.pairs)[:pairs]
+    chosen = part.share.first(_pairs_of(part.pairs, part.share)[:pairs])
     firsts = {pair.parent.key: k for k, pair in reversed(list(enumerate(chosen)))}
     steps: tuple[tuple[str, Callable[[Part, int], None], Sequence[int]], ...] = (
         ("parents", _train_parent, sorted(firsts.values())),
@@ -66,14 +68,14 @@ def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
 
 
 def _train_parent(part: Part, ordinal: int) -> None:
-    trained(_pairs_of(part.pairs)[ordinal].parent, Journal(part.folder))
+    trained(_pairs_of(part.pairs, part.share)[ordinal].parent, Journal(part.folder))
 
 
 def _train_pair(part: Part, ordinal: int) -> None:
-    pair = _pairs_of(part.pairs)[ordinal]
+    pair = _pairs_of(part.pairs, part.share)[ordinal]
     run([pair], part.arms, range(part.seeds), Journal(part.folder), part.whole)
 
 
 @cache
-def _pairs_of(make: Callable[[], Iterator[Pair]]) -> list[Pair]:
-    return list(make())
+def _pairs_of(make: Callable[[Share], Iterator[Pair]], share: Share) -> list[Pair]:
+    return list(make(share))

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from mmdb.bench.share import Share
 from mmdb.bench.warm import ensemble, language, nasbench
 from mmdb.bench.warm.pairs import Network, Pair, digit_data, drawn_data, text_data
 from mmdb.bench.warm.pictures import shuffled
@@ -24,9 +25,9 @@ PARENT_CELL = nasbench.Cell.parse(
 PERMUTED = language.ALPHABET[::-1]
 
 
-def safety_pairs() -> Iterator[Pair]:
+def safety_pairs(share: Share) -> Iterator[Pair]:
     """Yield a pair for each kind of unfit parent; the workload says what is wrong with it."""
-    pictures, text = drawn_data(), text_data()
+    pictures, text = drawn_data(share), text_data(share)
     parent = pictures.network(
         str(PARENT_CELL),
         partial(nasbench.network, nasbench.Architecture(PARENT_CELL)),
@@ -35,24 +36,24 @@ def safety_pairs() -> Iterator[Pair]:
     child = pictures.network(
         str(CHILD_CELL), partial(nasbench.network, nasbench.Architecture(CHILD_CELL))
     )
-    for what, wrong in _unrelated():
+    for what, wrong in _unrelated(share):
         yield Pair(workload=what, parent=wrong, child=child, comparable=False)
     for what, wrong in _spoilt(parent):
         yield Pair(workload=what, parent=wrong, child=child)
     shape = language.Shape(2, 64, 4)
     speaker = text.network(str(shape), partial(language.network, shape))
     for name, alphabet in (("fewer letters", language.FOLDED), ("permuted letters", PERMUTED)):
-        foreign = _foreign(name, alphabet, shape)
+        foreign = _foreign(name, alphabet, shape, share)
         yield Pair(workload=name, parent=foreign, child=speaker, comparable=False)
 
 
-def _unrelated() -> Iterator[tuple[str, Network]]:
+def _unrelated(share: Share) -> Iterator[tuple[str, Network]]:
     """Yield networks of another kind, and of the same kind for another task."""
     shape, member = language.Shape(2, 48, 3), ensemble.MEMBERS[0]
-    speaker = text_data().network(str(shape), partial(language.network, shape), child=False)
+    speaker = text_data(share).network(str(shape), partial(language.network, shape), child=False)
     yield "another kind of network", speaker
     build = partial(ensemble.network, member)
-    yield "another task", digit_data().network(str(member), build, child=False)
+    yield "another task", digit_data(share).network(str(member), build, child=False)
 
 
 def _spoilt(parent: Network) -> Iterator[tuple[str, Network]]:
@@ -80,7 +81,7 @@ def _without_numbers(network: Network) -> nn.Module:
     return module
 
 
-def _foreign(name: str, alphabet: str, shape: language.Shape) -> Network:
+def _foreign(name: str, alphabet: str, shape: language.Shape, share: Share) -> Network:
     """Return a model of the same text in another vocabulary."""
     build = partial(language.network, shape, len(alphabet) + 1)
-    return text_data(alphabet).network(f"{name}, {shape}", build, child=False)
+    return text_data(share, alphabet).network(f"{name}, {shape}", build, child=False)

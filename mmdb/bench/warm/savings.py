@@ -42,7 +42,7 @@ class PairSaving:
     @property
     def saved(self) -> float:
         """The fraction of the cold start's steps that were not needed."""
-        return 1 - self.warm_steps / self.cold_steps
+        return (self.cold_steps - self.warm_steps) / max(self.cold_steps, 1)
 
     @property
     def counts(self) -> bool:

@@ -17,6 +17,7 @@ from mmdb.train.candidate.functions import Functions
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.optimizer import check_steps, make_optimizer, make_schedule
 from mmdb.train.candidate.setup import check_setup, setup_of
+from mmdb.train.compute.exact import recording
 from mmdb.train.features.backbone import Backbones
 from mmdb.train.features.check import checked_tail
 from mmdb.train.features.options import Transfer, frozen_of
@@ -39,6 +40,7 @@ class CandidateCheck:
     _tails: dict[str, nn.Module] = field(default_factory=dict)
     _backbones: Backbones | None = None
 
+    @recording()
     def __call__(self, raw: Mapping[str, Any]) -> None:
         """Check one configuration.
 

@@ -22,10 +22,18 @@ def environment(device: torch.device = CPU) -> str:
 
 
 @contextmanager
+def recording() -> Iterator[None]:
+    """Record gradients inside the block: a DuckDB file trains in its caller's thread."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
 def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[None]:
     """Inside the block torch is deterministic, uses `threads` threads and draws from `seed`.
 
-    Draws are from the generators of the CPU and of `device`.
+    Draws are from the generators of the CPU and of `device`. Gradients are recorded, whatever the
+    caller has set.
     """
     before = (
         torch.are_deterministic_algorithms_enabled(),
@@ -40,11 +48,12 @@ def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[N
         torch.set_num_threads(threads)
     torch.default_generator.manual_seed(seed)
     try:
-        if device.type == "cuda":
-            with _exact_cuda(seed, device):
+        with recording():
+            if device.type == "cuda":
+                with _exact_cuda(seed, device):
+                    yield
+            else:
                 yield
-        else:
-            yield
     finally:
         compute_deterministically(before[0])
         if before[1] != threads:

@@ -70,8 +70,6 @@ def neutral(seed: int, threads: int = 1) -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.benchmark = False
         stack.enter_context(torch.device("cpu"))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autocast("cpu", enabled=False))
         stack.enter_context(exact(seed, threads))
         yield

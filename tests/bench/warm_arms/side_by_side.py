@@ -15,7 +15,7 @@ from pathlib import Path
 from mmdb.bench.command import show
 from mmdb.bench.figures import report, write_json
 from mmdb.bench.warm.arms import Arm
-from mmdb.bench.warm.bench import ARMS, PARTS, Share, measure
+from mmdb.bench.warm.bench import ARMS, PARTS, WarmShare, measure
 from tests.bench.warm_arms.iatransfer import IaTransfer
 from tests.bench.warm_arms.modelkeeper import ModelKeeper
 
@@ -42,15 +42,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--only", choices=list(PARTS), action="append", default=[])
     parser.add_argument("--pairs", type=int)
-    parser.add_argument("--seeds", type=int, default=Share().seeds)
+    parser.add_argument("--seeds", type=int, default=WarmShare().seeds)
     parser.add_argument("--processes", type=int)
     parser.add_argument("--iatransfer", type=Path, help="a folder with the package")
     parser.add_argument("--as-shipped", action="store_true", help="also ModelKeeper's matcher so")
     parser.add_argument("--json", help="also write the figures to this file")
     given = parser.parse_args()
-    share = Share(**{field.name: getattr(given, field.name) for field in fields(Share)})
+    names = [field.name for field in fields(WarmShare) if field.name in given]
+    share = WarmShare(**{name: getattr(given, name) for name in names})
     found = arms(given.iatransfer, as_shipped=given.as_shipped)
-    figures = measure(share, found, found)
+    figures = list(measure(share, found, found))
     show("warm starts side by side", figures)
     if given.json:
         write_json(given.json, report("warm", figures))

@@ -9,9 +9,7 @@ import torch
 
 import mmdb
 from mmdb.bench import convergence
-from mmdb.bench.command import BENCHES
 from mmdb.bench.figures import Figure
-from mmdb.cli import BENCHES as NAMES
 
 
 def small_task() -> convergence.Task:
@@ -53,7 +51,3 @@ def test_the_order_of_visits_shows_in_the_error() -> None:
         list(loop.run(hops, parts, parts[0]))
         losses.append(loop.module(x).logsumexp(1).sum().item())
     assert losses[0] != losses[1]
-
-
-def test_every_bench_can_be_named_on_the_command_line() -> None:
-    assert set(NAMES) == set(BENCHES)

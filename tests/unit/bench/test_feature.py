@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmdb.bench.feature.alone import Alone
-from mmdb.bench.feature.bench import PARTS, Share, share_of
+from mmdb.bench.feature.bench import PARTS
 from mmdb.bench.feature.budgets import feature_bytes
 from mmdb.bench.feature.choice import AUTO, OUTCLASSED, Tried, in_turn, seconds_of
 from mmdb.bench.feature.compare import (
@@ -26,7 +26,7 @@ from mmdb.bench.feature.networks import FEATURES, tower
 from mmdb.bench.feature.subject import HEADS, Subject, points, subject_of
 from mmdb.bench.feature.workloads import COLUMNS, WORKLOADS
 from mmdb.bench.workload import bench_database
-from mmdb.cli import BENCH_OPTIONS, FEATURE_PARTS, main
+from mmdb.cli import FEATURE_PARTS, main
 from mmdb.graph.cut.cut import cuts_of, prefix_of
 
 
@@ -142,7 +142,5 @@ def test_points_are_the_same_each_time() -> None:
 
 def test_parts_and_options_are_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert FEATURE_PARTS == PARTS
-    assert share_of(dict.fromkeys(BENCH_OPTIONS["feature"])) == Share()
-    assert share_of({"only": ["fused"], "seconds": 5.0}) == Share(only=["fused"], seconds=5.0)
     assert main(["bench", "feature", "--only", "mop"]) == 2
     assert "The bench feature has no part mop" in capsys.readouterr().err

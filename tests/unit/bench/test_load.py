@@ -11,11 +11,11 @@ from statistics import mean
 import pytest
 
 from mmdb.api import connect
-from mmdb.bench.load import Load, bench_load, load_of
+from mmdb.bench.load import Load, bench_load
 from mmdb.bench.load_clients import Answers, arrivals, percentile, request
 from mmdb.bench.load_memory import Memory, session_bytes
 from mmdb.cli import main
-from mmdb.errors import ModelNotFound
+from mmdb.errors import InvalidInput, ModelNotFound
 
 
 def test_requests_begin_at_the_rate_and_are_drawn_anew_for_each_seed() -> None:
@@ -75,8 +75,7 @@ def test_a_process_that_is_gone_has_no_bytes() -> None:
 
 
 def test_kinds_of_clients_that_there_are_none_of_are_left_out() -> None:
-    share = load_of({"clients": 3, "rate": 9.0, "readers": 0, "savers": None, "minutes": None})
-    assert share == Load(clients=3, rate=9.0, readers=0)
+    share = Load(clients=3, rate=9.0, readers=0)
     assert [(c.kind, c.clients, c.rate) for c in share.crowds] == [
         ("predict", 3, 9.0),
         ("save", 2, 0.5),
@@ -86,9 +85,8 @@ def test_kinds_of_clients_that_there_are_none_of_are_left_out() -> None:
 
 def test_a_file_of_one_process_is_not_measured(duckdb_url: str) -> None:
     with connect(duckdb_url) as db:
-        (figure,) = bench_load([db])
-    assert "belongs to one process" in figure.name
-    assert math.isnan(figure.value) and figure.holds is None
+        with pytest.raises(InvalidInput, match="a DuckDB file belongs to one"):
+            list(bench_load([db], Load()))
 
 
 @pytest.mark.parametrize(

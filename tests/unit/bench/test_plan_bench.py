@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mmdb.bench.plan.bench import PARTS, Share, share_of
+from mmdb.bench.plan.bench import PARTS
 from mmdb.bench.plan.campaign import Campaign
 from mmdb.bench.plan.journal import Journal
 from mmdb.bench.plan.report import WORKLOADS_BAR, choice_figures
@@ -90,8 +90,6 @@ def test_rows_follow_the_seconds_that_are_wanted() -> None:
 
 def test_options_of_the_bench(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert PLAN_PARTS == PARTS
-    given = {"only": ["mop"], "folder": str(tmp_path), "seconds": None}
-    assert share_of(given) == Share(only=["mop"], folder=tmp_path)
     for arguments, message in (
         (["plan", "--only", "nasbench"], "no part nasbench"),
         (["plan", "--pairs", "1"], "--pairs is of the bench warm"),

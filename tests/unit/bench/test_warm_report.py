@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from mmdb.bench.figures import Figure
+from mmdb.bench.share import FULL, Share
 from mmdb.bench.warm.arms import Arm, CopyByName, Transferred
-from mmdb.bench.warm.bench import PARTS, Share, share_of
+from mmdb.bench.warm.bench import PARTS
 from mmdb.bench.warm.campaign import run
 from mmdb.bench.warm.journal import Journal, Trial
 from mmdb.bench.warm.pairs import Network, Pair
@@ -22,7 +23,7 @@ from mmdb.bench.warm.report import BARS, safety_figures, saving_figures
 from mmdb.bench.warm.savings import pair_savings
 from mmdb.bench.warm.tasks import Pictures
 from mmdb.bench.warm.training import Curve, Recipe
-from mmdb.cli import BENCH_OPTIONS, WARM_PARTS, main
+from mmdb.cli import WARM_PARTS, main
 
 STEPS = (0, 10, 20, 30, 40)
 COLD_SCORES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -106,6 +107,14 @@ def test_half_a_line_is_left_out(tmp_path: Path) -> None:
     assert Journal(tmp_path).trials() == [trial("cold", COLD_SCORES)]
 
 
+def test_a_cold_start_that_begins_at_its_target_leaves_nothing_to_save() -> None:
+    cold, warm = trial("cold", (0.5, 0.4, 0.5)), trial("mmdb", (0.3, 0.6, 0.7))
+    parent = trial("parent", (0.1,), 1000)
+    for child, expected in ((cold, 0), (warm, -STEPS[1])):
+        (saving,) = pair_savings([parent, cold, replace(child, arm="mmdb")])
+        assert (saving.cold_steps, saving.saved) == (0, expected)
+
+
 # -- processes ----------------------------------------------------------------
 
 
@@ -113,7 +122,7 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
 
 
-def pairs() -> Iterator[Pair]:
+def pairs(share: Share = FULL) -> Iterator[Pair]:
     """Yield two parents of one child."""
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(2, (60,), generator=draw)
@@ -150,11 +159,6 @@ def test_processes_train_what_one_process_would(tmp_path: Path) -> None:
 def test_the_command_names_every_part() -> None:
     assert set(WARM_PARTS) == set(PARTS)
     assert set(BARS) | {"safety"} == set(PARTS)
-
-
-def test_options_left_out_keep_their_defaults() -> None:
-    assert share_of(dict.fromkeys(BENCH_OPTIONS["warm"])) == Share()
-    assert share_of({"folder": "a", "seeds": 2}) == Share(folder=Path("a"), seeds=2)
 
 
 @pytest.mark.parametrize("option", ["--only=safety", "--pairs=1", "--plot=a.svg"])

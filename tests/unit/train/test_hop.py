@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from mmdb.errors import (
     TrainingFailed,
 )
 from mmdb.train.batch import Inputs, Labels
+from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.setup import Setup, check_setup, setup_of
 from mmdb.train.compute.hop import Outcome, train_pass, validate_pass
@@ -231,6 +233,29 @@ LOSSES: list[tuple[Target, object, Callable[[Tensor, Tensor], Tensor]]] = [
     (TAGS, "bce", nn.BCEWithLogitsLoss()),
     (TAGS, "soft_margin", nn.MultiLabelSoftMarginLoss()),
 ]
+
+
+@pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_recorded_whatever_the_caller_has_set(
+    block: Callable[[], AbstractContextManager[None]],
+) -> None:
+    x, y = rows(CLASS)
+    expected, live = weights(trained(setup(SGD), x, y)[0]), build_live(linear(), setup(SGD).config)
+    check = CandidateCheck(
+        architecture={"factory": "linear"},
+        input_shape=(WIDTH,),
+        input_dtype="float32",
+        targets=(CLASS,),
+        factories={"linear": "mmdb.graph.factories:linear"},
+        functions=FUNCTIONS,
+        train_rows=None,
+        options={},
+    )
+    with block():
+        check(SGD)
+        train_pass(live, x, y, setup=setup(SGD), seed=5, ends_epoch=True)
+        assert not torch.is_grad_enabled()
+    assert torch.equal(weights(live), expected)
 
 
 @pytest.mark.parametrize(("target", "loss", "expected"), LOSSES)

@@ -1,0 +1,87 @@
+"""A bench measures its full size or a share of it, and README names every bench."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mmdb.api import Database
+from mmdb.bench import command
+from mmdb.bench.feature.bench import FeatureShare
+from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.load import Load
+from mmdb.bench.plan.bench import PlanShare
+from mmdb.bench.share import FULL, Share
+from mmdb.bench.warm.bench import WarmShare
+from mmdb.cli import BENCH_OPTIONS, BENCHES, main
+from tests.cluster import ROOT
+
+SMALL = Share(share=0.01)
+
+
+def test_the_full_size_is_what_it_was() -> None:
+    assert FULL.is_full and not SMALL.is_full
+    assert [FULL.of(7), FULL.of(7, 9), FULL.time(0.3, 5.0), FULL.first("abc")] == [7, 7, 0.3, "abc"]
+
+
+def test_a_share_leaves_something_to_measure() -> None:
+    assert [SMALL.of(1_000), SMALL.of(1_000, 50), SMALL.of(3), SMALL.of(3, 50)] == [10, 50, 1, 3]
+    assert [SMALL.time(60.0), SMALL.time(60.0, 1.0), SMALL.time(0.5, 1.0)] == [0.6, 1.0, 0.5]
+    assert SMALL.first("abc") == "a" and SMALL.first("abc", 2) == "ab"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("hop", {"share": 0.1}, Share(share=0.1)),
+        ("feature", {"only": ["fused"]}, FeatureShare(only=["fused"])),
+        ("load", {"clients": 3, "readers": 0}, Load(clients=3, readers=0)),
+        ("plan", {"seconds": 2.0, "share": 0.1}, PlanShare(seconds=2.0, share=0.1)),
+        ("warm", {"folder": Path("a"), "seeds": 2}, WarmShare(folder=Path("a"), seeds=2)),
+    ],
+)
+def test_options_left_out_keep_their_defaults(
+    name: str, given: dict[str, object], expected: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def bench(databases: list[Database], share: Share) -> list[Figure]:
+        found.append(share)
+        return []
+
+    monkeypatch.setitem(command.BENCHES, name, bench)
+    options = dict.fromkeys(("share", *BENCH_OPTIONS.get(name, ()))) | given
+    assert command.run_bench(name, None, None, options=options) == 0
+    assert found == [expected]
+
+
+@pytest.mark.parametrize(("share", "status"), [("1", 1), ("0.5", 0)])
+def test_bars_are_for_the_full_size(
+    share: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bench(databases: list[Database], share: Share) -> Iterator[Figure]:
+        yield at_most("seconds of a save", [2.0], "s", 1.0)
+
+    monkeypatch.setitem(command.BENCHES, "store", bench)
+    file = tmp_path / "report.json"
+    assert main(["bench", "store", "--share", share, "--json", str(file)]) == status
+    report = json.loads(file.read_text())
+    (figure,) = report["figures"]
+    assert report["share"] == float(share)
+    assert (figure["value"], figure["bar"]) == (2.0, "<= 1" if status else "")
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
+def test_a_share_is_above_0_and_at_most_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "hop", "--share", share]) == 2
+    assert "--share is above 0" in capsys.readouterr().err
+
+
+def test_readme_names_every_bench() -> None:
+    section = (ROOT / "README.md").read_text().partition("\n## What is measured\n")[2]
+    names = re.findall(r"`([a-z]+)`", section.partition("\nOn two shared cores")[0])
+    assert sorted(names) == sorted(BENCHES) == sorted(command.BENCHES)
