@@ -40,6 +40,8 @@ class DuckConnection:
                 f"{path} is open in this process already.",
                 hint="Use the connection that is open, or close it first.",
             )
+        if self._file and not _is_duckdb(Path(self._file)):
+            raise errors.WrongUrl(f"{path} is no DuckDB file.", hint=_PATH)
         try:
             self.raw = _open(path)
         except duckdb.IOException as error:
@@ -286,6 +288,17 @@ _MERGED_BYTES = 256 << 20
 def _size(path: str) -> int:
     """Return the bytes of a file, 0 if it is gone."""
     return Path(path).stat().st_size if Path(path).exists() else 0
+
+
+def _is_duckdb(path: Path) -> bool:
+    """Return whether a file is DuckDB's, empty or not there: of others, DuckDB loads extensions."""
+    if not path.exists():
+        return True
+    if not path.is_file():  # a pipe would never open
+        return False
+    with path.open("rb") as file:
+        start = file.read(12)
+    return not start or start[8:] == b"DUCK"
 
 
 def _shadows(path: str) -> bool:

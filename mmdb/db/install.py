@@ -276,8 +276,8 @@ def _locked_transaction(connection: AnyConnection) -> Iterator[None]:
         return
     with connection.transaction():
         connection.run(_Q.read_committed)
-        connection.run(_Q.lock_install)
         connection.run(_Q.pin_search_path)
+        connection.run(_Q.lock_install)
         yield
 
 

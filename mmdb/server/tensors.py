@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmdb.errors import InvalidOption, UnsupportedTensor
+from mmdb.errors import UnsupportedTensor
+from mmdb.server.arguments import whole_number
 from mmdb.server.backend import Backend, exposed
 
 
@@ -43,8 +44,7 @@ def common_prefix(
     k: int | None,
 ) -> list[dict[str, Any]]:
     """Return the models that share the longest beginnings with an architecture."""
-    if k is None or k < 1:
-        raise InvalidOption(f"k is {k}.", hint="Ask for one model or more.")
+    most = whole_number(k, "k", 1, 10_000)
     from mmdb.store.architectures import common_prefix as find_common_prefix  # imports torch
     from mmdb.train.recipe.about import beginnings_of
 
@@ -57,5 +57,5 @@ def common_prefix(
     )
     return [
         {"model": p.model, "shared_nodes": p.nodes, "shared_bytes": p.parameter_bytes}
-        for p in find_common_prefix(backend.connection, own, k)
+        for p in find_common_prefix(backend.connection, own, most)
     ]

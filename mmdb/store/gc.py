@@ -19,6 +19,8 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import Query, load
 from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
+from mmdb.errors import InvalidOption, stops_the_caller
+from mmdb.graph.values import show
 from mmdb.store.garbage import (
     ARCHITECTURES,
     CHECKPOINTS,
@@ -53,12 +55,24 @@ def gc(connection: Connection, *, dry_run: bool = True, grace: Grace = "7 days")
         grace: how long ago a model or dataset must have been dropped, and a tensor that nothing
             names stored, so that the parts of an unfinished transfer are left alone.
     Raises:
-        InvalidOption: `dry_run` is neither true nor false.
+        InvalidOption: `dry_run` is neither true nor false, or `grace` is no interval.
     """
+    _check_grace(connection, grace)
     if check_flag(dry_run, "dry_run"):
         return plan(connection, grace)
     went = collect(connection, grace)
     return went + [found for found in plan(connection, grace) if not found.goes]
+
+
+def _check_grace(connection: Connection, grace: Grace) -> None:
+    try:
+        connection.rows(_Q.find_deadline, grace=grace)
+    except Exception as error:
+        if stops_the_caller(error):
+            raise
+        raise InvalidOption(
+            f"grace is {show(grace)}.", hint="It is a time before now, such as '7 days'."
+        ) from error
 
 
 def plan(connection: Connection, grace: Grace) -> list[Found]:

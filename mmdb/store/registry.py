@@ -116,6 +116,8 @@ def log_metric(
         RightsMissing: the model is another role's.
     """
     value = checked_metric(metric, value)
+    if not isinstance(dataset, str):
+        raise InvalidOption(f"The dataset is {show(dataset)}.", hint="Pass a text, or none.")
     found = find_model(connection, model)
     require_owner(connection, "model", found.reference, found.model_id)
     connection.run(

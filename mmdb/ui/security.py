@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode
@@ -14,6 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("GET", "HEAD")
+_PORT = re.compile(r"(:\d+)?")
 #: Nothing but what this server has; scripts are files of it, none stands in a page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src data:; "
@@ -84,15 +86,16 @@ def names_of_this_machine() -> frozenset[str]:
 def _without_port(header: str) -> str | None:
     """Return the host of a header, or None where it is none.
 
-    >>> _without_port("localhost:8765"), _without_port("[::1]:80"), _without_port("a@b")
+    >>> _without_port("localhost:8765"), _without_port("[::1]:80"), _without_port("localhost:x@b")
     ('localhost', '::1', None)
     """
     text = header.strip().lower().removesuffix(".")
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
-        return host if closed and (not rest or rest[0] == ":") else None
-    host = text.rpartition(":")[0] if text.count(":") == 1 else text
-    return host if host and not set(host) & set("@/\\ ,") else None
+        return host if closed and _PORT.fullmatch(rest) else None
+    host, colon, port = text.partition(":")
+    is_one = host and _PORT.fullmatch(colon + port) and not set(host) & set("@/\\ ,")
+    return host if is_one else None
 
 
 def _is_address(host: str) -> bool:

@@ -1,3 +1,7 @@
+-- name: find_deadline
+-- When what is to go must have been dropped; an error if `grace` says no time.
+SELECT now() - %(grace)s::interval AS deadline;
+
 -- name: find_garbage_models
 -- Models dropped before the grace period that still hold something.
 SELECT m.model_id AS id

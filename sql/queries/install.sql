@@ -4,7 +4,7 @@ SET LOCAL transaction_isolation = 'read committed';
 
 -- name: lock_install
 -- One install at a time in this database.
-SELECT pg_advisory_xact_lock(1835889764);
+SELECT pg_catalog.pg_advisory_xact_lock(1835889764);
 
 -- name: pin_search_path
 -- Install with names resolved in the catalog alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,7 +123,12 @@ def test_a_wrong_password(cluster: Cluster) -> None:
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not a database " * 1000)
-    assert "not a valid DuckDB" in failed(f"duckdb:///{file}")["connection"].detail
+    assert "is no DuckDB file" in failed(f"duckdb:///{file}")["connection"].detail
+    sqlite3.connect(file.with_suffix(".db")).executescript("CREATE TABLE t (x)")
+    os.mkfifo(file.with_suffix(".pipe"))  # which nobody would ever write to
+    for suffix in (".db", ".pipe"):  # for the first, DuckDB would fetch an extension
+        name = file.with_suffix(suffix)
+        assert "is no DuckDB file" in failed(f"duckdb:///{name}")["connection"].detail
 
 
 def test_a_duckdb_file_that_another_process_holds(tmp_path: Path) -> None:

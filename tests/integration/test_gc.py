@@ -467,3 +467,9 @@ def test_a_collection_that_is_cut_off_leaves_whole_batches(
         check(db, "net", tensors(2))
         collect(db.connection, NOW)
         assert counts(db)["tensor"] == 5
+
+
+@pytest.mark.parametrize("grace", ["178000000 years", "-178000000 years"])
+def test_a_grace_that_reaches_no_time(postgres_url: str, grace: str) -> None:
+    with connect(postgres_url) as db, pytest.raises(errors.InvalidOption, match="grace is"):
+        db.sql(f"SELECT * FROM mmdb.gc(grace => '{grace}')")

@@ -150,6 +150,16 @@ def test_an_install_goes_on_when_another_database_made_the_roles_just_now() -> N
         done.result()
 
 
+def test_an_install_calls_nobody_elses_functions(bare_postgres_url: str) -> None:
+    """One that takes an integer would be nearer than the catalog's, which takes a bigint."""
+    with psycopg.connect(bare_postgres_url, autocommit=True) as session:
+        session.execute(
+            "CREATE FUNCTION public.pg_advisory_xact_lock(integer) RETURNS void LANGUAGE plpgsql"
+            " AS $$ BEGIN RAISE EXCEPTION 'called'; END $$"
+        )
+    install(bare_postgres_url)
+
+
 def test_threads_that_install_in_one_duckdb_file_wait_for_each_other(tmp_path: Path) -> None:
     duckdb_url = f"duckdb:///{tmp_path / 'zoo.duckdb'}"
     with ThreadPoolExecutor(4) as pool:

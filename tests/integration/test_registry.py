@@ -137,6 +137,10 @@ def test_models_are_found_by_metric(db: Database) -> None:
         " WHERE metric = 'accuracy' AND value > 0.6 ORDER BY value"
     )
     assert rows(db, query) == [(2, "", 0.8), (2, "holdout", 0.9)]
+    with pytest.raises(errors.InvalidOption, match="The dataset is NULL"):
+        db.sql("SELECT mmdb.log_metric('net', 'accuracy', 0.8, NULL)")
+    with pytest.raises(errors.InvalidOption, match="k is 2147483647"):
+        db.sql("SELECT * FROM mmdb.common_prefix('net', k => 2147483647)")
 
 
 def test_a_metric_without_bounds_is_kept(db: Database) -> None:

@@ -201,6 +201,8 @@ def test_an_address_without_its_text_has_its_head(pages: int) -> None:
         ("localhost.evil.example", 421),
         ("127.0.0.1.evil.example", 421),
         ("localhost@evil.example", 421),
+        ("localhost:x@evil.example", 421),
+        ("[::1]:x@evil.example", 421),
         ("evil.example, localhost", 421),
         ("10.0.0.1", 421),
         ("[::1", 421),

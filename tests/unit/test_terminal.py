@@ -9,6 +9,7 @@ from rich.console import Console
 
 from mmdb import terminal
 from mmdb.db.check import Check
+from mmdb.terminal.output import SafeConsole
 
 ROWS = [
     {"rank": 1, "hidden": [64, 32], "loss": 0.25, "seconds": 1.5, "error": None},
@@ -177,3 +178,10 @@ def test_checks_are_lines_with_what_to_do_below(screen: Console) -> None:
         "FAIL  rights  none [at all]",
         "      Run `mmdb install`.",
     ]
+
+
+def test_a_terminal_obeys_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = SafeConsole(file=StringIO(), width=60)
+    monkeypatch.setattr(terminal, "console", console)
+    terminal.show_rows("", [{"note": "a\x1b[2Jb\x9b31mc\u202ed\re"}])
+    assert "".join(text(console)[2:]) == "a␛[2Jb�31mc�d␍e"
