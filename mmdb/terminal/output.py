@@ -13,7 +13,7 @@ from rich.text import Text
 #: the direction of writing. Lines and tabs stay.
 _SHOWN = {
     **{code: chr(0x2400 + code) for code in range(0x20) if code not in b"\n\t"},
-    **dict.fromkeys([0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "�"),
+    **dict.fromkeys([*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "�"),
 }
 
 
