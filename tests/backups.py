@@ -63,6 +63,10 @@ class RestoredCluster(Cluster):
                 "recovery_target_action": "pause",
             }
         )
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            state = "SELECT pg_get_wal_replay_pause_state()"
+            while connection.execute(state).fetchone() != ("paused",):  # it answers before that
+                time.sleep(0.02)
 
     def _initdb(self) -> None:
         self.password = self._origin.password
