@@ -155,10 +155,13 @@ class DuckConnection:
     def _end(self, how: str) -> None:
         self._depth -= 1
         try:
-            self.raw.execute(how)
-        except duckdb.Error as error:
-            if how == "COMMIT":
-                raise self.translate_error(error) from error
+            with self._translated():
+                self.raw.execute(how)
+        except BaseException as error:
+            if how == "COMMIT" or isinstance(error, KeyboardInterrupt):
+                with suppress(duckdb.Error, RuntimeError):  # one that was interrupted may be open
+                    self.raw.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
