@@ -54,7 +54,7 @@ class Stored:
 
     @property
     def total(self) -> int:
-        """What saving costs: encoded bytes and rows."""
+        """The cost of a save: encoded bytes and rows."""
         return self.chunks + self.rows
 
     def __sub__(self, other: Stored) -> Stored:

@@ -147,21 +147,13 @@ class DuckConnection:
         self._depth += 1
         try:
             yield
-        except BaseException:
-            self._end("ROLLBACK")
+            self.select("COMMIT")
+        except BaseException:  # of COMMIT too: one that a Ctrl-C ended may leave all of it open
+            with suppress(errors.DatabaseFailed):  # there is nothing to take back
+                self.select("ROLLBACK")
             raise
-        self._end("COMMIT")
-
-    def _end(self, how: str) -> None:
-        self._depth -= 1
-        try:
-            with self._translated():
-                self.raw.execute(how)
-        except BaseException as error:
-            if how == "COMMIT" or isinstance(error, KeyboardInterrupt):
-                with suppress(duckdb.Error, RuntimeError):  # one that was interrupted may be open
-                    self.raw.execute("ROLLBACK")
-                raise
+        finally:
+            self._depth -= 1
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

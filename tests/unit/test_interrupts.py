@@ -61,7 +61,6 @@ KEEPS = {
     "train/service/serving.py:Serving._turn",
     # clean up after what is raised already, or in another thread than the statement's
     "db/duck.py:DuckConnection._registered",
-    "db/duck.py:DuckConnection._end",
     "db/duck.py:DuckConnection.merge",
     "db/duck.py:DuckConnection.close",
     "db/postgres.py:PostgresConnection.cancel",

@@ -86,7 +86,7 @@ def _at_most(name: str, runs: list[float], bar: float | None) -> Figure:
 
 
 def _rounds(subject: Subject, name: str, case: Case) -> list[Round]:
-    """Train for some epochs, of which the first, in which all is set up, is left out."""
+    """Train for some epochs; the first, which sets everything up, is not measured."""
     dataset = subject.dataset(
         name, SHAPE, subject.share.of(case.rows, 128), partitions=1, validation=0.0
     )

@@ -56,7 +56,7 @@ class Network:
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
+        """The text that names this network and no other."""
         return f"{self.data}: {self.name}"
 
 

@@ -13,7 +13,7 @@ from mmdb.bench.warm.journal import COLD, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSaving:
-    """What one arm saved for one pair.
+    """The steps that one arm saved for one pair.
 
     Attributes:
         target: the mean final score of the cold trainings.
