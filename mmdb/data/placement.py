@@ -35,12 +35,12 @@ def draw_numbers(connection: Connection, partitions: int) -> list[int] | None:
     """
     if find_cluster(connection) is None:
         return None
-    nodes = {str(row["node"]) for row in connection.rows(_Q.find_block_nodes)}
+    nodes = {str(row["node"]) for row in connection.rows(load("nodes").find_block_nodes)}
     if not nodes:
         return None
 
     def draw() -> list[Number]:
-        rows = connection.rows(_Q.draw_part_ids, numbers=DRAWN * partitions)
+        rows = connection.rows(load("nodes").draw_part_ids, numbers=DRAWN * partitions)
         return [Number(row["part_id"], row["node"], row["shard"]) for row in rows]
 
     return choose(partitions, nodes, draw)

@@ -13,7 +13,7 @@ from mmdb.db.queries import load
 
 _Q, _O = load("doctor"), load("operations")
 ROLES = ("mmdb_reader", "mmdb_trainer", "mmdb_admin", "mmdb_worker")
-_VIEWS = "mmdb_views"  # owns the views of a database with teams
+_VIEWS = "mmdb_system"  # owns the views of a database with teams
 #: Seconds for which a worker process counts as serving without a word from it.
 LEASE_S = 10.0
 _SET_LOGIN = "docs/running.md says how the owner sets mmdb.setting 'worker_dsn'."

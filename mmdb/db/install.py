@@ -20,6 +20,7 @@ from typing import Literal
 from mmdb.db.citus import find_cluster, is_ready, require_cluster
 from mmdb.db.connection import Connection, Row
 from mmdb.db.ddl import translate_schema
+from mmdb.db.definers import make_definers
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
@@ -46,8 +47,8 @@ _NEED_SUPERUSER = (
     "`mmdb install --client URL`."
 )
 _NEED_VIEWS_ROLE = (
-    "Teams give the views to role mmdb_views, which a superuser may, or an owner who is a member: "
-    'as a superuser, run `GRANT mmdb_views TO "OWNER"`, or install with --teams; docs/roles.md.'
+    "Teams give the views to role mmdb_system, which a superuser may, or an owner who is a member: "
+    'as a superuser, run `GRANT mmdb_system TO "OWNER"`, or install with --teams; docs/roles.md.'
 )
 #: Where mmdb's functions run: inside the server, or in the processes of the client.
 Mode = Literal["server", "client"]
@@ -179,6 +180,8 @@ def install_in(
             _run_files(connection, common)
             hint = _NEED_VIEWS_ROLE
             _run_files(connection, files[len(common) :])
+            if spread_over == "postgres" and isinstance(connection, PostgresConnection):
+                make_definers(connection)
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             return chosen

@@ -199,7 +199,10 @@ class PostgresConnection:
                 pause = min(2 * pause, LAST_PAUSE_S)
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
-        return self.select(query.sql, parameters)
+        return self.select(self._statement(query), parameters)
+
+    def _statement(self, query: Query) -> str:
+        return query.sql if self.on_citus else query.call
 
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
@@ -213,15 +216,14 @@ class PostgresConnection:
             self.raw.execute(sql)
 
     def run(self, query: Query, /, **parameters: object) -> None:
-        self.select(query.sql, parameters)
+        self.select(self._statement(query), parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         with self._translated(), self.raw.cursor() as cursor:
-            cursor.executemany(query.sql, rows)
+            cursor.executemany(self._statement(query), rows)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
-        if self.rows(load("catalog").is_guarded, table=query.target)[0]["guarded"]:
-            # COPY adds nothing to a table whose rows have owners: docs/roles.md
+        if not self.on_citus:  # COPY takes a right on the table
             names = list(query.parameters)
             self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
             return
@@ -236,7 +238,7 @@ class PostgresConnection:
         self, query: Query, /, **parameters: object
     ) -> Generator[tuple[Any, ...], None, None]:
         with self._translated(), self.raw.cursor(row_factory=tuple_row) as cursor:
-            yield from cursor.stream(query.sql, parameters, binary=True)
+            yield from cursor.stream(self._statement(query), parameters, binary=True)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -1,7 +1,9 @@
 """Named queries: every statement that Python sends lives in `sql/queries/*.sql`.
 
 A query starts with `-- name: find_run`, one comment line that says what it does, and holds one
-statement. Placeholders are `%(name)s::type`; the cast tells all three drivers the type.
+statement. Placeholders are `%(name)s::type`; the cast tells all three drivers the type. On
+PostgreSQL those that touch mmdb's tables are functions of schema `mmdb_call`, see
+`mmdb.db.definers`: who calls them needs no right on a table.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ _INSERT = re.compile(
     r"VALUES \((?:\s*%\(\w+\)s::(?:double precision|\w+(?:\[\])?),?)+\s*\)"
     r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
+_TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
+#: Files whose statements run as they are: calls of functions, and what comes before there are any.
+_OPEN = {"api", "citus", "doctor", "install", "nodes", "operations"}
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
 
 
@@ -36,6 +41,7 @@ class Query:
     name: str
     meaning: str
     sql: str  # PostgreSQL, psycopg placeholders
+    file: str = ""
 
     @cached_property
     def parameters(self) -> dict[str, str]:
@@ -47,6 +53,30 @@ class Query:
         """The statement with `$1, $2, …` in the order of `parameters`, for plpy."""
         order = {name: f"${i}" for i, name in enumerate(self.parameters, 1)}
         return _PLACEHOLDER.sub(lambda m: f"{order[m[1]]}::{m[2]}", self.sql).replace("%%", "%")
+
+    @cached_property
+    def definer(self) -> str | None:
+        """The function of `mmdb_call` that PostgreSQL has for the statement; None if it has none."""
+        is_open = self.file in _OPEN or self.file.startswith("bench")
+        if is_open or self.sql.startswith("VACUUM") or not _TABLE.search(self.sql):
+            return None
+        return f"{self.file}_{self.name}"
+
+    @cached_property
+    def call(self) -> str:
+        """The statement as a call of its function where it has one, psycopg placeholders."""
+        if self.definer is None:
+            return self.sql
+        given = ", ".join(f"%({name})s::{kind}" for name, kind in self.parameters.items())
+        return f"SELECT * FROM mmdb_call.{self.definer}({given})"
+
+    @cached_property
+    def numbered_call(self) -> str:
+        """The same with `$1, $2, …`, for plpy."""
+        if self.definer is None:
+            return self.numbered
+        given = ", ".join(f"${k}::{kind}" for k, kind in enumerate(self.parameters.values(), 1))
+        return f"SELECT * FROM mmdb_call.{self.definer}({given})"
 
     @cached_property
     def duckdb(self) -> str:
@@ -97,7 +127,7 @@ class Queries:
     def __init__(self, path: Path) -> None:
         parts = _NAME.split(path.read_text())[1:]
         self._by_name = {
-            name: Query(name, meaning, _without_indents(sql.strip().removesuffix(";")))
+            name: Query(name, meaning, _without_indents(sql.strip().removesuffix(";")), path.stem)
             for name, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         }
 

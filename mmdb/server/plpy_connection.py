@@ -72,7 +72,7 @@ class PlpyConnection:
     def _plan(self, query: Query) -> Any:
         if query not in self._plans:
             types = list(query.parameters.values())
-            self._plans[query] = self._plpy.prepare(query.numbered, types)
+            self._plans[query] = self._plpy.prepare(query.numbered_call, types)
         return self._plans[query]
 
     def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:

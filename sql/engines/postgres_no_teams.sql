@@ -19,7 +19,7 @@ BEGIN
     FOR shown IN
         SELECT c.oid
         FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner = 'mmdb_views'::regrole
+        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner = 'mmdb_system'::regrole
     LOOP
         EXECUTE format('ALTER VIEW %s OWNER TO current_user', shown);
     END LOOP;

@@ -9,7 +9,7 @@ DECLARE
     own_alone CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[\1, ''pg_all_teams''])';
     -- No team is everybody: what is new there would count for nobody's limits.
     own_name CONSTANT text := 'coalesce(T.owner, ''public'') NOT IN'
-    || ' (''public'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_views'')';
+    || ' (''public'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_system'', ''mmdb_system_admin'')';
     shared CONSTANT text := '(EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.kind = ''\1'' AND s.object_id = \2'
     || ' AND (SELECT mmdb.own_roles()) && ARRAY[s.role]))';
     run_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id)';
@@ -151,7 +151,7 @@ BEGIN
             ['adds', 'FOR INSERT TO public WITH CHECK ((%2$s)%3$s)'],
             ['changes', 'FOR UPDATE TO public USING (%1$s) WITH CHECK (%2$s)'],
             ['removes', 'FOR DELETE TO public USING (%2$s)'],
-            ['serves', 'FOR ALL TO mmdb_worker, mmdb_admin USING (TRUE) WITH CHECK (TRUE)']
+            ['serves', 'FOR ALL TO public USING ((SELECT mmdb.own_roles()) && ''{pg_all_teams}'') WITH CHECK ((SELECT mmdb.own_roles()) && ''{pg_all_teams}'')']
         ]
         LOOP
             made := format(
@@ -171,7 +171,7 @@ END
 $$;
 
 -- Views ask the policies of their owner's tables: it may read all of them and owns none.
-GRANT CREATE ON SCHEMA mmdb TO mmdb_views;
+GRANT CREATE ON SCHEMA mmdb TO mmdb_system;
 DO $$
 DECLARE
     shown regclass;
@@ -179,17 +179,17 @@ BEGIN
     FOR shown IN
         SELECT c.oid
         FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner <> 'mmdb_views'::regrole
+        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner <> 'mmdb_system'::regrole
     LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO mmdb_views', shown);
+        EXECUTE format('ALTER VIEW %s OWNER TO mmdb_system', shown);
     END LOOP;
 END
 $$;
-REVOKE CREATE ON SCHEMA mmdb FROM mmdb_views;
+REVOKE CREATE ON SCHEMA mmdb FROM mmdb_system;
 
 -- Each owner stores its own tensors from now on.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner
-SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user);
+SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller());
 DO $$
 BEGIN
     IF NOT EXISTS (

@@ -44,6 +44,24 @@ END
 $$;
 DO $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_system') THEN
+        CREATE ROLE mmdb_system NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_system_admin') THEN
+        CREATE ROLE mmdb_system_admin NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+DO $$
+BEGIN
     IF NOT pg_catalog.pg_has_role('mmdb_trainer', 'mmdb_reader', 'MEMBER') THEN
         GRANT mmdb_reader TO mmdb_trainer;
     END IF;
@@ -53,14 +71,52 @@ BEGIN
     IF NOT pg_catalog.pg_has_role('mmdb_worker', 'mmdb_trainer', 'MEMBER') THEN
         GRANT mmdb_trainer TO mmdb_worker;
     END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_system', 'mmdb_reader', 'MEMBER') THEN
+        GRANT mmdb_reader TO mmdb_system;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_system_admin', 'mmdb_system', 'MEMBER') THEN
+        GRANT mmdb_system TO mmdb_system_admin;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('mmdb_system_admin', 'MEMBER') THEN  -- only a member may give it functions
+        EXECUTE format('GRANT mmdb_system_admin TO %I', current_user);
+    END IF;
 END
 $$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
-REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
-REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin;
+-- Inside mmdb's statements current_user is the system's role: the caller is the session's user unless that has SET ROLE.
+CREATE OR REPLACE FUNCTION mmdb.caller() RETURNS name
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name $$;
+COMMENT ON FUNCTION mmdb.caller() IS 'The role that calls, whatever function it calls through.';
+
+CREATE OR REPLACE FUNCTION mmdb.caller_owns() RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_catalog.pg_has_role(
+        mmdb.caller(), (SELECT n.nspowner FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'mmdb'), 'USAGE'
+    );
+END
+$$;
+COMMENT ON FUNCTION mmdb.caller_owns() IS 'Whether the caller is the owner of mmdb, or a superuser.';
+
+CREATE OR REPLACE FUNCTION mmdb.caller_is(role text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_catalog.pg_has_role(mmdb.caller(), caller_is.role, 'USAGE') OR mmdb.caller_owns();
+END
+$$;
+COMMENT ON FUNCTION mmdb.caller_is(text) IS 'Whether the caller has the rights of a role, or owns mmdb.';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
 
 GRANT USAGE ON SCHEMA mmdb TO mmdb_reader;
 -- Every view, but for one that showed bytes: those are tensors, states and rows of datasets.
@@ -91,57 +147,141 @@ BEGIN
 END
 $$;
 
-GRANT SELECT ON
-mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function,
-mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
-mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
-mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
-mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
-mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
-mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
-mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
-mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
-mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
-mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
-mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe,
-mmdb.share, mmdb.role_limit
-TO mmdb_trainer;
-GRANT INSERT ON
-mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
-mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
-mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
-mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
-mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
-mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
-mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
-mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
-mmdb.prediction_source, mmdb.model_origin,
-mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
-mmdb.model_tag, mmdb.model_metric, mmdb.probe
-TO mmdb_trainer;
--- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
-GRANT INSERT (model, alias, version) ON mmdb.alias_event TO mmdb_trainer;
-GRANT INSERT (model_id, note) ON mmdb.model_note TO mmdb_trainer;
-GRANT INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction TO mmdb_trainer;
-GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model TO mmdb_trainer;
-GRANT UPDATE (name, dropped_at) ON mmdb.run TO mmdb_trainer;
-GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric TO mmdb_trainer;
-GRANT UPDATE (replayed_s) ON mmdb.recipe TO mmdb_trainer;
-GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat TO mmdb_trainer;
-GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment TO mmdb_trainer;
-GRANT UPDATE (used_at, max_error, mean_error) ON mmdb.feature TO mmdb_trainer;
-GRANT UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
-ON mmdb.run_feature TO mmdb_trainer;
-GRANT DELETE ON
-mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
-mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-mmdb.feature_part, mmdb.feature_block
-TO mmdb_trainer;
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer;
+-- What mmdb's statements may do to its tables, and on Citus, where they run as they are, what their callers may.
+-- Nobody else has a right on a table.
+GRANT SELECT ON mmdb.migration TO mmdb_reader;
+DO $do$
+DECLARE
+    trains CONSTANT text := CASE WHEN current_setting('mmdb.engine', TRUE) = 'citus' THEN 'mmdb_trainer' ELSE 'mmdb_system' END;
+    keeps CONSTANT text := CASE WHEN current_setting('mmdb.engine', TRUE) = 'citus' THEN 'mmdb_admin' ELSE 'mmdb_system_admin' END;
+BEGIN
+    EXECUTE format($grant$
+        GRANT SELECT ON
+        mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function,
+        mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
+        mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
+        mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
+        mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
+        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
+        mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
+        mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+        mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
+        mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
+        mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
+        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+        mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
+        mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe,
+        mmdb.share, mmdb.role_limit
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT INSERT ON
+        mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
+        mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
+        mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
+        mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
+        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
+        mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
+        mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+        mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
+        mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
+        mmdb.prediction_source, mmdb.model_origin,
+        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+        mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
+        mmdb.model_tag, mmdb.model_metric, mmdb.probe
+        TO %I
+    $grant$, trains);
+    -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
+    EXECUTE format($grant$
+        GRANT INSERT (model, alias, version) ON mmdb.alias_event
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT INSERT (model_id, note) ON mmdb.model_note
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (name, dropped_at) ON mmdb.run
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (replayed_s) ON mmdb.recipe
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (used_at, max_error, mean_error) ON mmdb.feature
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
+        ON mmdb.run_feature
+        TO %I
+    $grant$, trains);
+    EXECUTE format($grant$
+        GRANT DELETE ON
+        mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
+        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+        mmdb.feature_part, mmdb.feature_block
+        TO %I
+    $grant$, trains);
+    -- What gc takes; to lock a row takes the right to change one of its columns.
+    EXECUTE format($grant$
+        GRANT UPDATE (manifest_id, pack_id, architecture_id) ON mmdb.model
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT UPDATE (created_at) ON mmdb.tensor, mmdb.manifest
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT UPDATE (is_traced) ON mmdb.architecture
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT UPDATE (parameter_bytes) ON mmdb.architecture_prefix
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT DELETE ON
+        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor,
+        mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.outline
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT INSERT (name, target) ON mmdb.factory, mmdb.trainer
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT INSERT (name, kind, target) ON mmdb.function
+        TO %I
+    $grant$, keeps);
+    EXECUTE format($grant$
+        GRANT INSERT, DELETE, UPDATE (value) ON mmdb.setting
+        TO %I
+    $grant$, keeps);
+END
+$do$;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
 -- Those that bring in code; a server without PL/Python has none of them.
 DO $$
@@ -159,21 +299,8 @@ BEGIN
 END
 $$;
 
--- What gc takes; to lock a row takes the right to change one of its columns.
-GRANT UPDATE (manifest_id, pack_id, architecture_id) ON mmdb.model TO mmdb_admin;
-GRANT UPDATE (created_at) ON mmdb.tensor, mmdb.manifest TO mmdb_admin;
-GRANT UPDATE (is_traced) ON mmdb.architecture TO mmdb_admin;
-GRANT UPDATE (parameter_bytes) ON mmdb.architecture_prefix TO mmdb_admin;
-GRANT DELETE ON
-mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor,
-mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.outline
-TO mmdb_admin;
-
 -- Code: an admin registers what the owner has named in setting 'admin_targets', a list with commas of
 -- package, package.module or package.module:callable. Row security holds for plain INSERTs, too.
-GRANT INSERT (name, target) ON mmdb.factory, mmdb.trainer TO mmdb_admin;
-GRANT INSERT (name, kind, target) ON mmdb.function TO mmdb_admin;
-GRANT INSERT, DELETE, UPDATE (value) ON mmdb.setting TO mmdb_admin;
 DO $$
 DECLARE
     allowing text;
@@ -183,14 +310,14 @@ BEGIN
         EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', allowing);
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_read', allowing);
         EXECUTE format(
-            'CREATE POLICY %I ON mmdb.%I FOR SELECT TO mmdb_trainer USING (true)',
+            'CREATE POLICY %I ON mmdb.%I FOR SELECT TO public USING (true)',
             allowing || '_read', allowing
         );
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_add', allowing);
         -- A policy of a Citus table cannot read another one: there, only the owner registers code.
         CONTINUE WHEN current_setting('mmdb.engine', TRUE) = 'citus';
         EXECUTE format(
-            'CREATE POLICY %1$I ON mmdb.%2$I FOR INSERT TO mmdb_admin WITH CHECK (EXISTS ('
+            'CREATE POLICY %1$I ON mmdb.%2$I FOR INSERT TO public WITH CHECK (mmdb.caller_owns() OR mmdb.caller_is(''mmdb_admin'') AND EXISTS ('
             'SELECT 1 FROM mmdb.setting AS s'
             ' CROSS JOIN LATERAL regexp_split_to_table(btrim(s.value), ''\s*,\s*'') AS a (allowed)'
             ' WHERE s.name = ''admin_targets'' AND (%2$I.target = a.allowed'
@@ -204,8 +331,25 @@ $$;
 ALTER TABLE mmdb.setting ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS setting_read ON mmdb.setting;
 -- A login with a password in it, which docs/running.md says to keep elsewhere, is none for trainers to see.
-CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer
-USING (name <> 'worker_dsn' OR value !~* 'password|://[^/@]*:[^/@]*@');
+CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO public
+USING (name <> 'worker_dsn' OR value !~* 'password|://[^/@]*:[^/@]*@' OR mmdb.caller_owns());
 DROP POLICY IF EXISTS setting_write ON mmdb.setting;
-CREATE POLICY setting_write ON mmdb.setting FOR ALL TO mmdb_admin
-USING (name = 'price_per_worker_hour') WITH CHECK (name = 'price_per_worker_hour');
+CREATE POLICY setting_write ON mmdb.setting FOR ALL TO public
+USING (name = 'price_per_worker_hour' AND mmdb.caller_is('mmdb_admin') OR mmdb.caller_owns())
+WITH CHECK (name = 'price_per_worker_hour' AND mmdb.caller_is('mmdb_admin') OR mmdb.caller_owns());
+
+-- Whose a new row is: the caller's, or by ALTER ROLE ... SET mmdb.team its team's. With teams, policies hold it true.
+DO $$
+DECLARE
+    owned text;
+BEGIN
+    FOREACH owned IN ARRAY ARRAY['dataset', 'run', 'manifest', 'model']
+    LOOP
+        EXIT WHEN current_setting('mmdb.engine', TRUE) = 'citus';
+        EXECUTE format(
+            'ALTER TABLE mmdb.%I ALTER COLUMN owner SET DEFAULT coalesce(nullif(current_setting(''mmdb.team'', TRUE), ''''), mmdb.caller())',
+            owned
+        );
+    END LOOP;
+END
+$$;

@@ -4,28 +4,6 @@
 --   Tensors are stored for each owner apart: nobody learns by a hash, or by naming a number, what another team has.
 --   mmdb_admin (who collects garbage) and mmdb_worker (who trains for all) see every row, as the owner of the schema does.
 
--- Views run with the rights of their owner: a role without any rows of its own, so that policies ask who the caller is.
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_views') THEN
-        CREATE ROLE mmdb_views NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
--- Only a member may give views to it.
-DO $$
-BEGIN
-    IF NOT pg_catalog.pg_has_role('mmdb_views', 'mmdb_trainer', 'MEMBER') THEN
-        GRANT mmdb_trainer TO mmdb_views;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_views', 'MEMBER') THEN
-        EXECUTE format('GRANT mmdb_views TO %I', current_user);
-    END IF;
-END
-$$;
-
 -- The roles whose rows the caller may see: its own, those it is a member of, public; pg_all_teams, which PostgreSQL lets
 -- nobody call a role, is every row.
 CREATE OR REPLACE FUNCTION mmdb.own_roles() RETURNS text[]
@@ -33,28 +11,26 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF pg_catalog.pg_has_role('mmdb_admin', 'USAGE') OR pg_catalog.pg_has_role('mmdb_worker', 'USAGE') THEN
+    IF mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') THEN
         RETURN ARRAY['pg_all_teams'];
     END IF;
     RETURN ARRAY(
-        SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(r.oid, 'MEMBER')
+        SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(mmdb.caller(), r.oid, 'MEMBER')
     ) || 'public'::text;
 END
 $$;
 COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: its own and those it is a member of; pg_all_teams is all.';
 
 -- The functions below look past the policies (SECURITY DEFINER), which could not ask their own tables. Each answers yes
--- or no about the caller, who is the session's user unless that has SET ROLE; inside, current_user is the definer.
+-- or no about the caller.
 CREATE OR REPLACE FUNCTION mmdb.is_callers(owner text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    caller CONSTANT name := coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user);
 BEGIN
     RETURN coalesce(owner, 'public') = 'public'
-        OR coalesce(pg_catalog.pg_has_role(caller, pg_catalog.to_regrole(pg_catalog.quote_ident(owner)), 'MEMBER'), FALSE)
-        OR pg_catalog.pg_has_role(caller, 'mmdb_admin', 'USAGE') OR pg_catalog.pg_has_role(caller, 'mmdb_worker', 'USAGE');
+        OR coalesce(pg_catalog.pg_has_role(mmdb.caller(), pg_catalog.to_regrole(pg_catalog.quote_ident(owner)), 'MEMBER'), FALSE)
+        OR mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker');
 END
 $$;
 COMMENT ON FUNCTION mmdb.is_callers(text) IS 'Whether the caller is a role or a member of it; null is everybody.';
@@ -266,7 +242,7 @@ FROM public;
 GRANT EXECUTE ON FUNCTION
 mmdb.own_roles(), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint), mmdb.reads_tensor(bigint),
 mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text)
-TO mmdb_reader;
+TO mmdb_reader, mmdb_system;
 GRANT EXECUTE ON FUNCTION
 mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean)
 TO mmdb_trainer;

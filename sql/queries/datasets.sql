@@ -211,34 +211,6 @@ VALUES (
 )
 RETURNING part_id;
 
--- name: find_block_nodes
--- The nodes of a cluster that hold blocks; none where the tables lie on one server.
-SELECT DISTINCT n.nodename || ':' || n.nodeport::text AS node
-FROM pg_catalog.pg_dist_shard AS s
-INNER JOIN pg_catalog.pg_dist_placement AS p ON s.shardid = p.shardid
-INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
-WHERE s.logicalrelid = 'mmdb.block'::regclass AND n.noderole = 'primary';
-
--- name: draw_part_ids
--- New numbers of partitions, and the node and shard where the blocks of each would lie.
-SELECT
-    k.part_id,
-    k.shard,
-    n.nodename || ':' || n.nodeport::text AS node
-FROM (
-    SELECT
-        d.part_id,
-        pg_catalog.get_shard_id_for_distribution_column('mmdb.block', d.part_id) AS shard
-    FROM (
-        SELECT nextval('mmdb.partition_part_id_seq') AS part_id
-        FROM generate_series(1, %(numbers)s::integer)
-    ) AS d
-) AS k
-INNER JOIN pg_catalog.pg_dist_placement AS p ON k.shard = p.shardid
-INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
-WHERE n.noderole = 'primary'
-ORDER BY k.part_id;
-
 -- name: add_numbered_partition
 -- Add a partition with a number that was drawn for it.
 INSERT INTO mmdb.partition (part_id, dataset_id, ordinal, role, row_count, byte_count, content_hash)

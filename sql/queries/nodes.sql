@@ -176,3 +176,31 @@ SELECT
 FROM mmdb.checkpoint AS c
 WHERE c.candidate_id = %(candidate_id)s::bigint AND c.part_id = any(%(part_ids)s::bigint[])
 ORDER BY c.epoch;
+
+-- name: find_block_nodes
+-- The nodes of a cluster that hold blocks; none where the tables lie on one server.
+SELECT DISTINCT n.nodename || ':' || n.nodeport::text AS node
+FROM pg_catalog.pg_dist_shard AS s
+INNER JOIN pg_catalog.pg_dist_placement AS p ON s.shardid = p.shardid
+INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
+WHERE s.logicalrelid = 'mmdb.block'::regclass AND n.noderole = 'primary';
+
+-- name: draw_part_ids
+-- New numbers of partitions, and the node and shard where the blocks of each would lie.
+SELECT
+    k.part_id,
+    k.shard,
+    n.nodename || ':' || n.nodeport::text AS node
+FROM (
+    SELECT
+        d.part_id,
+        pg_catalog.get_shard_id_for_distribution_column('mmdb.block', d.part_id) AS shard
+    FROM (
+        SELECT nextval('mmdb.partition_part_id_seq') AS part_id
+        FROM generate_series(1, %(numbers)s::integer)
+    ) AS d
+) AS k
+INNER JOIN pg_catalog.pg_dist_placement AS p ON k.shard = p.shardid
+INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
+WHERE n.noderole = 'primary'
+ORDER BY k.part_id;

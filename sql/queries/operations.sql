@@ -11,7 +11,7 @@ SELECT
 FROM pg_catalog.pg_roles AS r
 LEFT JOIN pg_catalog.pg_roles AS v ON v.rolname = 'mmdb_reader'
 LEFT JOIN pg_catalog.pg_roles AS t ON t.rolname = 'mmdb_trainer'
-WHERE r.rolname IN ('mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_views')
+WHERE r.rolname IN ('mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_system')
 ORDER BY r.rolname;
 
 -- name: find_team_policies
@@ -26,7 +26,7 @@ SELECT c.relname::text AS name
 FROM pg_catalog.pg_class AS c
 WHERE
     c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
-    AND pg_catalog.pg_get_userbyid(c.relowner) <> 'mmdb_views'
+    AND pg_catalog.pg_get_userbyid(c.relowner) <> 'mmdb_system'
 ORDER BY c.relname;
 
 -- name: probe_worker_login

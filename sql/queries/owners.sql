@@ -11,7 +11,7 @@ SELECT set_config('mmdb.team', %(team)s::text, TRUE);
 SELECT
     CASE
         WHEN coalesce(r.owner, 'public') <> 'public' THEN r.owner
-        WHEN pg_has_role('mmdb_admin', 'USAGE') OR pg_has_role('mmdb_worker', 'USAGE') THEN 'public'
+        WHEN mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') THEN 'public'
         ELSE ''
     END AS owner
 FROM mmdb.candidate AS c
@@ -29,9 +29,9 @@ WHERE
         WHERE m.number = -2
     )
     AND coalesce(r.owner, 'public') <> 'public'
-    AND NOT coalesce(pg_has_role(to_regrole(quote_ident(r.owner)), 'MEMBER'), FALSE)
-    AND NOT pg_has_role('mmdb_admin', 'USAGE')
-    AND NOT pg_has_role('mmdb_worker', 'USAGE');
+    AND NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(r.owner)), 'MEMBER'), FALSE)
+    AND NOT mmdb.caller_is('mmdb_admin')
+    AND NOT mmdb.caller_is('mmdb_worker');
 
 -- name: find_readable
 -- Those of some models that the team of this session may read; all of them where there are no teams.
@@ -68,7 +68,7 @@ WITH team (owner, role) AS (
     SELECT
         o.owner,
         to_regrole(quote_ident(o.owner))::oid
-    FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user)::text AS owner) AS o
+    FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o
 )
 
 SELECT t.tensor_id
@@ -128,11 +128,11 @@ SELECT
         ),
         (
             SELECT min(l.bytes) FROM mmdb.role_limit AS l
-            WHERE l.role IN (current_user, session_user)
+            WHERE l.role IN (mmdb.caller(), session_user)
         )
     ) AS bytes
-FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user)::text AS owner) AS o
-WHERE NOT pg_has_role('mmdb_admin', 'USAGE') AND NOT pg_has_role('mmdb_worker', 'USAGE');
+FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o
+WHERE NOT mmdb.caller_is('mmdb_admin') AND NOT mmdb.caller_is('mmdb_worker');
 
 -- name: measure_bytes
 -- Bytes that an owner keeps: blocks of datasets and what saving its models added.
@@ -241,6 +241,6 @@ FROM (
 WHERE
     o.kind = %(kind)s::text AND o.object_id = any(%(object_ids)s::bigint[])
     AND coalesce(o.owner, 'public') <> 'public'
-    AND NOT coalesce(pg_has_role(to_regrole(quote_ident(o.owner)), 'MEMBER'), FALSE)
-    AND NOT pg_has_role('mmdb_admin', 'USAGE')
+    AND NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(o.owner)), 'MEMBER'), FALSE)
+    AND NOT mmdb.caller_is('mmdb_admin')
     AND NOT has_schema_privilege('mmdb', 'CREATE');

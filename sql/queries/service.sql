@@ -77,7 +77,7 @@ WITH given AS (
 
 SELECT
     g.assignment_id,
-    pg_notify('mmdb_assignment', g.worker_id::text) AS notified
+    pg_notify('mmdb_assignment', g.worker_id::text)::text AS notified
 FROM given AS g;
 
 -- name: take_assignment
@@ -108,7 +108,7 @@ WITH ended AS (
     RETURNING assignment_id
 )
 
-SELECT pg_notify('mmdb_outcome', e.assignment_id::text)
+SELECT pg_notify('mmdb_outcome', e.assignment_id::text)::text AS notified
 FROM ended AS e;
 
 -- name: give_up
@@ -125,7 +125,7 @@ WITH ended AS (
     RETURNING worker_id
 )
 
-SELECT pg_notify('mmdb_assignment', e.worker_id::text)
+SELECT pg_notify('mmdb_assignment', e.worker_id::text)::text AS notified
 FROM ended AS e;
 
 -- name: find_assignment

@@ -561,7 +561,7 @@ def test_teams_come_and_go(postgres_url: str) -> None:
     connection = open_connection(postgres_url)
     assert is_up_to_date(connection)
     views = (
-        "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_views'"
+        "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_system'"
     )
     assert connection.select(views) == [{"n": 0}]
     install(postgres_url, teams=False)
@@ -602,11 +602,11 @@ def test_the_doctor_looks_at_teams(postgres_url: str) -> None:
         execute = connection.raw.execute
         assert [check.ok for check in roles(connection)] == [True]
         execute(b"ALTER VIEW mmdb.leaderboard OWNER TO postgres")
-        execute(b"ALTER ROLE mmdb_views BYPASSRLS")
+        execute(b"ALTER ROLE mmdb_system BYPASSRLS")
         (check,) = roles(connection)
-        execute(b"ALTER ROLE mmdb_views NOBYPASSRLS")
+        execute(b"ALTER ROLE mmdb_system NOBYPASSRLS")
     assert "row security does not hold for it" in check.detail
-    assert "view mmdb.leaderboard is not mmdb_views's" in check.detail
+    assert "view mmdb.leaderboard is not mmdb_system's" in check.detail
 
 
 def test_teams_are_made_by_who_may(postgres_url: str, cluster: Cluster) -> None:
@@ -621,9 +621,9 @@ def test_teams_are_made_by_who_may(postgres_url: str, cluster: Cluster) -> None:
         install(own, mode="client")
         with pytest.raises(errors.RightsMissing) as raised:
             install(own, teams=True)
-        assert "mmdb_views" in raised.value.hint and "plpython3u" not in raised.value.hint
+        assert "mmdb_system" in raised.value.hint and "plpython3u" not in raised.value.hint
         with psycopg.connect(url, autocommit=True) as session:
-            session.execute("GRANT mmdb_views TO landlord")
+            session.execute("GRANT mmdb_system TO landlord")
         install(own, teams=True)
     finally:
         cluster.drop_database("mmdb_landlord")

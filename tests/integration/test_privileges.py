@@ -291,7 +291,7 @@ def test_the_roles_may_do_nothing_to_the_server(postgres_url: str) -> None:
             " FROM pg_auth_members AS m WHERE m.member::regrole::text LIKE 'mmdb\\_%' ORDER BY 1"
         ).fetchall()
     assert roles == []
-    assert [one for one in members if one[0] != "mmdb_views"] == [  # of databases with teams
+    assert [one for one in members if one[0] != "mmdb_system"] == [  # of databases with teams
         ("mmdb_admin", "mmdb_trainer", False),
         ("mmdb_trainer", "mmdb_reader", False),
         ("mmdb_worker", "mmdb_trainer", False),
