@@ -181,7 +181,7 @@ def install_in(
             hint = _NEED_VIEWS_ROLE
             _run_files(connection, files[len(common) :])
             if spread_over == "postgres" and isinstance(connection, PostgresConnection):
-                make_definers(connection)
+                make_definers(connection, teams=with_teams)
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             return chosen

@@ -170,23 +170,6 @@ BEGIN
 END
 $$;
 
--- Views ask the policies of their owner's tables: it may read all of them and owns none.
-GRANT CREATE ON SCHEMA mmdb TO mmdb_system;
-DO $$
-DECLARE
-    shown regclass;
-BEGIN
-    FOR shown IN
-        SELECT c.oid
-        FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner <> 'mmdb_system'::regrole
-    LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO mmdb_system', shown);
-    END LOOP;
-END
-$$;
-REVOKE CREATE ON SCHEMA mmdb FROM mmdb_system;
-
 -- Each owner stores its own tensors from now on.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner
 SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller());

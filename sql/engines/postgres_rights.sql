@@ -84,14 +84,21 @@ END
 $$;
 
 -- Inside mmdb's statements current_user is the system's role: the caller is the session's user unless that has SET ROLE.
+-- Where PostgreSQL itself calls somebody's code in a session of more rights (an index's expression under ANALYZE, REINDEX or
+-- autovacuum), UNLISTEN is refused, and so is the caller's name; elsewhere this UNLISTEN does nothing and costs as much.
 CREATE OR REPLACE FUNCTION mmdb.caller() RETURNS name
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name $$;
+AS $$
+BEGIN
+    UNLISTEN mmdb_caller;
+    RETURN coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name;
+END
+$$;
 COMMENT ON FUNCTION mmdb.caller() IS 'The role that calls, whatever function it calls through.';
 
 CREATE OR REPLACE FUNCTION mmdb.caller_owns() RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -103,7 +110,7 @@ $$;
 COMMENT ON FUNCTION mmdb.caller_owns() IS 'Whether the caller is the owner of mmdb, or a superuser.';
 
 CREATE OR REPLACE FUNCTION mmdb.caller_is(role text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN

@@ -7,7 +7,7 @@
 -- The roles whose rows the caller may see: its own, those it is a member of, public; pg_all_teams, which PostgreSQL lets
 -- nobody call a role, is every row.
 CREATE OR REPLACE FUNCTION mmdb.own_roles() RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -24,7 +24,7 @@ COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: it
 -- The functions below look past the policies (SECURITY DEFINER), which could not ask their own tables. Each answers yes
 -- or no about the caller.
 CREATE OR REPLACE FUNCTION mmdb.is_callers(owner text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -36,7 +36,7 @@ $$;
 COMMENT ON FUNCTION mmdb.is_callers(text) IS 'Whether the caller is a role or a member of it; null is everybody.';
 
 CREATE OR REPLACE FUNCTION mmdb.reads_model(model_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -53,7 +53,7 @@ $$;
 COMMENT ON FUNCTION mmdb.reads_model(bigint) IS 'Whether the caller may read a model.';
 
 CREATE OR REPLACE FUNCTION mmdb.reads_manifest(manifest_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -67,7 +67,7 @@ COMMENT ON FUNCTION mmdb.reads_manifest(bigint) IS 'Whether the caller may read 
 
 -- A difference is read with its base, which is no difference itself.
 CREATE OR REPLACE FUNCTION mmdb.reads_tensor(tensor_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -100,7 +100,7 @@ $$;
 COMMENT ON FUNCTION mmdb.reads_tensor(bigint) IS 'Whether the caller may read a model that holds this tensor, or one that differs from it.';
 
 CREATE OR REPLACE FUNCTION mmdb.shows_dataset(dataset_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -119,7 +119,7 @@ COMMENT ON FUNCTION mmdb.shows_dataset(bigint)
 IS 'Whether a model or run that the caller may read was made on a dataset: its columns are shown, its rows are not.';
 
 CREATE OR REPLACE FUNCTION mmdb.owns_candidate(candidate_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -132,7 +132,7 @@ $$;
 COMMENT ON FUNCTION mmdb.owns_candidate(bigint) IS 'Whether a candidate is of a run of the caller''s.';
 
 CREATE OR REPLACE FUNCTION mmdb.owns_name(model text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
