@@ -75,8 +75,9 @@ BEGIN
             ('hop', candidate_reads, candidate_writes),
             ('merge', candidate_reads, candidate_writes),
             ('checkpoint', candidate_reads, candidate_writes),
-            ('checkpoint_chunk', candidate_reads, candidate_writes),
-            ('state_chunk', candidate_reads, candidate_writes),
+            -- A run that is shared is there to look at: weights are read where the run or a model is one's own.
+            ('checkpoint_chunk', candidate_writes, candidate_writes),
+            ('state_chunk', candidate_writes, candidate_writes),
             ('step_time', candidate_reads, candidate_writes),
             ('run_feature', run_reads, run_writes),
             ('candidate_feature', candidate_reads, candidate_writes),
