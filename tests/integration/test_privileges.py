@@ -25,7 +25,7 @@ LISTING = """
 WITH object (kind, name, acl) AS (
     SELECT 'schema', n.nspname::text, coalesce(n.nspacl, acldefault('n', n.nspowner))
     FROM pg_namespace AS n
-    WHERE n.nspname = 'mmdb'
+    WHERE n.nspname IN ('mmdb', 'mmdb_call')
     UNION ALL
     SELECT
         CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END,
@@ -43,11 +43,11 @@ WITH object (kind, name, acl) AS (
     WHERE c.relnamespace = 'mmdb'::regnamespace AND a.attacl IS NOT NULL
     UNION ALL
     SELECT
-        CASE p.prokind WHEN 'p' THEN 'procedure' ELSE 'function' END,
+        CASE WHEN p.prosecdef THEN 'definer' WHEN p.prokind = 'p' THEN 'procedure' ELSE 'function' END,
         p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
         coalesce(p.proacl, acldefault('f', p.proowner))
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'mmdb'::regnamespace
+    WHERE p.pronamespace IN ('mmdb'::regnamespace, 'mmdb_call'::regnamespace)
     UNION ALL
     SELECT 'type', t.typname::text, coalesce(t.typacl, acldefault('T', t.typowner))
     FROM pg_type AS t
