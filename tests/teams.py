@@ -54,9 +54,9 @@ COMMON = {
 #: Functions that run any statement as mmdb's own do, to see which rows the policies give whom.
 THROUGH = (
     "CREATE FUNCTION public.through(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
-    " AS $$ BEGIN EXECUTE statement; END $$",
+    " AS $$ BEGIN PERFORM mmdb.know_caller(); EXECUTE statement; END $$",
     "CREATE FUNCTION public.through_rows(statement text) RETURNS SETOF jsonb LANGUAGE plpgsql"
-    " SECURITY DEFINER AS $$ BEGIN"
+    " SECURITY DEFINER AS $$ BEGIN PERFORM mmdb.know_caller();"
     " RETURN QUERY EXECUTE 'SELECT to_jsonb(r) FROM (' || statement || ') AS r'; END $$",
     "ALTER FUNCTION public.through(text) OWNER TO mmdb_system",
     "ALTER FUNCTION public.through_rows(text) OWNER TO mmdb_system",

@@ -40,8 +40,6 @@ _VIEWS = """
 SELECT
     c.relname AS name,
     pg_catalog.pg_get_viewdef(c.oid) AS body,
-    ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum) AS columns,
     ARRAY(SELECT DISTINCT b.relname::text FROM pg_catalog.pg_rewrite AS r
         INNER JOIN pg_catalog.pg_depend AS d
             ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -54,6 +52,12 @@ WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
 """
 
 
+_DEFINER = """LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $mmdb_call$
+#variable_conflict use_column
+BEGIN
+"""
+_KNOW_CALLER = "PERFORM mmdb.know_caller();\n"
 #: Roles whose rights suffice for a statement, the least first: as whom it runs, who may call it.
 _LEVELS = (
     ("mmdb_reader", "mmdb_system", "mmdb_reader"),
@@ -77,7 +81,7 @@ def make_definers(connection: PostgresConnection, *, teams: bool) -> None:
         columns = _columns(connection.raw.pgconn, query, types)
         runs_as, caller = _level(connection, query)
         connection.script(f"SET LOCAL ROLE {runs_as}" if runs_as else "RESET ROLE")
-        connection.script(_function(query, body, columns))
+        connection.script(_function(query, body, columns, _KNOW_CALLER if teams else ""))
         if caller:
             given = ", ".join(query.parameters.values())
             connection.script(
@@ -98,16 +102,12 @@ def _fence_views(connection: PostgresConnection) -> re.Pattern[str]:
         connection.script(f"CREATE VIEW mmdb_view.{name} AS {body}")
         connection.script(
             f"CREATE FUNCTION mmdb_call.view_{name}() RETURNS SETOF mmdb_view.{name} "
-            "LANGUAGE sql SECURITY DEFINER "
-            f"BEGIN ATOMIC SELECT * FROM mmdb_view.{name}; END"
+            f"{_DEFINER}{_KNOW_CALLER}RETURN QUERY SELECT * FROM mmdb_view.{name};\nEND\n$mmdb_call$"
         )
         connection.script(f"GRANT EXECUTE ON FUNCTION mmdb_call.view_{name}() TO mmdb_reader")
-        # In the list of columns a function's rows come one by one, so that a LIMIT ends it.
-        columns = ", ".join(f'(r.shown)."{column}"' for column in views[name]["columns"])
         connection.script("RESET ROLE")
         connection.script(
-            f"CREATE OR REPLACE VIEW mmdb.{name} AS SELECT {columns} "
-            f"FROM (SELECT mmdb_call.view_{name}() AS shown) AS r"
+            f"CREATE OR REPLACE VIEW mmdb.{name} AS SELECT r.* FROM mmdb_call.view_{name}() AS r"
         )
     return named
 
@@ -139,21 +139,14 @@ def _columns(session: pq.abc.PGconn, query: Query, types: dict[int, str]) -> lis
     found = session.describe_prepared(b"")
     if found.status != pq.ExecStatus.COMMAND_OK:
         raise DatabaseFailed(f"{query.definer}: {found.error_message.decode().strip()}")
-    return [
-        ((found.fname(k) or b"").decode(), types[found.ftype(k)]) for k in range(found.nfields)
-    ]
+    return [((found.fname(k) or b"").decode(), types[found.ftype(k)]) for k in range(found.nfields)]
 
 
-def _function(query: Query, body: str, columns: list[tuple[str, str]]) -> str:
+def _function(query: Query, body: str, columns: list[tuple[str, str]], before: str) -> str:
     given = ", ".join(query.parameters.values())
     returns = ", ".join(f'"{name}" {kind}' for name, kind in columns)
-    return f"""
-CREATE FUNCTION mmdb_call.{query.definer}({given})
-RETURNS {f"TABLE ({returns})" if columns else "void"}
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $mmdb_call$
-#variable_conflict use_column
-BEGIN
-{"RETURN QUERY " if columns else ""}{body};
-END
-$mmdb_call$"""
+    return (
+        f"CREATE FUNCTION mmdb_call.{query.definer}({given}) "
+        f"RETURNS {f'TABLE ({returns})' if columns else 'void'} "
+        f"{_DEFINER}{before}{'RETURN QUERY ' if columns else ''}{body};\nEND\n$mmdb_call$"
+    )

@@ -227,7 +227,7 @@ class PostgresConnection:
             cursor.executemany(self._statement(query), rows)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
-        if not self._as_they_are:  # COPY takes a right on the table
+        if query.definer and not self._as_they_are:  # COPY takes a right on the table
             names = list(query.parameters)
             self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
             return

@@ -618,7 +618,9 @@ def test_the_doctor_looks_at_teams(postgres_url: str) -> None:
         execute = connection.raw.execute
         assert [check.ok for check in roles(connection)] == [True]
         execute(b"ALTER VIEW mmdb_view.leaderboard OWNER TO postgres")
-        execute(b"CREATE OR REPLACE VIEW mmdb.alias_history AS SELECT * FROM mmdb_view.alias_history")
+        execute(
+            b"CREATE OR REPLACE VIEW mmdb.alias_history AS SELECT * FROM mmdb_view.alias_history"
+        )
         execute(b"GRANT SELECT ON mmdb.block TO mmdb_reader")
         execute(b"ALTER ROLE mmdb_system BYPASSRLS")
         (check,) = roles(connection)

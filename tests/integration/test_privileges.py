@@ -410,7 +410,11 @@ def test_an_admin_sets_a_price_and_nothing_else(role_url: str, postgres_url: str
             return dict(owner.execute("SELECT name, value FROM mmdb.setting").fetchall())
 
     with closing(PostgresConnection(role_url)) as connection:
-        for price, kept in (("2", "2.000000000"), ("0.015", "0.015000000"), ("1e9", "1000000000.0")):
+        for price, kept in (
+            ("2", "2.000000000"),
+            ("0.015", "0.015000000"),
+            ("1e9", "1000000000.0"),
+        ):
             connection.select(f"SELECT mmdb.set_price({price})")
             assert found()["price_per_worker_hour"].startswith(kept)
         for price in ("'NaN'", "-1", "'infinity'"):

@@ -24,7 +24,6 @@ GOLDEN = Path(__file__).with_name("duckdb_schema.sql")
 POSTGRES_ONLY = {
     "catalog.find_relation": "DuckDB's catalog has other functions",
     "catalog.find_target": "DuckDB's catalog has other functions",
-    "catalog.is_guarded": "DuckDB has no roles",
     "catalog.has_written": "only a session inside the server asks",
     "citus.add_up_shards": "DuckDB has no nodes",
     "citus.change_one_by_one": "DuckDB has no nodes",
