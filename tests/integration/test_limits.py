@@ -81,7 +81,7 @@ def test_datasets_stop_at_the_bytes(owner: mmdb.Database, db: mmdb.Database) -> 
     with pytest.raises(errors.LimitReached):
         db.sql("SELECT * FROM mmdb.create_dataset('more', 'SELECT x, y FROM public.points')")
     assert kept(owner) == before
-    assert db.sql("SELECT dataset FROM mmdb.dataset_overview") == [{"dataset": "d"}]
+    assert db.sql("SELECT name FROM mmdb.dataset_overview") == [{"name": "d"}]
     owner.sql("UPDATE mmdb.role_limit SET bytes = 1000000")
     db.create_dataset("more", QUERY, partitions=1)
     db.drop_dataset("more")
