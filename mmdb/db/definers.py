@@ -35,7 +35,7 @@ _AFTER = (
     "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb_call FROM public",
 )
 _TYPES = "SELECT t.oid, t.oid::regtype::text AS name FROM pg_catalog.pg_type AS t"
-#: Views, their text, and the views that it reads.
+#: Views of mmdb's rows, their text, and the views that it reads.
 _VIEWS = """
 SELECT
     c.relname AS name,
@@ -48,7 +48,14 @@ SELECT
         WHERE r.ev_class = c.oid AND b.oid <> c.oid AND b.relkind = 'v'
             AND b.relnamespace = c.relnamespace) AS reads
 FROM pg_catalog.pg_class AS c
-WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
+WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND EXISTS (
+    SELECT 1 FROM pg_catalog.pg_rewrite AS r
+    INNER JOIN pg_catalog.pg_depend AS d
+        ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        AND d.refclassid = 'pg_class'::regclass
+    INNER JOIN pg_catalog.pg_class AS t ON d.refobjid = t.oid
+    WHERE r.ev_class = c.oid AND t.oid <> c.oid AND t.relnamespace = c.relnamespace
+)
 """
 
 

@@ -21,8 +21,9 @@ _INSERT = re.compile(
     r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
 _TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
-#: Files whose statements run as they are: calls of functions, and what comes before there are any.
-_OPEN = {"api", "citus", "doctor", "install", "nodes", "operations"}
+#: Files whose statements run as they are: calls of functions, what comes before there are any, and
+#: what the server says of its sessions to some and not to others.
+_OPEN = {"api", "citus", "doctor", "install", "metrics", "nodes", "operations"}
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
 
 

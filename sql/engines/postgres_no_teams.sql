@@ -28,9 +28,11 @@ DROP FUNCTION mmdb.reads_tensor(bigint);
 DROP FUNCTION mmdb.reads_manifest(bigint);
 DROP FUNCTION mmdb.reads_model(bigint);
 DROP FUNCTION mmdb.is_callers(text);
+DROP TRIGGER model_given ON mmdb.model;
+DROP TRIGGER run_given ON mmdb.run;
+DROP FUNCTION mmdb.note_past_owner();
 DROP FUNCTION mmdb.sees(text);
 DROP FUNCTION mmdb.know_caller();
 DROP FUNCTION mmdb.own_roles();
-DROP INDEX mmdb.model_everybodys_key;
 -- Tensors that two owners have stored stay two.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner SET DEFAULT '';

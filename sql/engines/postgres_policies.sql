@@ -1,5 +1,12 @@
 -- Which rows each role reads and writes in a database with teams; run after postgres_teams.sql.
 
+-- Before there were teams, whoever saved a model shared its tensors with all others.
+INSERT INTO mmdb.share (kind, object_id, role)
+SELECT 'past', 0, coalesce(o.owner, 'public')
+FROM (SELECT m.owner FROM mmdb.model AS m UNION SELECT r.owner FROM mmdb.run AS r) AS o
+WHERE NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy AS p WHERE p.polrelid = 'mmdb.model'::regclass AND p.polname = 'team_reads')
+ON CONFLICT DO NOTHING;
+
 -- One line a table: who reads a row and who writes it, after the row that it hangs on. In the texts
 --   [X.owner]  the row is the caller's or its team's, or nobody's; [X.owner|] not nobody's; [kind X.id] it is shared with the caller
 -- An UPDATE of what is only read fails; to lock such a row is allowed. A DELETE of it finds nothing.
@@ -38,7 +45,7 @@ BEGIN
         SELECT g.*
         FROM (
             VALUES
-            ('dataset', '[T.owner] OR [dataset T.dataset_id] OR mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
+            ('dataset', '[T.owner] OR [dataset T.dataset_id] OR ' || others || ' AND mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
             ('dataset_column', dataset_reads, dataset_writes),
             ('dataset_source', dataset_reads, dataset_writes),
             ('partition', dataset_reads, dataset_writes),
@@ -131,12 +138,12 @@ BEGIN
                 'EXISTS (SELECT 1 FROM mmdb.transfer AS f WHERE f.transfer_id = T.transfer_id)'
             ),
 
-            ('manifest', '[T.owner|] OR ' || others || ' AND mmdb.reads_manifest(T.manifest_id)', '[T.owner|]'),
+            ('manifest', '[T.owner|] OR (T.owner IS NULL OR ' || others || ') AND mmdb.reads_manifest(T.manifest_id)', '[T.owner|]'),
             (
                 'manifest_tensor', 'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id)',
                 'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id AND [l.owner|]) AND ' || tensor_reads
             ),
-            ('tensor', '[T.owner|] OR ' || others || ' AND mmdb.reads_tensor(T.tensor_id)', '[T.owner|]'),
+            ('tensor', '[T.owner|] OR (T.owner = '''' OR ' || others || ') AND mmdb.reads_tensor(T.tensor_id)', '[T.owner|]'),
             (
                 'encoding', tensor_reads,
                 tensor_writes || ' AND (T.base_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.tensor AS b WHERE b.tensor_id = T.base_id))'
@@ -186,6 +193,3 @@ BEGIN
     END IF;
 END
 $$;
-
--- For know_caller, which asks whether there is a model of nobody's.
-CREATE INDEX IF NOT EXISTS model_everybodys_key ON mmdb.model (model_id) WHERE coalesce(owner, 'public') = 'public';

@@ -285,6 +285,7 @@ BEGIN
 END
 $do$;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
+REVOKE EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) FROM mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
 -- Those that bring in code; a server without PL/Python has none of them.
 DO $$

@@ -32,8 +32,8 @@ COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: it
 
 -- The policies ask a setting for the caller's roles, which each of mmdb's own statements writes anew before it begins: so
 -- a statement takes as long where it meets another team's row as where there is none. Nobody else can read a table, so a
--- setting that somebody wrote by hand is never read. Where nothing of others can be the caller's to read, no row is looked at
--- for it.
+-- setting that somebody wrote by hand is never read. Where nothing of others is or was the caller's to read, no row of theirs
+-- is looked at closer.
 CREATE OR REPLACE FUNCTION mmdb.know_caller() RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -45,10 +45,9 @@ BEGIN
         WHEN 'pg_all_teams' = ANY (roles) THEN '*'
         ELSE (SELECT ',' || string_agg(quote_literal(r.role), ',') || ',' FROM unnest(roles) AS r (role))
     END, TRUE);
-    PERFORM pg_catalog.set_config('mmdb_call.reads_others', (
-        EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.role = ANY (roles))
-        OR EXISTS (SELECT 1 FROM mmdb.model AS m WHERE coalesce(m.owner, 'public') = 'public')
-    )::text, TRUE);
+    PERFORM pg_catalog.set_config(
+        'mmdb_call.reads_others', EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.role = ANY (roles))::text, TRUE
+    );
 END
 $$;
 COMMENT ON FUNCTION mmdb.know_caller() IS 'Write down, for the policies, which rows the caller may see; for nobody else to call.';
@@ -195,6 +194,10 @@ BEGIN
         SELECT share_objects.kind, o.object_id, share_objects.role FROM unnest(object_ids) AS o (object_id)
         ON CONFLICT DO NOTHING;
     ELSE
+        INSERT INTO mmdb.share (kind, object_id, role)  -- what was made of it meanwhile rests on it
+        SELECT 'past', s.object_id, s.role FROM mmdb.share AS s
+        WHERE s.kind = share_objects.kind AND s.object_id = ANY (object_ids) AND s.role = share_objects.role
+        ON CONFLICT DO NOTHING;
         DELETE FROM mmdb.share AS s
         WHERE s.kind = share_objects.kind AND s.object_id = ANY (object_ids) AND s.role = share_objects.role;
     END IF;
@@ -271,9 +274,25 @@ $$;
 COMMENT ON FUNCTION mmdb.share_run(text, text, boolean)
 IS 'Let a role see a run, its candidates and hops; false takes it back. Returns how many changed.';
 
+-- What is given to another team rests on tensors and datasets of the one that had it.
+CREATE OR REPLACE FUNCTION mmdb.note_past_owner() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO mmdb.share (kind, object_id, role) VALUES ('past', 0, coalesce(new.owner, 'public')) ON CONFLICT DO NOTHING;
+    RETURN new;
+END
+$$;
+COMMENT ON FUNCTION mmdb.note_past_owner() IS 'Write down that a role has what came from another team; for its triggers.';
+CREATE OR REPLACE TRIGGER model_given AFTER UPDATE OF owner ON mmdb.model
+FOR EACH ROW EXECUTE FUNCTION mmdb.note_past_owner();
+CREATE OR REPLACE TRIGGER run_given AFTER UPDATE OF owner ON mmdb.run
+FOR EACH ROW EXECUTE FUNCTION mmdb.note_past_owner();
+
 REVOKE ALL ON FUNCTION
-mmdb.own_roles(), mmdb.know_caller(), mmdb.sees(text), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint),
-mmdb.reads_tensor(bigint), mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text),
+mmdb.own_roles(), mmdb.know_caller(), mmdb.note_past_owner(), mmdb.sees(text), mmdb.is_callers(text), mmdb.reads_model(bigint),
+mmdb.reads_manifest(bigint), mmdb.reads_tensor(bigint), mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text),
 mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean),
 mmdb.share_objects(text, bigint[], text, boolean)
 FROM public, mmdb_trainer, mmdb_system;

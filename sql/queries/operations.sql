@@ -36,6 +36,15 @@ WHERE
             c.oid = r.ev_class AND f.pronamespace = 'mmdb_call'::regnamespace
             AND f.proname = 'view_' || c.relname AND f.prosecdef
     )
+    AND EXISTS (
+        SELECT 1
+        FROM pg_catalog.pg_rewrite AS r
+        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        INNER JOIN pg_catalog.pg_class AS t ON d.refclassid = 'pg_class'::regclass AND d.refobjid = t.oid
+        WHERE
+            c.oid = r.ev_class AND c.oid <> t.oid
+            AND t.relnamespace IN ('mmdb'::regnamespace, to_regnamespace('mmdb_view'))
+    )
 UNION
 SELECT c.relname::text AS name
 FROM pg_catalog.pg_class AS c

@@ -196,9 +196,10 @@ def test_functions_have_the_same_names_and_arguments(postgres: Database, duckdb:
             " WHERE schema_name = 'mmdb'"
         )
     }
-    assert {row["name"] for row in ours} == set(theirs)
+    of_roles = {"caller", "caller_owns", "caller_is", "set_price"}  # which DuckDB does not have
+    assert {row["name"] for row in ours} == set(theirs) | of_roles
     for row in ours:
-        if row["name"] not in ODD_FUNCTIONS:
+        if row["name"] not in {*ODD_FUNCTIONS, *of_roles}:
             assert list(row["arguments"]) == theirs[row["name"]], row["name"]
 
 

@@ -167,7 +167,7 @@ def chunk_readers(server: Cluster) -> object:
     return ask(
         server,
         "count(*) FROM pg_stat_activity WHERE application_name = %s"
-        " AND query LIKE '%%tensor_chunk%%'",
+        " AND query LIKE '%%mmdb_call.tensors_read_chunks%%'",
         APPLICATION_NAME,
     )
 
