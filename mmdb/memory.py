@@ -23,7 +23,7 @@ except ImportError:  # of Unix alone
 #: Of what is free, what one call may take where the owner says nothing.
 SHARE = 0.75
 #: What a call may map at least, whatever is free: torch alone maps 200 MB.
-FLOOR_BYTES = 512 * 2**20
+FLOOR_BYTES = 256 * 2**20
 #: Seconds for which what is free, and what the owner allows, is not asked for again.
 KNOWN_S = 1.0
 

@@ -213,7 +213,7 @@ def _from_postgres(error: Exception) -> Exception:
             f"as many, and this call may take {call_bytes():,}."
         )
     if ran_out(error):
-        return errors.OutOfMemory(f"The server ran out of memory: {_sentence(text)}")
+        return errors.OutOfMemory("The query, with its rows, takes more memory than it may.")
     kinds: dict[str, type[errors.MmdbError]] = {
         "42P01": errors.UnknownTable,
         "3F000": errors.UnknownTable,

@@ -75,7 +75,7 @@ TAKES = """
 import sys, torch
 from mmdb.memory import FLOOR_BYTES, bounded, ran_out, require
 from mmdb.errors import OutOfMemory
-size = 2 * FLOOR_BYTES
+size = 3 * FLOOR_BYTES
 
 def take(what):
     try:
