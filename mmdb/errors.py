@@ -389,6 +389,17 @@ class ReadOnly(InputError):
     sqlstate = "MM175"
 
 
+class OutOfMemory(InputError):
+    """The call takes more memory than it may."""
+
+    sqlstate = "MM176"
+    default_hint = (
+        "Ask for less at a time: a smaller model, batch, row or argument. What a call may take is "
+        "the owner's to say, by memory_bytes of mmdb.setting and of mmdb.role_limit, and what the "
+        "machine has free."
+    )
+
+
 # -- files to import and to write ---------------------------------------------
 
 

@@ -88,7 +88,7 @@ COMMENT ON FUNCTION mmdb.save_candidate(bigint, text, text, jsonb)
 IS 'Save a candidate''s best checkpoint as a new version of a model.';
 
 CREATE OR REPLACE FUNCTION mmdb.train_group(
-    part_ids bigint[],
+    part_ids mmdb.ids,
     candidate_id bigint,
     epoch integer,
     member jsonb
@@ -99,7 +99,7 @@ AS $$
 from mmdb.server.hops import train_group
 return train_group(plpy, GD, part_ids, candidate_id, epoch, member)
 $$;
-COMMENT ON FUNCTION mmdb.train_group(bigint[], bigint, integer, jsonb)
+COMMENT ON FUNCTION mmdb.train_group(mmdb.ids, bigint, integer, jsonb)
 IS 'Train a candidate together with other sessions, each on one partition; a driver calls it in all of them.';
 
 CREATE OR REPLACE FUNCTION mmdb.merge_epoch(

@@ -2,13 +2,28 @@
 
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
-    x real[]
+    x mmdb.numbers,
+    is_short boolean
 ) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.models import predict
 return predict(plpy, GD, model, x)
+$$;
+COMMENT ON FUNCTION mmdb.predict(text, mmdb.numbers, boolean)
+IS 'The same for a row whose length the type of x has checked; is_short tells it from the others.';
+
+CREATE OR REPLACE FUNCTION mmdb.predict(
+    model text,
+    x real[]
+) RETURNS real[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN mmdb.predict(model, x::mmdb.numbers, TRUE);
+END
 $$;
 COMMENT ON FUNCTION mmdb.predict(text, real[])
 IS 'Class probabilities, or the value of a regression, for one row of features.';

@@ -20,7 +20,7 @@ IS 'Train a run to its end with sessions of its own, by the login in mmdb.settin
 
 CREATE OR REPLACE FUNCTION mmdb.train_hops(
     part_id bigint,
-    candidate_ids bigint[],
+    candidate_ids mmdb.ids,
     epoch integer DEFAULT NULL,
     publish boolean DEFAULT TRUE
 ) RETURNS SETOF mmdb.hop_row
@@ -30,7 +30,7 @@ AS $$
 from mmdb.server.hops import train_hops
 return train_hops(plpy, GD, part_id, candidate_ids, epoch, publish)
 $$;
-COMMENT ON FUNCTION mmdb.train_hops(bigint, bigint[], integer, boolean)
+COMMENT ON FUNCTION mmdb.train_hops(bigint, mmdb.ids, integer, boolean)
 IS 'Train several candidates, one after the other, for one pass over the same partition: all of their hops, or none.';
 
 CREATE OR REPLACE FUNCTION mmdb.run_order(

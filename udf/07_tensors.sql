@@ -18,7 +18,7 @@ IS 'Rows lo to hi of one tensor, row after row; no other byte is read.';
 CREATE OR REPLACE FUNCTION mmdb.common_prefix(
     architecture text,
     dataset text DEFAULT NULL,
-    input_shape integer[] DEFAULT NULL,
+    input_shape mmdb.sizes DEFAULT NULL,
     outputs integer DEFAULT NULL,
     k integer DEFAULT 10
 ) RETURNS TABLE (model text, shared_nodes bigint, shared_bytes bigint)
@@ -28,5 +28,5 @@ AS $$
 from mmdb.server.tensors import common_prefix
 return common_prefix(plpy, GD, architecture, dataset, input_shape, outputs, k)
 $$;
-COMMENT ON FUNCTION mmdb.common_prefix(text, text, integer[], integer, integer)
+COMMENT ON FUNCTION mmdb.common_prefix(text, text, mmdb.sizes, integer, integer)
 IS 'The k models that share the longest beginnings with an architecture, a factory, a layer graph or name@version.';

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION mmdb.match(
     k integer DEFAULT 10,
     dataset text DEFAULT NULL,
     metric text DEFAULT NULL,
-    input_shape integer[] DEFAULT NULL,
+    input_shape mmdb.sizes DEFAULT NULL,
     outputs integer DEFAULT NULL,
     sample integer DEFAULT 0
 ) RETURNS SETOF mmdb.match_row
@@ -15,7 +15,7 @@ AS $$
 from mmdb.server.zoo import match
 return match(plpy, GD, architecture, k, dataset, metric, input_shape, outputs, sample)
 $$;
-COMMENT ON FUNCTION mmdb.match(text, integer, text, text, integer[], integer, integer)
+COMMENT ON FUNCTION mmdb.match(text, integer, text, text, mmdb.sizes, integer, integer)
 IS 'Models that an architecture could be begun with, the best parent first, each with its reason.';
 
 CREATE OR REPLACE FUNCTION mmdb.zoo_admit(

@@ -85,6 +85,8 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         return errors.ConnectionLost(text)
     if state == DENIED:
         return rights_error(text)
+    if state == "53200":
+        return errors.OutOfMemory(f"The server ran out of memory: {text}.")
     if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):
         return errors.InputError(text, hint="PostgreSQL's text cannot hold the character NUL.")
     if state == "57014":

@@ -16,12 +16,13 @@ import numpy as np
 from mmdb import errors
 from mmdb.db.binary import Batch, Field, RowParser
 from mmdb.db.connection import SCAN_ROWS, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.memory import call_bytes, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.
 STEP_BYTES = 2 * 2**20
 STEP_ROWS = min(8192, SCAN_ROWS)
 #: Rows of the first step, which tells how long a row is.
-FIRST_ROWS = 64
+FIRST_ROWS = 1
 
 _COPY_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _COPY_END = b"\xff\xff"
@@ -105,14 +106,33 @@ def _text_last(kinds: Sequence[Field]) -> list[Field]:
     return sorted(kinds, key=lambda field: field[1] == "text")
 
 
+#: What tells how large a value is, without reading one that is stored apart from its row.
+_SIZES = {"text": "octet_length", "bytes": "octet_length", "reals": "pg_column_size"}
+#: What a value takes of memory on its way into a dataset, in its own sizes.
+_COPIES = 8
+#: Begins the text of which PostgreSQL says that it is no array.
+_TOO_LARGE = "too large: "
+
+
 def _wire_select(select: str, fields: Sequence[Field]) -> str:
-    """Put text last, and send it in UTF-8 whatever encoding the client asked for."""
-    items = [
-        f"pg_catalog.convert_to({_quote(name)}, 'UTF8') AS {_quote(name)}"
-        if kind == "text"
-        else _quote(name)
-        for name, kind in fields
-    ]
+    """Put text last, and send it in UTF-8 whatever encoding the client asked for.
+
+    A value that is too large for a call's memory ends the query before it is copied.
+    """
+    most = call_bytes() // _COPIES
+    items = []
+    for name, kind in fields:
+        value = quoted = _quote(name)
+        if kind == "text":
+            value = f"pg_catalog.convert_to({quoted}, 'UTF8')"
+        if kind in _SIZES:
+            size = f"pg_catalog.{_SIZES[kind]}({quoted})"
+            ending = f"('{_TOO_LARGE}' OPERATOR(pg_catalog.||) {size})::pg_catalog.float4[]"
+            if kind != "reals":
+                ending = f"{ending}::pg_catalog.text::pg_catalog.bytea"
+            is_large = f"{size} OPERATOR(pg_catalog.>) {most}"
+            value = f"CASE WHEN {is_large} THEN {ending} ELSE {value} END"
+        items.append(f"{value} AS {quoted}")
     return f"SELECT {', '.join(items)} FROM ({select}\n) AS s"
 
 
@@ -187,6 +207,13 @@ def _from_postgres(error: Exception) -> Exception:
     state = getattr(error, "sqlstate", None)
     diag = getattr(error, "diag", None)
     text = (diag.message_primary if diag else None) or str(error)
+    if large := re.search(rf'"{_TOO_LARGE}(\d+)"', text):
+        return errors.OutOfMemory(
+            f"The query returned a value of {int(large[1]):,} bytes; mmdb would hold {_COPIES} times "
+            f"as many, and this call may take {call_bytes():,}."
+        )
+    if ran_out(error):
+        return errors.OutOfMemory("The query, with its rows, takes more memory than it may.")
     kinds: dict[str, type[errors.MmdbError]] = {
         "42P01": errors.UnknownTable,
         "3F000": errors.UnknownTable,
@@ -324,6 +351,8 @@ def _from_duckdb(error: Exception) -> BaseException:
         return errors.UnknownColumn(_sentence(text), hint=candidates[0] if candidates else "")
     if kind == "ConversionException" and "out of range for the destination type FLOAT" in text:
         return errors.NotFinite(_sentence(text))
+    if kind == "OutOfMemoryException":
+        return errors.OutOfMemory(_sentence(text))
     if kind == "InterruptException":
         return errors.Cancelled(_sentence(text))
     if not type(error).__module__.endswith("duckdb"):

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from mmdb.errors import (
     ArchitectureError,
     FactoryFailed,
+    OutOfMemory,
     OutputMismatch,
     UnknownFactory,
     stops_the_caller,
@@ -28,6 +29,7 @@ from mmdb.graph.layers import build_layers
 from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
 from mmdb.graph.values import explain, show
+from mmdb.memory import ran_out, require
 
 MAX_PARAMETERS = 1_000_000_000
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
@@ -200,11 +202,13 @@ def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object
         with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
             module.eval()
             return module(**batch) if isinstance(batch, dict) else module(batch)
-    except ArchitectureError:  # of a backbone that returns no features
+    except (ArchitectureError, OutOfMemory):  # of a backbone that returns no features
         raise
     except BaseException as exc:  # forward is the owner's code
         if stops_the_caller(exc):
             raise
+        if ran_out(exc):
+            raise OutOfMemory from exc
         shapes = ", ".join(f"{name} {tuple(t.shape)}".strip() for name, t in inputs.items())
         raise FactoryFailed(
             f"the model cannot read a batch of shape {shapes}: "
@@ -226,11 +230,13 @@ def _call(
     _check_arguments(name, factory, input_shape, outputs, arguments)
     try:
         module = factory(input_shape, outputs, **arguments)
-    except ArchitectureError:
+    except (ArchitectureError, OutOfMemory):
         raise
     except BaseException as exc:  # a factory is the owner's code, which may raise anything
         if stops_the_caller(exc):
             raise
+        if ran_out(exc):
+            raise OutOfMemory from exc
         raise FactoryFailed(f"factory {name} raised {type(exc).__name__}: {explain(exc)}") from exc
     if not isinstance(module, nn.Module):
         raise FactoryFailed(f"factory {name} returned a {_describe(module)}, not a torch.nn.Module")
@@ -276,6 +282,7 @@ def _check_parameters(name: str, module: nn.Module, max_parameters: int) -> None
             f"the limit is {max_parameters:,}",
             hint="Make the model smaller.",
         )
+    require(sum(p.nbytes for p in module.parameters()), f"What factory {name} makes")
 
 
 def _check_sizes(input_shape: Shape, outputs: Outputs) -> None:

@@ -20,6 +20,7 @@ from mmdb.graph.meta import on_meta
 from mmdb.graph.ops import OPS, Op
 from mmdb.graph.placeholders import Placeholders
 from mmdb.graph.values import explain, show
+from mmdb.memory import require
 
 MAX_LAYERS = 10_000
 MAX_VALUES_PER_ROW = 2**27  # outputs of all layers for one row: 512 MiB of float32
@@ -27,6 +28,7 @@ GRAPH_KEYS = ("layers", "output", "defaults", "paths")
 _LAYER_KEYS = ("name", "op", "args", "inputs")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _META_ROWS = 2
+_PARAMETER_BYTES = 4  # of float32
 
 # What torch raises for arguments or shapes that do not fit (AssertionError: MultiheadAttention).
 _TORCH_ERRORS = (
@@ -270,6 +272,7 @@ def _check_bounds(layer: Layer, parameters: int, max_parameters: int, values: in
             f"brings the model to {parameters:,} parameters; the limit is {max_parameters:,}",
             "Make the layers smaller.",
         )
+    require(_PARAMETER_BYTES * parameters, "The layer graph")
     if values > MAX_VALUES_PER_ROW:
         raise layer.error(
             f"brings the results of one row to {values:,} numbers; "

@@ -90,3 +90,4 @@ class RoleLimit(Base):
     workers: Mapped[int | None]
     bytes: Mapped[BigInt | None]
     seconds: Mapped[float | None]
+    memory_bytes: Mapped[BigInt | None]

@@ -92,7 +92,10 @@ class Call(threading.Thread, Generic[T]):
             self._end(error)
             raise
         if self.raised is not None:
-            raise self.raised
+            try:
+                raise self.raised
+            finally:
+                self.raised = None  # else its frames, with all that they held, would stay
         return self.result[0]
 
     def enter(self, subtransaction: Any) -> Any:

@@ -18,7 +18,15 @@ from mmdb.db.connection import Connection
 from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
 from mmdb.db.rights import DENIED, rights_error
-from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
+from mmdb.errors import (
+    InTransaction,
+    InvalidOption,
+    MmdbError,
+    NoWorkerLogin,
+    OutOfMemory,
+    WrongUrl,
+)
+from mmdb.memory import bounded, ran_out
 from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, this_call
 from mmdb.server.ending import end_at_once
 from mmdb.server.interrupt import heed
@@ -178,6 +186,11 @@ class PlpyBackend:
         node = own_node(self.connection) if self.connection.is_spread else None
         return Dispatcher(self.connection, self._on(None), name, node=node)
 
+    def memory_limit(self) -> int | None:
+        """Return the bytes that the owner allows a call of this role to take."""
+        (row,) = self.connection.rows(load("owners").find_memory)
+        return None if row["bytes"] is None else int(row["bytes"])
+
     def serve(self, worker: str, device: str) -> str:
         settings = {"application_name": worker} | _SERVING
         query = load("nodes").set_session
@@ -310,12 +323,15 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
-            if is_quick(backend):
-                return function(backend, *arguments)
-            return apart(plpy, functools.partial(function, backend, *arguments))
+            with bounded(backend.memory_limit):
+                if is_quick(backend):
+                    return function(backend, *arguments)
+                return apart(plpy, functools.partial(function, backend, *arguments))
         except MmdbError as error:
             _say(plpy, error)
-        except plpy.SPIError as error:
+        except (plpy.SPIError, MemoryError, RuntimeError, OSError, ImportError) as error:
+            if ran_out(error):
+                _say(plpy, OutOfMemory())
             if getattr(error, "sqlstate", None) != DENIED:
                 raise
             _say(plpy, rights_error(str(error)))

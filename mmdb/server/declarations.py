@@ -95,4 +95,8 @@ def _items(text: str) -> list[str]:
 def _argument(item: str) -> Argument:
     declared, _, default = item.partition(" DEFAULT ")
     name, _, kind = declared.partition(" ")
-    return Argument(name=name, type=kind, default=default or None)
+    return Argument(name=name, type=_DOMAINS.get(kind, kind), default=default or None)
+
+
+#: PostgreSQL's domains, which say how long an array may be.
+_DOMAINS = {"mmdb.numbers": "real[]", "mmdb.sizes": "integer[]", "mmdb.ids": "bigint[]"}

@@ -134,6 +134,32 @@ SELECT
 FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o
 WHERE NOT mmdb.caller_is('mmdb_admin') AND NOT mmdb.caller_is('mmdb_worker');
 
+-- name: find_memory
+-- Bytes that one call may take: the least that the owner has set for all, for whom new rows are made for, and for the role
+-- that makes them. Those who see all teams have the first limit alone.
+SELECT
+    least(
+        (
+            SELECT s.value::bigint FROM mmdb.setting AS s
+            WHERE s.name = 'memory_bytes' AND s.value ~ '^[0-9]{1,18}$'
+        ),
+        CASE
+            WHEN NOT mmdb.caller_is('mmdb_admin') AND NOT mmdb.caller_is('mmdb_worker') THEN least(
+                (
+                    SELECT l.memory_bytes FROM mmdb.role_limit AS l
+                    WHERE l.role IN (o.owner, 'public')
+                    ORDER BY l.role = 'public'
+                    LIMIT 1
+                ),
+                (
+                    SELECT min(l.memory_bytes) FROM mmdb.role_limit AS l
+                    WHERE l.role IN (mmdb.caller(), session_user)
+                )
+            )
+        END
+    ) AS bytes
+FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o;
+
 -- name: measure_bytes
 -- Bytes that an owner keeps: blocks of datasets and what saving its models added.
 SELECT (

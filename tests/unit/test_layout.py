@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mmdb"
 # A part imports parts of its own row or of rows above, and never in a circle.
 ROWS = [
     {"errors"},
+    {"memory"},
     {"graph", "db"},
     {"data", "store", "lineage"},
     {"train"},

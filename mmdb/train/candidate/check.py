@@ -15,7 +15,7 @@ from mmdb.graph.sizes import Dtypes, Shape, outputs_asked
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX, Config
 from mmdb.train.candidate.functions import Functions
 from mmdb.train.candidate.losses import TrainRows
-from mmdb.train.candidate.optimizer import check_steps, make_optimizer, make_schedule
+from mmdb.train.candidate.optimizer import check_memory, check_steps, make_optimizer, make_schedule
 from mmdb.train.candidate.setup import check_setup, setup_of
 from mmdb.train.compute.exact import recording
 from mmdb.train.features.backbone import Backbones
@@ -62,6 +62,7 @@ class CandidateCheck:
         optimizer = make_optimizer(module, setup.config)
         make_schedule(optimizer, setup.config)
         check_steps(setup.config)
+        check_memory(module, setup.config)
 
     def _tail(self, raw: Mapping[str, Any], transfer: Transfer) -> nn.Module:
         """Return what trains of a candidate that freezes layers; its network has been checked."""

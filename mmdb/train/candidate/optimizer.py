@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
 from mmdb.errors import InvalidHyperparameter, stops_the_caller
+from mmdb.memory import require
 from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES, SEQUENCE, Choice, has_weight_decay
 from mmdb.train.candidate.config import Config
 from mmdb.train.compute.compiler import stays_out
@@ -55,13 +57,16 @@ def _single(optimizer: torch.optim.Optimizer, choice: Choice) -> LRScheduler:
     return SCHEDULES[choice.name](optimizer, **choice.arguments)
 
 
-def check_steps(config: Config) -> None:
+def check_steps(config: Config) -> int:
     """Step a stand-in of one weight twice: some arguments torch refuses only then.
+
+    Returns:
+        How many tensors as large as a weight the optimizer keeps beside it.
 
     Raises:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
     """
-    stand_in = nn.Linear(1, 1, bias=False)
+    stand_in = nn.Linear(3, 2, bias=False)
     optimizer = make_optimizer(stand_in, config)
     schedule = make_schedule(optimizer, config)
     stand_in.weight.grad = torch.zeros_like(stand_in.weight)
@@ -71,6 +76,30 @@ def check_steps(config: Config) -> None:
         if schedule is not None and config.schedule is not None:
             with refusing("schedule", config.schedule.name):
                 schedule.step()
+    kept = optimizer.state[stand_in.weight].values()
+    return sum(isinstance(one, torch.Tensor) and one.shape == (2, 3) for one in kept)
+
+
+def check_memory(module: nn.Module, config: Config) -> None:
+    """Check that a call may take what training a module takes on the CPU, before it takes it.
+
+    At a hop's end its state is written out beside itself, when gradients are gone.
+
+    Raises:
+        OutOfMemory, InvalidHyperparameter
+    """
+    choice = config.optimizer
+    name = choice.name, json.dumps(choice.arguments, sort_keys=True, default=str)
+    if name not in _copies:
+        _copies[name] = check_steps(config)
+    weights = sum(p.nbytes for p in module.parameters())
+    trained = sum(p.nbytes for p in module.parameters() if p.requires_grad)
+    state = weights + _copies[name] * trained
+    require(state + max(state, trained), "Training the model")
+
+
+#: By an optimizer's name and arguments, what `check_steps` returns.
+_copies: dict[tuple[str, str], int] = {}
 
 
 def advance(schedule: LRScheduler, optimizer: torch.optim.Optimizer, count: int) -> None:

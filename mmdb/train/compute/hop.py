@@ -15,7 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed, stops_the_caller
+from mmdb.errors import (
+    Cancelled,
+    MmdbError,
+    NotANumber,
+    OutOfMemory,
+    TrainingFailed,
+    stops_the_caller,
+)
+from mmdb.memory import ran_out, require
 from mmdb.train.batch import (
     Inputs,
     Labels,
@@ -89,6 +97,8 @@ def train_pass(
     taken = 0
     with exact(seed, device=live.device):
         learner = Learner(live, setup, x, y, seed)
+        batch_rows = min(config.batch_size, row_count(x))
+        require(batch_rows * sum(t[:1].nbytes for t in tensors_in(x)), "A batch")
         with blaming_the_model():
             order = torch.randperm(row_count(x)).to(tensors_in(x)[0].device)
             for portions in planned(order):
@@ -227,6 +237,8 @@ def blaming_the_model() -> Iterator[None]:
     except BaseException as error:  # the module is the owner's code, and may call sys.exit()
         if stops_the_caller(error):
             raise
+        if ran_out(error):
+            raise OutOfMemory from error
         failed = TrainingFailed(f"{type(error).__name__}: {error}")
         failed.trace = trace_of(error)
         raise failed from error

@@ -8,6 +8,7 @@ import torch
 
 from mmdb.graph.build import initial_module
 from mmdb.train.candidate.config import parse_config
+from mmdb.train.candidate.optimizer import check_memory
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.live import Live, build_live
 from mmdb.train.spec import CandidateSpec
@@ -60,4 +61,6 @@ def build(
         candidate.factories,
         seed=candidate.seed,
     )
+    if device == CPU:
+        check_memory(module, config)
     return build_live(module, config, device)

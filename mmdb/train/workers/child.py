@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from mmdb import errors
+from mmdb.memory import bounded, ran_out
 from mmdb.train.compute.allocator import keep_freed_memory
 from mmdb.train.failure import trace_of
 from mmdb.train.spec import CandidateSpec, HopResult, HopSpec
@@ -91,7 +92,7 @@ class Child:
             stdout=subprocess.PIPE,
             pipesize=1 << 20,  # a small state goes through in one piece
             env=os.environ
-            | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+            | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MIMALLOC_ARENA_RESERVE": "65536"}
             | visible(device, os.environ.get("CUDA_VISIBLE_DEVICES")),
             start_new_session=True,  # a Ctrl-C is for the owner, which then ends its children
         )
@@ -239,12 +240,17 @@ def main() -> None:
         except EOFError:
             return
         try:
-            _write(out, *serve(header, payload))
+            with bounded():
+                answer = serve(header, payload)
+            _write(out, *answer)
         except errors.MmdbError as error:
             _write(out, _answer(error))
         except BaseException as error:  # else a user's module would end the process
             if errors.stops_the_caller(error):
                 raise
+            if ran_out(error):
+                _write(out, _answer(errors.OutOfMemory()))
+                continue
             failed = errors.TrainingFailed(f"{type(error).__name__}: {error}")
             failed.trace = trace_of(error)
             _write(out, _answer(failed))
