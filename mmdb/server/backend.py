@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from mmdb.db.connection import Connection
 from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
-from mmdb.db.rights import DENIED, rights_error
+from mmdb.db.rights import refusal
 from mmdb.errors import InTransaction, InvalidOption, MmdbError, NoWorkerLogin, WrongUrl
 from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, this_call
 from mmdb.server.ending import end_at_once
@@ -316,9 +316,10 @@ def exposed(
         except MmdbError as error:
             _say(plpy, error)
         except plpy.SPIError as error:
-            if getattr(error, "sqlstate", None) != DENIED:
+            refused = refusal(getattr(error, "sqlstate", ""), str(error))
+            if refused is None:
                 raise
-            _say(plpy, rights_error(str(error)))
+            _say(plpy, refused)
 
     body.function = function  # type: ignore[attr-defined]
     return body
