@@ -103,6 +103,7 @@ def current_files(engine: Engine, mode: Mode = "server", *, teams: bool = False)
     if engine == "citus":
         yield engines / "citus_views.sql"
     if engine != "duckdb":
+        yield engines / "postgres_checks.sql"
         if mode == "server":
             yield from sorted(sql_directory("udf").glob("*.sql"))
         yield engines / "postgres_rights.sql"

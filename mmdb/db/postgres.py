@@ -21,7 +21,7 @@ from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
-from mmdb.db.rights import DENIED, on_own_tables, rights_error
+from mmdb.db.rights import on_own_tables, refusal
 from mmdb.db.scan import columns_postgres, scan_copy
 from mmdb.db.target import Table, Target
 
@@ -83,8 +83,8 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         return errors.ServerCrashed(text)
     if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
         return errors.ConnectionLost(text)
-    if state == DENIED:
-        return rights_error(text)
+    if refused := refusal(state, text):
+        return refused
     if state == "53200":
         return errors.OutOfMemory(f"The server ran out of memory: {text}.")
     if state in {"22021", "22P05"} or (not state and isinstance(error, psycopg.DataError)):

@@ -1,4 +1,4 @@
-"""What PostgreSQL's "insufficient privilege" means to somebody who calls mmdb."""
+"""What PostgreSQL's refusals mean to somebody who calls mmdb: a right, a range, a lock."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mmdb.db.target import quote_name
-from mmdb.errors import FactoryNotAllowed, MmdbError, RightsMissing
+from mmdb.errors import (
+    DatabaseFailed,
+    FactoryNotAllowed,
+    InvalidOption,
+    MmdbError,
+    RightsMissing,
+)
 
-#: PostgreSQL's SQLSTATE for a right that is missing.
-DENIED = "42501"
+#: PostgreSQL's SQLSTATEs for a right that is missing, and for a row that a CHECK refuses.
+DENIED, OUT_OF_RANGE = "42501", "23514"
 
+#: A constraint of sql/engines/postgres_checks.sql.
+_RANGE = re.compile(r'relation "(\w+?)(?:_\d)?" violates check constraint "\1_(\w+)_range"')
 _OBJECT = re.compile(
     r"permission denied for (?:(?:foreign |materialized )?(?:table|view)"
     r"|(?P<kind>schema|function|procedure|sequence|type)) (?P<name>.+)",
@@ -19,6 +27,28 @@ _OBJECT = re.compile(
 )
 #: The right that a query needs on what is no table.
 _RIGHTS = {"schema": "USAGE", "sequence": "USAGE", "type": "USAGE"}
+
+
+def refusal(state: str, text: str) -> MmdbError | None:
+    """Return the error that PostgreSQL's SQLSTATE and message stand for, if it is a refusal."""
+    if state == DENIED:
+        return rights_error(text)
+    if state == OUT_OF_RANGE:
+        return range_error(text)
+    return None
+
+
+def range_error(text: str) -> MmdbError:
+    """Return the error that a message of SQLSTATE 23514 stands for.
+
+    >>> range_error('new row for relation "hop" violates check constraint "hop_loss_range"').message
+    'mmdb.hop holds no such loss.'
+    """
+    found = _RANGE.search(text)
+    if not found:
+        return DatabaseFailed(text)
+    hint = "It is beyond the range, the size or the shape of what mmdb keeps: docs/operations.md."
+    return InvalidOption(f"mmdb.{found[1]} holds no such {found[2]}.", hint=hint)
 
 
 def rights_error(text: str) -> MmdbError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from mmdb.db.connection import Connection
 from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
-from mmdb.db.rights import DENIED, rights_error
+from mmdb.db.rights import refusal
 from mmdb.errors import (
     InTransaction,
     InvalidOption,
@@ -332,9 +332,10 @@ def exposed(
         except (plpy.SPIError, MemoryError, RuntimeError, OSError, ImportError) as error:
             if ran_out(error):
                 _say(plpy, OutOfMemory())
-            if getattr(error, "sqlstate", None) != DENIED:
+            refused = refusal(getattr(error, "sqlstate", ""), str(error))
+            if refused is None:
                 raise
-            _say(plpy, rights_error(str(error)))
+            _say(plpy, refused)
 
     body.function = function  # type: ignore[attr-defined]
     return body

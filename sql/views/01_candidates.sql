@@ -263,7 +263,7 @@ WITH training AS (
         r.metric,
         r.maximize,
         count(*) AS hops,
-        cast(sum(h.row_count) AS bigint) AS row_count,
+        cast(CASE WHEN sum(h.row_count) < 9000000000000000000 THEN sum(h.row_count) ELSE 9000000000000000000 END AS bigint) AS row_count,
         cast(sum(h.steps) AS bigint) AS steps,
         cast(sum(h.loss * h.row_count) AS double precision) / nullif(sum(h.row_count), 0) AS training_loss,
         sum(h.compute_s) AS compute_s,

@@ -96,7 +96,7 @@ added AS (
         count(*) FILTER (WHERE m.status = 'trained') AS trained,
         count(*) FILTER (WHERE m.status = 'stopped') AS stopped,
         cast(sum(m.hops_done) AS bigint) AS hops_done,
-        cast(sum(m.hops_total) AS bigint) AS hops_total,
+        cast(CASE WHEN sum(m.hops_total) < 9000000000000000000 THEN sum(m.hops_total) ELSE 9000000000000000000 END AS bigint) AS hops_total,
         min(m.started_at) AS started_at,
         max(m.last_hop_at) AS last_hop_at,
         sum(m.left_s) AS left_s,
@@ -293,7 +293,13 @@ SELECT
     ) AS hop_s,
     sum(CASE WHEN v.role = 'validation' THEN v.total_s - v.read_s - v.load_s ELSE 0 END) AS validation_s,
     sum(v.total_s) AS busy_s,
-    cast(sum(CASE WHEN v.load_s > 0 OR v.role = 'merge' THEN v.state_bytes ELSE 0 END) AS bigint) AS bytes_moved
+    cast(
+        CASE
+            WHEN sum(v.state_bytes) < 9000000000000000000
+                THEN sum(CASE WHEN v.load_s > 0 OR v.role = 'merge' THEN v.state_bytes ELSE 0 END)
+            ELSE 9000000000000000000
+        END AS bigint
+    ) AS bytes_moved
 FROM visit AS v
 GROUP BY v.run;
 COMMENT ON VIEW mmdb.run_time IS 'What the workers of each run did with their time: hops and merges, by phase.';

@@ -34,7 +34,7 @@ SELECT
     h.worker,
     count(*) AS hops,
     count(*) FILTER (WHERE p.role = 'train') AS train_hops,
-    cast(sum(h.row_count) AS bigint) AS row_count,
+    cast(CASE WHEN sum(h.row_count) < 9000000000000000000 THEN sum(h.row_count) ELSE 9000000000000000000 END AS bigint) AS row_count,
     sum(h.total_s) AS busy_s
 FROM mmdb.hop AS h
 INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id

@@ -34,7 +34,7 @@ LEFT JOIN (
     SELECT
         t.feature_id,
         count(*) AS partitions,
-        cast(sum(t.byte_count) AS bigint) AS byte_count
+        cast(CASE WHEN sum(t.byte_count) < 9000000000000000000 THEN sum(t.byte_count) ELSE 9000000000000000000 END AS bigint) AS byte_count
     FROM mmdb.feature_part AS t
     GROUP BY t.feature_id
 ) AS p ON f.feature_id = p.feature_id

@@ -56,7 +56,7 @@ def scaling(rows: Rows, actual: tuple[int, float] | None = None) -> Chart | None
 def _points(ways: Iterable[Way]) -> list[dict[str, Any]]:
     return [
         {
-            "name": NAMES[row["strategy"]],
+            "name": NAMES.get(row["strategy"], row["strategy"]),
             "workers": row["workers"],
             "low": row["t_p10"],
             "middle": row["t_p50"],

@@ -14,8 +14,7 @@ def section(facts: RunFacts) -> Section | None:
     chart = learning(curves, leaders, len(facts.board))
     if chart is None:
         return None
-    last = max(max(values) for values in curves.by_candidate.values())
-    epochs = range(1, last + 1)
+    epochs = sorted({epoch for values in curves.by_candidate.values() for epoch in values})
     rows = [
         {"candidate": name} | {str(e): curves.by_candidate.get(c, {}).get(e) for e in epochs}
         for c, name in leaders.items()
