@@ -828,7 +828,7 @@ class LimitReached(EngineError):
     """The role has as many workers, bytes or seconds as its limits allow."""
 
     sqlstate = "MM414"
-    default_hint = "SELECT * FROM mmdb.role_limit shows the limits; the owner sets them."
+    default_hint = "The owner sets the limits, in mmdb.role_limit: docs/roles.md."
 
 
 class NodeLost(EngineError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import torch
@@ -50,6 +51,17 @@ COMMON = {
     "worker_beat",
 }
 
+#: Functions that run any statement as mmdb's own do, to see which rows the policies give whom.
+THROUGH = (
+    "CREATE FUNCTION public.through(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+    " AS $$ BEGIN PERFORM mmdb.know_caller(); EXECUTE statement; END $$",
+    "CREATE FUNCTION public.through_rows(statement text) RETURNS SETOF jsonb LANGUAGE plpgsql"
+    " SECURITY DEFINER AS $$ BEGIN PERFORM mmdb.know_caller();"
+    " RETURN QUERY EXECUTE 'SELECT to_jsonb(r) FROM (' || statement || ') AS r'; END $$",
+    "ALTER FUNCTION public.through(text) OWNER TO mmdb_system",
+    "ALTER FUNCTION public.through_rows(text) OWNER TO mmdb_system",
+)
+
 
 def module(seed: int = 0, width: int = 64) -> nn.Module:
     """Return a small module with one tensor that has chunks of its own."""
@@ -70,6 +82,12 @@ class Teams:
     def connect(self, role: str = "postgres") -> mmdb.Database:
         """Open the database as a role."""
         return mmdb.connect(self.url_of(role))
+
+    def rows_of(self, role: str, select: str) -> list[Any]:
+        """Return the rows that mmdb's own statements would find for a role."""
+        with psycopg.connect(self.url_of(role)) as session:
+            found = session.execute("SELECT * FROM public.through_rows(%s)", [select]).fetchall()
+        return [row for (row,) in found]
 
     def run(self, *statements: str) -> None:
         """Run statements as the owner."""
@@ -96,6 +114,7 @@ def teams_in(cluster: Cluster, name: str, template: str) -> Iterator[Teams]:
             "GRANT SELECT ON public.points TO public",
             "CREATE SCHEMA work",
             "GRANT ALL ON SCHEMA work TO public",
+            *THROUGH,
         )
         yield teams
     finally:

@@ -13,7 +13,7 @@ from mmdb.db.queries import load
 
 _Q, _O = load("doctor"), load("operations")
 ROLES = ("mmdb_reader", "mmdb_trainer", "mmdb_admin", "mmdb_worker")
-_VIEWS = "mmdb_system"  # owns the views of a database with teams
+_SYSTEM = "mmdb_system"  # as whom mmdb's statements and, with teams, its views see the tables
 #: Seconds for which a worker process counts as serving without a word from it.
 LEASE_S = 10.0
 _SET_LOGIN = "docs/running.md says how the owner sets mmdb.setting 'worker_dsn'."
@@ -43,7 +43,7 @@ def roles(connection: PostgresConnection) -> Iterator[Check]:
     if not is_installed(connection):
         return
     found = {row["name"]: row for row in connection.rows(_O.find_roles)}
-    wanted = (*ROLES, _VIEWS) if _has_teams(connection) else ROLES
+    wanted = ROLES if connection.on_citus else (*ROLES, _SYSTEM)
     wrong = [f"there is no {name}" for name in wanted if name not in found]
     wrong += [
         f"{n} is a superuser, may make roles, or row security does not hold for it"
@@ -51,10 +51,15 @@ def roles(connection: PostgresConnection) -> Iterator[Check]:
         if r["is_mighty"]
     ]
     wrong += [f"{n} lacks the rights below it" for n, r in found.items() if not r["has_lower"]]
-    if _VIEWS in wanted:
+    if _has_teams(connection):
         wrong += [
-            f"view mmdb.{row['name']} is not {_VIEWS}'s, and shows the rows of all teams"
+            f"view mmdb.{row['name']} shows the rows of all teams"
             for row in connection.rows(_O.find_open_views)
+        ]
+    if not connection.on_citus:
+        wrong += [
+            f"{row['role']} has rights on table mmdb.{row['name']} itself"
+            for row in connection.rows(_O.find_table_rights)
         ]
     mend = f"Run `mmdb install {as_postgres(connection.url)}`, which makes and grants them; take "
     mend += (

@@ -59,12 +59,12 @@ def sequences(connection: PostgresConnection) -> Iterator[Check]:
 
 
 def orphans(connection: AnyConnection) -> Iterator[Check]:
-    """Yield whether rows stand beside each other that should; for whoever may read tables."""
+    """Yield whether rows stand beside each other that should; for the owner."""
     if not is_installed(connection):
         return
     if isinstance(connection, PostgresConnection):
         (role,) = connection.rows(_Q.find_role)
-        if not (role["is_superuser"] or role["is_owner"] or role["is_trainer"]):
+        if not (role["is_superuser"] or role["is_owner"]):
             return
     found = [r for r in connection.rows(_O.find_orphans) if r["items"]]
     names = ", ".join(f"{r['items']:,} {r['what']}" for r in found[:SHOWN])

@@ -46,9 +46,9 @@ _NEED_SUPERUSER = (
     "`mmdb install postgresql://postgres@HOST/DATABASE`; or do without: "
     "`mmdb install --client URL`."
 )
-_NEED_VIEWS_ROLE = (
-    "Teams give the views to role mmdb_system, which a superuser may, or an owner who is a member: "
-    'as a superuser, run `GRANT mmdb_system TO "OWNER"`, or install with --teams; docs/roles.md.'
+_NEED_SYSTEM_ROLE = (
+    "mmdb's statements run as roles mmdb_system and mmdb_system_admin, which the owner gives them to: "
+    'as a superuser, run `GRANT mmdb_system_admin TO "OWNER"`; docs/roles.md.'
 )
 #: Where mmdb's functions run: inside the server, or in the processes of the client.
 Mode = Literal["server", "client"]
@@ -160,7 +160,6 @@ def install_in(
     directory: Path | None = None,
 ) -> Mode:
     """Install or upgrade mmdb over an open connection; see `install`."""
-    hint = _NEED_SUPERUSER
     try:
         with _locked_transaction(connection):
             spread_over = _choose_engine(connection, engine, mode)
@@ -176,16 +175,14 @@ def install_in(
                 _create(connection, directory)
             with_teams = _choose_teams(connection, spread_over, teams)
             files = list(current_files(spread_over, chosen, teams=with_teams))
-            common = [path for path in files if path.name not in _TEAM_FILES]
-            _run_files(connection, common)
-            hint = _NEED_VIEWS_ROLE
-            _run_files(connection, files[len(common) :])
+            _run_files(connection, files)
             if spread_over == "postgres" and isinstance(connection, PostgresConnection):
-                make_definers(connection)
+                make_definers(connection, teams=with_teams)
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             return chosen
     except RightsMissing as error:
+        hint = _NEED_SYSTEM_ROLE if "mmdb_system" in error.message else _NEED_SUPERUSER
         raise RightsMissing(error.message, hint=hint) from error
 
 

@@ -54,6 +54,8 @@ SELECT
     set_config('citus.max_adaptive_executor_pool_size', '1', false)
 WHERE current_setting('citus.enforce_foreign_key_restrictions', true) IS NOT NULL
 """
+#: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
+_HAS_CALLS = "SELECT 1 WHERE to_regnamespace('mmdb_call') IS NOT NULL"
 #: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
 _NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
@@ -137,6 +139,7 @@ class PostgresConnection:
         self._settings = dict(settings or {})
         self._application_name = application_name
         self.on_citus = False  # whether the server has Citus
+        self._as_they_are = False  # whether statements are sent as they are, not as functions
         self._role = ""  # that the last snapshot was read as; a statement that failed cannot ask
         self.raw = self._connect()
 
@@ -150,6 +153,7 @@ class PostgresConnection:
                 connect_timeout=10,
             )
             self.on_citus = connection.execute(_ALLOW_PARALLEL).fetchone() is not None
+            self._as_they_are = self.on_citus and not connection.execute(_HAS_CALLS).fetchone()
             for name, value in self._settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
             return connection
@@ -202,7 +206,7 @@ class PostgresConnection:
         return self.select(self._statement(query), parameters)
 
     def _statement(self, query: Query) -> str:
-        return query.sql if self.on_citus else query.call
+        return query.sql if self._as_they_are else query.call
 
     def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
@@ -223,7 +227,7 @@ class PostgresConnection:
             cursor.executemany(self._statement(query), rows)
 
     def append(self, query: Query, rows: Iterable[Sequence[object]]) -> None:
-        if not self.on_citus:  # COPY takes a right on the table
+        if query.definer and not self._as_they_are:  # COPY takes a right on the table
             names = list(query.parameters)
             self.run_many(query, (dict(zip(names, row, strict=True)) for row in rows))
             return

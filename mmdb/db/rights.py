@@ -34,6 +34,12 @@ def rights_error(text: str) -> MmdbError:
             "or the owner has not allowed it: docs/roles.md."
         )
         return RightsMissing(text, hint=hint)
+    if "for table" in text:
+        hint = (
+            "A table of mmdb's is its owner's alone: views show what is in it and functions change "
+            "it, docs/roles.md; a right on another table is its owner's to GRANT."
+        )
+        return RightsMissing(text, hint=hint)
     if "for schema" in text and "schema mmdb" not in text:
         hint = "The role needs a right on that schema: GRANT CREATE, USAGE ON SCHEMA … TO the role."
         return RightsMissing(text, hint=hint)

@@ -72,8 +72,15 @@ class PlpyConnection:
     def _plan(self, query: Query) -> Any:
         if query not in self._plans:
             types = list(query.parameters.values())
-            self._plans[query] = self._plpy.prepare(query.numbered_call, types)
+            text = query.numbered_call if self._has_calls else query.numbered
+            self._plans[query] = self._plpy.prepare(text, types)
         return self._plans[query]
+
+    @cached_property
+    def _has_calls(self) -> bool:
+        """Whether statements are functions, as they are but on a cluster: `mmdb.db.definers`."""
+        found = self._plpy.execute("SELECT to_regnamespace('mmdb_call') IS NOT NULL AS has")
+        return bool(found[0]["has"])
 
     def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:
         return [parameters[name] for name in query.parameters]

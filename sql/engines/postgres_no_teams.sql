@@ -3,7 +3,6 @@ DO $$
 DECLARE
     guarded regclass;
     policy name;
-    shown regclass;
 BEGIN
     FOR guarded, policy IN
         SELECT
@@ -15,13 +14,6 @@ BEGIN
     LOOP
         EXECUTE format('DROP POLICY %I ON %s', policy, guarded);
         EXECUTE format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', guarded);
-    END LOOP;
-    FOR shown IN
-        SELECT c.oid
-        FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner = 'mmdb_system'::regrole
-    LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO current_user', shown);
     END LOOP;
 END
 $$;
@@ -36,6 +28,9 @@ DROP FUNCTION mmdb.reads_tensor(bigint);
 DROP FUNCTION mmdb.reads_manifest(bigint);
 DROP FUNCTION mmdb.reads_model(bigint);
 DROP FUNCTION mmdb.is_callers(text);
+DROP FUNCTION mmdb.sees(text);
+DROP FUNCTION mmdb.know_caller();
 DROP FUNCTION mmdb.own_roles();
+DROP INDEX mmdb.model_everybodys_key;
 -- Tensors that two owners have stored stay two.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner SET DEFAULT '';

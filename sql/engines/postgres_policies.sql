@@ -5,13 +5,14 @@
 -- An UPDATE of what is only read fails; to lock such a row is allowed. A DELETE of it finds nothing.
 DO $$
 DECLARE
-    own CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[coalesce(\1, ''public''), ''pg_all_teams''])';
-    own_alone CONSTANT text := '((SELECT mmdb.own_roles()) && ARRAY[\1, ''pg_all_teams''])';
+    own CONSTANT text := 'mmdb.sees(coalesce(\1, ''public''))';
+    own_alone CONSTANT text := 'mmdb.sees(\1)';
     -- No team is everybody: what is new there would count for nobody's limits.
     own_name CONSTANT text := 'coalesce(T.owner, ''public'') NOT IN'
     || ' (''public'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_system'', ''mmdb_system_admin'')';
-    shared CONSTANT text := '(EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.kind = ''\1'' AND s.object_id = \2'
-    || ' AND (SELECT mmdb.own_roles()) && ARRAY[s.role]))';
+    others CONSTANT text := 'pg_catalog.current_setting(''mmdb_call.reads_others'')::boolean';
+    shared CONSTANT text := '(' || others || ' AND EXISTS (SELECT 1 FROM mmdb.share AS s'
+    || ' WHERE s.kind = ''\1'' AND s.object_id = \2 AND mmdb.sees(s.role)))';
     run_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id)';
     run_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.run AS r WHERE r.run_id = T.run_id AND [r.owner])';
     candidate_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.candidate AS c WHERE c.candidate_id = T.candidate_id)';
@@ -75,8 +76,9 @@ BEGIN
             ('hop', candidate_reads, candidate_writes),
             ('merge', candidate_reads, candidate_writes),
             ('checkpoint', candidate_reads, candidate_writes),
-            ('checkpoint_chunk', candidate_reads, candidate_writes),
-            ('state_chunk', candidate_reads, candidate_writes),
+            -- A run that is shared is there to look at: weights are read where the run or a model is one's own.
+            ('checkpoint_chunk', candidate_writes, candidate_writes),
+            ('state_chunk', candidate_writes, candidate_writes),
             ('step_time', candidate_reads, candidate_writes),
             ('run_feature', run_reads, run_writes),
             ('candidate_feature', candidate_reads, candidate_writes),
@@ -129,12 +131,12 @@ BEGIN
                 'EXISTS (SELECT 1 FROM mmdb.transfer AS f WHERE f.transfer_id = T.transfer_id)'
             ),
 
-            ('manifest', '[T.owner|] OR mmdb.reads_manifest(T.manifest_id)', '[T.owner|]'),
+            ('manifest', '[T.owner|] OR ' || others || ' AND mmdb.reads_manifest(T.manifest_id)', '[T.owner|]'),
             (
                 'manifest_tensor', 'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id)',
                 'EXISTS (SELECT 1 FROM mmdb.manifest AS l WHERE l.manifest_id = T.manifest_id AND [l.owner|]) AND ' || tensor_reads
             ),
-            ('tensor', '[T.owner|] OR mmdb.reads_tensor(T.tensor_id)', '[T.owner|]'),
+            ('tensor', '[T.owner|] OR ' || others || ' AND mmdb.reads_tensor(T.tensor_id)', '[T.owner|]'),
             (
                 'encoding', tensor_reads,
                 tensor_writes || ' AND (T.base_id IS NULL OR EXISTS (SELECT 1 FROM mmdb.tensor AS b WHERE b.tensor_id = T.base_id))'
@@ -151,7 +153,7 @@ BEGIN
             ['adds', 'FOR INSERT TO public WITH CHECK ((%2$s)%3$s)'],
             ['changes', 'FOR UPDATE TO public USING (%1$s) WITH CHECK (%2$s)'],
             ['removes', 'FOR DELETE TO public USING (%2$s)'],
-            ['serves', 'FOR ALL TO public USING ((SELECT mmdb.own_roles()) && ''{pg_all_teams}'') WITH CHECK ((SELECT mmdb.own_roles()) && ''{pg_all_teams}'')']
+            ['serves', 'FOR ALL TO public USING (pg_catalog.current_setting(''mmdb_call.roles'') = ''*'') WITH CHECK (pg_catalog.current_setting(''mmdb_call.roles'') = ''*'')']
         ]
         LOOP
             made := format(
@@ -170,23 +172,6 @@ BEGIN
 END
 $$;
 
--- Views ask the policies of their owner's tables: it may read all of them and owns none.
-GRANT CREATE ON SCHEMA mmdb TO mmdb_system;
-DO $$
-DECLARE
-    shown regclass;
-BEGIN
-    FOR shown IN
-        SELECT c.oid
-        FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v' AND c.relowner <> 'mmdb_system'::regrole
-    LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO mmdb_system', shown);
-    END LOOP;
-END
-$$;
-REVOKE CREATE ON SCHEMA mmdb FROM mmdb_system;
-
 -- Each owner stores its own tensors from now on.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner
 SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller());
@@ -201,3 +186,6 @@ BEGIN
     END IF;
 END
 $$;
+
+-- For know_caller, which asks whether there is a model of nobody's.
+CREATE INDEX IF NOT EXISTS model_everybodys_key ON mmdb.model (model_id) WHERE coalesce(owner, 'public') = 'public';

@@ -84,14 +84,21 @@ END
 $$;
 
 -- Inside mmdb's statements current_user is the system's role: the caller is the session's user unless that has SET ROLE.
+-- Where PostgreSQL itself calls somebody's code in a session of more rights (an index's expression under ANALYZE, REINDEX or
+-- autovacuum), UNLISTEN is refused, and so is the caller's name; elsewhere this UNLISTEN does nothing and costs as much.
 CREATE OR REPLACE FUNCTION mmdb.caller() RETURNS name
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name $$;
+AS $$
+BEGIN
+    UNLISTEN mmdb_caller;
+    RETURN coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name;
+END
+$$;
 COMMENT ON FUNCTION mmdb.caller() IS 'The role that calls, whatever function it calls through.';
 
 CREATE OR REPLACE FUNCTION mmdb.caller_owns() RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -103,7 +110,7 @@ $$;
 COMMENT ON FUNCTION mmdb.caller_owns() IS 'Whether the caller is the owner of mmdb, or a superuser.';
 
 CREATE OR REPLACE FUNCTION mmdb.caller_is(role text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -275,10 +282,6 @@ BEGIN
         GRANT INSERT (name, kind, target) ON mmdb.function
         TO %I
     $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT INSERT, DELETE, UPDATE (value) ON mmdb.setting
-        TO %I
-    $grant$, keeps);
 END
 $do$;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
@@ -334,9 +337,27 @@ DROP POLICY IF EXISTS setting_read ON mmdb.setting;
 CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO public
 USING (name <> 'worker_dsn' OR value !~* 'password|://[^/@]*:[^/@]*@' OR mmdb.caller_owns());
 DROP POLICY IF EXISTS setting_write ON mmdb.setting;
-CREATE POLICY setting_write ON mmdb.setting FOR ALL TO public
-USING (name = 'price_per_worker_hour' AND mmdb.caller_is('mmdb_admin') OR mmdb.caller_owns())
-WITH CHECK (name = 'price_per_worker_hour' AND mmdb.caller_is('mmdb_admin') OR mmdb.caller_owns());
+
+-- The one setting that is not the owner's alone.
+CREATE OR REPLACE FUNCTION mmdb.set_price(per_worker_hour double precision) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF per_worker_hour IS NOT NULL AND NOT (per_worker_hour >= 0 AND per_worker_hour <= 1e9) THEN
+        RAISE EXCEPTION USING ERRCODE = 'MM143', MESSAGE = format('A price of %s is none.', per_worker_hour),
+            HINT = 'Give a number from 0 to 1e9, or NULL for no price.';
+    END IF;
+    DELETE FROM mmdb.setting WHERE name = 'price_per_worker_hour';
+    IF per_worker_hour IS NOT NULL THEN
+        INSERT INTO mmdb.setting (name, value) VALUES ('price_per_worker_hour', round(per_worker_hour::numeric, 9)::text);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mmdb.set_price(double precision)
+IS 'Set what an hour of a worker costs, for run_cost; NULL is no price.';
+REVOKE ALL ON FUNCTION mmdb.set_price(double precision) FROM public, mmdb_trainer, mmdb_system;
+GRANT EXECUTE ON FUNCTION mmdb.set_price(double precision) TO mmdb_admin;
 
 -- Whose a new row is: the caller's, or by ALTER ROLE ... SET mmdb.team its team's. With teams, policies hold it true.
 DO $$

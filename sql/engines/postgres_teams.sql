@@ -7,44 +7,81 @@
 -- The roles whose rows the caller may see: its own, those it is a member of, public; pg_all_teams, which PostgreSQL lets
 -- nobody call a role, is every row.
 CREATE OR REPLACE FUNCTION mmdb.own_roles() RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    me CONSTANT name := mmdb.caller();
 BEGIN
-    IF mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') THEN
+    IF pg_catalog.pg_has_role(me, 'mmdb_admin', 'USAGE') OR pg_catalog.pg_has_role(me, 'mmdb_worker', 'USAGE')
+        OR mmdb.caller_owns() THEN
         RETURN ARRAY['pg_all_teams'];
     END IF;
     RETURN ARRAY(
-        SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE pg_catalog.pg_has_role(mmdb.caller(), r.oid, 'MEMBER')
+        WITH RECURSIVE r (role) AS (
+            SELECT pg_catalog.to_regrole(pg_catalog.quote_ident(me))::oid
+            UNION
+            SELECT m.roleid FROM pg_catalog.pg_auth_members AS m INNER JOIN r ON m.member = r.role
+        )
+
+        SELECT pg_catalog.pg_get_userbyid(r.role)::text FROM r
     ) || 'public'::text;
 END
 $$;
 COMMENT ON FUNCTION mmdb.own_roles() IS 'Roles whose rows the caller may see: its own and those it is a member of; pg_all_teams is all.';
 
--- The functions below look past the policies (SECURITY DEFINER), which could not ask their own tables. Each answers yes
--- or no about the caller.
+-- The policies ask a setting for the caller's roles, which each of mmdb's own statements writes anew before it begins: so
+-- a statement takes as long where it meets another team's row as where there is none. Nobody else can read a table, so a
+-- setting that somebody wrote by hand is never read. Where nothing of others can be the caller's to read, no row is looked at
+-- for it.
+CREATE OR REPLACE FUNCTION mmdb.know_caller() RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    roles CONSTANT text[] := mmdb.own_roles();
+BEGIN
+    PERFORM pg_catalog.set_config('mmdb_call.roles', CASE
+        WHEN 'pg_all_teams' = ANY (roles) THEN '*'
+        ELSE (SELECT ',' || string_agg(quote_literal(r.role), ',') || ',' FROM unnest(roles) AS r (role))
+    END, TRUE);
+    PERFORM pg_catalog.set_config('mmdb_call.reads_others', (
+        EXISTS (SELECT 1 FROM mmdb.share AS s WHERE s.role = ANY (roles))
+        OR EXISTS (SELECT 1 FROM mmdb.model AS m WHERE coalesce(m.owner, 'public') = 'public')
+    )::text, TRUE);
+END
+$$;
+COMMENT ON FUNCTION mmdb.know_caller() IS 'Write down, for the policies, which rows the caller may see; for nobody else to call.';
+
+-- Without a setting of its own, so that it becomes part of the policies' plans.
+CREATE OR REPLACE FUNCTION mmdb.sees(owner text) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN pg_catalog.current_setting('mmdb_call.roles') = '*'
+    OR pg_catalog.strpos(pg_catalog.current_setting('mmdb_call.roles'), ',' || pg_catalog.quote_literal(owner) || ',') > 0;
+COMMENT ON FUNCTION mmdb.sees(text) IS 'Whether the rows of an owner are the caller''s to see, after know_caller.';
+
 CREATE OR REPLACE FUNCTION mmdb.is_callers(owner text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN coalesce(owner, 'public') = 'public'
-        OR coalesce(pg_catalog.pg_has_role(mmdb.caller(), pg_catalog.to_regrole(pg_catalog.quote_ident(owner)), 'MEMBER'), FALSE)
-        OR mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker');
+    RETURN mmdb.own_roles() && ARRAY[coalesce(owner, 'public'), 'pg_all_teams'];
 END
 $$;
 COMMENT ON FUNCTION mmdb.is_callers(text) IS 'Whether the caller is a role or a member of it; null is everybody.';
 
+-- The functions below look past the policies (SECURITY DEFINER), which could not ask their own tables. Each answers yes
+-- or no about the caller.
 CREATE OR REPLACE FUNCTION mmdb.reads_model(model_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (
         SELECT 1 FROM mmdb.model AS m WHERE m.model_id = reads_model.model_id AND (
-            mmdb.is_callers(m.owner) OR EXISTS (
+            mmdb.sees(coalesce(m.owner, 'public')) OR EXISTS (
                 SELECT 1 FROM mmdb.share AS s
-                WHERE s.kind = 'model' AND s.object_id = m.model_id AND mmdb.is_callers(s.role)
+                WHERE s.kind = 'model' AND s.object_id = m.model_id AND mmdb.sees(s.role)
             )
         )
     );
@@ -53,7 +90,7 @@ $$;
 COMMENT ON FUNCTION mmdb.reads_model(bigint) IS 'Whether the caller may read a model.';
 
 CREATE OR REPLACE FUNCTION mmdb.reads_manifest(manifest_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -67,7 +104,7 @@ COMMENT ON FUNCTION mmdb.reads_manifest(bigint) IS 'Whether the caller may read 
 
 -- A difference is read with its base, which is no difference itself.
 CREATE OR REPLACE FUNCTION mmdb.reads_tensor(tensor_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -89,7 +126,7 @@ BEGIN
             SELECT 1 FROM mmdb.recipe_tensor AS r WHERE r.tensor_id = held AND mmdb.reads_model(r.model_id)
         ) OR EXISTS (
             SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = held AND held <> reads_tensor.tensor_id
-                AND t.owner <> '' AND mmdb.is_callers(t.owner)
+                AND t.owner <> '' AND mmdb.sees(t.owner)
         ) THEN
             RETURN TRUE;
         END IF;
@@ -100,7 +137,7 @@ $$;
 COMMENT ON FUNCTION mmdb.reads_tensor(bigint) IS 'Whether the caller may read a model that holds this tensor, or one that differs from it.';
 
 CREATE OR REPLACE FUNCTION mmdb.shows_dataset(dataset_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -108,8 +145,8 @@ BEGIN
         SELECT 1 FROM mmdb.model AS m WHERE m.dataset_id = shows_dataset.dataset_id AND mmdb.reads_model(m.model_id)
     ) OR EXISTS (
         SELECT 1 FROM mmdb.run AS r WHERE r.dataset_id = shows_dataset.dataset_id AND (
-            mmdb.is_callers(r.owner) OR EXISTS (
-                SELECT 1 FROM mmdb.share AS s WHERE s.kind = 'run' AND s.object_id = r.run_id AND mmdb.is_callers(s.role)
+            mmdb.sees(coalesce(r.owner, 'public')) OR EXISTS (
+                SELECT 1 FROM mmdb.share AS s WHERE s.kind = 'run' AND s.object_id = r.run_id AND mmdb.sees(s.role)
             )
         )
     );
@@ -119,24 +156,24 @@ COMMENT ON FUNCTION mmdb.shows_dataset(bigint)
 IS 'Whether a model or run that the caller may read was made on a dataset: its columns are shown, its rows are not.';
 
 CREATE OR REPLACE FUNCTION mmdb.owns_candidate(candidate_id bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (
         SELECT 1 FROM mmdb.candidate AS c INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE c.candidate_id = owns_candidate.candidate_id AND mmdb.is_callers(r.owner)
+        WHERE c.candidate_id = owns_candidate.candidate_id AND mmdb.sees(coalesce(r.owner, 'public'))
     );
 END
 $$;
 COMMENT ON FUNCTION mmdb.owns_candidate(bigint) IS 'Whether a candidate is of a run of the caller''s.';
 
 CREATE OR REPLACE FUNCTION mmdb.owns_name(model text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER COST 1000
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1000
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = owns_name.model AND NOT mmdb.is_callers(m.owner));
+    RETURN NOT EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.name = owns_name.model AND NOT mmdb.sees(coalesce(m.owner, 'public')));
 END
 $$;
 COMMENT ON FUNCTION mmdb.owns_name(text) IS 'Whether every version of a model is the caller''s, or there is none.';
@@ -235,15 +272,16 @@ COMMENT ON FUNCTION mmdb.share_run(text, text, boolean)
 IS 'Let a role see a run, its candidates and hops; false takes it back. Returns how many changed.';
 
 REVOKE ALL ON FUNCTION
-mmdb.own_roles(), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint), mmdb.reads_tensor(bigint),
-mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text),
-mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean)
-FROM public;
+mmdb.own_roles(), mmdb.know_caller(), mmdb.sees(text), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint),
+mmdb.reads_tensor(bigint), mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text),
+mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean),
+mmdb.share_objects(text, bigint[], text, boolean)
+FROM public, mmdb_trainer, mmdb_system;
+-- As the policies ask them, and nobody else.
 GRANT EXECUTE ON FUNCTION
-mmdb.own_roles(), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint), mmdb.reads_tensor(bigint),
-mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text)
-TO mmdb_reader, mmdb_system;
+mmdb.own_roles(), mmdb.know_caller(), mmdb.sees(text), mmdb.is_callers(text), mmdb.reads_model(bigint), mmdb.reads_manifest(bigint),
+mmdb.reads_tensor(bigint), mmdb.shows_dataset(bigint), mmdb.owns_candidate(bigint), mmdb.owns_name(text)
+TO mmdb_system;
 GRANT EXECUTE ON FUNCTION
 mmdb.share_model(text, text, boolean), mmdb.share_dataset(text, text, boolean), mmdb.share_run(text, text, boolean)
 TO mmdb_trainer;
-REVOKE ALL ON FUNCTION mmdb.share_objects(text, bigint[], text, boolean) FROM public, mmdb_trainer;

@@ -68,7 +68,3 @@ WHERE s.name = %(name)s::text;
 -- name: has_written
 -- Whether the transaction has changed anything so far.
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS written;
-
--- name: is_guarded
--- Whether row security lets this role see only some rows of a table.
-SELECT pg_catalog.row_security_active(%(table)s::text) AS guarded;

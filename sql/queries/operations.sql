@@ -5,6 +5,7 @@ SELECT
     r.rolsuper OR r.rolcreaterole OR r.rolbypassrls AS is_mighty,
     CASE r.rolname
         WHEN 'mmdb_trainer' THEN pg_catalog.pg_has_role(r.oid, v.oid, 'USAGE')
+        WHEN 'mmdb_system' THEN pg_catalog.pg_has_role(r.oid, v.oid, 'USAGE')
         WHEN 'mmdb_reader' THEN TRUE
         ELSE pg_catalog.pg_has_role(r.oid, t.oid, 'USAGE')
     END AS has_lower
@@ -21,13 +22,40 @@ FROM pg_catalog.pg_policy AS p
 WHERE p.polrelid = to_regclass('mmdb.model') AND p.polname = 'team_reads';
 
 -- name: find_open_views
--- The views of a database with teams that would not ask for the caller's team.
+-- The views of a database with teams that do not ask mmdb's functions for the rows of the caller's team.
 SELECT c.relname::text AS name
 FROM pg_catalog.pg_class AS c
 WHERE
     c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
+    AND NOT EXISTS (
+        SELECT 1
+        FROM pg_catalog.pg_rewrite AS r
+        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        INNER JOIN pg_catalog.pg_proc AS f ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid
+        WHERE
+            c.oid = r.ev_class AND f.pronamespace = 'mmdb_call'::regnamespace
+            AND f.proname = 'view_' || c.relname AND f.prosecdef
+    )
+UNION
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_class AS c
+WHERE
+    c.relnamespace = to_regnamespace('mmdb_view') AND c.relkind = 'v'
     AND pg_catalog.pg_get_userbyid(c.relowner) <> 'mmdb_system'
-ORDER BY c.relname;
+ORDER BY name;
+
+-- name: find_table_rights
+-- Rights on mmdb's tables that somebody has beside the owner and the roles of mmdb's own functions.
+SELECT DISTINCT
+    c.relname::text AS name,
+    coalesce(g.rolname, 'public')::text AS role
+FROM pg_catalog.pg_class AS c
+CROSS JOIN LATERAL aclexplode(c.relacl) AS x
+LEFT JOIN pg_catalog.pg_roles AS g ON x.grantee = g.oid
+WHERE
+    c.relnamespace = 'mmdb'::regnamespace AND c.relkind IN ('r', 'p', 'S') AND c.relname <> 'migration'
+    AND x.grantee <> c.relowner AND coalesce(g.rolname, 'public') NOT IN ('mmdb_system', 'mmdb_system_admin')
+ORDER BY name, role;
 
 -- name: probe_worker_login
 -- Open the workers' login from inside the server, and leave what was found in a setting.

@@ -81,7 +81,7 @@ def test_datasets_stop_at_the_bytes(owner: mmdb.Database, db: mmdb.Database) -> 
     with pytest.raises(errors.LimitReached):
         db.sql("SELECT * FROM mmdb.create_dataset('more', 'SELECT x, y FROM public.points')")
     assert kept(owner) == before
-    assert db.sql("SELECT name FROM mmdb.dataset") == [{"name": "d"}]
+    assert db.sql("SELECT name FROM mmdb.dataset_overview") == [{"name": "d"}]
     owner.sql("UPDATE mmdb.role_limit SET bytes = 1000000")
     db.create_dataset("more", QUERY, partitions=1)
     db.drop_dataset("more")
@@ -90,11 +90,11 @@ def test_datasets_stop_at_the_bytes(owner: mmdb.Database, db: mmdb.Database) -> 
 
 def test_models_stop_at_the_bytes(owner: mmdb.Database, db: mmdb.Database) -> None:
     before = kept(owner)
-    chunks = db.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk")
+    chunks = owner.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk")
     limit(owner, LIMITED, bytes=before + 10)
     with pytest.raises(errors.LimitReached):
         db.save("m", module(1))
-    assert db.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk") == chunks
+    assert owner.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk") == chunks
     db.save("m", module())  # adds no byte
     assert kept(owner) == before
 
@@ -115,23 +115,23 @@ def test_runs_stop_at_the_bytes_workers_and_seconds(
         with pytest.raises(errors.LimitReached, match=said):
             db.sql("SELECT * FROM mmdb.submit('r')")
         owner.sql("DELETE FROM mmdb.role_limit")
-    assert db.sql("SELECT * FROM mmdb.run_event") == []
+    assert owner.sql("SELECT * FROM mmdb.run_event") == []
 
 
 def test_workers_of_runs_under_way_count(owner: mmdb.Database, db: mmdb.Database) -> None:
     limit(owner, LIMITED, workers=2)
     db.create_run("other", dataset="d", architecture="linear")
-    (other,) = db.sql("SELECT run_id FROM mmdb.run WHERE name = 'other'")
+    (other,) = owner.sql("SELECT run_id FROM mmdb.run WHERE name = 'other'")
     started = (
         "INSERT INTO mmdb.run_event (run_id, event, workers) VALUES (%(run_id)s, 'started', 2)"
     )
-    db.sql(started, other)
+    owner.sql(started, other)
     assert db.connection.try_lock("run", other["run_id"])  # as its driver does
     with pytest.raises(errors.LimitReached, match="2 are at work on other runs"):
         db.run("r").train(workers=1)
     db.connection.unlock("run", other["run_id"])  # its driver died
     db.run("r").train(workers=1)
-    (row,) = db.sql("SELECT owner FROM mmdb.model WHERE name = 'r'")
+    (row,) = owner.sql("SELECT owner FROM mmdb.model WHERE name = 'r'")
     assert row == {"owner": LIMITED}
     limit_s = "UPDATE mmdb.role_limit SET seconds = (SELECT sum(total_s) / 2 FROM mmdb.hop)"
     owner.sql(limit_s)
@@ -152,7 +152,7 @@ def test_the_row_of_public_is_for_those_without_one(
 
 def test_an_admin_has_no_limits(owner: mmdb.Database, db: mmdb.Database) -> None:
     limit(owner, LIMITED, bytes=1, workers=0, seconds=0.0)
-    (row,) = db.sql("SELECT run_id FROM mmdb.run WHERE name = 'r'")
+    (row,) = owner.sql("SELECT run_id FROM mmdb.run WHERE name = 'r'")
     run_id = row["run_id"]
     with pytest.raises(errors.LimitReached):
         check_start(db.connection, run_id, 1)

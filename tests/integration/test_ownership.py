@@ -95,15 +95,17 @@ def test_views_show_a_reader_what_is_its_teams(teams: Teams) -> None:
 
 def test_tables_hold_for_a_trainer_what_is_its_teams(teams: Teams) -> None:
     with teams.connect() as owner:
-        names = [row["name"] for row in owner.sql(LISTED.format("'r', 'p'", "'bob'"))]
+        names = [row["name"] for row in owner.sql(LISTED.format("'r', 'p'", "'mmdb_system'"))]
         teams.run("CREATE ROLE new LOGIN IN ROLE mmdb_trainer")
         filled, seen = set(), set()
         for name in set(names) - COMMON:
             counts = []
             for role in ("postgres", "new", "ann", "bob"):
                 owner.sql(f"SET ROLE {role}")
-                (row,) = owner.sql(f"SELECT count(*) AS n FROM mmdb.{name}")
-                counts.append(row["n"])
+                (row,) = owner.sql(
+                    f"SELECT * FROM public.through_rows('SELECT count(*) AS n FROM mmdb.{name}') r"
+                )
+                counts.append(row["r"]["n"])
             owner.sql("RESET ROLE")
             whole, nothing, hers, his = counts
             assert nothing == 0 and hers + his == whole, name
@@ -111,6 +113,15 @@ def test_tables_hold_for_a_trainer_what_is_its_teams(teams: Teams) -> None:
             seen |= {name} if hers and his else set()
         teams.run("DROP OWNED BY new", "DROP ROLE new")
     assert seen == filled and len(filled) > 20
+
+
+def test_nobody_has_a_right_on_a_table(teams: Teams) -> None:
+    """But for the numbers of the migrations, by which a client knows the version."""
+    for role in ("guard", "serf", "ann", "rita"):
+        for kinds in ("'r', 'p'", "'S'"):
+            with teams.connect() as owner:
+                names = [row["name"] for row in owner.sql(LISTED.format(kinds, f"'{role}'"))]
+            assert names == (["migration"] if "r" in kinds else []), (role, names)
 
 
 def test_every_table_is_a_teams_or_known_to_be_common(teams: Teams) -> None:
@@ -128,10 +139,10 @@ def test_a_team_is_one_owner(teams: Teams) -> None:
     with teams.connect("amy") as db:
         assert db.predict("best_north", [0.5])
         db.tag("model_north", by="amy")
-        (row,) = db.sql("SELECT DISTINCT owner FROM mmdb.model")
-        assert row == {"owner": "team_a"}
+    owners = "SELECT DISTINCT owner FROM mmdb.model"
+    assert teams.rows_of("amy", owners) == [{"owner": "team_a"}]
+    assert teams.rows_of("bob", owners) == [{"owner": "bob"}]
     with teams.connect("bob") as db:
-        assert db.sql("SELECT DISTINCT owner FROM mmdb.model") == [{"owner": "bob"}]
         with pytest.raises(errors.RightsMissing):
             db.sql("SET mmdb.team = 'team_a'")
             db.create_dataset("mine", QUERY, partitions=1)
@@ -150,7 +161,10 @@ def test_features_are_the_teams_that_computed_them(teams: Teams) -> None:
             return feature_rows.spec(dataset_id=known["dataset_id"], owner=owner)
 
         def found(connection: AnyConnection) -> set[str]:
-            rows = connection.select("SELECT owner FROM mmdb.feature")
+            rows = connection.select(
+                "SELECT r ->> 'owner' AS owner"
+                " FROM public.through_rows('SELECT owner FROM mmdb.feature') AS r"
+            )
             assert len(rows) == len(connection.select("SELECT * FROM mmdb.feature_overview"))
             return {row["owner"] for row in rows}
 
@@ -300,22 +314,25 @@ def test_what_is_anothers_is_not_read(teams: Teams) -> None:
     for role in ("bob", "rob"):
         with psycopg.connect(teams.url_of(role), autocommit=True) as session:
             for what, sql in GET.items():
-                try:
-                    rows = session.execute(sql.format(**known).encode()).fetchall()
-                except psycopg.Error as error:
-                    assert role == "rob" or what == "lineage", (what, error)
-                    assert str(error.sqlstate) in {"42501", "MM159"}, (what, error)
-                else:
-                    assert rows == [], what
+                with pytest.raises(psycopg.Error) as raised:
+                    session.execute(sql.format(**known).encode())
+                assert str(raised.value.sqlstate) in {"42501", "MM159"}, what
+                if what != "lineage":
+                    assert teams.rows_of(role, sql.format(**known)) == [], what
 
 
 def test_nothing_is_written_beside_what_is_anothers(teams: Teams) -> None:
     known = numbers(teams)
     with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
         for what, sql in PUT.items():
-            with pytest.raises(psycopg.Error) as raised:
-                session.execute(sql.format(**known).encode())
-            assert raised.value.sqlstate == "42501", (what, str(raised.value))
+            for through in (False, True):
+                with pytest.raises(psycopg.Error) as raised:
+                    statement = sql.format(**known)
+                    if through:
+                        session.execute("SELECT public.through(%s)", [statement])
+                    else:
+                        session.execute(statement.encode())
+                assert raised.value.sqlstate == "42501", (what, str(raised.value))
 
 
 def test_no_call_does_anything_with_what_is_anothers(teams: Teams) -> None:
@@ -370,13 +387,11 @@ def test_a_model_is_shared_and_taken_back(teams: Teams) -> None:
             assert {"model_north", "best_north"} <= {
                 row["model"] for row in bob.sql("SELECT model FROM mmdb.model_overview")
             }
-            assert (
-                bob.sql(
-                    "SELECT * FROM mmdb.block AS b JOIN mmdb.partition AS p USING (part_id)"
-                    " JOIN mmdb.dataset AS d USING (dataset_id) WHERE d.name = 'data_north'"
-                )
-                == []
+            rows_of_hers = (
+                "SELECT 1 FROM mmdb.block AS b JOIN mmdb.partition AS p USING (part_id)"
+                " JOIN mmdb.dataset AS d USING (dataset_id) WHERE d.name = 'data_north'"
             )
+            assert teams.rows_of("bob", rows_of_hers) == []
             for change in (
                 lambda: bob.tag("model_north", stage="stolen"),
                 lambda: bob.note("model_north", "x"),
@@ -415,13 +430,13 @@ def test_a_dataset_is_shared_to_be_trained_on(teams: Teams) -> None:
         try:
             run = bob.create_run("bob_on_a", dataset="data_north", architecture="linear")
             run.train(workers=1)
-            assert ann.sql("SELECT name FROM mmdb.run WHERE name = 'bob_on_a'") == []
+            assert ann.sql("SELECT run FROM mmdb.run_progress WHERE run = 'bob_on_a'") == []
             with pytest.raises(errors.RightsMissing):
                 bob.drop_dataset("data_north", force=True)
         finally:
             ann.share_dataset("data_north", "bob", shared=False)
-        (row,) = bob.sql("SELECT owner FROM mmdb.model WHERE name = 'bob_on_a'")
-    assert row == {"owner": "bob"}
+    owner = "SELECT owner FROM mmdb.model WHERE name = 'bob_on_a'"
+    assert teams.rows_of("bob", owner) == [{"owner": "bob"}]
 
 
 def test_a_shared_run_is_seen_and_not_trained(teams: Teams) -> None:
@@ -471,13 +486,16 @@ def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: C
 
 def _train_by_the_server(teams: Teams) -> None:
     try:
-        with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
+        with (
+            psycopg.connect(teams.url_of("bob"), autocommit=True) as session,
+            psycopg.connect(teams.url) as owner,
+        ):
             session.execute("SELECT * FROM mmdb.create_run('served', 'data_south', 'linear')")
             session.execute("CALL mmdb.train('served', 1)")
             with pytest.raises(psycopg.Error) as raised:
                 session.execute("CALL mmdb.train('run_north', 1)")
             assert raised.value.sqlstate == "MM153"
-            owners = session.execute(
+            owners = owner.execute(
                 "SELECT m.owner, t.owner, l.owner FROM mmdb.model AS m"
                 " JOIN mmdb.manifest AS l USING (manifest_id)"
                 " LEFT JOIN mmdb.tensor AS t ON m.pack_id = t.tensor_id WHERE name = 'served'"
@@ -547,7 +565,7 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
             " AND has_function_privilege('public', oid, 'EXECUTE')"
         ).fetchall()
     assert {name for name, _ in definers} == {
-        "owns_candidate", "owns_name", "reads_manifest", "reads_model", "reads_tensor",
+        "owns_candidate", "owns_name", "reads_manifest", "reads_model", "reads_tensor", "set_price",
         "share_dataset", "share_model", "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}
@@ -560,10 +578,8 @@ def test_teams_come_and_go(postgres_url: str) -> None:
     install(postgres_url)  # as the database has it
     connection = open_connection(postgres_url)
     assert is_up_to_date(connection)
-    views = (
-        "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_system'"
-    )
-    assert connection.select(views) == [{"n": 0}]
+    (check,) = roles(connection)
+    assert check.ok, check.detail
     install(postgres_url, teams=False)
     assert is_up_to_date(connection) and listing(postgres_url) == before
     connection.close()
@@ -601,12 +617,18 @@ def test_the_doctor_looks_at_teams(postgres_url: str) -> None:
     with closing(PostgresConnection(postgres_url)) as connection:
         execute = connection.raw.execute
         assert [check.ok for check in roles(connection)] == [True]
-        execute(b"ALTER VIEW mmdb.leaderboard OWNER TO postgres")
+        execute(b"ALTER VIEW mmdb_view.leaderboard OWNER TO postgres")
+        execute(
+            b"CREATE OR REPLACE VIEW mmdb.alias_history AS SELECT * FROM mmdb_view.alias_history"
+        )
+        execute(b"GRANT SELECT ON mmdb.block TO mmdb_reader")
         execute(b"ALTER ROLE mmdb_system BYPASSRLS")
         (check,) = roles(connection)
         execute(b"ALTER ROLE mmdb_system NOBYPASSRLS")
     assert "row security does not hold for it" in check.detail
-    assert "view mmdb.leaderboard is not mmdb_system's" in check.detail
+    for name in ("leaderboard", "alias_history"):
+        assert f"view mmdb.{name} shows the rows of all teams" in check.detail
+    assert "mmdb_reader has rights on table mmdb.block itself" in check.detail
 
 
 def test_teams_are_made_by_who_may(postgres_url: str, cluster: Cluster) -> None:
@@ -618,12 +640,12 @@ def test_teams_are_made_by_who_may(postgres_url: str, cluster: Cluster) -> None:
     own = url.replace("postgres:", "landlord:", 1)
     install(postgres_url, teams=True)  # the roles are there
     try:
-        install(own, mode="client")
         with pytest.raises(errors.RightsMissing) as raised:
-            install(own, teams=True)
+            install(own, mode="client")
         assert "mmdb_system" in raised.value.hint and "plpython3u" not in raised.value.hint
         with psycopg.connect(url, autocommit=True) as session:
-            session.execute("GRANT mmdb_system TO landlord")
+            session.execute("GRANT mmdb_system_admin TO landlord")
+        install(own, mode="client")
         install(own, teams=True)
     finally:
         cluster.drop_database("mmdb_landlord")
