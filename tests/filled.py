@@ -37,7 +37,7 @@ LARGE = 2**53 + 1
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-def value_of(column: Any) -> Any:
+def value_of(column: Any, text: str = "one") -> Any:
     """Return what a filled row has in a column: 1, so that every key meets every other."""
     name = f"{column.table.name}.{column.name}"
     kind = column.type.python_type if not isinstance(column.type, ARRAY) else list
@@ -50,7 +50,7 @@ def value_of(column: Any) -> Any:
     if name == "feature.shape" or column.name == "input_shape":
         return [1, 2]
     by_kind = {bool: True, bytes: b"\x00\xff", datetime: WHEN, float: 1.5, int: 1, list: [1, LARGE]}
-    return by_kind.get(kind, ALLOWED.get(name, "one"))
+    return by_kind.get(kind, ALLOWED.get(name, text))
 
 
 def tables_of(db: Database) -> list[Table]:
@@ -63,13 +63,13 @@ def tables_of(db: Database) -> list[Table]:
     ]
 
 
-def fill(db: Database) -> None:
+def fill(db: Database, text: str = "one") -> None:
     """Give each table one row; and transfer a second, whose parent is a candidate."""
     for table in tables_of(db):
         if table.name == "migration":  # it has rows
             continue
         identity = IDENTITIES.get(table.name)
-        row = {c.name: value_of(c) for c in table.columns if c.name != identity}
+        row = {c.name: value_of(c, text) for c in table.columns if c.name != identity}
         if table.name == "transfer":
             run_rows.insert(db, "transfer", **{**row, "parent_id": None})
             row["parent_candidate_id"] = None

@@ -123,10 +123,10 @@ def teams_in(cluster: Cluster, name: str, template: str) -> Iterator[Teams]:
         cluster.drop_database(name)
 
 
-def make(teams: Teams, role: str, tag: str) -> None:
+def make(teams: Teams, role: str, tag: str, *, query: str = QUERY, seed: int = 0) -> None:
     """Let a role make dataset, run, hops, models and what hangs on them, all named after `tag`."""
     with teams.connect(role) as db:
-        db.create_dataset(f"data_{tag}", "SELECT x, y FROM public.points", partitions=1)
+        db.create_dataset(f"data_{tag}", query, partitions=1)
         space = {"method": "grid", "space": {"lr": [0.1]}}
         run = db.create_run(
             f"run_{tag}", dataset=f"data_{tag}", architecture="linear", search=space
@@ -143,8 +143,8 @@ def make(teams: Teams, role: str, tag: str) -> None:
                 {"part": part["part_id"], "candidate": candidate["candidate_id"]},
             )
         db.save_candidate(candidate["candidate_id"], f"best_{tag}")
-        db.save(f"model_{tag}", module())
-        tuned = module()
+        db.save(f"model_{tag}", module(seed))
+        tuned = module(seed)
         with torch.no_grad():
             next(tuned.parameters())[0, 0] += 1
         db.save(f"model_{tag}", tuned, parent=f"model_{tag}", approach="update")
