@@ -1,11 +1,22 @@
 -- Which rows each role reads and writes in a database with teams; run after postgres_teams.sql.
 
--- Before there were teams, whoever saved a model shared its tensors with all others.
-INSERT INTO mmdb.share (kind, object_id, role)
-SELECT 'past', 0, coalesce(o.owner, 'public')
-FROM (SELECT m.owner FROM mmdb.model AS m UNION SELECT r.owner FROM mmdb.run AS r) AS o
-WHERE NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy AS p WHERE p.polrelid = 'mmdb.model'::regclass AND p.polname = 'team_reads')
-ON CONFLICT DO NOTHING;
+-- A share of kind past says that a role has had something of another team's, on which what it made may rest. Before there
+-- were teams, whoever saved a model shared its tensors with all others.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_constraint AS c
+        WHERE c.conrelid = 'mmdb.share'::regclass AND c.conname = 'share_past_check'
+    ) THEN
+        ALTER TABLE mmdb.share DROP CONSTRAINT share_kind_check;
+        ALTER TABLE mmdb.share ADD CONSTRAINT share_past_check CHECK (kind IN ('dataset', 'run', 'model', 'past'));
+        INSERT INTO mmdb.share (kind, object_id, role)
+        SELECT 'past', 0, coalesce(o.owner, 'public')
+        FROM (SELECT m.owner FROM mmdb.model AS m UNION SELECT r.owner FROM mmdb.run AS r) AS o
+        ON CONFLICT DO NOTHING;
+    END IF;
+END
+$$;
 
 -- One line a table: who reads a row and who writes it, after the row that it hangs on. In the texts
 --   [X.owner]  the row is the caller's or its team's, or nobody's; [X.owner|] not nobody's; [kind X.id] it is shared with the caller

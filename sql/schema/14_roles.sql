@@ -7,10 +7,9 @@ CREATE TABLE mmdb.share (
     shared_at timestamptz NOT NULL DEFAULT now(),
     author text NOT NULL DEFAULT '',
     CONSTRAINT share_pkey PRIMARY KEY (kind, object_id, role),
-    CONSTRAINT share_kind_check CHECK (kind IN ('dataset', 'run', 'model', 'past'))
+    CONSTRAINT share_kind_check CHECK (kind IN ('dataset', 'run', 'model'))
 );
 COMMENT ON TABLE mmdb.share IS 'What teams let other roles read; it means something in databases with teams.';
-COMMENT ON COLUMN mmdb.share.kind IS 'dataset, run, model; past: the role has had something of another team''s, which what it made may rest on.';
 COMMENT ON COLUMN mmdb.share.object_id IS 'dataset_id, run_id or model_id, as kind says.';
 COMMENT ON COLUMN mmdb.share.role IS 'The role that may read it, with its members; public is everybody.';
 COMMENT ON COLUMN mmdb.share.author IS 'The session''s user.';

@@ -1,4 +1,4 @@
-"""Rows that a trainer may write, written by hand with ill will: refused when they are read."""
+"""Rows that were written by hand with ill will: refused when they are read."""
 
 from __future__ import annotations
 
@@ -38,27 +38,38 @@ def block(claim: int) -> bytes:
 
 
 @contextmanager
-def taken_back(session: Any) -> Iterator[Any]:
-    """Yield a session in a transaction that leaves nothing; its errors are mmdb's."""
+def taken_back(session: Any, role: str) -> Iterator[Any]:
+    """Yield the owner's session as a role, in a transaction that leaves nothing; errors are mmdb's."""
     try:
         with session.transaction(force_rollback=True):
+            session.execute(f"SET LOCAL ROLE {role}")
             yield session
     except psycopg.Error as error:
         raise translate_error(error) from error
 
 
+def by_owner(session: Any, statement: LiteralString, given: Any = None) -> Any:
+    """Return the first value that a statement of the owner's returns, if any; then the role goes on."""
+    role = session.execute("SELECT current_user").fetchone()[0]
+    session.execute("RESET ROLE")
+    done = session.execute(statement, given)
+    value = done.fetchone()[0] if done.description else None
+    session.execute(f"SET LOCAL ROLE {role}")
+    return value
+
+
 def add(session: Any, table: LiteralString, row: dict[str, Any]) -> Any:
-    """Insert a row, generated numbers left out; return its first column."""
+    """Insert a row by hand, generated numbers left out; return its first column."""
     columns = ", ".join(row)
     values = ", ".join(f"%({name})s" for name in row)
     query = f"INSERT INTO mmdb.{table} ({columns}) VALUES ({values}) RETURNING *"
-    return session.execute(query, row).fetchone()[0]
+    return by_owner(session, query, row)
 
 
 def candidate_of(session: Any, run: str) -> int:
     """Return the first candidate of a run."""
     query = "SELECT min(candidate_id) FROM mmdb.candidate JOIN mmdb.run USING (run_id) "
-    return int(session.execute(query + "WHERE name = %(run)s", {"run": run}).fetchone()[0])
+    return int(by_owner(session, query + "WHERE name = %(run)s", {"run": run}))
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -69,16 +80,17 @@ def test_a_block_that_claims_more_rows_than_it_has_ends_a_hop_and_no_server(
     with (
         scene.watched(),
         pytest.raises(errors.BlockCorrupt),
-        taken_back(scene.session("trainer")) as session,
+        taken_back(scene.session("owner"), "attack_trainer") as session,
     ):
         # Rows of its own: those of `d` are decoded and kept already.
         query = f"SELECT a + {CLAIMS[claim] % 1000} AS a, y FROM points"
         session.execute("SELECT mmdb.create_dataset('fresh', %(q)s, partitions => 1)", {"q": query})
         session.execute("SELECT mmdb.create_run('on-fresh', 'fresh', 'linear')")
-        (part_id,) = session.execute(
+        part_id = by_owner(
+            session,
             "SELECT part_id FROM mmdb.partition JOIN mmdb.dataset USING (dataset_id) "
-            "WHERE name = 'fresh' AND role = 'train'"
-        ).fetchone()
+            "WHERE name = 'fresh' AND role = 'train'",
+        )
         crafted = {"part_id": part_id, "ordinal": 1, "row_count": CLAIMS[claim] % 2**31}
         add(session, "block", crafted | {"digest": blake3(data).digest(), "data": data})
         candidate_id = candidate_of(session, "on-fresh")
@@ -100,7 +112,7 @@ def test_a_run_written_by_hand_builds_no_other_module_than_a_run_that_was_create
     with (
         scene.watched(),
         pytest.raises(error),
-        taken_back(scene.session("trainer")) as session,
+        taken_back(scene.session("owner"), "attack_trainer") as session,
     ):
         given = {"dataset_id": scene.ids["dataset"], "architecture": json.dumps(architecture)}
         run = {"name": "by-hand", "search": "{}", "epochs": 1, "strategy": "mop", "options": "{}"}
@@ -127,24 +139,26 @@ def test_a_state_written_by_hand_is_refused_and_not_unpickled(scene: Scene, stat
     with (
         scene.watched(),
         pytest.raises(errors.MmdbError) as raised,
-        taken_back(scene.session("trainer")) as session,
+        taken_back(scene.session("owner"), "attack_trainer") as session,
     ):
         candidate_id, part_id = scene.ids["candidate"], scene.ids["part"]
-        hop = session.execute("SELECT to_jsonb(h) FROM mmdb.hop AS h ORDER BY ordinal LIMIT 1")
-        crafted = hop.fetchone()[0] | {"candidate_id": candidate_id, "ordinal": 0, "epoch": 0}
+        hop = "SELECT to_jsonb(h) FROM mmdb.hop AS h ORDER BY ordinal LIMIT 1"
+        crafted = by_owner(session, hop) | {"candidate_id": candidate_id, "ordinal": 0, "epoch": 0}
         crafted |= {"state_out": f"\\x{name.hex()}", "state_bytes": len(state)}
-        session.execute(
+        by_owner(
+            session,
             "INSERT INTO mmdb.hop SELECT (jsonb_populate_record(NULL::mmdb.hop, %s)).*",
             (json.dumps(crafted),),
         )
         place = {"part_id": crafted["part_id"], "candidate_id": candidate_id, "state_hash": name}
         add(session, "checkpoint", place | {"epoch": 0, "byte_count": len(state)})
         add(session, "checkpoint_chunk", place | {"ordinal": 0, "data": state})
-        other = session.execute(
+        other = by_owner(
+            session,
             "SELECT part_id FROM mmdb.partition WHERE dataset_id = %s AND role = 'train' "
             "AND part_id <> %s",
             (scene.ids["dataset"], crafted["part_id"]),
-        ).fetchone()[0]
+        )
         assert part_id
         session.execute("SELECT * FROM mmdb.train_hop(%s, %s)", (other, candidate_id))
     assert raised.value.sqlstate != errors.DatabaseFailed.sqlstate

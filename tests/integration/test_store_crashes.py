@@ -207,6 +207,7 @@ def test_a_write_that_the_server_refuses_is_named_and_nothing_is_stored(postgres
     """From the 30th chunk on the server says what it says when the disk is full."""
     with mmdb.connect(postgres_url) as db:
         db.sql("CREATE SEQUENCE written")
+        db.sql("GRANT USAGE ON SEQUENCE written TO mmdb_system")
         db.sql(
             "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             "IF nextval('public.written') > 30 THEN RAISE EXCEPTION 'could not extend file: "

@@ -108,9 +108,7 @@ def plant(session: psycopg.Connection[Any], shadow: Shadow, number: int) -> bool
 
 
 @contextmanager
-def stage(
-    cluster: Cluster, planted: Callable[[Any], Sequence[Shadow]]
-) -> Iterator[Stage]:
+def stage(cluster: Cluster, planted: Callable[[Any], Sequence[Shadow]]) -> Iterator[Stage]:
     """Yield the database, which is gone afterwards."""
     made = Stage(cluster, planted)
     try:
