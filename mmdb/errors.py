@@ -635,8 +635,7 @@ class NoWorkerLogin(RunError):
     sqlstate = "MM304"
     default_hint = (
         "Train from outside with `mmdb train RUN --database URL`, let `mmdb worker URL` serve the "
-        "database, or let the owner set mmdb.setting 'worker_dsn', without a password in it: "
-        "one that holds a password is hidden from trainers."
+        "database, or let the owner set mmdb.setting 'worker_dsn': docs/running.md."
     )
 
 

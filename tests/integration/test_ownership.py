@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -450,23 +449,10 @@ def test_only_what_there_is_can_be_shared(teams: Teams) -> None:
 # -- those who serve all teams -------------------------------------------------
 
 
-@contextmanager
-def password_of(cluster: Cluster, role: str) -> Iterator[None]:
-    """Let the server's user know a role's password, as docs/running.md says."""
-    passwords = cluster.directory / ".pgpass"
-    passwords.write_text(f"*:*:*:{role}:{cluster.password}\n")
-    passwords.chmod(0o600)
-    owner = cluster.directory.stat()
-    os.chown(passwords, owner.st_uid, owner.st_gid)
-    yield
-    passwords.unlink()
-
-
 def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: Cluster) -> None:
     bare = teams.url_of("serf").replace(f":{cluster.password}@", "@")
     teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{bare}')")
-    with password_of(cluster, "serf"):
-        _train_by_the_server(teams)
+    _train_by_the_server(teams)
 
 
 def _train_by_the_server(teams: Teams) -> None:
@@ -560,9 +546,7 @@ def test_teams_come_and_go(postgres_url: str) -> None:
     install(postgres_url)  # as the database has it
     connection = open_connection(postgres_url)
     assert is_up_to_date(connection)
-    views = (
-        "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_system'"
-    )
+    views = "SELECT count(*) AS n FROM pg_views WHERE schemaname = 'mmdb' AND viewowner <> 'mmdb_system'"
     assert connection.select(views) == [{"n": 0}]
     install(postgres_url, teams=False)
     assert is_up_to_date(connection) and listing(postgres_url) == before
