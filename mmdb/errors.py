@@ -850,6 +850,17 @@ class WriteConflict(DatabaseFailed):
     default_hint = "Try again."
 
 
+class LockHeld(EngineError):
+    """Another session has held a lock for longer than this one waits."""
+
+    sqlstate = "MM416"
+    default_hint = (
+        "Call again, and while it waits see in another session who holds it: SELECT pid, "
+        "pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'; it ends with "
+        "that session's transaction, or by pg_terminate_backend(pid). SET lock_timeout to wait longer."
+    )
+
+
 class ConnectionLost(EngineError):
     """The connection to the database broke."""
 
