@@ -646,8 +646,7 @@ class NoWorkerLogin(RunError):
     sqlstate = "MM304"
     default_hint = (
         "Train from outside with `mmdb train RUN --database URL`, let `mmdb worker URL` serve the "
-        "database, or let the owner set mmdb.setting 'worker_dsn', without a password in it: "
-        "one that holds a password is hidden from trainers."
+        "database, or let the owner set mmdb.setting 'worker_dsn': docs/running.md."
     )
 
 
@@ -860,6 +859,17 @@ class WriteConflict(DatabaseFailed):
 
     sqlstate = "MM413"
     default_hint = "Try again."
+
+
+class LockHeld(EngineError):
+    """Another session has held a lock for longer than this one waits."""
+
+    sqlstate = "MM416"
+    default_hint = (
+        "Call again, and while it waits see in another session who holds it: SELECT pid, "
+        "pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'; it ends with "
+        "that session's transaction, or by pg_terminate_backend(pid). SET lock_timeout to wait longer."
+    )
 
 
 class ConnectionLost(EngineError):

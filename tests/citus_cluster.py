@@ -8,7 +8,6 @@ Citus is an extension of the server that tests do not install: where it is missi
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import Self
 
@@ -99,14 +98,12 @@ class CitusCluster:
         else:
             server = HostedServer(self._network.add_host(), self._settings, password=password)
         self.servers.append(self._stack.enter_context(server))
-        _write_password(server)
         return server
 
     def start_standby(self, node: Cluster) -> Standby:
         """Start a server that follows a node, on a host of its own."""
         assert self._network is not None, "standbys are for clusters on a network"
         standby = self._stack.enter_context(Standby(self._network.add_host(), node))
-        _write_password(standby)
         return standby
 
     def replace(self, database: str, node: Cluster, standby: Standby) -> None:
@@ -149,11 +146,3 @@ class CitusCluster:
         """Let a server take part in a database, which it must have."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             connection.execute("SELECT citus_add_node(%s, %s)", (server.address, server.port))
-
-
-def _write_password(server: Cluster) -> None:
-    """Give a server the password that all have in common, in its user's password file."""
-    path = server.directory / ".pgpass"
-    path.write_text(f"*:*:*:*:{server.password}\n")
-    path.chmod(0o600)
-    os.chown(path, server.directory.stat().st_uid, server.directory.stat().st_gid)

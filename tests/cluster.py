@@ -138,6 +138,13 @@ class Cluster:
                 return self._execute(drop)
         self._execute(drop)
 
+    def keep_password(self, role: str = "*", password: str = "") -> None:
+        """Let the server's user know a role's password, and for all others the superuser's."""
+        path = self.directory / ".pgpass"
+        path.write_text(f"*:*:*:{role}:{password or self.password}\n*:*:*:*:{self.password}\n")
+        path.chmod(0o600)
+        os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
+
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of the server's log."""
         log = self.directory / "log"
@@ -183,6 +190,7 @@ class Cluster:
         if done.returncode != 0:
             raise ClusterError(f"initdb failed.\n{done.stderr}")
         password_file.unlink()
+        self.keep_password()
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         options = self.settings | {

@@ -109,12 +109,6 @@ def _judge_login(found: Row, *, with_teams: bool) -> Check:
     if found["error"]:
         wrong = f"It does not work: {found['error']}"
         mend += " Its password is kept by the server's user, in .pgpass."
-    elif found["has_password"]:
-        wrong = (
-            "Its URL holds a password, so trainers do not see it and CALL mmdb.train has no login."
-        )
-        mend = "Move the password into the .pgpass of the server's user, change it, and take it "
-        mend += "out of mmdb.setting 'worker_dsn'; docs/running.md."
     elif not found["is_here"]:
         wrong = "It leads to another database."
     elif found["is_superuser"]:

@@ -21,7 +21,7 @@ from mmdb.db import prediction_table
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
-from mmdb.db.rights import on_own_tables, refusal
+from mmdb.db.rights import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.scan import columns_postgres, scan_copy
 from mmdb.db.target import Table, Target
 
@@ -45,14 +45,22 @@ _PATIENCE: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,  # milliseconds
 }
+#: Nothing waits for ever for a lock that somebody holds by hand, unless the session says otherwise.
 #: On Citus: a transaction may write to a table that is referred to after it has used several shards
 #: at once, for no distributed table refers to it. See sql/engines/citus_functions.sql. And one
 #: connection to a node does: another one costs more than it saves where tables are small.
-_ALLOW_PARALLEL = """
+_BEGIN = f"""
 SELECT
-    set_config('citus.enforce_foreign_key_restrictions', 'off', false),
-    set_config('citus.max_adaptive_executor_pool_size', '1', false)
-WHERE current_setting('citus.enforce_foreign_key_restrictions', true) IS NOT NULL
+    CASE
+        WHEN current_setting('lock_timeout') = '0'
+            THEN set_config('lock_timeout', '{LOCK_TIMEOUT}', false)
+    END,
+    CASE WHEN c.there THEN set_config('citus.enforce_foreign_key_restrictions', 'off', false) END,
+    CASE WHEN c.there THEN set_config('citus.max_adaptive_executor_pool_size', '1', false) END,
+    c.there
+FROM (
+    SELECT current_setting('citus.enforce_foreign_key_restrictions', true) IS NOT NULL AS there
+) AS c
 """
 #: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
 _HAS_CALLS = "SELECT 1 WHERE to_regnamespace('mmdb_call') IS NOT NULL"
@@ -154,7 +162,7 @@ class PostgresConnection:
                 application_name=self._application_name,
                 connect_timeout=10,
             )
-            self.on_citus = connection.execute(_ALLOW_PARALLEL).fetchone() is not None
+            self.on_citus = connection.execute(_BEGIN).fetchall()[0]["there"]
             self._as_they_are = self.on_citus and not connection.execute(_HAS_CALLS).fetchone()
             for name, value in self._settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))

@@ -11,13 +11,21 @@ from mmdb.errors import (
     DatabaseFailed,
     FactoryNotAllowed,
     InvalidOption,
+    LockHeld,
     MmdbError,
     RightsMissing,
 )
 
-#: PostgreSQL's SQLSTATEs for a right that is missing, and for a row that a CHECK refuses.
-DENIED, OUT_OF_RANGE = "42501", "23514"
+#: PostgreSQL's SQLSTATEs for a right that is missing, a row that a CHECK refuses, a lock that
+#: others hold for too long.
+DENIED, OUT_OF_RANGE, LOCKED = "42501", "23514", "55P03"
 
+#: How long a session waits for a lock, unless it says otherwise itself.
+LOCK_TIMEOUT = "60s"
+_PASSWORD = (
+    "The server's process opens the login: keep its password in .pgpass of the server's user, or "
+    "in a file that passfile= or a service names there; docs/running.md."
+)
 #: A constraint of sql/engines/postgres_checks.sql.
 _RANGE = re.compile(r'relation "(\w+?)(?:_\d)?" violates check constraint "\1_(\w+)_range"')
 _OBJECT = re.compile(
@@ -35,7 +43,7 @@ def refusal(state: str, text: str) -> MmdbError | None:
         return rights_error(text)
     if state == OUT_OF_RANGE:
         return range_error(text)
-    return None
+    return LockHeld(text) if state == LOCKED else None
 
 
 def range_error(text: str) -> MmdbError:
@@ -45,6 +53,8 @@ def range_error(text: str) -> MmdbError:
     'mmdb.hop holds no such loss.'
     """
     found = _RANGE.search(text)
+    if "setting_password_check" in text:
+        return InvalidOption("mmdb.setting holds no password.", hint=_PASSWORD)
     if not found:
         return DatabaseFailed(text)
     hint = "It is beyond the range, the size or the shape of what mmdb keeps: docs/operations.md."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from mmdb.db.connection import Connection
 from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
-from mmdb.db.rights import refusal
+from mmdb.db.rights import LOCK_TIMEOUT, refusal
 from mmdb.errors import (
     InTransaction,
     InvalidOption,
@@ -218,6 +218,10 @@ class PlpyBackend:
             self.connection, model, compute=functools.partial(interruptible, self._plpy)
         )
 
+    def bound_waits(self) -> None:
+        """Let the transaction wait for no lock for ever, unless the session says otherwise."""
+        self.connection.run(load("locks").bound_waits, timeout=LOCK_TIMEOUT)
+
     def notice(self, text: str) -> None:
         self._plpy.notice(text)
 
@@ -323,6 +327,7 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
+            backend.bound_waits()
             with bounded(backend.memory_limit):
                 if is_quick(backend):
                     return function(backend, *arguments)

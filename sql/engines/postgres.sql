@@ -73,6 +73,10 @@ ALTER TABLE mmdb.manifest ALTER COLUMN owner SET DEFAULT coalesce(nullif(current
 ALTER TABLE mmdb.model ALTER COLUMN owner SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user);
 ALTER TABLE mmdb.share ALTER COLUMN author SET DEFAULT session_user;
 
+-- The login of the server's workers: its password is kept by the server's user, docs/running.md.
+ALTER TABLE mmdb.setting
+ADD CONSTRAINT setting_password_check CHECK (name <> 'worker_dsn' OR value !~* 'password\s*=|://[^/@]*:[^/@]*@');
+
 -- One TOAST table and one index for all tensors of a large zoo would slow down and could not be
 -- vacuumed in parts.
 CREATE TABLE mmdb.tensor_chunk (

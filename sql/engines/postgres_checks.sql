@@ -32,6 +32,8 @@ BEGIN
                         WHEN c.relname = 'migration' THEN NULL
                         WHEN a.attname ~ '^(epochs|goal)$' THEN '%1$I >= 0'
                         WHEN a.attname = 'version' THEN '%1$I BETWEEN 0 AND 999999999'
+                        -- A candidate that begins with another's weights has its state before any epoch.
+                        WHEN a.attname = 'epoch' THEN '%1$I BETWEEN -1 AND 2147483646'
                         ELSE '%1$I BETWEEN 0 AND 2147483646'
                     END
                     WHEN 'bigint' THEN CASE

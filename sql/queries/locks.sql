@@ -23,3 +23,7 @@ WHERE pg_try_advisory_xact_lock(1835889764, mod(r.run_id, 2147483648)::integer);
 -- name: share_totals
 -- Keep the totals of a run from being written for the rest of the transaction, after those who write them have ended.
 SELECT pg_advisory_xact_lock_shared(1835889764, %(key)s::integer);
+
+-- name: bound_waits
+-- Wait for each lock so long in this transaction, where the session has no limit of its own.
+SELECT set_config('lock_timeout', %(timeout)s::text, TRUE) WHERE current_setting('lock_timeout') = '0';

@@ -73,10 +73,8 @@ import json
 
 def probe(dsn):
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-    found = {"error": "", "has_password": False, "role": ""}
+    found = {"error": "", "role": ""}
     try:
-        found["has_password"] = "password" in conninfo_to_dict(dsn)
         with psycopg.connect(dsn, connect_timeout=5, application_name="mmdb doctor") as login:
             row = login.execute(
                 "SELECT current_user, r.rolsuper, pg_catalog.current_database(), s.system_identifier,"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,14 +40,9 @@ def digits_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shop_url(digits_database: str, cluster: Cluster) -> Iterator[str]:
     """Yield the URL of a database with the digits, whose server knows the workers' password."""
-    passwords = cluster.directory / ".pgpass"
-    passwords.write_text(f"*:*:*:{WORKER}:{PASSWORD}\n")
-    passwords.chmod(0o600)
-    server = cluster.directory.stat()  # libpq reads no password file of another user
-    os.chown(passwords, server.st_uid, server.st_gid)
+    cluster.keep_password(WORKER, PASSWORD)
     url = cluster.create_database(SHOP, digits_database)
     yield url
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {WORKER}".encode())
     cluster.drop_database(SHOP)
-    passwords.unlink()

@@ -5,7 +5,6 @@ The statements are those of the README's section "In SQL" and no others.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -52,18 +51,13 @@ def section() -> str:
 @pytest.fixture(scope="module")
 def empty(cluster: Cluster, digits_database: str) -> Iterator[str]:
     """Yield the URL of a database with the table `digits` and mmdb, as its owner left it."""
-    passwords = cluster.directory / ".pgpass"
-    passwords.write_text(f"*:*:*:{WORKER}:{PASSWORD}\n")
-    passwords.chmod(0o600)
-    server = cluster.directory.stat()  # libpq reads no password file of another user
-    os.chown(passwords, server.st_uid, server.st_gid)
+    cluster.keep_password(WORKER, PASSWORD)
     url = cluster.create_database(DATABASE, digits_database)
     yield url
     cluster.drop_database(DATABASE)
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         for role in (WORKER, "dashboard"):
             connection.execute(f"DROP ROLE IF EXISTS {role}".encode())
-    passwords.unlink()
 
 
 @pytest.fixture(scope="module")

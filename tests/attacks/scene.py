@@ -141,7 +141,7 @@ class Scene:
             db.sql("GRANT SELECT ON points TO PUBLIC")
             db.sql(
                 "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)",
-                {"dsn": f"host=127.0.0.1 password={SECRET}"},
+                {"dsn": f"host=127.0.0.1 passfile={SECRET}"},
             )
             db.create_dataset("d", query="SELECT a, y FROM points", partitions=2)
             db.create_run("r", dataset="d", architecture="linear").train(workers=1)

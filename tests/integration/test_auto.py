@@ -12,6 +12,7 @@ import pytest
 
 import mmdb
 from mmdb.api import Database, Run
+from mmdb.db.check import shown
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import InvalidOption, MmdbWarning, OutOfTurn
 from mmdb.plan.run import decide, probe
@@ -210,7 +211,7 @@ def test_what_auto_may_choose_from_is_checked(
 def test_in_sql_runs_are_planned_too(db: Database) -> None:
     create(db, "r")
     if isinstance(db.connection, PostgresConnection):
-        dsn = {"dsn": db.connection.url}
+        dsn = {"dsn": shown(db.connection.url)}
         db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
         db.sql("CALL mmdb.train('r', 1)")
     else:
@@ -231,7 +232,7 @@ def test_worker_processes_plan_what_is_submitted(postgres_url: str) -> None:
 
 def test_steps_are_timed_once_and_plans_rest_on_them(db: Database) -> None:
     if isinstance(db.connection, PostgresConnection):
-        dsn = {"dsn": db.connection.url}
+        dsn = {"dsn": shown(db.connection.url)}
         db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
     run = create(db, "r")
     plan = run.explain({"workers": 2, "probe_s": 0.2})

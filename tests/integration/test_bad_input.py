@@ -16,6 +16,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
+from mmdb.db.check import shown
 from mmdb.server.declarations import declarations, duckdb_type
 from tests.cluster import Cluster
 
@@ -497,7 +498,7 @@ def test_train_in_sql_needs_the_owners_login_and_no_transaction(db: Database) ->
     with pytest.raises(errors.NoWorkerLogin) as raised:
         db.sql("CALL mmdb.train('s')")
     assert "worker_dsn" in raised.value.hint
-    dsn = {"dsn": db.connection.url}
+    dsn = {"dsn": shown(db.connection.url)}
     db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
     db.sql("BEGIN")
     with pytest.raises(errors.InTransaction):

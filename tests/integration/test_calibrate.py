@@ -18,6 +18,7 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.cli import main
+from mmdb.db.check import shown
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import Cancelled, InvalidOption
 from mmdb.plan.profile import store
@@ -105,7 +106,7 @@ def allow_workers(url: str) -> None:
     """Let the server open sessions by the login of the test."""
     with psycopg.connect(url) as connection:
         connection.execute(
-            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)", (url,)
+            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)", (shown(url),)
         )
 
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import mmdb
+from mmdb.db.check import shown
 from mmdb.db.scan import is_interrupt
 from mmdb.plan.run.decide import decider
 from tests.bench.search.cancels import search
@@ -44,7 +45,7 @@ def test_a_cancel_ends_a_train_whose_plan_waits(postgres_url: str, cluster: Clus
     flag = cluster.directory / "wait"  # where the server's user may look
     with mmdb.connect(postgres_url) as db:
         fill(db)
-        dsn = {"dsn": postgres_url}
+        dsn = {"dsn": shown(postgres_url)}
         db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
         db.register_factory("waits", "tests.slow:waits")
         db.create_run("r", dataset="d", architecture=f"waits(flag='{flag}')", strategy="auto")

@@ -10,6 +10,7 @@ import torch
 
 import mmdb
 from mmdb.api import Database, Run
+from mmdb.db.check import shown
 from mmdb.plan.run.decide import decider
 from mmdb.report.explanation import Explanation
 from tests.cluster import Cluster
@@ -114,7 +115,7 @@ def test_what_cannot_be_looked_at_is_planned_whole(db: Database) -> None:
 
 def test_steps_of_what_trains_are_timed_over_features(db: Database) -> None:
     if db.connection.engine == "postgres":
-        dsn = {"dsn": db.connection.url}
+        dsn = {"dsn": shown(db.connection.url)}
         db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
     options = {"features": {"choice": "memory"}, "order": "free"}
     space = SPACE | {"optimizer": "adam", "lr": [0.1]}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -465,23 +464,10 @@ def test_only_what_there_is_can_be_shared(teams: Teams) -> None:
 # -- those who serve all teams -------------------------------------------------
 
 
-@contextmanager
-def password_of(cluster: Cluster, role: str) -> Iterator[None]:
-    """Let the server's user know a role's password, as docs/running.md says."""
-    passwords = cluster.directory / ".pgpass"
-    passwords.write_text(f"*:*:*:{role}:{cluster.password}\n")
-    passwords.chmod(0o600)
-    owner = cluster.directory.stat()
-    os.chown(passwords, owner.st_uid, owner.st_gid)
-    yield
-    passwords.unlink()
-
-
 def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: Cluster) -> None:
     bare = teams.url_of("serf").replace(f":{cluster.password}@", "@")
     teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{bare}')")
-    with password_of(cluster, "serf"):
-        _train_by_the_server(teams)
+    _train_by_the_server(teams)
 
 
 def _train_by_the_server(teams: Teams) -> None:

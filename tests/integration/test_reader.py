@@ -20,7 +20,7 @@ from tests.integration.test_privileges import listing
 
 DENIED = "42501"
 LEFT_ALONE = "no error"
-SECRET = "host=127.0.0.1 password=s3cret"
+SECRET = "host=127.0.0.1 passfile=s3cret"
 
 ATTEMPTS = {
     # rows

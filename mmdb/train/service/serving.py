@@ -12,7 +12,7 @@ from typing import Literal
 from mmdb.db.connection import Row
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import EngineError, MmdbError
+from mmdb.errors import EngineError, LockHeld, MmdbError
 from mmdb.train.failure import trace_of
 from mmdb.train.service.registry import BEAT_S, unregister
 from mmdb.train.threads import start_without_signals
@@ -92,6 +92,9 @@ class Serving(threading.Thread):
                 self._stop_idle()
                 self._assign()
                 return
+            except LockHeld:
+                if self._stop_at() is not None:
+                    raise
             except EngineError:
                 if self._connection.alive():
                     raise

@@ -25,6 +25,7 @@ from psycopg.conninfo import conninfo_to_dict
 import mmdb
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
+from mmdb.db.check import shown
 from mmdb.db.doctor import examine
 from mmdb.db.install import install
 from mmdb.store.verify import verify_at
@@ -110,7 +111,7 @@ class Server:
             + ", (sin(i * 1.7) + sin(i * 2.7) > 0)::integer AS y "
             + f"FROM generate_series(1, {ROWS}) AS g (i)"
         )
-        dsn = {"dsn": self.url}
+        dsn = {"dsn": shown(self.url)}
         db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
         db.create_dataset("d", QUERY, partitions=4, validation=0.2, seed=1)
         self.create_run(db, "undisturbed").train(workers=2)
