@@ -39,7 +39,7 @@ SELECT
     pg_catalog.format_type(a.atttypid, NULL) AS type,
     pg_catalog.format_type(a.atttypid, -1) AS key_cast
 FROM (SELECT pg_catalog.to_regclass(%(name)s::text) AS found) AS f
-LEFT JOIN pg_catalog.pg_class AS c ON f.found = c.oid
+LEFT JOIN pg_catalog.pg_class AS c ON f.found::oid = c.oid
 LEFT JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
 LEFT JOIN pg_catalog.pg_namespace AS s
     ON coalesce(%(schema)s::text, pg_catalog.current_schema()::text) = s.nspname

@@ -17,7 +17,7 @@ SELECT pg_advisory_unlock(1835889763, %(key)s::integer);
 -- name: lock_totals
 -- Lock the totals of runs for the rest of the transaction, to write them; return those that nobody else had locked.
 SELECT r.run_id
-FROM unnest(%(run_ids)s::bigint[]) AS r (run_id)
+FROM pg_catalog.unnest(%(run_ids)s::bigint[]) AS r (run_id)
 WHERE pg_try_advisory_xact_lock(1835889764, mod(r.run_id, 2147483648)::integer);
 
 -- name: share_totals

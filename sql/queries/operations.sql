@@ -19,7 +19,7 @@ ORDER BY r.rolname;
 -- A row if the database has teams; every login may ask.
 SELECT p.polname::text AS name
 FROM pg_catalog.pg_policy AS p
-WHERE p.polrelid = to_regclass('mmdb.model') AND p.polname = 'team_reads';
+WHERE p.polrelid = to_regclass('mmdb.model')::oid AND p.polname = 'team_reads';
 
 -- name: find_open_views
 -- The views of a database with teams that do not ask mmdb's functions for the rows of the caller's team.
@@ -30,11 +30,11 @@ WHERE
     AND NOT EXISTS (
         SELECT 1
         FROM pg_catalog.pg_rewrite AS r
-        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-        INNER JOIN pg_catalog.pg_proc AS f ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid
+        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass::oid AND r.oid = d.objid
+        INNER JOIN pg_catalog.pg_proc AS f ON d.refclassid = 'pg_proc'::regclass::oid AND d.refobjid = f.oid
         WHERE
             c.oid = r.ev_class AND f.pronamespace = 'mmdb_call'::regnamespace
-            AND f.proname = 'view_' || c.relname AND f.prosecdef
+            AND f.proname::text = 'view_' || c.relname::text AND f.prosecdef
     )
     AND EXISTS (
         SELECT 1

@@ -12,8 +12,8 @@ from mmdb.db.queries import load, sql_directory
 
 _FUNCTIONS = """
 SELECT n.nspname, p.proname, p.prokind = 'p',
-    ARRAY(SELECT t.oid::regtype::text FROM unnest(p.proargtypes) WITH ORDINALITY AS a (type, place)
-        INNER JOIN pg_catalog.pg_type AS t ON a.type = t.oid ORDER BY a.place),
+    ARRAY(SELECT pg_catalog.format_type(a.type, NULL)
+        FROM unnest(p.proargtypes) WITH ORDINALITY AS a (type, place) ORDER BY a.place),
     coalesce(p.proargnames, '{}')
 FROM pg_catalog.pg_proc AS p INNER JOIN pg_catalog.pg_namespace AS n ON p.pronamespace = n.oid
 WHERE n.nspname IN ('mmdb', 'mmdb_call') AND p.prorettype <> 'trigger'::regtype

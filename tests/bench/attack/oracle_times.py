@@ -32,6 +32,7 @@ DECLARE
     turn integer;
 BEGIN
     FOR pair IN 1..pairs LOOP
+        EXIT WHEN clock_timestamp() > statement_timestamp() + interval '1 min';
         spent := '{0,0}';
         turn := (random() < 0.5)::integer;
         FOR step IN 0..1 LOOP
@@ -56,6 +57,7 @@ class Timer:
     """A session that times pairs of calls."""
 
     def __init__(self, session: psycopg.Connection[Any]) -> None:
+        session.execute("SET statement_timeout = '5 min'")
         session.execute(_TIME.encode())
         self._session = session
         self._texts = psycopg.ClientCursor(session)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import psycopg
 
+from mmdb.db.queries import Query, load, sql_directory
 from tests.cluster import ROOT
 
 #: In the log, before the shadow, as whom it ran, and in whose session.
@@ -62,6 +64,17 @@ ORDER BY oid
 _COERCIONS = """
 SELECT casttarget::regtype::text, castsource::regtype::text FROM pg_catalog.pg_cast
 WHERE castcontext = 'i' AND castsource::regtype::text = ANY (%s) ORDER BY 1, 2
+"""
+#: Files of the engine's that are sent, not run at an install.
+_SENT = ("postgres_space.sql", "postgres_reclaim.sql", "postgres_columns.sql")
+_TAKEN = """
+SELECT pg_catalog.pg_describe_object(d.refclassid, d.refobjid, 0)
+FROM pg_catalog.pg_depend AS d
+LEFT JOIN pg_catalog.pg_proc AS p ON d.refobjid = p.oid
+LEFT JOIN pg_catalog.pg_operator AS o ON d.refobjid = o.oid
+LEFT JOIN pg_catalog.pg_type AS t ON d.refobjid = t.oid
+WHERE d.objid = 'pg_temp.looked_at'::pg_catalog.regproc
+    AND coalesce(p.pronamespace, o.oprnamespace, t.typnamespace)::regnamespace::text = ANY (%s)
 """
 
 
@@ -224,3 +237,30 @@ def _types(session: psycopg.Connection[Any]) -> Iterator[Shadow]:
                 f"CHECK ({{schema}}.{check}(VALUE))",
             ),
         )
+
+
+def chosen(session: psycopg.Connection[Any], schemas: Sequence[str]) -> Iterator[str]:
+    """Yield each statement of mmdb's that is sent as it is, with what it takes of some schemas.
+
+    A function whose body is SQL depends on what the names in it were found to be.
+    """
+    files = sorted(sql_directory("sql/queries").glob("*.sql"))
+    queries = [query for path in files for query in load(path.stem) if query.definer is None]
+    for name in _SENT:
+        text = (sql_directory("sql/engines") / name).read_text().rstrip().removesuffix(";")
+        queries.append(Query(name, "", text))
+    for query in queries:
+        taken = _taken(session, query, schemas)
+        yield from (f"{query.file} {query.name} takes {one}" for one in taken)
+
+
+def _taken(session: psycopg.Connection[Any], query: Query, schemas: Sequence[str]) -> list[str]:
+    given = ", ".join(query.parameters.values())
+    for returns in ("SETOF record", "void"):
+        with session.transaction(force_rollback=True), suppress(psycopg.Error):
+            session.execute(
+                f"CREATE FUNCTION pg_temp.looked_at({given}) RETURNS {returns} LANGUAGE sql "
+                f"BEGIN ATOMIC {query.numbered}; END".encode()
+            )
+            return [what for (what,) in session.execute(_TAKEN, (list(schemas),)).fetchall()]
+    return []  # of no statement that reads

@@ -22,18 +22,18 @@ import mmdb
 from mmdb.bench.figures import Figure
 from mmdb.cli import main
 from mmdb.db.install import install
-from tests.bench.attack.functions import functions_of, good_value
-from tests.bench.attack.planted import MARK, Shadow, shadows
+from tests.bench.attack.functions import Function, functions_of, good_value
+from tests.bench.attack.planted import MARK, Shadow, chosen, shadows
 from tests.bench.search.campaigns import none_of_these
 from tests.cluster import Cluster
 from tests.teams import module
 
 DATABASE, ATTACKER = "shadowed", "mallory"
 SCHEMAS = ("public", "postgres")
-LOGINS = {"vic": "mmdb_trainer", "admin": "mmdb_admin", "worker": "mmdb_worker",
+LOGINS = {"admin": "mmdb_admin", "worker": "mmdb_worker",
           "reader": "mmdb_reader", ATTACKER: "mmdb_trainer"}  # fmt: skip
 #: Statements that wait or measure for long.
-_LONG = {"calibrate", "measure", "manage_zoo"}
+_LONG = {"calibrate", "measure", "manage_zoo", "warm_up", "train_group"}
 
 
 class Stage:
@@ -91,7 +91,7 @@ class Stage:
         said = StringIO()
         with redirect_stdout(said), redirect_stderr(said):
             code = main(arguments)
-        if code:
+        if code and "doctor" not in arguments:  # which says what it thinks of such a database
             self.failed.append(f"mmdb {arguments[0]}: {said.getvalue()[-300:]}")
 
 
@@ -122,15 +122,28 @@ def search(*, seed: int, cases: int) -> list[Figure]:
     source = random.Random(seed)
     with Cluster() as cluster, stage(cluster, lambda s: shadows(s, source, cases)) as made:
         play(made)
+        with psycopg.connect(made.url, autocommit=True) as owner:
+            taken = list(chosen(owner, SCHEMAS))
         title = f"{made.count} objects planted"
         return [
             none_of_these(f"{title}, run as somebody else", made.ran(), "objects"),
+            none_of_these(f"{title}, taken by statements", taken, "statements"),
             none_of_these(f"{title}, what failed by them", made.failed, "calls"),
         ]
 
 
 def play(made: Stage) -> None:
     """Let everybody act."""
+    prepare(made)
+    with tempfile.TemporaryDirectory() as folder:
+        act_as_owner(made, Path(folder))
+    for role in ("postgres", *LOGINS):
+        act(made, role)
+    creep_in(made)
+
+
+def prepare(made: Stage) -> None:
+    """Install mmdb, and give the logins their roles."""
     install(made.url)
     with psycopg.connect(made.url, autocommit=True) as owner:
         for login, role in LOGINS.items():
@@ -143,16 +156,11 @@ def play(made: Stage) -> None:
         owner.execute("GRANT SELECT ON public.points TO public")
         owner.execute("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)",
                       (made.url_of("worker"),))  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        act_as_owner(made, Path(folder))
-        for role in LOGINS:
-            act(made, role)
-    creep_in(made)
 
 
-def act_as_owner(made: Stage, folder: Path) -> None:
-    """Install again and again, and run every command."""
-    url, database = made.url, ("--database", made.url)
+def act_as_owner(made: Stage, folder: Path, *, briefly: bool = False) -> None:
+    """Install again and again, train, and run the commands: those that are quick, or all."""
+    url = made.url
     made.attempt("install", lambda: install(url))
     with mmdb.connect(url) as db:
         db.create_dataset("d", "SELECT a, y FROM public.points", partitions=2)
@@ -160,33 +168,51 @@ def act_as_owner(made: Stage, folder: Path) -> None:
         made.attempt("save", lambda: db.save("m", module()))
         candidate = db.run("r").leaderboard()[0]["candidate_id"]
         made.attempt("save_candidate", lambda: db.save_candidate(candidate, "q"))
+    if not briefly:
+        train_in_the_server(made)
+    made.command("install", "--teams", url)
+    made.command("doctor", url)
+    made.command("doctor", "--verify", url)
+    made.command("metrics", url)
+    for words in quick_commands() if briefly else commands(folder):
+        made.command(*words, "--database", url)
+    made.attempt("install without teams", lambda: install(url, teams=False))
+    made.attempt("install with teams", lambda: install(url, teams=True))
+
+
+def train_in_the_server(made: Stage) -> None:
+    """Train by a call, and by a worker of its own process."""
+    with mmdb.connect(made.url) as db:
         db.create_run("s", dataset="d", architecture="linear", epochs=2)
         db.create_run("t", dataset="d", architecture="linear")
         made.attempt("train in the server", lambda: db.sql("CALL mmdb.train('s')"))
         made.attempt("submit", lambda: db.sql("SELECT * FROM mmdb.submit('t')"))
-    made.command("worker", "--once", url)
-    made.command("install", "--teams", url)
-    for name in ("doctor", "metrics"):
-        made.command(name, url)
-    made.command("doctor", "--verify", url)
-    for words in (
-        ("gc",), ("gc", "--delete", "--grace", "0 s"), ("explain", "r"), ("lineage", "model:m@1"),
+    made.command("worker", "--once", made.url)
+
+
+def quick_commands() -> list[tuple[str, ...]]:
+    """Return commands, but for the database."""
+    return [
+        ("gc",), ("gc", "--delete", "--grace", "0 s"), ("lineage", "model:m@1"), ("card", "m"),
+        ("predict", "q", "SELECT id, a FROM public.points"), ("sql", "SELECT 1 AS one"),
+    ]  # fmt: skip
+
+
+def commands(folder: Path) -> list[tuple[str, ...]]:
+    """Return those and what takes longer."""
+    return [
+        *quick_commands(), ("explain", "r"), ("dbt",), ("calibrate", "--budget", "1"),
         ("report", "r", "--kind", "run", "--out", str(folder / "r.html")),
         ("report", "m", "--kind", "model", "--out", str(folder / "m.html")),
         ("tensorboard", "r", str(folder)), ("openlineage", "--all", "--out", str(folder / "l")),
-        ("card", "m"), ("parquet", "--out", str(folder / "parquet")), ("dbt",),
-        ("export", "m", str(folder / "m.safetensors")), ("calibrate", "--budget", "1"),
-        ("predict", "q", "SELECT id, a FROM public.points"), ("sql", "SELECT 1 AS one"),
-    ):  # fmt: skip
-        made.command(*words, *database)
-    made.attempt("install without teams", lambda: install(url, teams=False))
-    made.attempt("install with teams", lambda: install(url, teams=True))
+        ("parquet", "--out", str(folder / "parquet")),
+        ("export", "m", str(folder / "m.safetensors")),
+    ]  # fmt: skip
 
 
 def act(made: Stage, role: str) -> None:
     """Read every view and call every function as a role; what is refused does no harm."""
     with made.session(role) as session:
-        session.execute("SET statement_timeout = '20s'")
         views = session.execute(
             "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE relkind = 'v' "
             "AND relnamespace = 'mmdb'::regnamespace"
@@ -194,9 +220,14 @@ def act(made: Stage, role: str) -> None:
         for (view,) in views:
             with suppress(psycopg.Error):
                 session.execute(f"SELECT * FROM {view}".encode())
-        for function in functions_of(session):
-            if function.name in _LONG or function.is_procedure:
-                continue
+        call_all(session, functions_of(session))
+
+
+def call_all(session: psycopg.Connection[Any], functions: Sequence[Function]) -> None:
+    """Call functions with what they might take; nothing of it stays."""
+    session.execute("SET statement_timeout = '5s'")
+    for function in functions:
+        if function.name not in _LONG and not function.is_procedure:
             values = [good_value(name, kind, {}) for name, kind in function.arguments]
             with suppress(psycopg.Error), session.transaction(force_rollback=True):
                 session.execute(function.call().encode(), values)
@@ -205,6 +236,7 @@ def act(made: Stage, role: str) -> None:
 def creep_in(made: Stage) -> None:
     """Let the attacker give its session views, and a search path, that come before all others."""
     with made.session(ATTACKER) as session:
+        functions = functions_of(session)
         session.execute(
             "CREATE FUNCTION pg_temp.shadow(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN "
             f"IF current_user <> '{ATTACKER}' THEN RAISE LOG '{MARK} pg_temp.% as % for %', $1, "
@@ -229,10 +261,4 @@ def creep_in(made: Stage) -> None:
                     f"WHERE pg_temp.shadow('{name}') IS NULL".encode()
                 )
         session.execute("SET search_path = pg_temp, public, mmdb, pg_catalog")
-        session.execute("SET statement_timeout = '20s'")
-        for function in functions_of(session):
-            if function.name in _LONG or function.is_procedure:
-                continue
-            values = [good_value(name, kind, {}) for name, kind in function.arguments]
-            with suppress(psycopg.Error), session.transaction(force_rollback=True):
-                session.execute(function.call().encode(), values)
+        call_all(session, functions)

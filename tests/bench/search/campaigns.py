@@ -25,7 +25,7 @@ CAMPAIGNS = {
 
 #: The same of those that attack a server, each in a module of tests/bench/attack.
 ATTACKS = {
-    "shadows": 500,  # objects under the names that mmdb uses: none is ever run
+    "shadows": 10_000,  # objects under the names that mmdb uses: none is ever run
     "oracle": 10_000,  # questions about what is hidden: no bit is learned
     "fuzz": 100_000,  # calls with strange arguments: mmdb's errors, and nothing changed
     "memory": 40,  # ways to take memory: no other session ends
