@@ -24,6 +24,10 @@ except ImportError:  # of Unix alone
 SHARE = 0.75
 #: What a call may map at least, whatever is free: torch alone maps 200 MB.
 FLOOR_BYTES = 256 * 2**20
+#: What a query of mmdb's own may take beyond that, whose rows are small.
+QUERY_BYTES = 256 * 2**20
+#: Of a row that a query of a user's returns.
+ROW_BYTES = 64 * 2**20
 #: Seconds for which what is free, and what the owner allows, is not asked for again.
 KNOWN_S = 1.0
 
@@ -36,7 +40,8 @@ _USED = ("memory.current", "memory.usage_in_bytes")
 _FILES = ("total_inactive_file", "total_active_file"), ("inactive_file", "active_file")
 _SAID = (
     "can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc",
-    "can't start new thread", "failed to map segment", "Out of Memory",
+    "can't start new thread", "failed to map segment",
+    "could not convert Python Unicode object to bytes",
 )  # fmt: skip
 
 
@@ -97,6 +102,7 @@ def ran_out(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     is_said = isinstance(error, RuntimeError | ImportError | OSError)
+    is_said = is_said or getattr(error, "sqlstate", None) == "38000"  # of PL/Python
     return is_said and any(text in str(error) for text in _SAID)
 
 
@@ -137,7 +143,7 @@ class _Process:
     Files and what PostgreSQL's processes share are not counted, nor is what is only reserved.
 
     Attributes:
-        limit: the one in force, in bytes.
+        limit, first: the one in force, and that the process began with, in bytes.
         call_may_take: what the call under way may; None between calls.
         most: the limit of a call that begins now.
     """
@@ -145,6 +151,7 @@ class _Process:
     def __init__(self) -> None:
         limits = resource.getrlimit(resource.RLIMIT_DATA) if resource else (-1, -1)
         self.limit, self._hard = (_NONE if one < 0 else one for one in limits)
+        self.first = self.limit
         self.call_may_take: int | None = None
         self.most = _NONE
         self._allowed: int | None = None
@@ -177,6 +184,36 @@ def _limit_for(allowed: int) -> int:
 
 
 _process = _Process()
+
+
+def lifted(by: int | None = QUERY_BYTES) -> _Lifted:
+    """Let this process map more until the block ends, in which PL/Python makes Python's objects.
+
+    It asks of no object whether there was memory for it: without any, the session would crash.
+
+    Args:
+        by: bytes; None for the limit that the process began with, where what is made is bounded.
+    """
+    return _Lifted(by)
+
+
+class _Lifted:
+    """A limit that is put off."""
+
+    __slots__ = ("_by", "_limit")
+
+    def __init__(self, by: int | None) -> None:
+        self._by = by
+
+    def __enter__(self) -> None:
+        self._limit = _process.limit
+        if _process.call_may_take is not None:
+            raised = _NONE if self._by is None else self._limit + self._by
+            _process.set(min(raised, _process.first))
+
+    def __exit__(self, *_: object) -> None:
+        if _process.limit != self._limit:
+            _process.set(self._limit)
 
 
 # -- what the system says -----------------------------------------------------------

@@ -63,6 +63,7 @@ class Cluster:
         settings: server settings, added to or put over `SETTINGS`.
         password: of the superuser; one of its own if left out.
         address: by which it is reached.
+        in_memory: whether it may keep its data in memory.
     Raises:
         NoServer: no usable PostgreSQL is installed.
         NoUser: there is no user for it to run as.
@@ -75,6 +76,7 @@ class Cluster:
         *,
         password: str | None = None,
         address: str = "127.0.0.1",
+        in_memory: bool = True,
     ) -> None:
         self.server = find_server()
         self.settings = SETTINGS | (settings or {})
@@ -85,7 +87,7 @@ class Cluster:
         self._creator_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
-        self._memory = _memory_folder()
+        self._memory = _memory_folder() if in_memory else None
         self.data = (self._memory.path if self._memory else self.directory) / "data"
         _stop_at_exit(self)
         try:

@@ -25,7 +25,7 @@ class LimitedServer(Cluster):
     def __init__(self, most: int) -> None:
         self._most = most
         self._group: Path | None = None
-        super().__init__()
+        super().__init__(in_memory=False)  # files in memory would count
 
     @property
     def is_limited(self) -> bool:

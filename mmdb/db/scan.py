@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mmdb import errors
 from mmdb.db.binary import Batch, Field, RowParser
 from mmdb.db.connection import SCAN_ROWS, ColumnType, Kind, NullFound, RaggedFound
-from mmdb.memory import call_bytes, ran_out
+from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.
 STEP_BYTES = 2 * 2**20
 STEP_ROWS = min(8192, SCAN_ROWS)
 #: Rows of the first step, which tells how long a row is.
 FIRST_ROWS = 1
+
+_Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 _COPY_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _COPY_END = b"\xff\xff"
@@ -86,14 +88,16 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
     """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan."""
     fields = _text_last(kinds)
     parser = RowParser(fields, "record")
-    wire = _wire_select(select, fields)
-    size = FIRST_ROWS
+    wire = (
+        f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({_wire_select(select, fields)}) AS q"
+    )
+    is_whole = all(kind not in _SIZES for _, kind in fields)
     with _said_by(_from_postgres):
-        cursor = plpy.cursor(f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({wire}) AS q")
+        cursor = plpy.cursor(wire if is_whole else _in_pieces(wire))
         try:
-            while rows := [row["r"] for row in cursor.fetch(size)]:
+            found = _fetched(cursor, STEP_ROWS) if is_whole else _joined(_fetched(cursor, _PIECES))
+            for rows in _steps(found):
                 yield parser.parse(rows)
-                size = _step_rows(len(rows[0]))
         finally:
             try:
                 cursor.close()
@@ -102,13 +106,49 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
                     raise
 
 
+#: Bytes of a piece of a row, and pieces that are fetched at once at most.
+_PIECE_BYTES, _PIECES = 65536, 1024
+
+
+def _in_pieces(wire: str) -> str:
+    """Return the query of rows cut into pieces; each row ends with one that is not full."""
+    return (
+        f"SELECT pg_catalog.substr(p.r, p.k OPERATOR(pg_catalog.*) {_PIECE_BYTES}"
+        f" OPERATOR(pg_catalog.+) 1, {_PIECE_BYTES}) AS r FROM ("
+        "SELECT w.r, pg_catalog.generate_series(0, pg_catalog.length(w.r)"
+        f" OPERATOR(pg_catalog./) {_PIECE_BYTES}) AS k FROM ({wire} OFFSET 0) AS w) AS p"
+    )
+
+
+def _fetched(cursor: Any, most: int) -> Iterator[bytes]:
+    """Yield what a cursor returns, of which PL/Python holds a few MB at once, 64 at most."""
+    size = FIRST_ROWS
+    while True:
+        with lifted(None):
+            rows = cursor.fetch(size)
+        if not rows:
+            return
+        for row in rows:
+            yield row["r"]
+        size = min(most, _step_rows(len(row["r"])))
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    row: list[bytes] = []
+    for piece in pieces:
+        row.append(piece)
+        if len(piece) < _PIECE_BYTES:
+            yield row[0] if len(row) == 1 else b"".join(row)
+            row = []
+
+
 def _text_last(kinds: Sequence[Field]) -> list[Field]:
     return sorted(kinds, key=lambda field: field[1] == "text")
 
 
 #: What tells how large a value is, without reading one that is stored apart from its row.
 _SIZES = {"text": "octet_length", "bytes": "octet_length", "reals": "pg_column_size"}
-#: What a value takes of memory on its way into a dataset, in its own sizes.
+#: What a row takes of memory on its way into a dataset, in its own sizes.
 _COPIES = 8
 #: Begins the text of which PostgreSQL says that it is no array.
 _TOO_LARGE = "too large: "
@@ -117,23 +157,34 @@ _TOO_LARGE = "too large: "
 def _wire_select(select: str, fields: Sequence[Field]) -> str:
     """Put text last, and send it in UTF-8 whatever encoding the client asked for.
 
-    A value that is too large for a call's memory ends the query before it is copied.
+    A row that is too large for a call's memory ends the query before it is copied.
     """
-    most = call_bytes() // _COPIES
-    items = []
-    for name, kind in fields:
-        value = quoted = _quote(name)
-        if kind == "text":
-            value = f"pg_catalog.convert_to({quoted}, 'UTF8')"
-        if kind in _SIZES:
-            size = f"pg_catalog.{_SIZES[kind]}({quoted})"
-            ending = f"('{_TOO_LARGE}' OPERATOR(pg_catalog.||) {size})::pg_catalog.float4[]"
-            if kind != "reals":
-                ending = f"{ending}::pg_catalog.text::pg_catalog.bytea"
-            is_large = f"{size} OPERATOR(pg_catalog.>) {most}"
-            value = f"CASE WHEN {is_large} THEN {ending} ELSE {value} END"
-        items.append(f"{value} AS {quoted}")
-    return f"SELECT {', '.join(items)} FROM ({select}\n) AS s"
+    items = {
+        _quote(name): f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
+        if kind == "text"
+        else _quote(name)
+        for name, kind in fields
+    }
+    sizes = [
+        f"pg_catalog.{_SIZES[kind]}({_quote(name)})" for name, kind in fields if kind in _SIZES
+    ]
+    if sizes:
+        size = " OPERATOR(pg_catalog.+) ".join(
+            f"COALESCE({one}, 0)::pg_catalog.int8" for one in sizes
+        )
+        ending = f"('{_TOO_LARGE}' OPERATOR(pg_catalog.||) ({size}))::pg_catalog.float4[]"
+        name, kind = next(field for field in fields if field[1] in _SIZES)
+        if kind != "reals":
+            ending = f"{ending}::pg_catalog.text::pg_catalog.bytea"
+        is_large = f"({size}) OPERATOR(pg_catalog.>) {_most_bytes()}"
+        items[_quote(name)] = f"CASE WHEN {is_large} THEN {ending} ELSE {items[_quote(name)]} END"
+        select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"  # else each value would be made twice
+    named = ", ".join(f"{item} AS {name}" for name, item in items.items())
+    return f"SELECT {named} FROM ({select}\n) AS s"
+
+
+def _most_bytes() -> int:
+    return min(ROW_BYTES, call_bytes() // _COPIES)
 
 
 def _copy_rows(messages: Iterator[memoryview]) -> Iterator[memoryview]:
@@ -153,8 +204,8 @@ def _not_the_end(message: memoryview) -> Iterator[memoryview]:
         yield message
 
 
-def _steps(rows: Iterator[memoryview]) -> Iterator[list[memoryview]]:
-    step: list[memoryview] = []
+def _steps(rows: Iterator[_Bytes]) -> Iterator[list[_Bytes]]:
+    step: list[_Bytes] = []
     size = FIRST_ROWS
     for row in rows:
         step.append(row)
@@ -209,8 +260,8 @@ def _from_postgres(error: Exception) -> Exception:
     text = (diag.message_primary if diag else None) or str(error)
     if large := re.search(rf'"{_TOO_LARGE}(\d+)"', text):
         return errors.OutOfMemory(
-            f"The query returned a value of {int(large[1]):,} bytes; mmdb would hold {_COPIES} times "
-            f"as many, and this call may take {call_bytes():,}."
+            f"The query returned a row of {int(large[1]):,} bytes; this call takes rows of at most "
+            f"{_most_bytes():,}."
         )
     if ran_out(error):
         return errors.OutOfMemory("The query, with its rows, takes more memory than it may.")

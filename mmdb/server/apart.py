@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 from mmdb.errors import WorkerLost, stops_the_caller
+from mmdb.memory import lifted
 from mmdb.server.ending import end_before_libraries
 from mmdb.server.interrupt import heed
 from mmdb.train.threads import start_without_signals
@@ -65,6 +66,8 @@ class Call(threading.Thread, Generic[T]):
         """Do the work; what it returns or raises is kept."""
         try:
             self.result.append(self._work())
+        except MemoryError as error:
+            self.raised = error.with_traceback(None)  # what its frames hold is needed here
         except BaseException as error:
             self.raised = error
         finally:
@@ -215,9 +218,14 @@ class Lent:
         return call.ask(partial(call.leave, self._owned, *error), closes=True)
 
 
+def _lifted(function: Callable[[], Any]) -> Any:
+    with lifted():
+        return function()
+
+
 def _asked(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
     call = this_call()
     own = [one._owned if isinstance(one, Lent) else one for one in given]
-    asked = partial(function, *own, **named)
+    asked = partial(_lifted, partial(function, *own, **named))
     found = asked() if call is None else call.ask(asked)
     return Lent(found) if type(found).__name__ in _OWNED else found

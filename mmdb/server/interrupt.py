@@ -6,6 +6,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
+from mmdb.memory import lifted
+
 #: Of PostgreSQL's `enum TimeoutId`.
 _STATEMENT_TIMEOUT = 3
 
@@ -66,4 +68,5 @@ def heed(plpy: Any) -> None:
     if end is not None:
         plpy.error(end[1], sqlstate=end[0])
     if flags is None or flags.any:  # others may wait for this session to heed them
-        plpy.execute("SELECT 1")
+        with lifted():
+            plpy.execute("SELECT 1")

@@ -19,7 +19,7 @@ from tests.cluster import Cluster
 #: Of the server.
 MEMORY_BYTES = 4 << 30
 #: A way that takes longer is broken off: it is no lack of memory.
-TIMEOUT_S = 45
+TIMEOUT_S = 30
 #: How PostgreSQL itself says that a value is too large, or that it was broken off.
 OWN_STATES = ("53200", "54000", "57014")
 
@@ -30,6 +30,7 @@ TABLES = (
 )
 DATASETS: dict[str, tuple[str, dict[str, Any]]] = {
     "d": ("SELECT a, y FROM points", {}),
+    "few": ("SELECT a, y FROM points WHERE id <= 64", {}),
     "pictures": (
         "SELECT array_fill(a, ARRAY[3072]) AS x, y FROM points WHERE id <= 400",
         {"shape": [3, 32, 32]},
@@ -101,7 +102,7 @@ WAYS = (
     _network("weights that fit once", "mlp(hidden=[9000,9000,9000])"),
     _network("moments of each weight", "mlp(hidden=[12000,12000])",
              search=_search(optimizer=[{"name": "adam", "amsgrad": True}])),
-    _network("weights without moments", "mlp(hidden=[9000,9000])",
+    _network("weights without moments", "mlp(hidden=[9000,9000])", "few",
              search=_search(optimizer=["sgd"])),
     _network("a hundred layers", "mlp(hidden=64,depth=100)"),
     _network("channels", "cnn(width=7000)", "pictures"),
@@ -172,7 +173,7 @@ WAYS = (
         " 1.0::real AS a FROM generate_series(1, 100) AS s (g)')"),
     Way("rows to predict into a table",
         "SELECT mmdb.predict_into('r', 'SELECT g AS id, 1.0::real AS a"
-        " FROM generate_series(1, 100000000) AS s (g)', 'pg_temp.predicted')"),
+        " FROM generate_series(1, 100000000) AS s (g)', 'own.predicted')"),
     Way("a shape to match",
         "SELECT count(*) FROM mmdb.match('linear', input_shape => array_fill(1, array[100000000]),"
         " outputs => 2)"),
@@ -222,6 +223,7 @@ class Attack:
             for statement in TABLES:
                 db.sql(statement)
             db.sql("GRANT mmdb_trainer TO taker")
+            db.sql("CREATE SCHEMA own AUTHORIZATION taker")
             if not is_limited:
                 db.sql(
                     "INSERT INTO mmdb.setting (name, value) VALUES ('memory_bytes', %(most)s)",

@@ -74,8 +74,9 @@ def test_a_value_that_does_not_fit_is_refused_before_it_is_read(
     limited: mmdb.Database, value: str
 ) -> None:
     query = f"SELECT {value} AS x, g % 2 AS y FROM generate_series(1, 9) AS s (g)"
-    with pytest.raises(errors.OutOfMemory, match="returned a value of [12][06],000,0"):
-        limited.create_dataset("large", query)
+    made = "SELECT * FROM mmdb.create_dataset('large', %(query)s)"
+    with pytest.raises(errors.OutOfMemory, match="returned a row of [12][06],000,0"):
+        limited.sql(made, {"query": query})
     assert limited.sql("SELECT 1 AS one") == [{"one": 1}]
 
 
