@@ -868,7 +868,7 @@ class LockHeld(EngineError):
     default_hint = (
         "Call again, and while it waits see in another session who holds it: SELECT pid, "
         "pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'; it ends with "
-        "that session's transaction, or by pg_terminate_backend(pid). SET lock_timeout to wait longer."
+        "that session's transaction, or by pg_terminate_backend(pid). Set lock_timeout to wait on."
     )
 
 

@@ -113,7 +113,8 @@ def _fence_views(connection: PostgresConnection) -> re.Pattern[str]:
         connection.script(f"CREATE VIEW mmdb_view.{name} AS {body}")
         connection.script(
             f"CREATE FUNCTION mmdb_call.view_{name}() RETURNS SETOF mmdb_view.{name} "
-            f"{_DEFINER}{_KNOW_CALLER}RETURN QUERY SELECT * FROM mmdb_view.{name};\nEND\n$mmdb_call$"
+            f"{_DEFINER}{_KNOW_CALLER}"
+            f"RETURN QUERY SELECT * FROM mmdb_view.{name};\nEND\n$mmdb_call$"
         )
         connection.script(f"GRANT EXECUTE ON FUNCTION mmdb_call.view_{name}() TO mmdb_reader")
         connection.script("RESET ROLE")

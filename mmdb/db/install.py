@@ -47,8 +47,8 @@ _NEED_SUPERUSER = (
     "`mmdb install --client URL`."
 )
 _NEED_SYSTEM_ROLE = (
-    "mmdb's statements run as roles mmdb_system and mmdb_system_admin, which the owner gives them to: "
-    'as a superuser, run `GRANT mmdb_system_admin TO "OWNER"`; docs/roles.md.'
+    "mmdb's statements run as roles mmdb_system and mmdb_system_admin, of which an owner is a "
+    'member: as a superuser, run `GRANT mmdb_system_admin TO "OWNER"`; docs/roles.md.'
 )
 #: Where mmdb's functions run: inside the server, or in the processes of the client.
 Mode = Literal["server", "client"]

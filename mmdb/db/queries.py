@@ -57,7 +57,7 @@ class Query:
 
     @cached_property
     def definer(self) -> str | None:
-        """The function of `mmdb_call` that PostgreSQL has for the statement; None if it has none."""
+        """The function of `mmdb_call` that PostgreSQL has for the statement, if it has one."""
         is_open = self.file in _OPEN or not self.file or self.file.startswith("bench")
         if is_open or self.sql.startswith("VACUUM") or not _TABLE.search(self.sql):
             return None

@@ -21,6 +21,9 @@ BEGIN
     END LOOP;
 END
 $$;
+ALTER TABLE mmdb.setting ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS setting_read ON mmdb.setting;
+CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer USING (TRUE);
 DROP POLICY IF EXISTS setting_show ON mmdb.setting;
 CREATE POLICY setting_show ON mmdb.setting FOR SELECT TO mmdb_reader USING (name = 'price_per_worker_hour');
 
@@ -50,3 +53,5 @@ BEGIN
     END LOOP;
 END
 $$;
+-- Statements run as their callers here.
+GRANT EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) TO mmdb_trainer;

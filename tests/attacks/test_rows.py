@@ -39,7 +39,7 @@ def block(claim: int) -> bytes:
 
 @contextmanager
 def taken_back(session: Any, role: str) -> Iterator[Any]:
-    """Yield the owner's session as a role, in a transaction that leaves nothing; errors are mmdb's."""
+    """Yield the owner's session as a role; it leaves nothing, and its errors are mmdb's."""
     try:
         with session.transaction(force_rollback=True):
             session.execute(f"SET LOCAL ROLE {role}")
@@ -49,7 +49,7 @@ def taken_back(session: Any, role: str) -> Iterator[Any]:
 
 
 def by_owner(session: Any, statement: LiteralString, given: Any = None) -> Any:
-    """Return the first value that a statement of the owner's returns, if any; then the role goes on."""
+    """Return the first value, if any, that a statement of the owner's returns."""
     role = session.execute("SELECT current_user").fetchone()[0]
     session.execute("RESET ROLE")
     done = session.execute(statement, given)

@@ -551,8 +551,8 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
             " AND has_function_privilege('public', oid, 'EXECUTE')"
         ).fetchall()
     assert {name for name, _ in definers} == {
-        "know_caller", "note_past_owner", "owns_candidate", "owns_name", "reads_manifest", "reads_model", "reads_tensor", "set_price",
-        "share_dataset", "share_model", "share_run", "shows_dataset",
+        "know_caller", "note_past_owner", "owns_candidate", "owns_name", "reads_manifest",
+        "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model", "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}
     assert open_to_all == []

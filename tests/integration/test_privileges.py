@@ -43,7 +43,9 @@ WITH object (kind, name, acl) AS (
     WHERE c.relnamespace = 'mmdb'::regnamespace AND a.attacl IS NOT NULL
     UNION ALL
     SELECT
-        CASE WHEN p.prosecdef THEN 'definer' WHEN p.prokind = 'p' THEN 'procedure' ELSE 'function' END,
+        CASE
+            WHEN p.prosecdef THEN 'definer' WHEN p.prokind = 'p' THEN 'procedure' ELSE 'function'
+        END,
         p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
         coalesce(p.proacl, acldefault('f', p.proowner))
     FROM pg_proc AS p

@@ -40,8 +40,10 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change(db: Database, table: str, key: str, column: str, value: object) -> None:
-    """Put a value into one column of some rows; there is no way to do this but by hand."""
+    """Put a value into one column of some rows, as a disk might, which knows no rule of it."""
     assert isinstance(db.connection, (DuckConnection, PostgresConnection))
+    if isinstance(db.connection, PostgresConnection):
+        db.sql(f"ALTER TABLE mmdb.{table} DROP CONSTRAINT IF EXISTS {table}_{column}_range")
     mark = "$value" if isinstance(db.connection, DuckConnection) else "%(value)s"
     db.connection.select(f"UPDATE mmdb.{table} SET {column} = {mark} WHERE {key}", {"value": value})
 
