@@ -92,8 +92,10 @@ def map(key: bytes) -> Decoded:
 def directory() -> Path:
     """Return the cache's folder, made if it is not there: MMDB_CACHE_DIR or a private one.
 
+    Someone else who makes a folder of the private one's name is passed over: another is made.
+
     Raises:
-        EngineError: the private folder is a link, or someone else's.
+        EngineError: MMDB_CACHE_DIR cannot be a folder.
     """
     named = os.environ.get("MMDB_CACHE_DIR")
     if named:
@@ -109,14 +111,21 @@ def directory() -> Path:
     folder = Path(tempfile.gettempdir()) / f"mmdb-cache-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
-    if status.st_uid != os.getuid() or not private:
-        raise EngineError(
-            f"{folder} cannot hold the node's cache: it is not a private folder of this user.",
-            hint="Remove it, or set MMDB_CACHE_DIR for the server to a folder of its own.",
-        )
-    return folder
+    if _is_private(folder):
+        return folder
+    others = sorted(folder.parent.glob(f"{folder.name}.*"))
+    made = next(filter(_is_private, others), None)
+    return made or Path(tempfile.mkdtemp(prefix=f"{folder.name}."))
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether it is a folder of this user that nobody else may look into, and no link."""
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:  # another process has just removed it
+        return False
+    mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return mine and not status.st_mode & 0o077
 
 
 def capacity_bytes() -> int:

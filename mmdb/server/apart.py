@@ -3,11 +3,14 @@
 Python that computes, imports torch or waits runs nothing of PostgreSQL, which then heeds no cancel.
 So PostgreSQL's thread waits for what the function asks of `plpy`, and looks for interrupts
 meanwhile: they are answered whatever the function does. One that does not end soon is left behind;
-it goes on with the session's next call, as far as to its next query.
+the session's next call breaks it off in its Python, and has a backend of its own: what is broken
+off may have left the other one in the midst of a change.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -29,7 +32,7 @@ POLL_S = 0.05
 #: Seconds that an interrupted function has to end before its caller is answered all the same; and
 #: one that has sessions of its own to end.
 GRACE_S, DRIVER_GRACE_S = 0.25, 30.0
-#: Seconds that a session's next call waits for what was left behind, which may never return.
+#: Seconds that a session's next call waits for what was left behind, which may be in native code.
 LEFT_S = 20.0
 #: Objects of PL/Python whose methods run queries.
 _OWNED = {"PLyPlan", "PLyCursor", "PLySubtransaction"}
@@ -111,6 +114,17 @@ class Call(threading.Thread, Generic[T]):
         self._open.remove(subtransaction)
         return subtransaction.__exit__(*error)
 
+    def break_off(self) -> bool:
+        """Raise in the thread's Python; return False while it loads a module."""
+        frame = sys._current_frames().get(self.ident or 0)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return False
+            frame = frame.f_back
+        raised = ctypes.py_object(_BrokenOff)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), raised)
+        return True
+
     def _answer(self, timeout_s: float) -> bool:
         """Answer requests for so long; return False once the function has ended."""
         end = monotonic() + timeout_s
@@ -149,7 +163,16 @@ class Call(threading.Thread, Generic[T]):
             subtransaction.__exit__(type(error), error, None)
 
 
+class _BrokenOff(BaseException):
+    """Ends the Python of a call that was left behind."""
+
+
 _left_behind: list[Call[Any]] = []
+
+
+def is_any_left() -> bool:
+    """Return whether a call of this session was left behind that no other has waited for."""
+    return bool(_left_behind)
 
 
 def this_call() -> Call[Any] | None:
@@ -164,8 +187,9 @@ def apart(plpy: Any, work: Callable[[], T]) -> T:
     Raises:
         WorkerLost: an earlier call of this session was interrupted and has not ended yet.
     """
-    end = monotonic() + LEFT_S
+    end, whole = monotonic() + LEFT_S, set(_left_behind)
     while any(left.is_alive() for left in _left_behind):
+        whole -= {left for left in whole if left.break_off()}
         for left in _left_behind:
             left.join(POLL_S)  # without Python's lock it could not go on
         heed(plpy)

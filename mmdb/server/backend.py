@@ -27,7 +27,7 @@ from mmdb.errors import (
     WrongUrl,
 )
 from mmdb.memory import bounded, ran_out
-from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, this_call
+from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, is_any_left, this_call
 from mmdb.server.ending import end_at_once
 from mmdb.server.interrupt import heed
 from mmdb.server.plpy_connection import PlpyConnection
@@ -323,7 +323,7 @@ def exposed(
 
     @functools.wraps(function)
     def body(plpy: Any, gd: dict[str, Any], *arguments: Any) -> Any:
-        if "mmdb" not in gd:
+        if "mmdb" not in gd or is_any_left():
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:

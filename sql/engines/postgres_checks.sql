@@ -98,3 +98,38 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- A candidate's hops, merges and checkpoints lie on partitions of its run's dataset, and on nobody else's.
+CREATE OR REPLACE FUNCTION mmdb.on_own_partition() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1
+        FROM mmdb.candidate AS c
+        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+        INNER JOIN mmdb.partition AS p ON r.dataset_id = p.dataset_id
+        WHERE c.candidate_id = NEW.candidate_id AND p.part_id = NEW.part_id
+    ) THEN
+        RAISE EXCEPTION 'Candidate % has no partition %.', NEW.candidate_id, NEW.part_id USING ERRCODE = 'MM155';
+    END IF;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION mmdb.on_own_partition() IS 'Refuses a row of a candidate on a partition of another dataset.';
+-- On Citus a trigger of a distributed table cannot be.
+DO $$
+DECLARE
+    placed text;
+BEGIN
+    FOREACH placed IN ARRAY ARRAY['hop', 'merge', 'checkpoint']
+    LOOP
+        EXIT WHEN current_setting('mmdb.engine', TRUE) = 'citus';
+        EXECUTE format(
+            'CREATE OR REPLACE TRIGGER %I BEFORE INSERT ON mmdb.%I FOR EACH ROW EXECUTE FUNCTION mmdb.on_own_partition()',
+            placed || '_on_own_partition', placed
+        );
+    END LOOP;
+END
+$$;

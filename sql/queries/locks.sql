@@ -26,4 +26,5 @@ SELECT pg_advisory_xact_lock_shared(1835889764, %(key)s::integer);
 
 -- name: bound_waits
 -- Wait for each lock so long in this transaction, where the session has no limit of its own.
-SELECT set_config('lock_timeout', %(timeout)s::text, TRUE) WHERE current_setting('lock_timeout') = '0';
+SELECT set_config('lock_timeout', %(timeout)s::text, TRUE)
+WHERE current_setting('lock_timeout') = '0';

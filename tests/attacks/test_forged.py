@@ -13,7 +13,18 @@ from mmdb import errors
 from mmdb.db.doctor import examine
 from mmdb.db.install import install
 from mmdb.db.postgres import translate_error
-from tests.bench.attack.forged import Found, Place, attack, call_all, names_of, place, read_all
+from tests.bench.attack.forged import (
+    TRAINER,
+    Found,
+    Place,
+    attack,
+    call_all,
+    names_of,
+    place,
+    read_all,
+    sound,
+    writers,
+)
 from tests.cluster import Cluster
 
 #: Functions whose rows others add up, plot, plan with or show.
@@ -72,6 +83,26 @@ def test_a_hop_beyond_a_range_is_refused_by_name(forged: Place, column: str, val
         session.execute(update)
     error = translate_error(raised.value)
     assert isinstance(error, errors.InvalidOption) and column in error.message
+
+
+@pytest.mark.parametrize("what", ["hops_add_hop", "hops_add_merge", "states_add_checkpoint"])
+def test_a_candidate_has_rows_on_partitions_of_its_own_dataset_alone(
+    forged: Place, what: str
+) -> None:
+    with (
+        psycopg.connect(forged.url, autocommit=True) as owner,
+        psycopg.connect(forged.url_of(TRAINER), autocommit=True) as session,
+    ):
+        (query,) = [query for query in writers(session) if query.definer == what]
+        foreign = owner.execute(
+            "SELECT min(part_id) FROM mmdb.partition JOIN mmdb.dataset AS d USING (dataset_id)"
+            " WHERE d.name = 'other'"
+        ).fetchone()
+        assert foreign
+        given = sound(owner, query) | {"part_id": foreign[0]}
+        with pytest.raises(psycopg.Error) as raised:
+            session.execute(query.call.encode(), given)
+    assert isinstance(translate_error(raised.value), errors.PartitionNotFound)
 
 
 def test_every_column_that_views_add_up_or_show_has_its_range(postgres_url: str) -> None:

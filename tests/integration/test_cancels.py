@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import mmdb
+from mmdb import errors
 from mmdb.db.check import shown
 from mmdb.db.scan import is_interrupt
 from mmdb.plan.run.decide import decider
@@ -73,6 +74,28 @@ def test_a_cancel_ends_a_train_whose_plan_waits(postgres_url: str, cluster: Clus
         flag.unlink()
         (row,) = session.execute("SELECT count(*) FROM mmdb.hop").fetchall()
     assert row == (0,)
+
+
+def test_the_next_call_works_after_one_that_did_not_heed_its_cancel(
+    postgres_url: str, cluster: Cluster
+) -> None:
+    flag = cluster.directory / "stays"
+    flag.touch()
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        db.create_run("r", dataset="d", architecture="linear")
+        db.register_factory("waits", "tests.slow:waits")
+        parts = db.sql("SELECT part_id FROM mmdb.partition_overview WHERE role = 'train' LIMIT 2")
+        db.sql("SELECT mmdb.warm_up()")
+        for row in parts:
+            db.sql("SET statement_timeout = '500ms'")
+            with pytest.raises(errors.Cancelled):
+                db.sql(f"SELECT mmdb.create_run('w', 'd', $a$waits(flag='{flag}')$a$)")
+            db.sql("RESET statement_timeout")
+            assert db.sql("SELECT mmdb.node() IS NOT NULL AS works") == [{"works": True}]
+            hop = f"SELECT loss FROM mmdb.train_hop({row['part_id']}, 1)"
+            assert db.sql(hop)[0]["loss"] > 0
+        assert db.sql("SELECT run FROM mmdb.run_progress") == [{"run": "r"}]
 
 
 def test_a_thread_left_behind_ends_no_server(postgres_url: str) -> None:

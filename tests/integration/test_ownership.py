@@ -320,6 +320,28 @@ def test_what_is_anothers_is_not_read(teams: Teams) -> None:
                     assert teams.rows_of(role, sql.format(**known)) == [], what
 
 
+def test_an_index_borrows_nobodys_rights(teams: Teams) -> None:
+    """ANALYZE by a superuser calls the code of whoever made the index, in the superuser's session."""
+    with teams.connect("bob") as bob:
+        bob.sql("CREATE TABLE work.bait AS SELECT 1 AS a")
+        bob.sql(
+            "CREATE FUNCTION work.peek() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN"
+            " RETURN (SELECT count(*) FROM mmdb_call.runs_find_run('run_north')); END $$"
+        )
+        bob.sql(
+            "CREATE FUNCTION work.trap(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$"
+            " BEGIN IF current_setting('work.armed', true) = 'yes' THEN RETURN work.peek(); END IF;"
+            " RETURN 0; END $$"
+        )
+        bob.sql("CREATE INDEX ON work.bait (work.trap(a))")
+    with psycopg.connect(teams.url, autocommit=True) as owner:
+        owner.execute("SET work.armed = 'yes'")
+        with pytest.raises(psycopg.Error, match="within security-restricted operation"):
+            owner.execute("ANALYZE work.bait")
+        owner.execute("DROP TABLE work.bait")
+        owner.execute("DROP FUNCTION work.trap, work.peek")
+
+
 def test_nothing_is_written_beside_what_is_anothers(teams: Teams) -> None:
     known = numbers(teams)
     with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:

@@ -154,6 +154,7 @@ class Place:
 def _fill(db: mmdb.Database) -> None:
     query = "SELECT x, y FROM public.points"
     db.create_dataset("d", query, partitions=2, validation=0.2)
+    db.create_dataset("other", "SELECT x + 1 AS x, y FROM public.points", partitions=1)
     space = {"space": {"lr": [0.1, 0.01]}}
     run = db.create_run("trained", dataset="d", architecture="mlp(hidden=[4])", search=space)
     run.explain()

@@ -1,6 +1,7 @@
 """Decoded partitions, kept once per node."""
 
 import os
+import shutil
 import tempfile
 import threading
 import warnings
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from mmdb.data import node_cache
-from mmdb.errors import EngineError
+from tests.server_user import server_owner
 
 KEY = bytes(range(32))
 
@@ -122,15 +123,30 @@ def test_many_writers_at_once_leave_one_good_copy(cache_folder: Path) -> None:
     assert len(list(cache_folder.iterdir())) == 2
 
 
-def test_the_private_folder_is_not_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["a folder of others", "an open folder", "a link", "a file"])
+def test_who_makes_the_private_folder_first_neither_has_the_cache_nor_blocks_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
+) -> None:
     monkeypatch.delenv("MMDB_CACHE_DIR")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     private = node_cache.directory()
-    assert private.stat().st_mode & 0o777 == 0o700
-    private.chmod(0o755)
-    with pytest.raises(EngineError):
-        node_cache.directory()
-    private.rmdir()
-    private.symlink_to(tmp_path)
-    with pytest.raises(EngineError):
-        node_cache.directory()
+    assert private.stat().st_mode & 0o777 == 0o700 and node_cache.directory() == private
+    node_cache.ensure(KEY, Writer())
+    shutil.rmtree(private)
+    planted = tmp_path / f"{private.name}.0"  # the name of another one, which is no better
+    for path in (private, planted):
+        if by == "a link":
+            path.symlink_to(tmp_path)
+        elif by == "a file":
+            path.touch(mode=0o600)
+        else:
+            path.mkdir(mode=0o700)
+            if by == "an open folder" or os.getuid() != 0:
+                path.chmod(0o755)
+            else:
+                os.chown(path, server_owner().pw_uid, -1)
+    other = node_cache.directory()
+    assert other not in (private, planted) and other.stat().st_mode & 0o777 == 0o700
+    assert node_cache.directory() == other and other.parent == tmp_path
+    node_cache.ensure(KEY, Writer())
+    assert len(node_cache.map(KEY)[0]) == 10
