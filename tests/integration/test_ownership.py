@@ -353,7 +353,7 @@ def test_nothing_is_written_beside_what_is_anothers(teams: Teams) -> None:
                         session.execute("SELECT public.through(%s)", [statement])
                     else:
                         session.execute(statement.encode())
-                assert raised.value.sqlstate == "42501", (what, str(raised.value))
+                assert raised.value.sqlstate in {"42501", "MM155"}, (what, str(raised.value))
 
 
 def test_no_call_does_anything_with_what_is_anothers(teams: Teams) -> None:
