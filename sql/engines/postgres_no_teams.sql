@@ -36,6 +36,7 @@ DROP FUNCTION mmdb.know_caller();
 DROP FUNCTION mmdb.own_roles();
 -- Tensors that two owners have stored stay two.
 ALTER TABLE mmdb.tensor ALTER COLUMN owner SET DEFAULT '';
-DELETE FROM mmdb.share WHERE kind = 'past';
+DELETE FROM mmdb.share
+WHERE kind = 'past';
 ALTER TABLE mmdb.share DROP CONSTRAINT share_past_check;
 ALTER TABLE mmdb.share ADD CONSTRAINT share_kind_check CHECK (kind IN ('dataset', 'run', 'model'));

@@ -55,8 +55,9 @@ COMMENT ON FUNCTION mmdb.know_caller() IS 'Write down, for the policies, which r
 -- Without a setting of its own, so that it becomes part of the policies' plans.
 CREATE OR REPLACE FUNCTION mmdb.sees(owner text) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN pg_catalog.current_setting('mmdb_call.roles') = '*'
-    OR pg_catalog.strpos(pg_catalog.current_setting('mmdb_call.roles'), ',' || pg_catalog.quote_literal(owner) || ',') > 0;
+RETURN pg_catalog.current_setting('mmdb_call.roles') = '*' OR pg_catalog.strpos(
+    pg_catalog.current_setting('mmdb_call.roles'), ',' || pg_catalog.quote_literal(owner) || ','
+) > 0;
 COMMENT ON FUNCTION mmdb.sees(text) IS 'Whether the rows of an owner are the caller''s to see, after know_caller.';
 
 CREATE OR REPLACE FUNCTION mmdb.is_callers(owner text) RETURNS boolean

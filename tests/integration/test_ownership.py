@@ -321,7 +321,7 @@ def test_what_is_anothers_is_not_read(teams: Teams) -> None:
 
 
 def test_an_index_borrows_nobodys_rights(teams: Teams) -> None:
-    """ANALYZE by a superuser calls the code of whoever made the index, in the superuser's session."""
+    """ANALYZE by a superuser calls the code of whoever made the index, in its own session."""
     with teams.connect("bob") as bob:
         bob.sql("CREATE TABLE work.bait AS SELECT 1 AS a")
         bob.sql(
@@ -574,7 +574,8 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
         ).fetchall()
     assert {name for name, _ in definers} == {
         "know_caller", "note_past_owner", "owns_candidate", "owns_name", "reads_manifest",
-        "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model", "share_run", "shows_dataset",
+        "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model",
+        "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}
     assert open_to_all == []
@@ -586,6 +587,7 @@ def test_teams_come_and_go(postgres_url: str) -> None:
     install(postgres_url)  # as the database has it
     connection = open_connection(postgres_url)
     assert is_up_to_date(connection)
+    assert isinstance(connection, PostgresConnection)
     (check,) = roles(connection)
     assert check.ok, check.detail
     install(postgres_url, teams=False)
