@@ -23,6 +23,7 @@ from mmdb.db.queries import Query, load, sql_directory
 from mmdb.errors import DatabaseFailed, RightsMissing
 
 _BEFORE = (
+    "SET LOCAL citus.enable_ddl_propagation = off",  # a setting that other servers do not read
     "DROP SCHEMA IF EXISTS mmdb_call CASCADE",
     "DROP SCHEMA IF EXISTS mmdb_view CASCADE",
     "CREATE SCHEMA mmdb_call",

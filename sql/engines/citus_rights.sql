@@ -55,3 +55,5 @@ END
 $$;
 -- Statements run as their callers here.
 GRANT EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) TO mmdb_trainer;
+-- A database that was on one server has its statements as functions.
+DROP SCHEMA IF EXISTS mmdb_call CASCADE;
