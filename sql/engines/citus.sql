@@ -6,6 +6,11 @@
 --   the coordinator  all the rest, which nodes can read and write as well: a node that is gone stops none of it;
 --                    but for those of worker processes, which no node needs
 
+-- A distributed table has no triggers: those of a database that was on one server.
+DROP TRIGGER IF EXISTS hop_on_own_partition ON mmdb.hop;
+DROP TRIGGER IF EXISTS merge_on_own_partition ON mmdb.merge;
+DROP TRIGGER IF EXISTS checkpoint_on_own_partition ON mmdb.checkpoint;
+
 -- A key of a distributed table must hold what it is distributed by: locks that hold for all nodes keep the ordinals unique.
 -- A distributed table cannot refer to rows of the coordinator's, and where it refers to one that lies everywhere, no
 -- transaction may write to both after it has used several shards at once: gc and doctor look for rows that refer to nothing.
