@@ -181,6 +181,8 @@ def install_in(
                 make_definers(connection, teams=with_teams)
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
+            if isinstance(connection, PostgresConnection):
+                connection.after_install()
             return chosen
     except RightsMissing as error:
         hint = _NEED_SYSTEM_ROLE if "mmdb_system" in error.message else _NEED_SUPERUSER

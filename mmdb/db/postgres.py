@@ -163,7 +163,7 @@ class PostgresConnection:
                 connect_timeout=10,
             )
             self.on_citus = connection.execute(_BEGIN).fetchall()[0]["there"]
-            self._as_they_are = self.on_citus and not connection.execute(_HAS_CALLS).fetchone()
+            self._choose_form(connection)
             for name, value in self._settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
             return connection
@@ -173,6 +173,14 @@ class PostgresConnection:
                 raise errors.ConnectionLost(text) from error
             hint = "Check each part of postgresql://user@host:port/database, and the password."
             raise errors.WrongUrl(f"Cannot connect: {text}", hint=hint) from error
+
+    def _choose_form(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """See whether statements are functions here: not before an install, nor on a cluster."""
+        self._as_they_are = self.on_citus and not connection.execute(_HAS_CALLS).fetchone()
+
+    def after_install(self) -> None:
+        """Send statements as the install that has just ended left them."""
+        self._choose_form(self.raw)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
