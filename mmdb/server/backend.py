@@ -11,7 +11,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mmdb.db.connection import Connection
@@ -101,6 +101,9 @@ class Backend(Protocol):
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
 
+    def bounded(self) -> AbstractContextManager[None]:
+        """Let a block take no more memory than a call may, where the process is the server's."""
+
     def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run `work(stopped)`, which touches no database, so that it can be cancelled."""
 
@@ -186,7 +189,10 @@ class PlpyBackend:
         node = own_node(self.connection) if self.connection.is_spread else None
         return Dispatcher(self.connection, self._on(None), name, node=node)
 
-    def memory_limit(self) -> int | None:
+    def bounded(self) -> AbstractContextManager[None]:
+        return bounded(self._memory_limit)
+
+    def _memory_limit(self) -> int | None:
         """Return the bytes that the owner allows a call of this role to take."""
         (row,) = self.connection.rows(load("owners").find_memory)
         return None if row["bytes"] is None else int(row["bytes"])
@@ -310,11 +316,13 @@ def exposed(
     function: Callable[..., Any],
     *,
     is_quick: Callable[[PlpyBackend], bool] = lambda backend: False,
+    is_bounded: bool = False,
 ) -> Callable[..., Any]:
     """Return `function` in the form that a PL/Python body calls; see the module's docstring.
 
     Args:
         is_quick: whether a call heeds a cancel by itself: it is over at once, or computes apart.
+        is_bounded: whether it bounds its memory by itself: what it does beside is short.
     """
 
     @functools.wraps(function)
@@ -323,7 +331,7 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
-            with bounded(backend.memory_limit):
+            with nullcontext() if is_bounded else backend.bounded():
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))

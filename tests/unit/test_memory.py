@@ -85,7 +85,8 @@ def take(what):
     return None
 
 with bounded(lambda: 1000):
-    found = [take(lambda: bytearray(size)), take(lambda: torch.empty(size)), take(lambda: [0] * size)]
+    ways = (lambda: bytearray(size)), (lambda: torch.empty(size)), (lambda: [0] * size)
+    found = [take(way) for way in ways]
     with bounded(lambda: 10**12):
         found.append(take(lambda: bytearray(size)))
     found.append(take(lambda: bytearray(size)))
