@@ -54,6 +54,8 @@ _SERVING = {
     "statement_timeout": "0",
     "citus.max_cached_connection_lifetime": "-1",
 }
+#: Characters of a text that takes no memory worth a look.
+_SHORT = 65536
 
 
 class Backend(Protocol):
@@ -322,7 +324,7 @@ def exposed(
 
     Args:
         is_quick: whether a call heeds a cancel by itself: it is over at once, or computes apart.
-        is_bounded: whether it bounds its memory by itself: what it does beside is short.
+        is_bounded: whether it bounds its memory by itself, where its texts are short.
     """
 
     @functools.wraps(function)
@@ -331,7 +333,7 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
-            with nullcontext() if is_bounded else backend.bounded():
+            with nullcontext() if is_bounded and _are_short(arguments) else backend.bounded():
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))
@@ -346,6 +348,10 @@ def exposed(
 
     body.function = function  # type: ignore[attr-defined]
     return body
+
+
+def _are_short(arguments: tuple[Any, ...]) -> bool:
+    return not any(isinstance(one, str) and len(one) > _SHORT for one in arguments)
 
 
 def _say(plpy: Any, error: MmdbError) -> NoReturn:

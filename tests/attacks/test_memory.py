@@ -75,7 +75,7 @@ def test_a_value_that_does_not_fit_is_refused_before_it_is_read(
 ) -> None:
     query = f"SELECT {value} AS x, g % 2 AS y FROM generate_series(1, 9) AS s (g)"
     made = "SELECT * FROM mmdb.create_dataset('large', %(query)s)"
-    with pytest.raises(errors.OutOfMemory, match="returned a row of [12][06],000,0"):
+    with pytest.raises(errors.OutOfMemory, match=r"returned a row of [12][06],000,0"):
         limited.sql(made, {"query": query})
     assert limited.sql("SELECT 1 AS one") == [{"one": 1}]
 
@@ -99,7 +99,7 @@ def test_a_list_of_any_length_is_no_argument(scene: Scene) -> None:
         "mmdb.match('linear', input_shape => array_fill(1, ARRAY[1000001]))",
         "mmdb.train_hops(1, array_fill(1::bigint, ARRAY[1000001]))",
     ):
-        with pytest.raises(psycopg.Error, match="has 1[67]?[0-9,]+ numbers") as raised:
+        with pytest.raises(psycopg.Error, match=r"has 1[67]?[0-9,]+ numbers") as raised:
             session.execute(f"SELECT {called}".encode())
         assert raised.value.sqlstate == errors.OutOfMemory.sqlstate
     assert session.execute("SELECT mmdb.predict('r', ARRAY[1])").fetchone()
