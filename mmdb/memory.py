@@ -186,6 +186,11 @@ def _limit_for(allowed: int) -> int:
 _process = _Process()
 
 
+def is_bounded() -> bool:
+    """Return whether a call is bounded now."""
+    return _process.call_may_take is not None
+
+
 def lifted(by: int | None = QUERY_BYTES) -> _Lifted:
     """Let this process map more until the block ends, in which PL/Python makes Python's objects.
 

@@ -14,17 +14,13 @@ $$;
 COMMENT ON FUNCTION mmdb.predict(text, mmdb.numbers, boolean)
 IS 'The same for a row whose length the type of x has checked; is_short tells it from the others.';
 
+-- Its names are resolved here, once and for all: statements have the other one in its place.
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
     x real[]
 ) RETURNS real[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN mmdb.predict(model, x::mmdb.numbers, TRUE);
-END
-$$;
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN mmdb.predict(model, x::mmdb.numbers, TRUE);
 COMMENT ON FUNCTION mmdb.predict(text, real[])
 IS 'Class probabilities, or the value of a regression, for one row of features.';
 

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 from mmdb.errors import WorkerLost, stops_the_caller
-from mmdb.memory import lifted
+from mmdb.memory import is_bounded, lifted
 from mmdb.server.ending import end_before_libraries
 from mmdb.server.interrupt import heed
 from mmdb.train.threads import start_without_signals
@@ -243,6 +243,8 @@ class Lent:
 
 
 def _lifted(function: Callable[[], Any]) -> Any:
+    if not is_bounded():
+        return function()
     with lifted():
         return function()
 

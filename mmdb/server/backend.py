@@ -11,7 +11,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mmdb.db.connection import Connection
@@ -54,6 +54,8 @@ _SERVING = {
     "statement_timeout": "0",
     "citus.max_cached_connection_lifetime": "-1",
 }
+#: Characters of a text that takes no memory worth a look.
+_SHORT = 65536
 
 
 class Backend(Protocol):
@@ -100,6 +102,9 @@ class Backend(Protocol):
 
     def driving(self) -> AbstractContextManager[tuple[AnyConnection, Callable[[], None]]]:
         """Yield a connection for a driver, and what it is to call while it waits."""
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """Let a block take no more memory than a call may, where the process is the server's."""
 
     def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run `work(stopped)`, which touches no database, so that it can be cancelled."""
@@ -186,8 +191,16 @@ class PlpyBackend:
         node = own_node(self.connection) if self.connection.is_spread else None
         return Dispatcher(self.connection, self._on(None), name, node=node)
 
-    def memory_limit(self) -> int | None:
-        """Return the bytes that the owner allows a call of this role to take."""
+    def bounded(self) -> AbstractContextManager[None]:
+        return bounded(self._memory_limit)
+
+    def _memory_limit(self) -> int | None:
+        """Return the bytes that the owner allows a call of this role to take.
+
+        On a cluster that is said on the coordinator alone, which a node must not ask in mid-call.
+        """
+        if self.connection.is_spread:
+            return None
         (row,) = self.connection.rows(load("owners").find_memory)
         return None if row["bytes"] is None else int(row["bytes"])
 
@@ -314,11 +327,13 @@ def exposed(
     function: Callable[..., Any],
     *,
     is_quick: Callable[[PlpyBackend], bool] = lambda backend: False,
+    is_bounded: bool = False,
 ) -> Callable[..., Any]:
     """Return `function` in the form that a PL/Python body calls; see the module's docstring.
 
     Args:
         is_quick: whether a call heeds a cancel by itself: it is over at once, or computes apart.
+        is_bounded: whether it bounds its memory by itself, where its texts are short.
     """
 
     @functools.wraps(function)
@@ -327,8 +342,12 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
+<<<<<<< HEAD
             backend.bound_waits()
             with bounded(backend.memory_limit):
+=======
+            with nullcontext() if is_bounded and _are_short(arguments) else backend.bounded():
+>>>>>>> h1
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))
@@ -344,6 +363,10 @@ def exposed(
 
     body.function = function  # type: ignore[attr-defined]
     return body
+
+
+def _are_short(arguments: tuple[Any, ...]) -> bool:
+    return not any(isinstance(one, str) and len(one) > _SHORT for one in arguments)
 
 
 def _say(plpy: Any, error: MmdbError) -> NoReturn:

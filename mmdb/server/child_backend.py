@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmdb.db.url import AnyConnection
@@ -72,6 +72,10 @@ class ChildBackend:
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:
         """Yield the session; its workers are child processes."""
         yield self.connection, lambda: None
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """Bound nothing: the process is the user's own."""
+        return nullcontext()
 
     def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run it here: an interrupt ends it."""

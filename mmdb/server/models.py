@@ -39,21 +39,22 @@ def save_candidate(
     return [{key: row[key] for key in ("model_id", "name", "version")}]
 
 
-@functools.partial(exposed, is_quick=lambda backend: bool(backend.models))
+@functools.partial(exposed, is_quick=lambda backend: bool(backend.models), is_bounded=True)
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
-    value = json_row(x) if isinstance(x, str) else x
-    given: Inputs
-    if isinstance(value, dict):
-        given = object_input(
-            predictor.decoding, value, predictor.encoders, backend.connection.engine
-        )
-    elif isinstance(value, list):
-        given = vector_input(predictor.decoding, value)
-    else:
-        raise InvalidInput(f"The input is {show(value)}.")
-    return [p for values in predictor.values(given) for p in values[0].tolist()]
+    with backend.bounded():
+        value = json_row(x) if isinstance(x, str) else x
+        given: Inputs
+        if isinstance(value, dict):
+            given = object_input(
+                predictor.decoding, value, predictor.encoders, backend.connection.engine
+            )
+        elif isinstance(value, list):
+            given = vector_input(predictor.decoding, value)
+        else:
+            raise InvalidInput(f"The input is {show(value)}.")
+        return [p for values in predictor.values(given) for p in values[0].tolist()]
 
 
 @exposed

@@ -77,7 +77,8 @@ def find_predictor(backend: Backend, reference: str) -> Predictor:
     kept: OrderedDict[int, Predictor] = backend.models
     model_id = find_model_id(backend.connection, reference)
     if model_id not in kept:
-        kept[model_id] = _load(backend, model_id)
+        with backend.bounded():
+            kept[model_id] = _load(backend, model_id)
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
     kept.move_to_end(model_id)

@@ -314,7 +314,9 @@ def test_every_function_runs_with_its_callers_rights(postgres_url: str) -> None:
         ).fetchall()
         unpinned = connection.execute(
             "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace"
-            " AND prokind = 'f' AND NOT EXISTS (SELECT 1 FROM unnest(proconfig) AS c"
+            # the names in a body that is parsed once are resolved already
+            " AND prokind = 'f' AND prosqlbody IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM unnest(proconfig) AS c"
             " WHERE c = 'search_path=pg_catalog, pg_temp') ORDER BY 1"
         ).fetchall()
     assert definers == [("set_price",)]
