@@ -342,12 +342,8 @@ def exposed(
             gd["mmdb"] = PlpyBackend(Lent(plpy))
         backend = gd["mmdb"]
         try:
-<<<<<<< HEAD
             backend.bound_waits()
-            with bounded(backend.memory_limit):
-=======
             with nullcontext() if is_bounded and _are_short(arguments) else backend.bounded():
->>>>>>> h1
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))

@@ -40,12 +40,8 @@ DATASETS: dict[str, tuple[str, dict[str, Any]]] = {
 
 _FIRST = """
     SELECT min(p.part_id), min(c.candidate_id)
-<<<<<<< HEAD
-    FROM mmdb.run AS r JOIN mmdb.candidate AS c USING (run_id)
-=======
     FROM mmdb.run AS r
     JOIN mmdb.candidate AS c USING (run_id)
->>>>>>> h1
     JOIN mmdb.partition AS p USING (dataset_id)
     WHERE r.name = %s AND p.role = 'train'
 """

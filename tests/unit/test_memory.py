@@ -85,11 +85,7 @@ def take(what):
     return None
 
 with bounded(lambda: 1000):
-<<<<<<< HEAD
-    ways = (lambda: bytearray(size), lambda: torch.empty(size), lambda: [0] * size)
-=======
     ways = (lambda: bytearray(size)), (lambda: torch.empty(size)), (lambda: [0] * size)
->>>>>>> h1
     found = [take(way) for way in ways]
     with bounded(lambda: 10**12):
         found.append(take(lambda: bytearray(size)))
