@@ -82,6 +82,7 @@ SELECT
 FROM pg_constraint AS c
 INNER JOIN pg_class AS t ON c.conrelid = t.oid
 WHERE c.connamespace = 'mmdb'::regnamespace AND c.contype IN ('p', 'u', 'c')
+    AND c.conname !~ '_range$|^setting_password_check$' -- against those who share a server
 """
 DUCKDB_CONSTRAINTS = """
 SELECT table_name AS relation, constraint_type AS type, constraint_column_names AS columns
@@ -110,7 +111,7 @@ SELECT
     coalesce(p.proargnames[1:p.pronargs], '{}') AS arguments,
     p.pronargdefaults AS defaults
 FROM pg_proc AS p
-WHERE p.pronamespace = 'mmdb'::regnamespace
+WHERE p.pronamespace = 'mmdb'::regnamespace AND p.prorettype <> 'trigger'::regtype
 ORDER BY 1
 """
 POSTGRES_DEFAULTS = """
