@@ -54,6 +54,11 @@ class Column:
     hidden: Any
     absent: Any
 
+    def comparisons(self) -> list[str]:
+        """Return what it is compared by; a pattern is as long as what never was."""
+        is_text = self.kind == "text"
+        return [one for one in COMPARISONS if is_text or "LIKE" not in one]
+
     def query(self, comparison: str) -> str:
         """Return the query that compares the column with a guess, `%s`."""
         quoted = '"' + self.name + '"'
