@@ -13,6 +13,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +129,8 @@ class Fuzzer:
 
     def _open(self) -> psycopg.Connection[Any]:
         session = self._hidden.session(self._role)
+        with suppress(psycopg.Error):  # a fresh server compiles what compares models: minutes
+            session.execute("SELECT * FROM mmdb.manage_zoo(dry_run => TRUE)")
         session.execute(f"SET statement_timeout = '{TIMEOUT_S}s'".encode())
         return session
 

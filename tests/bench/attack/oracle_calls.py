@@ -34,7 +34,7 @@ SELECT schemaname || '.' || relname, seq_scan, seq_tup_read, coalesce(idx_scan, 
 FROM pg_catalog.pg_stat_xact_all_tables WHERE schemaname NOT IN ('pg_catalog', 'pg_toast')
 """
 _EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) "
-_PAGES = re.compile(r"(shared|local|temp) [\w= ]+")
+_PAGES = re.compile(r"(?:shared|local|temp) [\w= ]+")
 #: Keys of what is everybody's, or of what numbers nobody's rows.
 _COMMON = {
     "architecture_id", "environment_id", "definition_id", "worker_id", "canonical_hash",

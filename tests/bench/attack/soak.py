@@ -123,7 +123,8 @@ def soak(cluster: Cluster, teams: Teams, seconds: float, source: random.Random) 
                 client.kill()
         for client in clients:
             lines = client.output.read_text(errors="replace").splitlines()
-            found.done.update(" ".join(line.split()[:2]) for line in lines if line)
+            said = (re.match(r"\w+ (ok|MM\d+)", line) for line in lines)
+            found.done.update(one[0] for one in said if one)
             # MM408 is an error of PostgreSQL's that mmdb has no name for.
             found.wrong += [line for line in lines if re.match(r"Traceback|\w+ MM408", line)]
     settle(teams)

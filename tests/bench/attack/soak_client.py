@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from psycopg.conninfo import conninfo_to_dict
+
 import mmdb
 from mmdb.api import Database
 from tests.teams import KEYED, QUERY, module
@@ -24,8 +26,8 @@ OFTEN = {"create_dataset": 3, "create_run": 4, "train": 4, "hop": 4, "save": 2, 
 class Worker:
     """Random operations on few names, so that sessions meet."""
 
-    def __init__(self, db: Database, source: random.Random) -> None:
-        self._db, self._source = db, source
+    def __init__(self, db: Database, source: random.Random, team: str) -> None:
+        self._db, self._source, self._team = db, source, team
 
     def operations(self) -> dict[str, Callable[[], Any]]:
         """Return what a trainer does, by name."""
@@ -44,7 +46,7 @@ class Worker:
             ),
             "share_dataset": lambda: self._db.share_dataset(self._name("data"), "bob"),
             "set_alias": lambda: self._db.set_alias(self._name("model"), "prod"),
-            "drop_model": lambda: self._db.drop_model(self._name("model")),
+            "drop_model": lambda: self._db.drop_model(self._name("model") + "@1"),
             "drop_run": lambda: self._db.drop_run(self._name("run")),
             "drop_dataset": lambda: self._db.drop_dataset(self._name("data"), force=True),
         }
@@ -58,7 +60,7 @@ class Worker:
         }
 
     def _name(self, kind: str) -> str:
-        return f"{kind}_{self._source.randrange(NAMES)}"
+        return f"{kind}_{self._team}_{self._source.randrange(NAMES)}"
 
     def create_dataset(self) -> None:
         self._db.create_dataset(self._name("data"), QUERY, partitions=2)
@@ -71,7 +73,7 @@ class Worker:
         found = self._db.sql(
             "SELECT p.part_id, o.candidate_id FROM mmdb.open_candidate AS o "
             "JOIN mmdb.run_progress AS r USING (run) "
-            "JOIN mmdb.partition_overview AS p USING (dataset)"
+            "JOIN mmdb.partition_overview AS p USING (dataset) WHERE p.role = 'train'"
         )
         if found:
             row = self._source.choice(found)
@@ -95,9 +97,9 @@ def work(url: str, source: random.Random) -> None:
     while True:
         try:
             with mmdb.connect(url) as db:
-                worker = Worker(db, source)
-                is_guard = url.startswith("postgresql://guard:")
-                todo = worker.guard_operations() if is_guard else worker.operations()
+                role = str(conninfo_to_dict(url)["user"])
+                worker = Worker(db, source, "b" if role == "bob" else "a")
+                todo = worker.guard_operations() if role == "guard" else worker.operations()
                 weights = [OFTEN.get(name, 1) for name in todo]
                 while True:
                     (name,) = source.choices(list(todo), weights)
