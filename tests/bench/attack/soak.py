@@ -40,7 +40,7 @@ WHO = ("ann", "amy", "bob", "ann", "bob", "guard")
 PAUSE_S, PATIENCE_S = 1.0, 60.0
 #: One killed backend in so many seconds.
 CRASH_EVERY_S = 200
-STRIKES = ("cancel", "terminate", "kill")
+STRIKES = ("cancel",) * 5 + ("terminate",) * 3 + ("kill",)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from tests.teams import KEYED, QUERY, module
 SPACE = {"space": {"lr": [0.1, 0.05]}}
 NAMES = 4
 #: Operations that are drawn more often than once.
-OFTEN = {"create_dataset": 3, "create_run": 4, "train": 4, "hop": 4, "save": 2, "save_candidate": 4}
+OFTEN = {"create_dataset": 6, "create_run": 8, "train": 8, "hop": 8, "save": 4, "save_candidate": 4}
 
 
 class Worker:
