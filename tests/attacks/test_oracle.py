@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
-import pytest
-
-from tests.bench.attack.hidden import Hidden, hidden_in
+from tests.bench.attack.hidden import Hidden
 from tests.bench.attack.oracle import ask, look, plan, time
 from tests.bench.attack.oracle_calls import questions
 from tests.bench.attack.oracle_rights import leaks
 from tests.bench.attack.oracle_views import columns
-from tests.cluster import Cluster
 
 #: A function that says what is there, and a view whose reader's own functions come first.
 PLANTED = (
@@ -31,13 +27,6 @@ TAKEN_BACK = (
     "DROP FUNCTION mmdb.planted",
     "DROP FUNCTION mmdb.planted_slow",
 )
-
-
-@pytest.fixture(scope="module")
-def hidden(cluster: Cluster, template: str) -> Iterator[Hidden]:
-    """Yield a database in which ann hides what she made."""
-    with hidden_in(cluster, "mmdb_oracle", template) as made:
-        yield made
 
 
 def test_what_a_team_hides_nobody_else_learns(hidden: Hidden) -> None:

@@ -47,6 +47,7 @@ GOOD: dict[str, Any] = {
 _BY_TYPE: dict[str, Any] = {
     "text": "x",
     "boolean": False,
+    "json": "{}",
     "jsonb": "{}",
     "bytea": b"\0" * 32,
     "real": 0.5,

@@ -99,7 +99,7 @@ def plan(session: psycopg.Connection[Any], compared: Sequence[Column]) -> Leaks:
         name = f"{column.view}.{column.name}"
         if any(CANARY in said for said in planner.heard(column.view, column.name)):
             found["own function"].append(name)
-        for comparison in COMPARISONS:
+        for comparison in column.comparisons():
             difference = planner.differences(column, comparison)
             if difference is not None:
                 found["plan"].append(f"{name} {comparison}: {_first(*difference)}")

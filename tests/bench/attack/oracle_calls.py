@@ -21,12 +21,20 @@ from tests.bench.attack.hidden import CANARY, Hidden
 ABSENT, ABSENT_ID = "absent", 987_654_321
 #: Procedures and functions that wait, measure or end transactions, whatever they are asked for.
 _LONG = {"calibrate", "warm_up", "manage_zoo", "measure"}
+#: Functions that look for what is everybody's.
+_OPEN = {
+    "catalog_find_setting",
+    "plan_find_rows",
+    "recipes_find_trainer",
+    "functions_find_function",
+}
 _READ = """
 SELECT schemaname || '.' || relname, seq_scan, seq_tup_read, coalesce(idx_scan, 0),
     coalesce(idx_tup_fetch, 0), n_tup_ins, n_tup_upd, n_tup_del
 FROM pg_catalog.pg_stat_xact_all_tables WHERE schemaname NOT IN ('pg_catalog', 'pg_toast')
 """
-_PAGES = re.compile(r"(shared|local|temp) [\w= ]+")
+_EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) "
+_PAGES = re.compile(r"(?:shared|local|temp) [\w= ]+")
 #: Keys of what is everybody's, or of what numbers nobody's rows.
 _COMMON = {
     "architecture_id", "environment_id", "definition_id", "worker_id", "canonical_hash",
@@ -53,6 +61,12 @@ class Question:
         values[self.place] = guess
         return values
 
+    def without_guesses(self, said: str) -> str:
+        """Return a text without what is asked for, of which both may occur by chance."""
+        both = (self.hidden, self.absent)
+        texts = [str(one[0] if isinstance(one, list) else one) for one in both]
+        return re.sub(rf"(?<!\w)({'|'.join(map(re.escape, texts))})(?!\w)", "?", said)
+
     def __str__(self) -> str:
         return f"{self.function.title}({self.argument} => {str(self.hidden)[:60]})"
 
@@ -62,7 +76,7 @@ def questions(hidden: Hidden, session: psycopg.Connection[Any]) -> list[Question
     return [
         question
         for function in functions_of(session)
-        if function.name not in _LONG
+        if function.name not in _LONG | _OPEN
         for question in _questions(hidden, function)
     ]
 
@@ -88,6 +102,8 @@ def _guesses(hidden: Hidden, name: str, kind: str) -> list[tuple[Any, Any]]:
         known = [v for v in values if CANARY in v and v not in forms]
         return [(v, v.replace(CANARY, ABSENT)) for v in [*forms, *known[:2]]]
     if base == "bigint" and singular.endswith("_id") and singular not in _COMMON:
+        own = [*hidden.own["candidate_id"], *hidden.own["model_id"]]  # either may be a parent
+        values = [v for v in values if singular != "parent_id" or v not in own]
         return [(v, ABSENT_ID + k) for k, v in enumerate(values[:3])]
     if base == "bytea" and singular not in _COMMON:
         source = random.Random(name)
@@ -120,24 +136,21 @@ class Asker:
 
     def _see_once(self, question: Question, guess: Any) -> dict[str, str]:
         call, values = question.function.call(), question.given(guess)
-        text = str(guess[0] if isinstance(guess, list) else guess)
         if question.function.is_procedure:
-            return {"answer": self._answer(call, values, text)}
+            return {"answer": self._answer(call, values, question)}
         with self._session.transaction(force_rollback=True):
             before = self._reads()
-            answer = self._answer(call, values, text)
+            answer = self._answer(call, values, question)
             after = self._reads()
-            pages = self._answer(
-                f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {call}", values, ""
-            )
+            pages = self._answer(_EXPLAIN + call, values, None)
         return {
             "answer": answer,
             "statistics": str(_more(before, after)),
             "pages": " ".join(_PAGES.findall(pages)),
         }
 
-    def _answer(self, call: str, values: list[Any], guess: str) -> str:
-        """Return what a call says, without the guess itself."""
+    def _answer(self, call: str, values: list[Any], question: Question | None) -> str:
+        """Return what a call says, without what was asked for."""
         try:
             with nullcontext() if call.startswith("CALL") else self._session.transaction():
                 rows = self._session.execute(call.encode(), values).fetchall()
@@ -145,7 +158,7 @@ class Asker:
         except psycopg.Error as error:
             diag = error.diag
             said = f"{error.sqlstate} {error} {diag.message_detail} {diag.message_hint}"
-        return re.sub(rf"(?<!\w){re.escape(guess)}(?!\w)", "?", said) if guess else said
+        return question.without_guesses(said) if question else said
 
     def _reads(self) -> dict[str, list[int]]:
         """Return what this transaction has read and written of each table so far."""

@@ -8,8 +8,10 @@ which may shout what it is given or fail.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -51,8 +53,14 @@ class Column:
     view: str
     name: str
     kind: str
-    hidden: Any
-    absent: Any
+    hidden: str
+    absent: str
+    beside: str
+
+    def comparisons(self) -> list[str]:
+        """Return what it is compared by; a pattern is as long as what never was."""
+        is_text = self.kind == "text"
+        return [one for one in COMPARISONS if is_text or "LIKE" not in one]
 
     def query(self, comparison: str) -> str:
         """Return the query that compares the column with a guess, `%s`."""
@@ -83,7 +91,9 @@ def columns(hidden: Hidden, role: str) -> list[Column]:
                 there = {value for value in there if CANARY in value}
             if there:
                 chosen = min(there)
-                found.append(Column(view, name, kind, chosen, absent(chosen, kind)))
+                found.append(
+                    Column(view, name, kind, chosen, absent(chosen, kind), beside(chosen, kind))
+                )
     return found
 
 
@@ -100,6 +110,19 @@ def absent(value: str, kind: str) -> str:
     return value[:-1] + ("y" if value[-1:] == "x" else "x")
 
 
+def beside(value: str, kind: str) -> str:
+    """Return the next value after one."""
+    if kind in ("bigint", "integer"):
+        return str(int(value) + 1)
+    if kind == "numeric":
+        return value + ("" if "." in value else ".") + "01"
+    if kind in ("real", "double precision"):
+        return repr(math.nextafter(float(value), math.inf))
+    if kind.startswith("timestamp"):
+        return str(datetime.fromisoformat(value) + timedelta(microseconds=1))
+    return value + "\x01" if kind == "text" else value
+
+
 class Planner:
     """A session that compares columns and looks at the plans."""
 
@@ -114,9 +137,11 @@ class Planner:
     def differences(self, column: Column, comparison: str) -> tuple[str, str] | None:
         """Return the plans of a hidden and an absent value, if they differ."""
         query = column.query(comparison)
-        before = self._see(query, column.absent)
+        # What is less than the value beside it is the same but for what is hidden.
+        absent = column.beside if " < " in comparison else column.absent
+        before = self._see(query, absent)
         seen = self._see(query, column.hidden)
-        after = self._see(query, column.absent)
+        after = self._see(query, absent)
         return (seen, after) if before == after != seen else None
 
     def heard(self, view: str, column: str) -> list[str]:
