@@ -17,12 +17,15 @@ from mmdb.db.rights import on_own_tables
 from mmdb.db.scan import columns_plpy, scan_cursor
 from mmdb.db.target import Table, Target
 from mmdb.errors import NotASelect
+from mmdb.memory import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Rows that a streamed query holds at once: chunks of tensors are 256 KiB each.
 _FETCHED_ROWS = 16
+#: A parameter that is looked at before it is passed on, and what it takes on its way, in its sizes.
+_LARGE, _COPIES = 2**24, 6
 
 
 class _Undo(Exception):
@@ -83,7 +86,11 @@ class PlpyConnection:
         return bool(found[0]["has"])
 
     def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:
-        return [parameters[name] for name in query.parameters]
+        values = [parameters[name] for name in query.parameters]
+        for value in values:
+            if isinstance(value, str | bytes) and len(value) > _LARGE:
+                require(_COPIES * len(value), "A value of a query")
+        return values
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -166,7 +166,7 @@ WAYS = (
     Way("brackets to predict", "SELECT mmdb.predict('r', repeat('[', 500000000))"),
     Way("an object to predict",
         "SELECT mmdb.predict('r', jsonb_build_object('a', repeat('1', 200000000)))"),
-    Way("the name of a model", "SELECT mmdb.predict(repeat('r', 1000000000), ARRAY[1.0])"),
+    Way("the name of a model", "SELECT mmdb.predict(repeat('r', 300000000), ARRAY[1.0])"),
     Way("rows to predict",
         "SELECT count(*) FROM mmdb.predict_query('r', 'SELECT g AS id, 1.0::real AS a"
         " FROM generate_series(1, 100000000) AS s (g)')"),
