@@ -7,9 +7,22 @@
 --                    but for those of worker processes, which no node needs
 
 -- A distributed table has no triggers: those of a database that was on one server.
-DROP TRIGGER IF EXISTS hop_on_own_partition ON mmdb.hop;
-DROP TRIGGER IF EXISTS merge_on_own_partition ON mmdb.merge;
-DROP TRIGGER IF EXISTS checkpoint_on_own_partition ON mmdb.checkpoint;
+DO $$
+DECLARE
+    placed record;
+BEGIN
+    FOR placed IN
+        SELECT
+            t.tgname,
+            t.tgrelid::regclass AS relation
+        FROM pg_catalog.pg_trigger AS t
+        INNER JOIN pg_catalog.pg_class AS c ON t.tgrelid = c.oid
+        WHERE c.relnamespace = 'mmdb'::regnamespace AND t.tgname LIKE '%\_on\_own\_partition' AND t.tgparentid = 0
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', placed.tgname, placed.relation);
+    END LOOP;
+END
+$$;
 
 -- A key of a distributed table must hold what it is distributed by: locks that hold for all nodes keep the ordinals unique.
 -- A distributed table cannot refer to rows of the coordinator's, and where it refers to one that lies everywhere, no

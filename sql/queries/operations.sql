@@ -33,7 +33,7 @@ WHERE
         INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass::oid AND r.oid = d.objid
         INNER JOIN pg_catalog.pg_proc AS f ON d.refclassid = 'pg_proc'::regclass::oid AND d.refobjid = f.oid
         WHERE
-            c.oid = r.ev_class AND f.pronamespace = 'mmdb_call'::regnamespace
+            c.oid = r.ev_class AND f.pronamespace = to_regnamespace('mmdb_call')
             AND f.proname::text = 'view_' || c.relname::text AND f.prosecdef
     )
     AND EXISTS (
