@@ -10,13 +10,15 @@ import psycopg
 
 from mmdb.db.queries import load, sql_directory
 
+#: Which mean the same where somebody has planted others of these names.
 _FUNCTIONS = """
 SELECT n.nspname, p.proname, p.prokind = 'p',
     ARRAY(SELECT pg_catalog.format_type(a.type, NULL)
-        FROM unnest(p.proargtypes) WITH ORDINALITY AS a (type, place) ORDER BY a.place),
+        FROM pg_catalog.unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (type, place)
+        ORDER BY a.place),
     coalesce(p.proargnames, '{}')
 FROM pg_catalog.pg_proc AS p INNER JOIN pg_catalog.pg_namespace AS n ON p.pronamespace = n.oid
-WHERE n.nspname IN ('mmdb', 'mmdb_call') AND p.prorettype <> 'trigger'::regtype
+WHERE n.nspname IN ('mmdb', 'mmdb_call') AND p.prorettype <> 'pg_catalog.trigger'::regtype::oid
     AND has_function_privilege(p.oid, 'EXECUTE')
 ORDER BY 1, 2
 """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -257,10 +256,15 @@ def chosen(session: psycopg.Connection[Any], schemas: Sequence[str]) -> Iterator
 def _taken(session: psycopg.Connection[Any], query: Query, schemas: Sequence[str]) -> list[str]:
     given = ", ".join(query.parameters.values())
     for returns in ("SETOF record", "void"):
-        with session.transaction(force_rollback=True), suppress(psycopg.Error):
-            session.execute(
-                f"CREATE FUNCTION pg_temp.looked_at({given}) RETURNS {returns} LANGUAGE sql "
-                f"BEGIN ATOMIC {query.numbered}; END".encode()
-            )
-            return [what for (what,) in session.execute(_TAKEN, (list(schemas),)).fetchall()]
-    return []  # of no statement that reads
+        try:
+            with session.transaction(force_rollback=True):
+                session.execute(
+                    f"CREATE FUNCTION pg_temp.looked_at({given}) RETURNS {returns} LANGUAGE sql "
+                    f"BEGIN ATOMIC {query.numbered}; END".encode()
+                )
+                return [what for (what,) in session.execute(_TAKEN, (list(schemas),)).fetchall()]
+        except psycopg.errors.AmbiguousFunction as error:  # it cannot run any more
+            return [str(error).splitlines()[0]]
+        except psycopg.Error:
+            continue  # it returns otherwise, or reads nothing
+    return []

@@ -59,5 +59,5 @@ def none_of(name: str, found: int, unit: str) -> Figure:
 def none_of_these(name: str, found: Sequence[str], unit: str) -> Figure:
     """Return a figure that holds if nothing was found, and show what was."""
     for one in found:
-        console.print(f"{name}: {one}", markup=False, highlight=False)
+        console.print(f"{name}: {one}", markup=False, highlight=False, soft_wrap=True)
     return none_of(name, len(found), unit)
