@@ -95,6 +95,8 @@ def schema_files(engine: str) -> Iterator[Path]:
 def current_files(engine: Engine, mode: Mode = "server", *, teams: bool = False) -> Iterator[Path]:
     """Yield the files that are run at each install, in order."""
     engines = sql_directory("sql/engines")
+    if engine != "duckdb":
+        yield engines / "postgres_checks.sql"
     if engine == "citus":
         yield engines / "citus.sql"
     yield from sorted(sql_directory("sql/functions").glob("*.sql"))
@@ -103,7 +105,6 @@ def current_files(engine: Engine, mode: Mode = "server", *, teams: bool = False)
     if engine == "citus":
         yield engines / "citus_views.sql"
     if engine != "duckdb":
-        yield engines / "postgres_checks.sql"
         if mode == "server":
             yield from sorted(sql_directory("udf").glob("*.sql"))
         yield engines / "postgres_rights.sql"

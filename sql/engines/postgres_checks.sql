@@ -12,7 +12,8 @@ BEGIN
             c.oid::regclass AS relation,
             array_agg(format('%I', x.name) ORDER BY a.attnum) AS names,
             string_agg(format('ADD CONSTRAINT %I CHECK (%s) NOT VALID', x.name, format(x.rule, a.attname)), ', ') AS added,
-            string_agg(format('VALIDATE CONSTRAINT %I', x.name), ', ') AS validated
+            string_agg(format('VALIDATE CONSTRAINT %I', x.name), ', ') AS validated,
+            array_agg(format('ADD CONSTRAINT %I CHECK (%s)', x.name, format(x.rule, a.attname))) AS one_by_one
         FROM pg_catalog.pg_class AS c
         INNER JOIN pg_catalog.pg_attribute AS a ON c.oid = a.attrelid AND a.attnum > 0 AND NOT a.attisdropped
         CROSS JOIN LATERAL (
@@ -82,6 +83,13 @@ BEGIN
             )
         GROUP BY c.oid
     LOOP
+        IF current_setting('mmdb.engine', TRUE) = 'citus' THEN  -- which takes no list of commands
+            FOREACH named IN ARRAY bounded.one_by_one
+            LOOP
+                EXECUTE format('ALTER TABLE %s %s', bounded.relation, named);
+            END LOOP;
+            CONTINUE;
+        END IF;
         EXECUTE format('ALTER TABLE %s %s', bounded.relation, bounded.added);
         BEGIN
             EXECUTE format('ALTER TABLE %s %s', bounded.relation, bounded.validated);
