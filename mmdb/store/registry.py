@@ -22,8 +22,8 @@ from mmdb.store.models import SavedModel, find_model
 _Q = load("registry")
 _VERSION = re.compile(r"\d+", re.ASCII)
 _KEY_LENGTH = 200
-#: The longest tag's value, which an index holds, and the longest note.
-TAG_BYTES, NOTE_BYTES = 2000, 1_000_000
+#: The longest tag's value and name of what a metric is of, which indexes hold; the longest note.
+TAG_BYTES, DATASET_BYTES, NOTE_BYTES = 2000, 1000, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,13 @@ def log_metric(
         dataset: what it was measured on.
     Raises:
         ModelNotFound, InvalidName
-        InvalidOption: the value is NaN or no number.
+        InvalidOption: the value is NaN or no number, or the dataset's name is longer than any.
         RightsMissing: the model is another role's.
     """
     value = checked_metric(metric, value)
     if not isinstance(dataset, str):
         raise InvalidOption(f"The dataset is {show(dataset)}.", hint="Pass a text, or none.")
+    _check_length("dataset's name", dataset, DATASET_BYTES)
     found = find_model(connection, model)
     require_owner(connection, "model", found.reference, found.model_id)
     connection.run(

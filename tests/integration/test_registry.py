@@ -139,6 +139,8 @@ def test_models_are_found_by_metric(db: Database) -> None:
     assert rows(db, query) == [(2, "", 0.8), (2, "holdout", 0.9)]
     with pytest.raises(errors.InvalidOption, match="The dataset is NULL"):
         db.sql("SELECT mmdb.log_metric('net', 'accuracy', 0.8, NULL)")
+    with pytest.raises(errors.InvalidOption, match="The dataset's name has 1,048,576 bytes"):
+        db.sql("SELECT mmdb.log_metric('net', 'accuracy', 0.8, repeat('x', 1048576))")
     with pytest.raises(errors.InvalidOption, match="k is 2147483647"):
         db.sql("SELECT * FROM mmdb.common_prefix('net', k => 2147483647)")
 
