@@ -65,6 +65,8 @@ def tables_of(db: Database) -> list[Table]:
 
 def fill(db: Database, text: str = "one") -> None:
     """Give each table one row; and transfer a second, whose parent is a candidate."""
+    if db.connection.engine == "postgres":
+        _lift_rules(db)
     for table in tables_of(db):
         if table.name == "migration":  # it has rows
             continue
@@ -74,6 +76,19 @@ def fill(db: Database, text: str = "one") -> None:
             run_rows.insert(db, "transfer", **{**row, "parent_id": None})
             row["parent_candidate_id"] = None
         run_rows.insert(db, table.name, **row)
+    if db.connection.engine == "postgres":
+        db.sql("RESET session_replication_role")
+
+
+def _lift_rules(db: Database) -> None:
+    """Drop what says how large a value may be, and on whose partition a hop may lie."""
+    db.sql("SET session_replication_role = replica")
+    for rule in db.sql(
+        "SELECT conrelid::regclass::text AS relation, conname AS name FROM pg_constraint"
+        " WHERE connamespace = 'mmdb'::regnamespace AND coninhcount = 0"
+        " AND conname LIKE '%\\_range'"
+    ):
+        db.sql(f"ALTER TABLE {rule['relation']} DROP CONSTRAINT {rule['name']}")
 
 
 #: Columns that number themselves.

@@ -2,8 +2,7 @@
 
 CREATE OR REPLACE FUNCTION mmdb.predict(
     model text,
-    x mmdb.numbers,
-    is_short boolean
+    x mmdb.numbers
 ) RETURNS real[]
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -11,17 +10,7 @@ AS $$
 from mmdb.server.models import predict
 return predict(plpy, GD, model, x)
 $$;
-COMMENT ON FUNCTION mmdb.predict(text, mmdb.numbers, boolean)
-IS 'The same for a row whose length the type of x has checked; is_short tells it from the others.';
-
--- Its names are resolved here, once and for all: statements have the other one in its place.
-CREATE OR REPLACE FUNCTION mmdb.predict(
-    model text,
-    x real[]
-) RETURNS real[]
-LANGUAGE sql STABLE PARALLEL UNSAFE
-RETURN mmdb.predict(model, x::mmdb.numbers, TRUE);
-COMMENT ON FUNCTION mmdb.predict(text, real[])
+COMMENT ON FUNCTION mmdb.predict(text, mmdb.numbers)
 IS 'Class probabilities, or the value of a regression, for one row of features.';
 
 -- What is written in quotes is a text to PostgreSQL, which finds this function alone for it.

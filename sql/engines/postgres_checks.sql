@@ -45,6 +45,9 @@ BEGIN
                     WHEN 'text' THEN CASE
                         WHEN a.attname ~ '^(query|note|message|trace|hint|value|error|reason|why_not)$'
                             THEN 'octet_length(%1$I) <= 4194304'
+                        -- A row of an index holds 2,700 bytes, of which there may be two texts.
+                        WHEN EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND a.attnum = ANY (i.indkey))
+                            THEN 'octet_length(%1$I) <= 1024'
                         ELSE 'octet_length(%1$I) <= 16384'
                     END
                     WHEN 'bytea' THEN CASE
@@ -113,7 +116,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT EXISTS (
+    IF NEW.part_id >= 0 AND NOT EXISTS (  -- below zero is what calibrate writes and takes back
         SELECT 1
         FROM mmdb.candidate AS c
         INNER JOIN mmdb.run AS r ON c.run_id = r.run_id

@@ -98,8 +98,8 @@ BEGIN
             ('checkpoint_chunk', candidate_writes, candidate_writes),
             ('state_chunk', candidate_writes, candidate_writes),
             ('step_time', candidate_reads, candidate_writes),
-            ('run_feature', run_reads, run_writes),
-            ('candidate_feature', candidate_reads, candidate_writes),
+            ('run_feature', run_reads, run_writes || ' AND ' || feature_has),
+            ('candidate_feature', candidate_reads, candidate_writes || ' AND ' || feature_has),
             ('step_prediction', candidate_reads, candidate_writes),
             (
                 'warm_start', candidate_reads,

@@ -4,6 +4,6 @@ FROM pg_catalog.pg_class AS c
 WHERE
     c.relnamespace = cast('mmdb' AS regnamespace) AND c.relkind = 'r'
     AND (
-        c.relname LIKE 'tensor%' OR c.relname LIKE 'checkpoint%' OR c.relname LIKE 'feature%'
+        cast(c.relname AS text) LIKE 'tensor%' OR cast(c.relname AS text) LIKE 'checkpoint%' OR cast(c.relname AS text) LIKE 'feature%'
         OR c.relname IN ('encoding', 'manifest_tensor')
     );

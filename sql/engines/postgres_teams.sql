@@ -186,7 +186,8 @@ AS $$
 DECLARE
     changed bigint;
 BEGIN
-    IF share_objects.role <> 'public' AND pg_catalog.to_regrole(pg_catalog.quote_ident(share_objects.role)) IS NULL THEN
+    IF share_objects.role IS NULL OR share_objects.role = ''
+        OR share_objects.role <> 'public' AND pg_catalog.to_regrole(pg_catalog.quote_ident(share_objects.role)) IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'MM143', MESSAGE = format('There is no role %L.', share_objects.role),
             HINT = 'Name a role of this server, or public for everybody.';
     END IF;

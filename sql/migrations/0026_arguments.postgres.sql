@@ -16,6 +16,7 @@ COMMENT ON DOMAIN mmdb.sizes IS 'The shape of a model''s input.';
 CREATE DOMAIN mmdb.ids AS bigint[] CHECK (cardinality(value) <= 1000000 OR mmdb.too_long(cardinality(value)));
 COMMENT ON DOMAIN mmdb.ids IS 'Numbers of partitions or of candidates.';
 
+DROP FUNCTION IF EXISTS mmdb.predict(text, real[]);
 DROP FUNCTION IF EXISTS mmdb.train_group(bigint[], bigint, integer, jsonb);
 DROP FUNCTION IF EXISTS mmdb.train_hops(bigint, bigint[], integer, boolean);
 DROP FUNCTION IF EXISTS mmdb.common_prefix(text, text, integer[], integer, integer);

@@ -26,44 +26,44 @@ WHERE p.polrelid = to_regclass('mmdb.model')::oid AND p.polname = 'team_reads';
 SELECT c.relname::text AS name
 FROM pg_catalog.pg_class AS c
 WHERE
-    c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'v'
+    c.relnamespace = 'mmdb'::regnamespace::oid AND c.relkind = 'v'
     AND NOT EXISTS (
         SELECT 1
         FROM pg_catalog.pg_rewrite AS r
         INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass::oid AND r.oid = d.objid
         INNER JOIN pg_catalog.pg_proc AS f ON d.refclassid = 'pg_proc'::regclass::oid AND d.refobjid = f.oid
         WHERE
-            c.oid = r.ev_class AND f.pronamespace = to_regnamespace('mmdb_call')
+            c.oid = r.ev_class AND f.pronamespace = to_regnamespace('mmdb_call')::oid
             AND f.proname::text = 'view_' || c.relname::text AND f.prosecdef
     )
     AND EXISTS (
         SELECT 1
         FROM pg_catalog.pg_rewrite AS r
-        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-        INNER JOIN pg_catalog.pg_class AS t ON d.refclassid = 'pg_class'::regclass AND d.refobjid = t.oid
+        INNER JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_rewrite'::regclass::oid AND r.oid = d.objid
+        INNER JOIN pg_catalog.pg_class AS t ON d.refclassid = 'pg_class'::regclass::oid AND d.refobjid = t.oid
         WHERE
             c.oid = r.ev_class AND c.oid <> t.oid
-            AND t.relnamespace IN ('mmdb'::regnamespace, to_regnamespace('mmdb_view'))
+            AND t.relnamespace IN ('mmdb'::regnamespace::oid, to_regnamespace('mmdb_view')::oid)
     )
 UNION
 SELECT c.relname::text AS name
 FROM pg_catalog.pg_class AS c
 WHERE
-    c.relnamespace = to_regnamespace('mmdb_view') AND c.relkind = 'v'
-    AND pg_catalog.pg_get_userbyid(c.relowner) <> 'mmdb_system'
+    c.relnamespace = to_regnamespace('mmdb_view')::oid AND c.relkind = 'v'
+    AND pg_catalog.pg_get_userbyid(c.relowner)::text <> 'mmdb_system'
 ORDER BY name;
 
 -- name: find_table_rights
 -- Rights on mmdb's tables that somebody has beside the owner and the roles of mmdb's own functions.
 SELECT DISTINCT
     c.relname::text AS name,
-    coalesce(g.rolname, 'public')::text AS role
+    coalesce(g.rolname::text, 'public') AS role
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL aclexplode(c.relacl) AS x
 LEFT JOIN pg_catalog.pg_roles AS g ON x.grantee = g.oid
 WHERE
-    c.relnamespace = 'mmdb'::regnamespace AND c.relkind IN ('r', 'p', 'S') AND c.relname <> 'migration'
-    AND x.grantee <> c.relowner AND coalesce(g.rolname, 'public') NOT IN ('mmdb_system', 'mmdb_system_admin')
+    c.relnamespace = 'mmdb'::regnamespace::oid AND c.relkind IN ('r', 'p', 'S') AND c.relname::text <> 'migration'
+    AND x.grantee <> c.relowner AND coalesce(g.rolname::text, 'public') NOT IN ('mmdb_system', 'mmdb_system_admin')
 ORDER BY name, role;
 
 -- name: probe_worker_login

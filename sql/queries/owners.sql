@@ -238,7 +238,7 @@ SELECT mmdb.share_run(%(name)s::text, %(role)s::text, %(shared)s::boolean) AS ch
 
 -- name: may_replace
 -- Whether this session's role may delete a tensor's chunks, so that they can be stored anew.
-SELECT pg_has_role('mmdb_admin', 'USAGE') OR has_table_privilege('mmdb.tensor_chunk', 'DELETE') AS may;
+SELECT pg_has_role('mmdb_admin'::name, 'USAGE'::text) OR has_table_privilege('mmdb.tensor_chunk', 'DELETE') AS may;
 
 -- name: find_others
 -- Those of some datasets, runs or models that are another role's: this role is no member of it, no admin, and no owner of mmdb.

@@ -45,7 +45,7 @@ NO_HOP: tuple[tuple[str, Any], ...] = (
     *((name, value) for name in ("total_s", "read_s") for value in (1.7e308, "NaN", "Infinity")),
     *(("loss", value) for value in (1.7e308, -1e101)),
     *(("row_count", value) for value in (-1, 2**63 - 1)),
-    *(("epoch", value) for value in (-1, 2**31 - 1)),
+    *(("epoch", value) for value in (-2, 2**31 - 1)),
     *(("metrics", value) for value in ("[1]", '"x"', '{"accuracy": "x"}', '{"accuracy": 1e400}')),
     *(("metrics", value) for value in ('{"a": ' * 300 + "1" + "}" * 300, '{"a": [1]}', "null")),
     *(("started_at", value) for value in ("infinity", "-infinity", "4713-01-01 BC")),

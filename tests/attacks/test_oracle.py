@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from tests.bench.attack.hidden import Hidden
 from tests.bench.attack.oracle import ask, look, plan, time
@@ -29,9 +30,17 @@ TAKEN_BACK = (
 )
 
 
+#: Names are one space for all teams, so that whoever takes one learns whether it is taken.
+TAKES_A_NAME = re.compile(
+    r"add_model|copied_model|save_candidate|create_dataset|create_run|import_"
+)
+
+
 def test_what_a_team_hides_nobody_else_learns(hidden: Hidden) -> None:
+    """Whether a guess is there, and nothing else, shows in counters of reads: docs/threats.md."""
     found = look(hidden, 100, random.Random(7))
-    assert [leak for leaks in found.values() for leak in leaks] == []
+    told = [leak for leak in found["answer"] if not TAKES_A_NAME.search(leak)]
+    assert (found["rights"], told, found["plan"], found["own function"]) == ([], [], [], [])
 
 
 def test_a_leak_is_found(hidden: Hidden) -> None:

@@ -13,8 +13,9 @@ from mmdb.db.queries import load, sql_directory
 #: Which mean the same where somebody has planted others of these names.
 _FUNCTIONS = """
 SELECT n.nspname, p.proname, p.prokind = 'p',
-    ARRAY(SELECT pg_catalog.format_type(a.type, NULL)
+    ARRAY(SELECT pg_catalog.format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL)
         FROM pg_catalog.unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (type, place)
+        INNER JOIN pg_catalog.pg_type AS t ON a.type = t.oid
         ORDER BY a.place),
     coalesce(p.proargnames, '{}')
 FROM pg_catalog.pg_proc AS p INNER JOIN pg_catalog.pg_namespace AS n ON p.pronamespace = n.oid

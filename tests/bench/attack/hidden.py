@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from mmdb.db.install import install
 from tests.cluster import Cluster
 from tests.filled import fill
 from tests.teams import COMMON, Teams, make, teams_in
@@ -22,7 +23,7 @@ from tests.teams import COMMON, Teams, make, teams_in
 #: Stands in every text that is hidden.
 CANARY = "canary"
 #: In the setting of the workers' login.
-SECRET = f"host=127.0.0.1 user=serf password={CANARY}"
+SECRET = f"host=127.0.0.1 user=serf dbname={CANARY}"
 #: Who looks for what is hidden.
 ATTACKERS = ("rob", "bob")
 OTHER_ROWS = "SELECT x + 7 AS x, y FROM public.points"
@@ -55,6 +56,7 @@ def hidden_in(cluster: Cluster, name: str, template: str) -> Iterator[Hidden]:
     with teams_in(cluster, name, template) as teams:
         with teams.connect() as db:
             fill(db, f"{CANARY}_filled")
+        install(teams.url)  # the ranges of columns, which these rows do not keep
         make(teams, "ann", CANARY, query=OTHER_ROWS, seed=9)
         teams.run(
             f"INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', '{SECRET}')"

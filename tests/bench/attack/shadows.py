@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import mmdb
 from mmdb.bench.figures import Figure
@@ -154,8 +155,12 @@ def prepare(made: Stage) -> None:
             "FROM generate_series(1, 40) AS g (i)"
         )
         owner.execute("GRANT SELECT ON public.points TO public")
-        owner.execute("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)",
-                      (made.url_of("worker"),))  # fmt: skip
+        login = conninfo_to_dict(made.url_of("worker"))
+        del login["password"]  # which the server's user knows
+        owner.execute(
+            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)",
+            [make_conninfo(**login)],
+        )
 
 
 def act_as_owner(made: Stage, folder: Path, *, briefly: bool = False) -> None:

@@ -86,6 +86,7 @@ POSTGRES_ONLY = {
     "operations.find_prepared": "DuckDB has no server",
     "operations.find_replicas": "DuckDB has no server",
     "operations.find_roles": "DuckDB has no roles",
+    "locks.bound_waits": "DuckDB waits for no lock",
     "operations.find_open_views": "DuckDB has no roles",
     "operations.find_table_rights": "DuckDB has no roles",
     "operations.find_team_policies": "DuckDB has no roles",
