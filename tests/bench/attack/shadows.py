@@ -155,11 +155,11 @@ def prepare(made: Stage) -> None:
             "FROM generate_series(1, 40) AS g (i)"
         )
         owner.execute("GRANT SELECT ON public.points TO public")
-        login = conninfo_to_dict(made.url_of("worker"))
-        del login["password"]  # which the server's user knows
+        known = conninfo_to_dict(made.url_of("worker"))
+        del known["password"]  # which the server's user knows
         owner.execute(
             "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)",
-            [make_conninfo(**login)],
+            [make_conninfo(**known)],
         )
 
 
