@@ -15,9 +15,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import mmdb
 from mmdb.bench.figures import Figure
@@ -155,12 +155,9 @@ def prepare(made: Stage) -> None:
             "FROM generate_series(1, 40) AS g (i)"
         )
         owner.execute("GRANT SELECT ON public.points TO public")
-        known = conninfo_to_dict(made.url_of("worker"))
-        del known["password"]  # which the server's user knows
-        owner.execute(
-            "INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)",
-            [make_conninfo(**known)],
-        )
+        known = urlsplit(made.url_of("worker"))  # whose password the server's user knows
+        bare = known._replace(netloc=f"{known.username}@{known.hostname}:{known.port}").geturl()
+        owner.execute("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %s)", [bare])
 
 
 def act_as_owner(made: Stage, folder: Path, *, briefly: bool = False) -> None:
