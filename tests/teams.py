@@ -98,7 +98,10 @@ class Teams:
 
 @contextmanager
 def teams_in(cluster: Cluster, name: str, template: str) -> Iterator[Teams]:
-    """Yield a database with teams and their roles, which are gone afterwards."""
+    """Yield a database with teams and their roles, which are gone afterwards.
+
+    Roles are the whole server's, so a fixture of this is for one module at most.
+    """
     teams = Teams(cluster.create_database(name, template))
     install(teams.url, teams=True)
     try:
@@ -118,7 +121,9 @@ def teams_in(cluster: Cluster, name: str, template: str) -> Iterator[Teams]:
         )
         yield teams
     finally:
-        for role in reversed(ROLES):
+        with psycopg.connect(teams.url) as session:
+            made = {one for (one,) in session.execute("SELECT rolname FROM pg_roles").fetchall()}
+        for role in reversed([role for role in ROLES if role in made]):
             teams.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
         cluster.drop_database(name)
 

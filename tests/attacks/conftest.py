@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attacks.scene import Scene
-from tests.bench.attack.hidden import Hidden, hidden_in
 from tests.cluster import Cluster
 
 
@@ -17,10 +16,3 @@ def scene(cluster: Cluster, template: str) -> Iterator[Scene]:
     attacked = Scene(cluster, template)
     yield attacked
     attacked.close()
-
-
-@pytest.fixture(scope="session")
-def hidden(cluster: Cluster, template: str) -> Iterator[Hidden]:
-    """Yield a database with teams in which ann hides what she made."""
-    with hidden_in(cluster, "mmdb_hidden", template) as made:
-        yield made

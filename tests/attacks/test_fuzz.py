@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+
+import pytest
 
 from tests.bench.attack.fuzz import fuzz
-from tests.bench.attack.hidden import Hidden
+from tests.bench.attack.hidden import Hidden, hidden_in
+from tests.cluster import Cluster
 
 CASES = 1_000
 #: Functions that fail otherwise, wait, and leave something changed.
@@ -16,6 +20,13 @@ PLANTED = (
     "CREATE FUNCTION mmdb.planted_lock(model text) RETURNS void LANGUAGE sql"
     " AS 'SELECT pg_advisory_lock(7)'",
 )
+
+
+@pytest.fixture(scope="module")
+def hidden(cluster: Cluster, template: str) -> Iterator[Hidden]:
+    """Yield a database with teams in which ann hides what she made."""
+    with hidden_in(cluster, "mmdb_fuzzed", template) as made:
+        yield made
 
 
 def test_a_strange_call_ends_in_an_error_of_mmdb(hidden: Hidden) -> None:

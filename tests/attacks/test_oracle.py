@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 
-from tests.bench.attack.hidden import Hidden
+import pytest
+
+from tests.bench.attack.hidden import Hidden, hidden_in
 from tests.bench.attack.oracle import ask, look, plan, time
 from tests.bench.attack.oracle_calls import questions
 from tests.bench.attack.oracle_rights import leaks
 from tests.bench.attack.oracle_views import columns
+from tests.cluster import Cluster
 
 #: A function that says what is there, and a view whose reader's own functions come first.
 PLANTED = (
@@ -34,6 +38,13 @@ TAKEN_BACK = (
 TAKES_A_NAME = re.compile(
     r"add_model|copied_model|save_candidate|create_dataset|create_run|import_"
 )
+
+
+@pytest.fixture(scope="module")
+def hidden(cluster: Cluster, template: str) -> Iterator[Hidden]:
+    """Yield a database with teams in which ann hides what she made."""
+    with hidden_in(cluster, "mmdb_hidden", template) as made:
+        yield made
 
 
 def test_what_a_team_hides_nobody_else_learns(hidden: Hidden) -> None:
