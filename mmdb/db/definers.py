@@ -143,7 +143,11 @@ def _level(connection: PostgresConnection, query: Query) -> tuple[str, str]:
 
 def _queries() -> Iterator[Query]:
     for path in sorted(sql_directory("sql/queries").glob("*.sql")):
-        yield from (query for query in load(path.stem) if query.definer is not None)
+        for query in load(path.stem):
+            if query.definer is not None:
+                yield query
+                if query.many is not None:
+                    yield query.many
 
 
 def _columns(session: pq.abc.PGconn, query: Query, types: dict[int, str]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from psycopg.types.json import Jsonb
 
 from mmdb import errors
 from mmdb.db import prediction_table
+from mmdb.db.batch import column_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
@@ -52,18 +53,27 @@ _PATIENCE: dict[str, Any] = {
 _BEGIN = f"""
 SELECT
     CASE
-        WHEN current_setting('lock_timeout') = '0'
-            THEN set_config('lock_timeout', '{LOCK_TIMEOUT}', false)
+        WHEN pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0'
+            THEN pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', false)
     END,
-    CASE WHEN c.there THEN set_config('citus.enforce_foreign_key_restrictions', 'off', false) END,
-    CASE WHEN c.there THEN set_config('citus.max_adaptive_executor_pool_size', '1', false) END,
+    CASE
+        WHEN c.there
+            THEN pg_catalog.set_config('citus.enforce_foreign_key_restrictions', 'off', false)
+    END,
+    CASE
+        WHEN c.there
+            THEN pg_catalog.set_config('citus.max_adaptive_executor_pool_size', '1', false)
+    END,
     c.there
 FROM (
-    SELECT current_setting('citus.enforce_foreign_key_restrictions', true) IS NOT NULL AS there
+    SELECT
+        pg_catalog.current_setting(
+            'citus.enforce_foreign_key_restrictions', true
+        ) IS NOT NULL AS there
 ) AS c
 """
 #: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
-_HAS_CALLS = "SELECT 1 WHERE to_regnamespace('mmdb_call') IS NOT NULL"
+_HAS_CALLS = "SELECT 1 WHERE pg_catalog.to_regnamespace('mmdb_call'::text) IS NOT NULL"
 #: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
 _NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
@@ -165,7 +175,7 @@ class PostgresConnection:
             self.on_citus = connection.execute(_BEGIN).fetchall()[0]["there"]
             self._choose_form(connection)
             for name, value in self._settings.items():
-                connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+                connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
             return connection
         except psycopg.Error as error:
             text = str(error).strip()
@@ -241,6 +251,10 @@ class PostgresConnection:
         self.select(self._statement(query), parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
+        if query.many is not None and not self._as_they_are:
+            for columns in column_batches(query.parameters, rows):
+                self.run(query.many, **columns)
+            return
         with self._translated(), self.raw.cursor() as cursor:
             cursor.executemany(self._statement(query), rows)
 

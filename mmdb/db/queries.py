@@ -24,7 +24,7 @@ _TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
 #: Files whose statements run as they are: calls of functions, what comes before there are any, and
 #: what the server says of its sessions to some and not to others.
 _OPEN = {"api", "citus", "doctor", "install", "metrics", "nodes", "operations"}
-_PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s::((?:double precision|\w+)(?:\[\])?)")
 
 
 def sql_directory(part: str) -> Path:
@@ -68,7 +68,11 @@ class Query:
         """The statement as a call of its function where it has one, psycopg placeholders."""
         if self.definer is None:
             return self.sql
-        given = ", ".join(f"%({name})s::{kind}" for name, kind in self.parameters.items())
+        # psycopg sends lists as text unless it is told otherwise, which doubles the size of bytes.
+        given = ", ".join(
+            f"%({name}){'b' if kind == 'bytea[]' else 's'}::{kind}"
+            for name, kind in self.parameters.items()
+        )
         return f"SELECT * FROM mmdb_call.{self.definer}({given})"
 
     @cached_property
@@ -78,6 +82,16 @@ class Query:
             return self.numbered
         given = ", ".join(f"${k}::{kind}" for k, kind in enumerate(self.parameters.values(), 1))
         return f"SELECT * FROM mmdb_call.{self.definer}({given})"
+
+    @cached_property
+    def many(self) -> Query | None:
+        """A plain INSERT with an array for each column; None if it is none, or holds arrays."""
+        match = self._insert
+        if match is None or match["rest"] or any("[" in kind for kind in self.parameters.values()):
+            return None
+        given = ", ".join(f"%({name})s::{kind}[]" for name, kind in self.parameters.items())
+        insert = f"INSERT INTO {match['table']} ({match['columns']}) SELECT * FROM unnest({given})"
+        return Query(f"{self.name}_rows", f"{self.meaning} Many of them.", insert, self.file)
 
     @cached_property
     def duckdb(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mmdb.db import nodes, prediction_table
+from mmdb.db.batch import column_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
@@ -50,6 +51,10 @@ class PlpyConnection:
         self._execute(query, parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
+        if query.many is not None and self._has_calls:
+            for columns in column_batches(query.parameters, rows):
+                self.run(query.many, **columns)
+            return
         for row in rows:
             self._execute(query, row)
 
@@ -82,7 +87,9 @@ class PlpyConnection:
     @cached_property
     def _has_calls(self) -> bool:
         """Whether statements are functions, as they are but on a cluster: `mmdb.db.definers`."""
-        found = self._plpy.execute("SELECT to_regnamespace('mmdb_call') IS NOT NULL AS has")
+        found = self._plpy.execute(
+            "SELECT pg_catalog.to_regnamespace('mmdb_call'::text) IS NOT NULL AS has"
+        )
         return bool(found[0]["has"])
 
     def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:
