@@ -306,7 +306,7 @@ AILMENTS: dict[str, tuple[str, Look, str, str]] = {
         "behind their tables: model (next 2)",
     ),
     "chunks of no tensor": (
-        "INSERT INTO mmdb.tensor_chunk (tensor_id, ordinal, codec, data) VALUES (99, 0, 0, 'x')",
+        "INSERT INTO mmdb.tensor_chunk VALUES (99, 0, 0, 'x', 'y')",
         orphans,
         "rows",
         "1 chunks of no tensor",

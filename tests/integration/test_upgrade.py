@@ -79,9 +79,7 @@ def test_an_older_database_comes_over(database_url: str, folder: Path) -> None:
         "blocks", "tensors", "models", "checkpoints"
     ]  # fmt: skip
     assert all(check.ok for check in checks)
-    with closing(
-        connect(database_url)
-    ) as connection:  # which this version lacks
+    with closing(connect(database_url)) as connection:  # which this version lacks
         connection.select("DELETE FROM mmdb.migration WHERE number > 0")
     with mmdb.connect(database_url) as db:
         assert trained.answers(db) == before
