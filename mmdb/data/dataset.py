@@ -49,7 +49,7 @@ class Dataset:
     content_hash: bytes
     decoding: Decoding
     options: Mapping[str, object]
-    class_counts: Mapping[str, list[int]] | None  # train rows by class; None in older datasets
+    class_counts: Mapping[str, list[int]]  # train rows by class
     dropped: bool
     partitions: tuple[Partition, ...]  # train by ordinal, then validation
 
@@ -91,13 +91,9 @@ class Dataset:
             **{name: row[name] for name in (*same, "byte_count", "content_hash", "dropped")},
             decoding=Decoding.from_rows(row, columns),
             options=json.loads(row["options"]),
-            class_counts=_json(row["class_counts"]),
+            class_counts=json.loads(row["class_counts"]),
             partitions=tuple(Partition.from_row(partition) for partition in partitions),
         )
-
-
-def _json(text: str | None) -> dict[str, list[int]] | None:
-    return None if text is None else dict(json.loads(text))
 
 
 def find_dataset(connection: Connection, name: str) -> Dataset:

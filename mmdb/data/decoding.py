@@ -214,10 +214,11 @@ class Decoding:
     def from_rows(cls, dataset: Row, columns: Sequence[Row]) -> Decoding:
         """Return the decoding that rows of mmdb.dataset and mmdb.dataset_column describe.
 
-        Older datasets have no `targets`; those with one input of numbers have no `inputs`.
+        Those with one input of numbers have no `inputs`.
         """
         found = tuple(Column.from_row(row) for row in columns)
-        return cls(columns=found, inputs=_inputs(dataset, found), labels=_labels(dataset, found))
+        labels = tuple(map(Label.from_json, json.loads(dataset["targets"])))
+        return cls(columns=found, inputs=_inputs(dataset, found), labels=labels)
 
 
 def _inputs(dataset: Row, columns: Sequence[Column]) -> tuple[Input, ...]:
@@ -225,14 +226,6 @@ def _inputs(dataset: Row, columns: Sequence[Column]) -> tuple[Input, ...]:
         return tuple(map(Input.from_json, json.loads(dataset["inputs"])))
     names = tuple(column.name for column in columns if column.kind != "label")
     return (Input(name="", columns=names, shape=tuple(dataset["input_shape"])),)
-
-
-def _labels(dataset: Row, columns: Sequence[Column]) -> tuple[Label, ...]:
-    if dataset["targets"] is not None:
-        return tuple(map(Label.from_json, json.loads(dataset["targets"])))
-    (name,) = (column.name for column in columns if column.kind == "label")
-    classes = None if dataset["classes"] is None else tuple(json.loads(dataset["classes"]))
-    return (Label(name=name, task=dataset["task"], classes=classes),)
 
 
 def numbers_in(shape: Sequence[int]) -> int:

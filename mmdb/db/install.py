@@ -1,8 +1,8 @@
 """Install mmdb in a database, and bring an older schema up to date.
 
-A fresh database gets `sql/schema` in order, then `sql/engines/<engine>.sql`; an older one gets the
-migrations it lacks. What has no state (functions, views, rights) is run each time. All of it is one
-transaction under a lock.
+A fresh database gets the baseline: `sql/schema` in order, then `sql/engines/<engine>.sql`. An older
+one gets the migrations it lacks. What has no state (functions, views, rights) is run each time. All
+of it is one transaction under a lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
 from mmdb.db.statements import split_statements
-from mmdb.db.totals import seal_finished
 from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import (
     AlreadyExists,
@@ -41,6 +40,11 @@ _CITUS = load("citus")
 _MIGRATION_NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(postgres|duckdb))?\.sql")
 _TEAM_FILES = ("postgres_teams.sql", "postgres_policies.sql")  # the last ones, where there are any
 _SCHEMA, _CURRENT, _TEAMS = 0, -1, -2  # numbers in mmdb.migration that are no migrations
+_BASELINE = "baseline"  # the name of number 0; a schema of before it has another one
+_TOO_OLD = (
+    "With the mmdb that made it, run `mmdb export --all FOLDER` for the models. Then run "
+    "`DROP SCHEMA mmdb CASCADE`, or take another file, `mmdb install URL` and `mmdb import FOLDER`."
+)
 _NEED_SUPERUSER = (
     "plpython3u is an untrusted language: install as a superuser, for example "
     "`mmdb install postgresql://postgres@HOST/DATABASE`; or do without: "
@@ -142,13 +146,12 @@ def install(
             asked of an engine that has none.
         RightsMissing: the role may not install plpython3u, functions in it, or teams.
         AlreadyExists: there is a schema named mmdb that mmdb did not make.
-        MigrationMismatch: the database has a migration that this version does not know.
+        MigrationMismatch: the database has a migration that this version does not know, or a
+            schema of before the baseline.
     """
     connection = connect(url)
     try:
-        chosen = install_in(connection, mode=mode, engine=engine, teams=teams, directory=directory)
-        seal_finished(connection)  # those of an older version have no totals
-        return chosen
+        return install_in(connection, mode=mode, engine=engine, teams=teams, directory=directory)
     finally:
         connection.close()
 
@@ -195,7 +198,8 @@ def pending(connection: AnyConnection, directory: Path | None = None) -> list[Mi
 
     Raises:
         NotInstalled: there is no mmdb in this database.
-        MigrationMismatch: an applied migration differs from the published one, or is unknown.
+        MigrationMismatch: an applied migration differs from the published one, or is unknown; or
+            the schema is of before the baseline.
     """
     if not is_installed(connection):
         raise NotInstalled("mmdb is not installed in this database.")
@@ -241,6 +245,11 @@ def _applied(connection: Connection) -> dict[int, Row]:
 def _pending(
     connection: AnyConnection, applied: dict[int, Row], directory: Path | None = None
 ) -> list[Migration]:
+    if all(row["name"] != _BASELINE for row in applied.values()):
+        raise MigrationMismatch(
+            "The schema of this database is older than the oldest that can be upgraded.",
+            hint=_TOO_OLD,
+        )
     known = {m.number: m for m in migrations(connection.engine, directory)}
     for number, row in applied.items():
         if number > _SCHEMA and (number not in known or known[number].digest != row["digest"]):
@@ -374,7 +383,7 @@ def _create(connection: AnyConnection, directory: Path | None) -> None:
     engine = connection.engine
     connection.run(_Q.create_schema)
     _run_files(connection, schema_files(engine))
-    _record(connection, Migration(_SCHEMA, "schema", _digest_files(schema_files(engine))))
+    _record(connection, Migration(_SCHEMA, _BASELINE, _digest_files(schema_files(engine))))
     for migration in migrations(engine, directory):
         _record(connection, migration)
 

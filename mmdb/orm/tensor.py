@@ -70,7 +70,7 @@ class TensorChunk(Base):
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     codec: Mapped[int]
-    digest: Mapped[bytes | None] = unread()
+    digest: Mapped[bytes] = unread()
     data: Mapped[bytes] = unread()
 
     tensor: Mapped[Tensor] = one("foreign(TensorChunk.tensor_id) == Tensor.tensor_id")

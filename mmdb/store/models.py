@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import blake3
@@ -175,11 +174,8 @@ def weights_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:
 
 
 def is_listed(model: SavedModel, entries: Sequence[StoredEntry]) -> bool:
-    """Return whether some entries are the model's; those saved by 0.1 have another hash."""
-    hashes = [e.tensor_hash for e in entries]
-    if model.weights_hash == weights_hash(zip(entries, hashes, strict=True)):
-        return True
-    return model.weights_hash == sha256(b"".join(hashes)).digest()
+    """Return whether some entries are the model's."""
+    return model.weights_hash == weights_hash((e, e.tensor_hash) for e in entries)
 
 
 def add_definition(connection: Connection, definition: Definition) -> int:

@@ -54,14 +54,6 @@ class Whole:
         )
         return blake3.blake3(place).update(data).digest(length=DIGEST_BYTES)
 
-    def is_right(
-        self, ordinal: int, codec: int, data: bytes | memoryview, known: bytes | None
-    ) -> bool:
-        """Return whether a chunk has its digest; the first ones were of the data alone."""
-        if known is None:
-            return True
-        return bytes(known) in (self.digest(ordinal, codec, data), digest(data))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
@@ -107,11 +99,6 @@ def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[
     """Return the encodings of those tensors that have one, by tensor_id."""
     rows = connection.rows(_Q.find_encodings, tensor_ids=list(tensor_ids)) if tensor_ids else []
     return {row["tensor_id"]: Encoding.from_row(row) for row in rows}
-
-
-def digest(data: bytes | memoryview) -> bytes:
-    """Return the first bytes of the BLAKE3 of some bytes."""
-    return blake3.blake3(data).digest(length=DIGEST_BYTES)
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
@@ -314,7 +301,9 @@ def _check_span(
             reason = "the chunk is there twice" if there[ordinal] else "the chunk is missing"
             raise BadTensor(tensor_id, reason, ordinal)
     for row in rows:
-        if whole and not whole.is_right(row["ordinal"], row["codec"], row["data"], row["digest"]):
+        if whole and bytes(row["digest"]) != whole.digest(
+            row["ordinal"], row["codec"], row["data"]
+        ):
             raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
 
 

@@ -106,13 +106,9 @@ def _choice(alone: str, is_augmented: bool, settled: str | None) -> str:
 
 
 def targets_of(row: Row) -> tuple[Target, ...]:
-    """Return the targets of a row with a dataset's targets, task and classes."""
-    if row.get("targets"):
-        raw = json.loads(row["targets"])
-        return tuple(Target(name=t["name"], task=t["task"], size=t["size"]) for t in raw)
-    classes = row["classes"]
-    size = len(json.loads(classes)) if classes else 1
-    return (Target(name=row.get("label") or "label", task=row["task"], size=size),)
+    """Return the targets of a row with a dataset's targets."""
+    raw = json.loads(row["targets"])
+    return tuple(Target(name=t["name"], task=t["task"], size=t["size"]) for t in raw)
 
 
 def shape_of(row: Row) -> Shape:

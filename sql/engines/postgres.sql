@@ -83,7 +83,7 @@ CREATE TABLE mmdb.tensor_chunk (
     tensor_id bigint NOT NULL,
     ordinal integer NOT NULL,
     codec integer NOT NULL,
-    digest bytea,
+    digest bytea NOT NULL,
     data bytea NOT NULL,
     CONSTRAINT tensor_chunk_pkey PRIMARY KEY (tensor_id, ordinal)
 ) PARTITION BY HASH (tensor_id);
@@ -106,7 +106,7 @@ ALTER TABLE mmdb.tensor_chunk_6 SET (autovacuum_vacuum_scale_factor = 0.05, toas
 ALTER TABLE mmdb.tensor_chunk_7 SET (autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
 COMMENT ON TABLE mmdb.tensor_chunk IS 'The bytes of tensors, each chunk encoded by itself.';
 COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/codec.py.';
-COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of its place and data; null before 0.2.';
+COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of its place and data.';
 
 -- States on their way from one session to another. A crash empties an unlogged
 -- table; the hops since the last checkpoint are then replayed.

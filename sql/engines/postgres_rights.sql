@@ -7,79 +7,39 @@
 
 -- Roles belong to the whole server: an install in another database may make them at this moment.
 DO $$
+DECLARE
+    named name;
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_reader') THEN
-        CREATE ROLE mmdb_reader NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
+    FOREACH named IN ARRAY ARRAY['mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_system', 'mmdb_system_admin']
+    LOOP
+        BEGIN
+            IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles AS r WHERE r.rolname = named) THEN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', named);
+            END IF;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL;
+        END;
+    END LOOP;
 END
 $$;
 DO $$
+DECLARE
+    granted name;
+    member name;
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_trainer') THEN
-        CREATE ROLE mmdb_trainer NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_admin') THEN
-        CREATE ROLE mmdb_admin NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_worker') THEN
-        CREATE ROLE mmdb_worker NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_system') THEN
-        CREATE ROLE mmdb_system NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'mmdb_system_admin') THEN
-        CREATE ROLE mmdb_system_admin NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
-END
-$$;
-DO $$
-BEGIN
-    IF NOT pg_catalog.pg_has_role('mmdb_trainer', 'mmdb_reader', 'MEMBER') THEN
-        GRANT mmdb_reader TO mmdb_trainer;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_admin', 'mmdb_trainer', 'MEMBER') THEN
-        GRANT mmdb_trainer TO mmdb_admin;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_worker', 'mmdb_trainer', 'MEMBER') THEN
-        GRANT mmdb_trainer TO mmdb_worker;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_system', 'mmdb_reader', 'MEMBER') THEN
-        GRANT mmdb_reader TO mmdb_system;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_system_admin', 'mmdb_system', 'MEMBER') THEN
-        GRANT mmdb_system TO mmdb_system_admin;
-    END IF;
-    IF NOT pg_catalog.pg_has_role('mmdb_system_admin', 'MEMBER') THEN  -- only a member may give it functions
-        EXECUTE format('GRANT mmdb_system_admin TO %I', current_user);
-    END IF;
+    FOR granted, member IN
+        VALUES
+        ('mmdb_reader', 'mmdb_trainer'),
+        ('mmdb_trainer', 'mmdb_admin'),
+        ('mmdb_trainer', 'mmdb_worker'),
+        ('mmdb_reader', 'mmdb_system'),
+        ('mmdb_system', 'mmdb_system_admin'),
+        ('mmdb_system_admin', current_user)  -- only a member may give it functions
+    LOOP
+        IF NOT pg_catalog.pg_has_role(member, granted, 'MEMBER') THEN
+            EXECUTE format('GRANT %I TO %I', granted, member);
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -157,133 +117,65 @@ $$;
 -- What mmdb's statements may do to its tables, and on Citus, where they run as they are, what their callers may.
 -- Nobody else has a right on a table.
 GRANT SELECT ON mmdb.migration TO mmdb_reader;
-DO $do$
+DO $$
 DECLARE
     trains CONSTANT text := CASE WHEN current_setting('mmdb.engine', TRUE) = 'citus' THEN 'mmdb_trainer' ELSE 'mmdb_system' END;
     keeps CONSTANT text := CASE WHEN current_setting('mmdb.engine', TRUE) = 'citus' THEN 'mmdb_admin' ELSE 'mmdb_system_admin' END;
+    granted text;
+    member text;
 BEGIN
-    EXECUTE format($grant$
-        GRANT SELECT ON
-        mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function,
-        mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
-        mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
-        mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
-        mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
-        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
-        mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
-        mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
-        mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-        mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
-        mmdb.prediction, mmdb.prediction_source, mmdb.model_origin,
-        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-        mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
-        mmdb.alias_event, mmdb.model_tag, mmdb.model_metric, mmdb.model_note, mmdb.probe,
-        mmdb.share, mmdb.role_limit
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT INSERT ON
-        mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
-        mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
-        mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk,
-        mmdb.merge, mmdb.decision, mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
-        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
-        mmdb.environment, mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
-        mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
-        mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
-        mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
-        mmdb.prediction_source, mmdb.model_origin,
-        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-        mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
-        mmdb.model_tag, mmdb.model_metric, mmdb.probe
-        TO %I
-    $grant$, trains);
-    -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
-    EXECUTE format($grant$
-        GRANT INSERT (model, alias, version) ON mmdb.alias_event
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT INSERT (model_id, note) ON mmdb.model_note
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (dropped_at) ON mmdb.dataset, mmdb.model
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (name, dropped_at) ON mmdb.run
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (replayed_s) ON mmdb.recipe
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (beat_at, stopped_at) ON mmdb.worker_beat
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (used_at, max_error, mean_error) ON mmdb.feature
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
-        ON mmdb.run_feature
-        TO %I
-    $grant$, trains);
-    EXECUTE format($grant$
-        GRANT DELETE ON
-        mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
-        mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
-        mmdb.feature_part, mmdb.feature_block
-        TO %I
-    $grant$, trains);
-    -- What gc takes; to lock a row takes the right to change one of its columns.
-    EXECUTE format($grant$
-        GRANT UPDATE (manifest_id, pack_id, architecture_id) ON mmdb.model
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT UPDATE (created_at) ON mmdb.tensor, mmdb.manifest
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT UPDATE (is_traced) ON mmdb.architecture
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT UPDATE (parameter_bytes) ON mmdb.architecture_prefix
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT DELETE ON
-        mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor,
-        mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.outline
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT INSERT (name, target) ON mmdb.factory, mmdb.trainer
-        TO %I
-    $grant$, keeps);
-    EXECUTE format($grant$
-        GRANT INSERT (name, kind, target) ON mmdb.function
-        TO %I
-    $grant$, keeps);
+    FOR granted, member IN
+        VALUES
+        ('SELECT ON
+            mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function, mmdb.prediction,
+            mmdb.alias_event, mmdb.model_note, mmdb.share, mmdb.role_limit', trains),
+        ('SELECT, INSERT ON
+            mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
+            mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
+            mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.merge, mmdb.decision,
+            mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
+            mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.environment,
+            mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
+            mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+            mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
+            mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
+            mmdb.prediction_source, mmdb.model_origin,
+            mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+            mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
+            mmdb.model_tag, mmdb.model_metric, mmdb.probe', trains),
+        -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
+        ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
+        ('INSERT (model_id, note) ON mmdb.model_note', trains),
+        ('INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction', trains),
+        ('UPDATE (dropped_at) ON mmdb.dataset, mmdb.model', trains),
+        ('UPDATE (name, dropped_at) ON mmdb.run', trains),
+        ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),
+        ('UPDATE (replayed_s) ON mmdb.recipe', trains),
+        ('UPDATE (beat_at, stopped_at) ON mmdb.worker_beat', trains),
+        ('UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment', trains),
+        ('UPDATE (used_at, max_error, mean_error) ON mmdb.feature', trains),
+        ('UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
+            ON mmdb.run_feature', trains),
+        ('DELETE ON
+            mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
+            mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
+            mmdb.feature_part, mmdb.feature_block', trains),
+        -- What gc takes; to lock a row takes the right to change one of its columns.
+        ('UPDATE (manifest_id, pack_id, architecture_id) ON mmdb.model', keeps),
+        ('UPDATE (created_at) ON mmdb.tensor, mmdb.manifest', keeps),
+        ('UPDATE (is_traced) ON mmdb.architecture', keeps),
+        ('UPDATE (parameter_bytes) ON mmdb.architecture_prefix', keeps),
+        ('DELETE ON
+            mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
+            mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor, mmdb.outline,
+            mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix', keeps),
+        ('INSERT (name, target) ON mmdb.factory, mmdb.trainer', keeps),
+        ('INSERT (name, kind, target) ON mmdb.function', keeps)
+    LOOP
+        EXECUTE format('GRANT %s TO %I', granted, member);
+    END LOOP;
 END
-$do$;
+$$;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
 REVOKE EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) FROM mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
@@ -332,9 +224,6 @@ BEGIN
     END LOOP;
 END
 $$;
-ALTER TABLE mmdb.setting DISABLE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS setting_read ON mmdb.setting;
-DROP POLICY IF EXISTS setting_write ON mmdb.setting;
 
 -- The one setting that is not the owner's alone.
 CREATE OR REPLACE FUNCTION mmdb.set_price(per_worker_hour double precision) RETURNS void

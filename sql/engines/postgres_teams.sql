@@ -1,6 +1,6 @@
 -- Row security between teams; run at each install of a database with teams, after the rights.
 --   A dataset, run or model belongs to a role, its owner, and to that role's members: a team. What hangs on one belongs with it.
---   A team changes what is its own, and reads besides what was shared with it (mmdb.share) and what is nobody's (older rows).
+--   A team changes what is its own, and reads besides what was shared with it (mmdb.share) and what is nobody's (owner null).
 --   Tensors are stored for each owner apart: nobody learns by a hash, or by naming a number, what another team has.
 --   mmdb_admin (who collects garbage) and mmdb_worker (who trains for all) see every row, as the owner of the schema does.
 

@@ -202,7 +202,7 @@ GROUP BY s.run_id, s.workers, h.worker
 ORDER BY s.run_id, h.worker;
 
 -- name: find_paces
--- What steps of the last runs' candidates took on a node as it is, and how many workers were busy; older candidates have no hash.
+-- What steps of the last runs' candidates took on a node as it is, and how many workers were busy.
 SELECT
     c.run_id,
     c.architecture_hash,
@@ -259,8 +259,7 @@ FROM (
 ) AS g
 INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id
 LEFT JOIN mmdb.candidate_feature AS f ON c.candidate_id = f.candidate_id
-LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id
-WHERE c.architecture_hash IS NOT NULL;
+LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id;
 
 -- name: find_timed
 -- Steps of candidates with the architectures of a run that plans have measured on a node, as hops.

@@ -30,10 +30,10 @@ COMMENT ON COLUMN mmdb.dataset.content_hash IS 'BLAKE3-256 over the partitions''
 COMMENT ON COLUMN mmdb.dataset.input_shape IS 'Shape of one decoded row''s features; empty where there are several inputs.';
 COMMENT ON COLUMN mmdb.dataset.classes IS 'The first label''s values in the order of the outputs; null where it is no classification.';
 COMMENT ON COLUMN mmdb.dataset.dropped_at IS 'When its blocks were deleted; null while it can be trained on.';
-COMMENT ON COLUMN mmdb.dataset.targets IS 'Each label with its task, size and classes, in order; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset.targets IS 'Each label with its task, size and classes, in order.';
 COMMENT ON COLUMN mmdb.dataset.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes every number.';
-COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by label; null in older datasets.';
-COMMENT ON COLUMN mmdb.dataset.owner IS 'The role whose team it belongs to; null in older rows and on DuckDB: everybody''s.';
+COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by label.';
+COMMENT ON COLUMN mmdb.dataset.owner IS 'The role whose team it belongs to; null, as on DuckDB: everybody''s.';
 
 CREATE TABLE mmdb.dataset_column (
     dataset_id bigint NOT NULL,
@@ -65,9 +65,9 @@ CREATE TABLE mmdb.dataset_source (
 COMMENT ON TABLE mmdb.dataset_source IS 'Tables and columns that a dataset''s query reads.';
 COMMENT ON COLUMN mmdb.dataset_source.column_name IS 'Null where only the table could be resolved.';
 COMMENT ON COLUMN mmdb.dataset_source.output_name IS 'The output column it feeds; null where it only filters or joins.';
-COMMENT ON COLUMN mmdb.dataset_source.schema_name IS 'Null in datasets older than this column, and where it is not known.';
+COMMENT ON COLUMN mmdb.dataset_source.schema_name IS 'Null where it is not known.';
 COMMENT ON COLUMN mmdb.dataset_source.via IS 'Views through which it is read, outermost first, joined by " > "; else null.';
-COMMENT ON COLUMN mmdb.dataset_source.resolution IS 'column; table: no more is sure; unresolved: of an unknown source; null in older ones.';
+COMMENT ON COLUMN mmdb.dataset_source.resolution IS 'column; table: no more is sure; unresolved: of an unknown source.';
 COMMENT ON COLUMN mmdb.dataset_source.table_name IS 'Empty where an output''s source could not be resolved at all.';
 
 CREATE TABLE mmdb.partition (

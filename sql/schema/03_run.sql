@@ -57,7 +57,7 @@ COMMENT ON COLUMN mmdb.candidate.config IS 'Hyper-parameters, and architecture a
 COMMENT ON COLUMN mmdb.candidate.seed IS 'Seed of the initial weights, from the run''s seed and the ordinal.';
 COMMENT ON COLUMN mmdb.candidate.parent_id IS 'The candidate it was cloned from; null for fresh weights.';
 COMMENT ON COLUMN mmdb.candidate.parent_state IS 'The parent''s state that it starts from; the clone has a checkpoint of it.';
-COMMENT ON COLUMN mmdb.candidate.architecture_hash IS 'BLAKE3-256 of the architecture with its arguments; null in older candidates.';
+COMMENT ON COLUMN mmdb.candidate.architecture_hash IS 'BLAKE3-256 of the architecture with its arguments.';
 
 CREATE TABLE mmdb.candidate_event (
     candidate_id bigint NOT NULL,

@@ -33,9 +33,9 @@ COMMENT ON COLUMN mmdb.dataset_overview.input_shape IS 'Shape of one row''s feat
 COMMENT ON COLUMN mmdb.dataset_overview.classes IS 'The first label''s values in order of the outputs; null for other tasks.';
 COMMENT ON COLUMN mmdb.dataset_overview.created_at IS 'When it was registered.';
 COMMENT ON COLUMN mmdb.dataset_overview.dropped_at IS 'When its blocks were deleted; null while it can be trained on.';
-COMMENT ON COLUMN mmdb.dataset_overview.targets IS 'Each label with its task, size and classes, in order; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset_overview.targets IS 'Each label with its task, size and classes, in order.';
 COMMENT ON COLUMN mmdb.dataset_overview.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes all.';
-COMMENT ON COLUMN mmdb.dataset_overview.class_counts IS 'Train rows of each class, by label; null in older datasets.';
+COMMENT ON COLUMN mmdb.dataset_overview.class_counts IS 'Train rows of each class, by label.';
 
 CREATE OR REPLACE VIEW mmdb.partition_overview AS
 SELECT
@@ -71,6 +71,6 @@ COMMENT ON COLUMN mmdb.dataset_lineage.dataset IS 'Name of the dataset.';
 COMMENT ON COLUMN mmdb.dataset_lineage.table_name IS 'Table that the query reads, views followed; empty where it cannot be told.';
 COMMENT ON COLUMN mmdb.dataset_lineage.column_name IS 'Column that the query reads; null where no more than the table is sure.';
 COMMENT ON COLUMN mmdb.dataset_lineage.output_name IS 'Output column that it feeds; null where it only filters, joins, groups or sorts.';
-COMMENT ON COLUMN mmdb.dataset_lineage.schema_name IS 'Schema of the table; null where it is not known, as in datasets of older versions.';
+COMMENT ON COLUMN mmdb.dataset_lineage.schema_name IS 'Schema of the table; null where it is not known.';
 COMMENT ON COLUMN mmdb.dataset_lineage.via IS 'Views through which it is read, outermost first, joined by " > "; null where read directly.';
-COMMENT ON COLUMN mmdb.dataset_lineage.resolution IS 'column; table: no more is sure; unresolved: not even that; null in older ones.';
+COMMENT ON COLUMN mmdb.dataset_lineage.resolution IS 'column; table: no more is sure; unresolved: not even that.';

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -383,15 +382,14 @@ def test_garbage_and_dropped_datasets_go(pair: Pair) -> None:
 
 
 def test_an_upgrade_puts_new_tables_where_they_belong(pair: Pair, tmp_path: Path) -> None:
-    folder = shutil.copytree(sql_directory("sql/migrations"), tmp_path / "migrations")
-    (folder / "9001_more.sql").write_text(
+    (tmp_path / "9001_more.sql").write_text(
         "CREATE TABLE mmdb.remark (run_id bigint NOT NULL, text text NOT NULL);\n"
         "ALTER TABLE mmdb.hop ADD COLUMN remark text;\n"
     )
     url = url_of(pair.citus)
     with pytest.raises(InvalidOption, match="spread over nodes"):
-        install(url, engine="postgres", directory=folder)
-    install(url, directory=folder)
+        install(url, engine="postgres", directory=tmp_path)
+    install(url, directory=tmp_path)
     shown = "SELECT citus_table_type FROM citus_tables WHERE table_name = 'mmdb.remark'::regclass"
     assert rows(pair.citus, shown) == [("local",)]
     assert rows(pair.citus, "SELECT DISTINCT remark FROM mmdb.hop") == [(None,)]

@@ -16,10 +16,10 @@ from mmdb.db.doctor_server import server
 from mmdb.db.install import install, is_up_to_date
 from mmdb.db.postgres import PostgresConnection
 from mmdb.store.verify import verify
-from tests import published
+from tests import trained
 from tests.backups import ArchivingCluster, RestoredCluster, contents, run
+from tests.catalogs import described
 from tests.cluster import Cluster
-from tests.integration.test_migration import POSTGRES_CATALOG, described
 from tests.integration.test_privileges import listing
 
 DATABASE = "backed_up"
@@ -35,15 +35,9 @@ def home() -> Iterator[ArchivingCluster]:
     """Yield a server with a database that has a trained run, models and a state in flight."""
     with ArchivingCluster() as running:
         url = running.create_database(DATABASE, "template0")
-        install(url)  # makes the roles, which the dump names
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA mmdb CASCADE")
-        dump = running.directory / "published.sql"
-        published.unpack("postgres", running.directory)
-        dump = running.directory / f"{published.STATES[-1]}.sql"
-        run("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", dump)
         install(url)
         with mmdb.connect(url) as db:
+            trained.fill(db)
             db.save("before", {"weight": BEFORE})
             db.sql(STATE)
         yield running
@@ -92,7 +86,7 @@ def test_a_dump_comes_back_whole_on_another_server(
     ]
     run(*command)
     assert contents(url) == contents(origin)
-    assert described(url, POSTGRES_CATALOG) == described(origin, POSTGRES_CATALOG)
+    assert described(url) == described(origin)
     assert listing(url) == listing(origin)
     assert wrong(url) == []
     if form == "custom":

@@ -138,19 +138,6 @@ def test_rows_come_back_once_each_and_decoded(db: mmdb.Database) -> None:
     np.testing.assert_array_equal(x[:, 10], (ids % 256).astype(np.float32) / np.float32(255))
 
 
-def test_a_dataset_of_an_older_version_is_decoded_as_before(db: mmdb.Database) -> None:
-    create_dataset(
-        db.connection, "d", "SELECT id, color, v, raw, parity FROM sample", label="parity"
-    )
-    dataset = find_dataset(db.connection, "d")
-    db.sql("UPDATE mmdb.dataset SET targets = NULL, inputs = NULL, class_counts = NULL")
-    older = find_dataset(db.connection, "d")
-    assert older.decoding == dataset.decoding
-    assert older.class_counts is None
-    for part in older.partitions:
-        ensure_partition(db.connection, part.part_id, part.content_hash)  # the hash is as it was
-
-
 def test_the_seed_changes_the_order_and_the_hash(db: mmdb.Database) -> None:
     hashes = {
         create_dataset(db.connection, f"d{seed}", "SELECT a, y FROM sample", seed=seed).content_hash

@@ -201,8 +201,6 @@ def test_a_missing_migration(
 ) -> None:
     from mmdb.db.queries import sql_directory
 
-    for published in sql_directory("sql/migrations").glob("*.sql"):
-        (tmp_path / published.name).write_bytes(published.read_bytes())
     (tmp_path / "9999_note.sql").write_text("ALTER TABLE mmdb.factory ADD COLUMN note text;")
     real = "mmdb.db.install.sql_directory"
 

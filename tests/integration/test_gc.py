@@ -24,8 +24,8 @@ from mmdb.store.models import find_model
 from mmdb.store.recover import load_tensors
 from mmdb.store.registry import drop_model
 from mmdb.store.save import About, save_model
+from tests.catalogs import described
 from tests.integration.test_install import objects
-from tests.integration.test_migration import DUCKDB_CATALOG, described
 
 Tensors = dict[str, torch.Tensor]
 NOW = timedelta(0)
@@ -299,13 +299,13 @@ def test_inside_a_transaction_no_space_is_given_back(db: Database) -> None:
 def test_giving_space_back_leaves_the_schema_as_it_was(duckdb_url: str) -> None:
     with connect(duckdb_url) as db:
         save_model(db.connection, "net", tensors())
-    before = described(duckdb_url, DUCKDB_CATALOG)
+    before = described(duckdb_url)
     with connect(duckdb_url) as db:
         assert isinstance(db.connection, DuckConnection)
         assert used_bytes(db.connection) > 0
         reclaim(db.connection)
         check(db, "net", tensors())
-    assert described(duckdb_url, DUCKDB_CATALOG) == before
+    assert described(duckdb_url) == before
     assert ("tensor_chunk_before", "BASE TABLE") not in objects(duckdb_url)
 
 

@@ -1,11 +1,10 @@
-"""Views over a filled database: the same with totals, without them, and as before there were."""
+"""Views over a filled database say the same with totals and without them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from mmdb.api import Database, connect
 from mmdb.bench.bi_fill import Size, fill
 from mmdb.db import totals
-from mmdb.db.ddl import translate_schema
 from mmdb.db.postgres import PostgresConnection
 from mmdb.train.dispatch.ledger import Ledger
 from mmdb.train.spec import HopResult, HopStep
@@ -32,17 +30,6 @@ SIZE = Size(
     assignments=60,
 )
 TOTALS = ("run_total", "candidate_total", "epoch_total", "hour_total")
-BEFORE = Path(__file__).parent / "views_before"
-#: Views that had another definition before there were totals.
-OLD = (
-    "candidate_overview",
-    "candidate_progress",
-    "warm_start_overview",
-    "leaderboard",
-    "run_progress",
-    "plan_outcome",
-    "plan_accuracy",
-)
 
 
 @dataclass
@@ -110,24 +97,6 @@ def test_totals_change_nothing_that_views_say(filled: Filled) -> None:
     assert totals.seal_finished(filled.db.connection) == SIZE.runs
     assert totals.seal_finished(filled.db.connection) == 0
     assert filled.rows("leaderboard") == sealed["leaderboard"]
-
-
-def test_views_say_what_they_said_before_there_were_totals(filled: Filled) -> None:
-    filled.db.sql("CREATE SCHEMA before")
-    for path in sorted(BEFORE.glob("*.sql")):
-        text = path.read_text().replace("VIEW mmdb.", "VIEW before.")
-        for view in OLD:
-            text = text.replace(f"mmdb.{view}", f"before.{view}")
-        is_duckdb = filled.db.connection.engine == "duckdb"
-        for statement in translate_schema(text) if is_duckdb else text.split(";\n"):
-            if statement.strip():
-                filled.db.sql(statement)
-    for view in OLD:
-        (row,) = filled.db.sql(f"SELECT * FROM before.{view} LIMIT 1")
-        (now,) = filled.db.sql(f"SELECT * FROM mmdb.{view} LIMIT 1")
-        assert list(now)[: len(row)] == list(row), view  # columns are only ever added, at the end
-        names = ", ".join(row)
-        assert filled.rows(view, names) == filled.rows(view, names, "before"), view
 
 
 def test_keys_are_unique_and_refer_to_rows_that_are_there(filled: Filled) -> None:

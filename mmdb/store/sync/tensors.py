@@ -131,15 +131,14 @@ def _stored_chunks(exchange: Exchange, tensors: Sequence[Described]) -> Iterator
     for tensor_id, ordinal, codec, known, data in exchange.source.stream(
         _Q.read_stored, tensor_ids=list(by_id)
     ):
-        whole = by_id[tensor_id].whole
-        if not whole.is_right(ordinal, codec, data, known):
+        digest = by_id[tensor_id].whole.digest(ordinal, codec, data)
+        if digest != bytes(known):
             raise BadTensor(tensor_id, "the chunk is not as it was written", ordinal)
         left[tensor_id][0] -= 1
         left[tensor_id][1] -= len(data)
         exchange.progress.chunks += 1
         exchange.progress.add(len(data))
-        name = whole.digest(ordinal, codec, data)
-        yield exchange.own_id(by_id[tensor_id]), ordinal, codec, name, data
+        yield exchange.own_id(by_id[tensor_id]), ordinal, codec, digest, data
     for tensor_id, (chunks, size) in left.items():
         if chunks or size:
             raise BadTensor(tensor_id, f"{chunks} of its chunks, {size} bytes, are missing")

@@ -142,21 +142,18 @@ def row(**more: Any) -> dict[str, Any]:
         "architecture": "{}",
         "config": "{}",
         "input_shape": [4],
-        "classes": '["a", "b"]',
-        "task": "classification",
+        "targets": '[{"name": "y", "task": "classification", "size": 2}]',
         "seed": 1,
         "options": '{"metric": "f1", "order": "free"}',
         **more,
     }
 
 
-def test_a_candidate_of_an_older_dataset_has_one_target() -> None:
+def test_a_candidate_of_a_plain_dataset_has_one_target() -> None:
     found = CandidateSpec.from_row(row(), {})
-    assert found.targets == (Target(name="label", task="classification", size=2),)
+    assert found.targets == (Target(name="y", task="classification", size=2),)
     assert (found.input_shape, found.outputs) == ((4,), 2)
     assert found.options == {"metric": "f1"}
-    number = CandidateSpec.from_row(row(classes=None, task="regression", label="y"), {})
-    assert number.targets == (Target(name="y", task="regression", size=1),)
 
 
 def test_a_candidate_has_the_inputs_and_targets_of_its_dataset() -> None:
