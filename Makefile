@@ -3,7 +3,7 @@
 # make check   ruff, mypy, sqlfluff
 # make test    everything that continuous integration runs   JOBS=4: test processes, otherwise 2
 # make test-bi  the same against BI tools, which it installs into environments of their own
-# make test-bench  runs every bench in small on both engines, which takes minutes
+# make test-bench  runs every bench and experiment in small on both engines, which takes minutes
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
 

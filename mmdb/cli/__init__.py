@@ -7,9 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from mmdb.cli.bench import add_bench_command
 from mmdb.cli.lineage import add_lineage_command
 from mmdb.cli.models import WrongUse, add_commands
 from mmdb.cli.operations import add_operation_commands
@@ -20,39 +20,6 @@ from mmdb.cli.service import add_worker_command
 from mmdb.cli.standards import add_standard_commands
 from mmdb.cli.ui import add_ui_command
 from mmdb.errors import MmdbError
-
-#: What `mmdb bench` measures.
-BENCHES = (
-    "asha",
-    "bi",
-    "concurrency",
-    "convergence",
-    "feature",
-    "hop",
-    "ingest",
-    "lineage",
-    "load",
-    "match",
-    "plan",
-    "scale",
-    "scan",
-    "schedule",
-    "store",
-    "train",
-    "warm",
-)
-#: Parts of the benches `warm`, `plan` and `feature`.
-WARM_PARTS = ("nasbench", "ensemble", "language", "safety")
-PLAN_PARTS = ("steps", "mop", "iterations", "choice", "speed")
-FEATURE_PARTS = ("resnet", "budgets", "transformer", "fused", "choice")
-#: Options that not every bench has.
-BENCH_OPTIONS = {
-    "convergence": ("plot",),
-    "feature": ("only", "workloads", "repeats", "seconds"),
-    "load": ("minutes", "clients", "rate", "readers", "savers", "workers"),
-    "warm": ("only", "pairs", "seeds", "processes", "folder"),
-    "plan": ("only", "workloads", "repeats", "seconds", "folder"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,41 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(sql)
     _add_json(sql)
 
-    bench = add("bench", _bench, "Measure this machine and this database.")
-    bench.add_argument("name", choices=BENCHES)
-    bench.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-    bench.add_argument("--plot", metavar="FILE", help="of convergence: draw its curves, as SVG")
-    bench.add_argument(
-        "--database",
-        metavar="URL",
-        action="append",
-        help="measure this one, may be given again; a fresh DuckDB file if left out",
-    )
-    small = "about this share of the full size, above 0 and below 1; figures then have no bars"
-    bench.add_argument("--share", type=float, help=small)
-    parts = tuple(dict.fromkeys((*WARM_PARTS, *PLAN_PARTS, *FEATURE_PARTS)))
-    only = "of warm, plan and feature: measure this part, may be given again; all if left out"
-    bench.add_argument("--only", choices=parts, action="append", help=only)
-    bench.add_argument("--pairs", type=int, help="of warm: the first so many pairs of each part")
-    bench.add_argument("--seeds", type=int, help="of warm: trainings of each pair and arm (5)")
-    bench.add_argument("--processes", type=int, help="of warm: that train (one per processor)")
-    bench.add_argument("--workloads", type=int, help="of plan and feature: the first so many")
-    bench.add_argument("--minutes", type=float, help="of load: for how long (5)")
-    bench.add_argument("--clients", type=int, help="of load: sessions that predict (32)")
-    bench.add_argument("--rate", type=float, help="of load: predictions a second, in all (50)")
-    bench.add_argument("--readers", type=int, help="of load: sessions that read views (4)")
-    bench.add_argument("--savers", type=int, help="of load: sessions that save models (2)")
-    bench.add_argument(
-        "--workers", type=int, help="of load: that train meanwhile (one per processor)"
-    )
-    bench.add_argument("--repeats", type=int, help="of plan and feature: runs of each way (3)")
-    seconds = "of plan: of a run on two workers (12); of feature: of ResNet-18 not shared (80)"
-    bench.add_argument("--seconds", type=float, help=seconds)
-    bench.add_argument(
-        "--folder",
-        type=Path,
-        help="of warm and plan: keep trainings here; those that are here are not done again",
-    )
+    add_bench_command(add)
     return parser
 
 
@@ -244,34 +177,3 @@ def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
     else:
         show_rows(title, rows)
     return 0
-
-
-def _bench(given: argparse.Namespace) -> int:
-    own = BENCH_OPTIONS.get(given.name, ())
-    for option in sorted({name for names in BENCH_OPTIONS.values() for name in names}):
-        if getattr(given, option) is not None and option not in own:
-            *most, last = (b for b, names in BENCH_OPTIONS.items() if option in names)
-            whose = f"benches {', '.join(most)} and {last}" if most else f"bench {last}"
-            raise WrongUse(f"--{option} is of the {whose}, not of {given.name}.")
-    parts = {"plan": PLAN_PARTS, "feature": FEATURE_PARTS}.get(given.name, WARM_PARTS)
-    for part in given.only or ():
-        if part not in parts:
-            raise WrongUse(f"The bench {given.name} has no part {part}: {', '.join(parts)}.")
-    for option in ("pairs", "seeds", "processes", "workloads", "repeats", "clients"):
-        number = getattr(given, option)
-        if number is not None and number < 1:
-            raise WrongUse(f"--{option} is 1 or more.")
-    if given.share is not None and not 0 < given.share <= 1:
-        raise WrongUse("--share is above 0, and 1 at most.")
-    for option in ("seconds", "minutes", "rate"):
-        number = getattr(given, option)
-        if number is not None and not 0 < number < float("inf"):
-            raise WrongUse(f"--{option} is above 0.")
-    for option in ("readers", "savers", "workers"):
-        number = getattr(given, option)
-        if number is not None and number < 0:
-            raise WrongUse(f"--{option} is 0 or more.")
-    from mmdb.bench.command import run_bench
-
-    chosen = {name: getattr(given, name) for name in ("share", *own) if name != "plot"}
-    return run_bench(given.name, given.database, given.json, given.plot, chosen)

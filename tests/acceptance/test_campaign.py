@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import campaign
-from tests.bench.campaign import Plan
-from tests.bench.campaign_checks import check, check_decisions
-from tests.bench.campaign_subjects import file_subject, server_subject
+from tests.bench.faults import campaign
+from tests.bench.faults.campaign import Plan
+from tests.bench.faults.checks import check, check_decisions
+from tests.bench.faults.subjects import file_subject, server_subject
 
 
 def test_a_server_that_loses_its_connections_and_is_ended() -> None:

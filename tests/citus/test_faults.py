@@ -11,8 +11,8 @@ import pytest
 
 import mmdb
 from mmdb.db.install import install
-from tests.bench.campaign_checks import check
-from tests.bench.citus_run import Work, create_run, make_dataset
+from tests.bench.citus.run import Work, create_run, make_dataset
+from tests.bench.faults.checks import check
 from tests.citus_cluster import CitusCluster, has_citus
 from tests.network.network import Network, why_no_network
 from tests.network.servers import HostedServer

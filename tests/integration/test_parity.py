@@ -15,11 +15,11 @@ from mmdb import errors
 from mmdb.api import Database, connect
 from mmdb.db.ddl import translate_query, translate_schema
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.queries import load, sql_directory
 from mmdb.db.url import AnyConnection
 from mmdb.server.arguments import json_value
 from mmdb.server.declarations import Declaration, declarations
 from tests.cluster import Cluster
+from tests.named_queries import named_queries
 
 #: Tables that one engine alone has, with the reason.
 POSTGRES_TABLES = {"state_chunk": "on DuckDB, states in flight stay in the file's owner"} | {
@@ -382,12 +382,7 @@ def test_a_query_means_the_same(query: str, filled: tuple[Database, Database]) -
 ON_CITUS = re.compile(
     r"\bpg_dist_|\bcitus_|\brun_command_on_workers\b|\bget_shard_id_for_|\bmmdb\.(node_status|share_\w+)\b"
 )
-NAMED = [
-    (path.stem, query)
-    for path in sorted(sql_directory("sql/queries").glob("*.sql"))
-    for query in load(path.stem)
-    if not ON_CITUS.search(query.sql)
-]
+NAMED = [(query.file, query) for query in named_queries() if not ON_CITUS.search(query.sql)]
 
 
 @pytest.mark.parametrize(("file", "query"), NAMED, ids=lambda v: getattr(v, "name", v))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mmdb.api import connect
-from mmdb.bench.scale import _validation
-from mmdb.bench.scale_driver import Load, measure_driver
+from tests.bench.scale.bench import _validation
+from tests.bench.scale.driver import Load, measure_driver
 
 
 def test_the_driver_keeps_workers_busy_that_only_wait(installed_duckdb_url: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from mmdb.api import Database, connect
-from mmdb.bench.bi_fill import Size, fill
 from mmdb.db import totals
 from mmdb.db.postgres import PostgresConnection
 from mmdb.train.dispatch.ledger import Ledger
 from mmdb.train.spec import HopResult, HopStep
+from tests.bench.bi.fill import Size, fill
 from tests.cluster import Cluster
 
 SIZE = Size(

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from mmdb.api import Database, connect
-from mmdb.bench import match_session
-from mmdb.bench.match_families import draw
 from mmdb.bench.share import FULL
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query
 from mmdb.graph.match.pack import pack
 from mmdb.store.parents import index, outlines
+from tests.bench.match import session as match_session
+from tests.bench.match.families import draw
 
 BATCH = 3
 

@@ -1,4 +1,4 @@
-"""Every bench that README names runs small on both engines, and leaves nothing behind.
+"""Every bench and every experiment runs small on both engines, and leaves nothing behind.
 
 These tests take minutes, so `pytest` passes them over; `make test-bench` runs them.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from mmdb.api import connect
-from mmdb.cli import BENCHES
+from mmdb.cli.bench import BENCHES
+from tests.bench.__main__ import EXPERIMENTS
 
 SHARE = 0.01
 #: Benches that leave databases alone, and those that several processes connect for.
@@ -37,11 +38,12 @@ def rows(url: str) -> dict[str, int]:
         return {name: db.sql(f"SELECT count(*) AS n FROM {name}")[0]["n"] for name in names}
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", [*BENCHES, *EXPERIMENTS])
 def test_a_bench_runs_small(name: str, database_url: str, tmp_path: Path) -> None:
     engine = "duckdb" if database_url.startswith("duckdb") else "postgres"
     file, before = tmp_path / "report.json", rows(database_url)
-    command = [sys.executable, "-m", "mmdb.cli", "bench", name, "--share", str(SHARE)]
+    module = ["mmdb.cli", "bench"] if name in BENCHES else ["tests.bench"]
+    command = [sys.executable, "-m", *module, name, "--share", str(SHARE)]
     done = subprocess.run(
         [*command, "--database", database_url, "--json", str(file)], capture_output=True, text=True
     )

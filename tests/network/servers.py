@@ -12,7 +12,7 @@ from typing import IO
 
 import psycopg
 
-from tests.bench.train_memory import tree
+from tests.bench.train.memory import tree
 from tests.cluster import STOP_TIMEOUT_S, Cluster, ClusterError
 from tests.network.network import Host
 

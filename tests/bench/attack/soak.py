@@ -30,7 +30,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.store.verify import verify_at
 from tests.bench.attack.oracle import server
-from tests.bench.campaign_checks import hops_of
+from tests.bench.faults.checks import hops_of
 from tests.bench.search.campaigns import none_of_these
 from tests.cluster import ROOT, Cluster
 from tests.teams import Teams, teams_in

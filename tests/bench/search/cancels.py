@@ -29,7 +29,7 @@ from mmdb.db.check import shown
 from mmdb.db.doctor import examine
 from mmdb.db.install import install
 from mmdb.store.verify import verify_at
-from tests.bench.campaign_checks import check
+from tests.bench.faults.checks import check
 from tests.bench.search.campaigns import none_of
 from tests.bench.search.interrupts import interrupt_files
 from tests.cluster import Cluster

@@ -20,9 +20,9 @@ import psycopg
 import mmdb
 from mmdb.bench.figures import Figure
 from mmdb.db.install import install
-from tests.bench.campaign_checks import check
-from tests.bench.campaign_driver import Driver, Stuck
-from tests.bench.citus_run import Work, create_run, make_dataset
+from tests.bench.citus.run import Work, create_run, make_dataset
+from tests.bench.faults.checks import check
+from tests.bench.faults.driver import Driver, Stuck
 from tests.bench.search.campaigns import none_of
 from tests.citus_cluster import CitusCluster, has_citus
 from tests.network.network import Network

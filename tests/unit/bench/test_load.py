@@ -92,15 +92,20 @@ def test_a_file_of_one_process_is_not_measured(duckdb_url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["load", "--minutes", "0"], "--minutes is above 0"),
-        (["load", "--rate", "inf"], "--rate is above 0"),
-        (["load", "--clients", "0"], "--clients is 1 or more"),
-        (["load", "--workers", "-1"], "--workers is 0 or more"),
-        (["ingest", "--minutes", "1"], "--minutes is of the bench load"),
+        (["load", "--minutes", "0"], "--minutes: it is above 0"),
+        (["load", "--rate", "inf"], "--rate: it is above 0"),
+        (["load", "--clients", "0"], "--clients: it is 1 or more"),
+        (["load", "--workers", "-1"], "--workers: it is 0 or more"),
     ],
 )
 def test_wrong_options_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", *arguments]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", *arguments])
     assert said in capsys.readouterr().err
+
+
+def test_options_of_load_are_not_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "ingest", "--minutes", "1"]) == 2
+    assert "--minutes is of the bench load" in capsys.readouterr().err

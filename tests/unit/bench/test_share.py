@@ -1,4 +1,4 @@
-"""A bench measures its full size or a share of it, and README names every bench."""
+"""A bench measures its full size or a share of it, and README names every bench and experiment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 
 from mmdb.api import Database
 from mmdb.bench import command
-from mmdb.bench.feature.bench import FeatureShare
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.load import Load
-from mmdb.bench.plan.bench import PlanShare
 from mmdb.bench.share import FULL, Share
-from mmdb.bench.warm.bench import WarmShare
-from mmdb.cli import BENCH_OPTIONS, BENCHES, main
+from mmdb.cli import main
+from mmdb.cli.bench import BENCHES, LOAD_OPTIONS
+from tests.bench.__main__ import EXPERIMENTS
 from tests.cluster import ROOT
 
 SMALL = Share(share=0.01)
@@ -38,10 +37,7 @@ def test_a_share_leaves_something_to_measure() -> None:
     ("name", "given", "expected"),
     [
         ("hop", {"share": 0.1}, Share(share=0.1)),
-        ("feature", {"only": ["fused"]}, FeatureShare(only=["fused"])),
         ("load", {"clients": 3, "readers": 0}, Load(clients=3, readers=0)),
-        ("plan", {"seconds": 2.0, "share": 0.1}, PlanShare(seconds=2.0, share=0.1)),
-        ("warm", {"folder": Path("a"), "seeds": 2}, WarmShare(folder=Path("a"), seeds=2)),
     ],
 )
 def test_options_left_out_keep_their_defaults(
@@ -54,7 +50,7 @@ def test_options_left_out_keep_their_defaults(
         return []
 
     monkeypatch.setitem(command.BENCHES, name, bench)
-    options = dict.fromkeys(("share", *BENCH_OPTIONS.get(name, ()))) | given
+    options = dict.fromkeys(("share", *(LOAD_OPTIONS if name == "load" else ()))) | given
     assert command.run_bench(name, None, None, options=options) == 0
     assert found == [expected]
 
@@ -77,11 +73,13 @@ def test_bars_are_for_the_full_size(
 
 @pytest.mark.parametrize("share", ["0", "-0.1", "1.01", "nan"])
 def test_a_share_is_above_0_and_at_most_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "hop", "--share", share]) == 2
-    assert "--share is above 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "hop", "--share", share])
+    assert "--share: it is above 0" in capsys.readouterr().err
 
 
 def test_readme_names_every_bench() -> None:
     section = (ROOT / "README.md").read_text().partition("\n## What is measured\n")[2]
     names = re.findall(r"`([a-z]+)`", section.partition("\nOn two shared cores")[0])
-    assert sorted(names) == sorted(BENCHES) == sorted(command.BENCHES)
+    assert set(BENCHES) == set(command.BENCHES)
+    assert sorted(names) == sorted([*BENCHES, *EXPERIMENTS])

@@ -9,7 +9,8 @@ import pytest
 
 from mmdb.db import batch
 from mmdb.db.batch import arrow_batches
-from mmdb.db.queries import Queries, Query, load, sql_directory
+from mmdb.db.queries import Query, load
+from tests.named_queries import named_queries
 
 EVERY_TYPE: dict[str, tuple[str, Any]] = {
     "a": ("bigint", 2**62),
@@ -32,11 +33,6 @@ VALUES (
 
 def query(sql: str) -> Query:
     return Query("trial", "For a test.", sql)
-
-
-def all_queries() -> list[Query]:
-    files = sorted(sql_directory("sql/queries").glob("*.sql"))
-    return [found for path in files for found in Queries(path)]
 
 
 # -- tables -------------------------------------------------------------------
@@ -129,7 +125,7 @@ def test_what_the_store_adds_in_bulk_is_a_plain_insert(name: str) -> None:
 
 
 def test_every_plain_insert_has_types_that_a_table_can_hold() -> None:
-    plain = [q for q in all_queries() if q.insert_from("there") is not None]
+    plain = [q for q in named_queries() if q.insert_from("there") is not None]
     assert len(plain) > 10
     for found in plain:
         assert list(arrow_batches(found.parameters, [dict.fromkeys(found.parameters)])), found.name

@@ -15,8 +15,8 @@ import pytest
 from mmdb.api import Database, connect
 from mmdb.db.ddl import translate_query, translate_schema
 from mmdb.db.install import current_files, schema_files
-from mmdb.db.queries import load, sql_directory
 from mmdb.errors import UntranslatableSql
+from tests.named_queries import named_queries
 
 GOLDEN = Path(__file__).with_name("duckdb_schema.sql")
 
@@ -143,11 +143,7 @@ POSTGRES_ONLY = {
     "zoo.share_live": "nobody else writes to the file",
 }
 
-QUERIES = {
-    f"{path.stem}.{query.name}": query
-    for path in sorted(sql_directory("sql/queries").glob("*.sql"))
-    for query in load(path.stem)
-}
+QUERIES = {f"{query.file}.{query.name}": query for query in named_queries()}
 
 
 @pytest.fixture(autouse=True)

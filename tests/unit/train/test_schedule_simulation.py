@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mmdb.bench.schedule_cases import Case, costs_of, enlist, learn, nodes_of
 from mmdb.train.schedule import (
     Done,
     Policy,
@@ -20,6 +19,7 @@ from mmdb.train.schedule import (
 )
 from mmdb.train.schedule.bound import lower_bound
 from mmdb.train.schedule.portfolio import sample
+from tests.bench.schedule.cases import Case, costs_of, enlist, learn, nodes_of
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.bench.match_families import draw, mutated
 from mmdb.graph.flow.outline import Outline
 from mmdb.graph.match.align import align, score_all
 from mmdb.graph.match.bound import upper_bounds
 from mmdb.graph.match.pack import Packed, pack
 from mmdb.graph.match.search import explore, search
 from mmdb.graph.match.zoo import PackedZoo
+from tests.bench.match.families import draw, mutated
 from tests.unit.graph.match.outlines import QUICK, outlines, residual
 
 

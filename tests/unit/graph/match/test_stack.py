@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mmdb.bench.match_families import draw, mutated
 from mmdb.graph.flow.outline import Outline
 from mmdb.graph.match.histogram import FEATURES
 from mmdb.graph.match.kinds import KINDS
 from mmdb.graph.match.pack import HEADER, MOST_LAYERS, Packed, pack
 from mmdb.graph.match.stack import stack, unpack
 from mmdb.graph.match.zoo import PackedZoo
+from tests.bench.match.families import draw, mutated
 from tests.unit.graph.match.outlines import QUICK, outline, outlines, residual
 
 EMPTY = pack(Outline(layers=(), inputs=()))

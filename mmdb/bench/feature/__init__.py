@@ -1,1 +1,0 @@
-"""Parts of `mmdb bench feature`: heads on frozen layers, with what they share and without."""
