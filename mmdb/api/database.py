@@ -22,7 +22,7 @@ from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.profile.budget import check_budget
 from mmdb.server.arguments import (
     architecture_text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 
 def check_flag(value: object, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mmdb.errors import InvalidName
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _NAME = re.compile(r"[\w\-./]{1,200}", re.ASCII)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 from mmdb.data.target import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _TASKS = ", ".join(map(repr, TASKS))
 #: How the options that are objects are written.

@@ -21,7 +21,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("datasets")
 _FEATURES = load("features")

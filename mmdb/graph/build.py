@@ -28,8 +28,8 @@ from mmdb.graph.callables import resolve as resolve
 from mmdb.graph.layers import build_layers
 from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
-from mmdb.graph.values import explain, show
 from mmdb.memory import ran_out, require
+from mmdb.messages import explain, show
 
 MAX_PARAMETERS = 1_000_000_000
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mmdb.errors import InvalidLayerGraph
 from mmdb.graph.ops import OPS
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _PLACEHOLDER = re.compile(
     r"\$([A-Za-z_][A-Za-z0-9_]{0,99})(?: ?(\*|//) ?([1-9][0-9]{0,5}))?", re.ASCII

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mmdb.db.target import quote_name
 from mmdb.errors import EntityNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Kinds that have a name, in the order in which a name without a kind is looked up.
 NAMED = ("model", "run", "dataset", "table", "column")

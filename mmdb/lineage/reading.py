@@ -6,11 +6,11 @@ from typing import get_args
 
 from mmdb.db.connection import Connection
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
 from mmdb.lineage.entity import kind_of
 from mmdb.lineage.finding import find, written_out
 from mmdb.lineage.graph import Graph
 from mmdb.lineage.walk import Direction, Step, walk
+from mmdb.messages import show
 
 
 def lineage(

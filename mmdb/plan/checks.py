@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 
 from mmdb.errors import EmptySearch, InvalidOption, TooFewRows
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.cost import CandidateCost, Cluster, Link, Load
 
 #: Nodes of a cluster, and candidates or partitions of a load, at most.

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.checks import MOST_NODES
 from mmdb.plan.cost import Cluster, Link, Node
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import MmdbError, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report.explanation import bytes_text
 from mmdb.report.graph.drawing import drawing
 from mmdb.report.graph.folding import graph_of

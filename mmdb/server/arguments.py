@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from mmdb.errors import CandidateNotFound, InvalidInput, InvalidLayerGraph, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: What json raises for a value that is no JSON, or is nested too deeply.
 _JSON_ERRORS = (TypeError, ValueError, RecursionError)

@@ -19,7 +19,7 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.server.arguments import whole_number
 from mmdb.store.models import SavedModel, model_of
 from mmdb.store.parents import Choice, Goal, choose_parent

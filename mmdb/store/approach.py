@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Approach = Literal["snapshot", "update", "provenance"]
 APPROACHES: tuple[Approach, ...] = get_args(Approach)

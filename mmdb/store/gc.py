@@ -20,7 +20,7 @@ from mmdb.db.queries import Query, load
 from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.garbage import (
     ARCHITECTURES,
     CHECKPOINTS,

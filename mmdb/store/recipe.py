@@ -17,7 +17,7 @@ import torch
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor, InvalidRecipe, NotReplayable
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.approach import Measured, Replay
 from mmdb.store.content import DTYPES, Statistics, dtype_name, raw_bytes, tensor_hash, word_bytes
 from mmdb.store.models import model_of

@@ -15,7 +15,7 @@ from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.cut import rest_of
 from mmdb.graph.cut.inputs import Inputs
 from mmdb.graph.cut.segment import Segment
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _A, _B = "adapter_a", "adapter_b"
 _SCALE = "_adapter_scale"

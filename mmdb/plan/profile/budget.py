@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Below the one nothing could be measured; the other is the longest that one order may take.
 MIN_BUDGET_S, MAX_BUDGET_S = 1.0, 3600.0

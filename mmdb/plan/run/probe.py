@@ -15,7 +15,7 @@ from mmdb.db.install import installed_mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.run.wishes import MOST_PROBE_S
 from mmdb.plan.run.workload import Planned, PlannedRun
 from mmdb.train.compute.steps import StepTimes

@@ -12,7 +12,7 @@ from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.profile.stamp import Stamp
 from mmdb.plan.run.frozen import Part, Shared, parts_of, shared_of
 from mmdb.plan.run.measured import likeness

@@ -12,7 +12,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import owners_of_others
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelInUse, ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.parents.admission import DUPLICATE_SIMILARITY
 from mmdb.store.parents.events import Event, add_event
 from mmdb.store.parents.eviction import Evicted, Stored, plan_eviction

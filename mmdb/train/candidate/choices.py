@@ -11,7 +11,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adadelta": torch.optim.Adadelta,

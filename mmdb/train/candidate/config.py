@@ -9,7 +9,7 @@ from typing import Any
 
 from mmdb.data.target import Target, Task
 from mmdb.errors import InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.candidate.choices import (
     Choice,
     has_weight_decay,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.batch import Labels, fitted, tensors_in
 from mmdb.train.candidate.choices import Choice, parse_choice, takes
 from mmdb.train.candidate.functions import Functions, function_of, registered

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmdb.data.target import Target
 from mmdb.errors import FunctionFailed, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.candidate.choices import Choice
 from mmdb.train.candidate.functions import Functions, function_of, registered
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS, Compute, metrics_of

@@ -20,7 +20,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.architecture import parse
 from mmdb.graph.sizes import Dtypes
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.candidate.check import CandidateCheck

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.dispatch.retention import CHECKPOINTS
 from mmdb.train.features.options import KEYS as TRANSFER_KEYS
 from mmdb.train.features.options import FeatureOptions, parse_feature_options

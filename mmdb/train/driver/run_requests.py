@@ -23,7 +23,7 @@ from mmdb.errors import (
     RunNotFound,
     from_sqlstate,
 )
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Request = Literal["submit", "cancel", "resume"]
 

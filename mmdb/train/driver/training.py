@@ -11,7 +11,7 @@ from mmdb.db.owners import check_start, require_own
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.runs import RunState, load_run

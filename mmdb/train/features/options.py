@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import ArchitectureError, InvalidHyperparameter, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.features.spec import CHOICES, STORAGES, Frozen
 
 #: Hyper-parameters, which a run's options may give for all of its candidates.

@@ -31,7 +31,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.sizes import outputs_asked
 from mmdb.graph.traced import traced
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store import states
 from mmdb.store.approach import parse_options
 from mmdb.store.models import Definition, find_model, model_of

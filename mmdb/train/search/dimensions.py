@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Ends of a range; beyond them the width of a range is infinite.
 LARGEST = 1e300

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.search.space import MAX_CANDIDATES
 
 METHODS = ("grid", "random", "tpe", "asha", "hyperband", "pbt")

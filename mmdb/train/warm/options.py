@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.parents import Limits
 from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
 

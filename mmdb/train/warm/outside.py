@@ -15,7 +15,7 @@ from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, InvalidOption
 from mmdb.graph.flow.inputs import Inputs
 from mmdb.graph.traced import traced
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, take_parent
 from mmdb.train.recipe.generators import neutral
