@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmdb.data.functions import find_factories
 from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
@@ -17,8 +18,7 @@ def register_factory(backend: Backend, name: str, target: str) -> str:
     from mmdb.graph.build import resolve  # imports torch
 
     check_name(name)
-    known = backend.connection.rows(load("catalog").find_factories)
-    if any(row["name"] == name for row in known):
+    if name in find_factories(backend.connection):
         raise AlreadyExists(f"A factory named {name!r} is registered.", hint="Choose another name.")
     with backend.connection.transaction():  # what the caller may not register is not imported
         backend.connection.run(load("catalog").add_factory, name=name, target=target)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from mmdb.data.dataset import find_dataset
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, DefinitionMissing
 from mmdb.graph.build import parse
 from mmdb.graph.sizes import Outputs, Shape, outputs_asked
@@ -49,7 +49,7 @@ def about_module(
     if architecture is not None:
         definition = _definition(connection, architecture, input_shape, outputs, dataset)
         tensors = module.state_dict() if isinstance(module, nn.Module) else module
-        check_definition(definition, _factories(connection), tensors)
+        check_definition(definition, find_factories(connection), tensors)
     return About(
         definition=definition,
         define=lambda: definition_of(module) if isinstance(module, nn.Module) else None,
@@ -77,7 +77,7 @@ def _structure_of(connection: Connection, definition: Definition) -> Structure:
         definition.arguments,
         definition.input_shape,
         definition.outputs,
-        _factories(connection),
+        find_factories(connection),
     )
 
 
@@ -159,8 +159,3 @@ def _definition(
 
 def _shape(given: Sequence[int] | Shape) -> Shape:
     return given if isinstance(given, dict) else tuple(int(n) for n in given)
-
-
-def _factories(connection: Connection) -> dict[str, str]:
-    rows = connection.rows(load("catalog").find_factories)
-    return {row["name"]: row["target"] for row in rows}
