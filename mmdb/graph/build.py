@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from mmdb.arguments import is_whole
 from mmdb.errors import (
     ArchitectureError,
     FactoryFailed,
@@ -290,7 +291,7 @@ def _check_sizes(input_shape: Shape, outputs: Outputs) -> None:
     numbers = tuple(outputs.values()) if isinstance(outputs, dict) else (outputs,)
     for shape in shapes or ((),):
         sizes = (*shape, *(numbers or (0,)))
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+        whole = all(is_whole(n, 1) for n in sizes)
         if not shape or not whole or math.prod(shape) >= 2**31:
             raise FactoryFailed(
                 f"no model reads rows of shape {show(shape)} for {show(outputs)} outputs",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mmdb.arguments import is_whole
 from mmdb.errors import InvalidLayerGraph
 from mmdb.graph.ops import OPS
 from mmdb.messages import show
@@ -105,6 +106,6 @@ class Placeholders:
 
 
 def _scaled(layer: _Layer, raw: str, value: object, operator: str, by: int) -> object:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_whole(value):
         raise layer.error(f"{show(raw)} needs a whole number, not {show(value)}")
     return value * by if operator == "*" else value // by

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from mmdb.arguments import is_number, is_whole
+
 Kind = Callable[[object], object]
 
 MAX_WHOLE = 2**31 - 1  # sizes above this overflow the kernels' 32-bit indices
@@ -18,7 +20,7 @@ def whole(least: int, most: int = MAX_WHOLE) -> Kind:
     """Return the kind of whole numbers from `least` to `most`."""
 
     def check(value: object) -> object:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        if not is_whole(value, least, most):
             raise ValueError(f"must be a whole number from {least} to {most}")
         return value
 
@@ -29,8 +31,7 @@ def real(least: float, below: float = math.inf) -> Kind:
     """Return the kind of numbers in [least, below)."""
 
     def check(value: object) -> object:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not least <= value < below:  # type: ignore[operator]
+        if not is_number(value, least) or value >= below:
             raise ValueError(f"must be a number from {least:g} to below {below:g}")
         return value
 

@@ -14,19 +14,6 @@ from mmdb.messages import show
 _JSON_ERRORS = (TypeError, ValueError, RecursionError)
 
 
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return an argument that must be a whole number from `low` to `high`.
-
-    Raises:
-        InvalidOption
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidOption(
-            f"{name} is {show(value)}.", hint=f"It is a whole number from {low} to {high}."
-        )
-    return value
-
-
 def check_candidate_id(value: Any) -> int:
     """Return the number of a candidate, as far as it can be one.
 

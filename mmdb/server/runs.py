@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmdb.arguments import check_whole
 from mmdb.data.functions import find_factories
 from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
-from mmdb.server.arguments import json_object, whole_number
+from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 
 
@@ -48,10 +49,10 @@ def create_run(
         dataset,
         architecture,
         search=json_object(search, "search"),
-        epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
+        epochs=check_whole(epochs, "epochs", 1, 2**31 - 1),
         strategy=strategy,
         warm_start=warm_start,
-        seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
+        seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
         options=json_object(options, "options"),
     )
     return [{"run_id": run_id, "candidates": candidates}]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.data.arguments import check_flag
+from mmdb.arguments import check_flag
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
 from mmdb.db.queries import Query, load

@@ -74,7 +74,7 @@ class Exchange:
         Raises:
             ModelNotFound, CorruptTensor, FileError, RecipeError, InvalidOption
         """
-        from mmdb.data.arguments import check_flag
+        from mmdb.arguments import check_flag
         from mmdb.store.files.exchange import export_model
         from mmdb.train.recipe.recover import recover_module
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmdb.arguments import is_number
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 
@@ -15,10 +16,9 @@ def check_budget(budget_s: object) -> float:
     Raises:
         InvalidOption
     """
-    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
-    if not is_number or not MIN_BUDGET_S <= budget_s <= MAX_BUDGET_S:  # type: ignore[operator]
+    if not is_number(budget_s, MIN_BUDGET_S, MAX_BUDGET_S):
         raise InvalidOption(
             f"budget_s is {show(budget_s)}.",
             hint=f"It is a number of seconds from {MIN_BUDGET_S:g} to {MAX_BUDGET_S:g}.",
         )
-    return float(budget_s)  # type: ignore[arg-type]
+    return float(budget_s)

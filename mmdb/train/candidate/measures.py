@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmdb.arguments import is_whole
 from mmdb.data.target import Target
 from mmdb.errors import FunctionFailed, InvalidOption
 from mmdb.messages import show
@@ -129,7 +130,7 @@ def _check_arguments(name: str, given: Mapping[str, Any], arguments: Mapping[str
             f"Metric {name!r} has no argument {what!r}.", hint=f"It takes: {takes}."
         )
     for argument, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not is_whole(value, 1):
             raise InvalidOption(
                 f"{argument} of metric {name!r} is {show(value)}.",
                 hint="It is a whole number from 1.",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import is_number
 from mmdb.errors import EmptySearch, InvalidHyperparameter
 from mmdb.messages import show
 
@@ -113,5 +114,4 @@ def _range(name: str, given: Mapping[str, Any]) -> Range:
 
 
 def _is_end(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) <= LARGEST
+    return is_number(value, -LARGEST, LARGEST)
