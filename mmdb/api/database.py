@@ -10,6 +10,7 @@ from mmdb.api.exports import Exports
 from mmdb.api.predictions import Predictions
 from mmdb.api.run import Run
 from mmdb.api.sharing import Sharing
+from mmdb.arguments import check_whole
 from mmdb.data import registration
 from mmdb.data.names import check_name
 from mmdb.data.registration import DatasetSummary
@@ -22,13 +23,12 @@ from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.profile.budget import check_budget
 from mmdb.server.arguments import (
     architecture_text,
     check_candidate_id,
     json_text,
-    whole_number,
 )
 from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
@@ -228,10 +228,10 @@ class Database(Predictions, Exports, Sharing, Zoo):
             dataset=dataset,
             architecture=architecture_text(architecture),
             search=json_text(search, "search"),
-            epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
+            epochs=check_whole(epochs, "epochs", 1, 2**31 - 1),
             strategy=strategy,
             warm_start=warm_start,
-            seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
+            seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
             options=json_text(options, "options"),
         )
         return Run(self, name)

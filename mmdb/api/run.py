@@ -131,7 +131,7 @@ class Run:
         Raises:
             FileExists: it is a file. FileNotWritten
         """
-        from mmdb.train.tensorboard import export_tensorboard  # imports torch
+        from mmdb.standards.tensorboard import export_tensorboard  # imports torch
 
         return export_tensorboard(self.database.connection, self.name, folder)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mmdb.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:  # it loads torch
-    from mmdb.train.probe import ProbeSummary
+    from mmdb.probe import ProbeSummary
 
 #: What `mmdb.store.files.formats` reads and writes; importing it here would load torch for --help.
 FORMATS = ("auto", "safetensors", "torch", "huggingface")
@@ -248,8 +248,8 @@ def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    from mmdb.probe import compare
     from mmdb.terminal import show_probe_comparison
-    from mmdb.train.probe import compare
 
     found = compare(*(_summary(given, name) for name in given.compare))
     if given.json:
@@ -261,7 +261,7 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _summary(given: argparse.Namespace, name: str) -> ProbeSummary:
     from mmdb.api import connect
-    from mmdb.train.probe import ProbeSummary
+    from mmdb.probe import ProbeSummary
 
     if os.path.isfile(name):
         return ProbeSummary.from_json(Path(name).read_text())

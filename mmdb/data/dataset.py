@@ -11,7 +11,7 @@ from mmdb.data.target import Target, Task
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import DatasetNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("datasets")
 

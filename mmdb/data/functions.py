@@ -42,6 +42,11 @@ def register_function(connection: Connection, name: str, target: str, kind: str)
         resolve_function(target, kind)
 
 
+def find_factories(connection: Connection) -> dict[str, str]:
+    """Return the registered factories: name -> target."""
+    return {row["name"]: row["target"] for row in connection.rows(load("catalog").find_factories)}
+
+
 def find_functions(connection: Connection) -> dict[str, dict[str, str]]:
     """Return the registered functions: kind -> name -> target."""
     found: dict[str, dict[str, str]] = {}

@@ -16,7 +16,7 @@ from mmdb.data.matching import MISSING, kind_of, places, unseen
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 if TYPE_CHECKING:  # loads a parser of SQL
     from mmdb.data.query import Engine

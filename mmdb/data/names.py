@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from mmdb.errors import InvalidName
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _NAME = re.compile(r"[\w\-./]{1,200}", re.ASCII)
+_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>[0-9]{1,9})|(?P<alias>[^@]+)))?")
+
+
+class Reference(NamedTuple):
+    """A model as people name it: `name`, `name@version` or `name@alias`."""
+
+    name: str
+    version: int | None = None
+    alias: str | None = None
 
 
 def check_name(name: object) -> str:
@@ -19,3 +29,16 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(f"{show(name)} cannot be a name.")
     return name
+
+
+def reference_of(text: object) -> Reference | None:
+    """Return the parts of a model's reference, or None where it is none.
+
+    >>> reference_of("resnet@3"), reference_of("resnet@best").alias, reference_of("a@b@c")
+    (Reference(name='resnet', version=3, alias=None), 'best', None)
+    """
+    match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    version = match["version"]
+    return Reference(match["name"], None if version is None else int(version), match["alias"])

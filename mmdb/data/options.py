@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from keyword import iskeyword
 from typing import Any, TypeGuard, cast
 
+from mmdb.arguments import is_whole
 from mmdb.data.target import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _TASKS = ", ".join(map(repr, TASKS))
 #: How the options that are objects are written.
@@ -74,15 +75,15 @@ def _check_together(options: Options) -> None:
 
 
 def _positive(name: str, value: object) -> int:
-    if not _is_whole(value, 1, 2**31 - 1):
+    if not is_whole(value, 1, 2**31 - 1):
         raise InvalidOption(
             f"Option {name} must be a positive integer.", hint=f"It is {show(value)}."
         )
-    return cast(int, value)
+    return value
 
 
 def _shape(name: str, value: object) -> tuple[int, ...]:
-    if _is_list(value) and value and all(_is_whole(size, 1, 2**31 - 1) for size in value):
+    if _is_list(value) and value and all(is_whole(size, 1, 2**31 - 1) for size in value):
         return tuple(value)
     raise InvalidOption(
         f"Option {name} must be a list of positive integers.",
@@ -175,7 +176,7 @@ def _tokenizer(name: str, value: object) -> Tokenizer:
             f"Option {name}.function must name a tokenizer.",
             hint=f"Built in: {', '.join(BUILT_IN)}; others are registered.",
         )
-    if not _is_whole(length, 1, MAX_LENGTH):
+    if not is_whole(length, 1, MAX_LENGTH):
         raise InvalidOption(
             f"Option {name}.length must be from 1 to {MAX_LENGTH} tokens.",
             hint=f"It is {show(length)}; longer texts are cut, shorter ones filled.",
@@ -185,18 +186,12 @@ def _tokenizer(name: str, value: object) -> Tokenizer:
         raise InvalidOption(
             f"Option {name}.vocabulary is for the tokenizer 'words' alone.", hint="Leave it out."
         )
-    if function == "words" and not _is_whole(vocabulary, 2, MAX_ID):
+    if function == "words" and not is_whole(vocabulary, 2, MAX_ID):
         raise InvalidOption(
             f"Option {name}.vocabulary must be from 2 to {MAX_ID}.",
             hint=f"It is {show(vocabulary)}; {DEFAULT_VOCABULARY} if left out.",
         )
-    return Tokenizer(
-        function=function, length=cast(int, length), vocabulary=cast("int | None", vocabulary)
-    )
-
-
-def _is_whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    return Tokenizer(function=function, length=length, vocabulary=cast("int | None", vocabulary))
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

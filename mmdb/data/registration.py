@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
-from mmdb.data.arguments import check_flag
 from mmdb.data.decoding import Decoding
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
@@ -21,7 +21,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("datasets")
 _FEATURES = load("features")
@@ -104,23 +104,18 @@ def create_dataset(
 
 def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
     check_name(name)
-    if not _is_integer(partitions, 1, 2**31):
+    if not is_whole(partitions, 1, 2**31 - 1):
         raise InvalidOption(
             f"partitions is {show(partitions)}.",
             hint="It is a whole number from 1; 4 if left out.",
         )
-    is_number = isinstance(validation, int | float) and not isinstance(validation, bool)
-    if not is_number or not 0 <= validation < 1:  # type: ignore[operator]
+    if not is_number(validation, 0) or validation >= 1:
         raise InvalidOption(
             f"validation is {show(validation)}.",
             hint="It is the share of the rows held out: a number from 0 to below 1.",
         )
-    if not _is_integer(seed, -(2**63), 2**63):
+    if not is_whole(seed, -(2**63), 2**63 - 1):
         raise InvalidOption(f"seed is {show(seed)}.", hint="It is a whole number of 64 bits.")
-
-
-def _is_integer(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
 
 
 def _check_free(connection: Connection, name: str) -> None:

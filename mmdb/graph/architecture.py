@@ -10,7 +10,7 @@ from typing import cast
 
 from mmdb.errors import ArchitectureError, FactoryFailed, FactoryNotAllowed, InvalidLayerGraph
 from mmdb.graph.layers import GRAPH_KEYS
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _MAX_JSON_CHARACTERS = 16_000_000
 _MAX_CALL_CHARACTERS = 10_000  # Python's parser recurses; this keeps it far from its limits

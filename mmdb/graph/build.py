@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from mmdb.arguments import is_whole
 from mmdb.errors import (
     ArchitectureError,
     FactoryFailed,
@@ -28,8 +29,8 @@ from mmdb.graph.callables import resolve as resolve
 from mmdb.graph.layers import build_layers
 from mmdb.graph.meta import on_meta
 from mmdb.graph.sizes import Dtypes, Outputs, Shape
-from mmdb.graph.values import explain, show
 from mmdb.memory import ran_out, require
+from mmdb.messages import explain, show
 
 MAX_PARAMETERS = 1_000_000_000
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
@@ -290,7 +291,7 @@ def _check_sizes(input_shape: Shape, outputs: Outputs) -> None:
     numbers = tuple(outputs.values()) if isinstance(outputs, dict) else (outputs,)
     for shape in shapes or ((),):
         sizes = (*shape, *(numbers or (0,)))
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
+        whole = all(is_whole(n, 1) for n in sizes)
         if not shape or not whole or math.prod(shape) >= 2**31:
             raise FactoryFailed(
                 f"no model reads rows of shape {show(shape)} for {show(outputs)} outputs",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from mmdb.errors import FactoryFailed, stops_the_caller
-from mmdb.graph.values import explain, show
+from mmdb.messages import explain, show
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from mmdb.errors import FactoryFailed
 from mmdb.graph import values
-from mmdb.graph.values import Kind, show
+from mmdb.graph.values import Kind
+from mmdb.messages import show
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,

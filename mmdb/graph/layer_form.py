@@ -19,7 +19,7 @@ from mmdb.graph.layer_writer import FRESH, Json, LayerWriter, NotALayerGraph, is
 from mmdb.graph.layers import build_sized_layers
 from mmdb.graph.meta import on_meta
 from mmdb.graph.recorder import Recorder
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 # A class that has its own of these is more than its forward says.
 _OWN_WAYS = (

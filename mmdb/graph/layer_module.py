@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from mmdb.errors import InvalidLayerGraph
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 RESERVED = frozenset(dir(nn.Module())) | {"input"}  # what no layer may be called
 _MAX_DEPTH = 100  # parts of a path

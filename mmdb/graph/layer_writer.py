@@ -14,7 +14,7 @@ from mmdb.graph.describe import encode
 from mmdb.graph.factories import Position
 from mmdb.graph.layer_module import RESERVED
 from mmdb.graph.ops import OPS
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Json = dict[str, object]
 

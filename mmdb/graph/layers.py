@@ -19,8 +19,8 @@ from mmdb.graph.layer_module import RESERVED, Layer, LayerGraph, read_paths
 from mmdb.graph.meta import on_meta
 from mmdb.graph.ops import OPS, Op
 from mmdb.graph.placeholders import Placeholders
-from mmdb.graph.values import explain, show
 from mmdb.memory import require
+from mmdb.messages import explain, show
 
 MAX_LAYERS = 10_000
 MAX_VALUES_PER_ROW = 2**27  # outputs of all layers for one row: 512 MiB of float32

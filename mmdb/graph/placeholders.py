@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mmdb.arguments import is_whole
 from mmdb.errors import InvalidLayerGraph
 from mmdb.graph.ops import OPS
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _PLACEHOLDER = re.compile(
     r"\$([A-Za-z_][A-Za-z0-9_]{0,99})(?: ?(\*|//) ?([1-9][0-9]{0,5}))?", re.ASCII
@@ -105,6 +106,6 @@ class Placeholders:
 
 
 def _scaled(layer: _Layer, raw: str, value: object, operator: str, by: int) -> object:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_whole(value):
         raise layer.error(f"{show(raw)} needs a whole number, not {show(value)}")
     return value * by if operator == "*" else value // by

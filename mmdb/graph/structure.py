@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
 from mmdb.errors import ArchitectureError
 from mmdb.graph.prefix import Prefix, prefixes_of
 from mmdb.graph.refinement import canonical_order
+
+if TYPE_CHECKING:  # takes a third of a second
+    from networkx import DiGraph
 
 # Their tensor inputs may change places; with attributes (add's alpha) they may not.
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
@@ -180,6 +184,30 @@ class Structure:
     def _kind(self, edge: Edge) -> int:
         unordered = edge.position >= 0 and self.nodes[edge.target].is_commutative
         return 0 if unordered else edge.position
+
+    def graph(self) -> DiGraph:
+        """Return a `networkx.DiGraph`: nodes by their numbers, edges to what reads their results.
+
+        Nodes have an op, a path, attributes, parameters (dtype and shape by name) and
+        parameter_bytes; edges have positions: docs/architectures.md.
+        """
+        from networkx import DiGraph
+
+        found = DiGraph()
+        for node in self.nodes:
+            found.add_node(
+                node.ordinal,
+                op=node.op,
+                path=node.path,
+                attributes=dict(node.attributes),
+                parameters={t.name: {"dtype": t.dtype, "shape": t.shape} for t in node.parameters},
+                parameter_bytes=node.parameter_bytes,
+            )
+        for edge in self.edges:  # one node may read another's result twice
+            before = found.get_edge_data(edge.source, edge.target, {"positions": ()})
+            positions = (*before["positions"], edge.position)
+            found.add_edge(edge.source, edge.target, positions=positions)
+        return found
 
     def to_json(self) -> str:
         """Return the structure as JSON; the same structure gives the same bytes."""

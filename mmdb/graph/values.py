@@ -7,42 +7,20 @@ type, a sign or a size.
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable
+
+from mmdb.arguments import is_number, is_whole
 
 Kind = Callable[[object], object]
 
 MAX_WHOLE = 2**31 - 1  # sizes above this overflow the kernels' 32-bit indices
-
-_SHOWN_BITS = 128  # of a number that is shown digit by digit
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 80
-
-
-def show(value: object) -> str:
-    """Return `value` in at most a line, safe for a message whatever it holds; None is NULL.
-
-    >>> show(None), show("a"), show(10**400)
-    ('NULL', "'a'", 'about 1e400')
-    """
-    if value is None:
-        return "NULL"
-    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
-        return f"about {'-' * (value < 0)}1e{int(value.bit_length() * math.log10(2))}"
-    return _short.repr(value)[:200]
-
-
-def explain(exc: BaseException) -> str:
-    """Return the error's text, or its class if it has none, in at most 1,000 characters."""
-    return (str(exc).strip() or type(exc).__name__)[:1000]
 
 
 def whole(least: int, most: int = MAX_WHOLE) -> Kind:
     """Return the kind of whole numbers from `least` to `most`."""
 
     def check(value: object) -> object:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        if not is_whole(value, least, most):
             raise ValueError(f"must be a whole number from {least} to {most}")
         return value
 
@@ -53,8 +31,7 @@ def real(least: float, below: float = math.inf) -> Kind:
     """Return the kind of numbers in [least, below)."""
 
     def check(value: object) -> object:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not least <= value < below:  # type: ignore[operator]
+        if not is_number(value, least) or value >= below:
             raise ValueError(f"must be a number from {least:g} to below {below:g}")
         return value
 

@@ -11,12 +11,18 @@ from typing import NamedTuple
 
 from mmdb.db.target import quote_name
 from mmdb.errors import EntityNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Kinds that have a name, in the order in which a name without a kind is looked up.
 NAMED = ("model", "run", "dataset", "table", "column")
-#: Kinds that have numbers, and how many: candidate, epoch, partition.
-NUMBERED = {"partition": 1, "feature": 1, "candidate": 1, "checkpoint": 2, "hop": 3}
+#: Kinds that have numbers, and which.
+NUMBERED = {
+    "partition": ("part_id",),
+    "feature": ("feature_id",),
+    "candidate": ("candidate_id",),
+    "checkpoint": ("candidate_id", "epoch"),
+    "hop": ("candidate_id", "epoch", "part_id"),
+}
 #: Kinds that name a place outside of the database.
 OUTSIDE = ("file", "database")
 KINDS = (*NAMED, *NUMBERED, *OUTSIDE)
@@ -60,6 +66,21 @@ def numbers(node: str) -> tuple[int, ...]:
     return tuple(map(int, node[node.index(":") + 1 :].split("/")))
 
 
+def attributes(node: str) -> dict[str, object]:
+    """Return what the text of a node says: kind, name, and a model's version or its numbers.
+
+    >>> attributes("model:resnet@3"), attributes("checkpoint:17/3")["epoch"]
+    ({'kind': 'model', 'name': 'resnet', 'version': 3}, 3)
+    """
+    kind, _, name = node.partition(":")
+    if kind in NUMBERED:
+        return {"kind": kind, "name": name, **dict(zip(NUMBERED[kind], numbers(node), strict=True))}
+    if kind == "model":
+        name, _, version = name.rpartition("@")
+        return {"kind": kind, "name": name, "version": int(version)}
+    return {"kind": kind, "name": name}
+
+
 def check_numbers(kind: str, name: str) -> str:
     """Return the node of a numbered kind.
 
@@ -67,8 +88,8 @@ def check_numbers(kind: str, name: str) -> str:
         EntityNotFound: the name is not made of as many numbers as the kind has.
     """
     parts = name.split("/")
-    if len(parts) != NUMBERED[kind] or not all(_NUMBER.fullmatch(part) for part in parts):
-        form = {1: "12", 2: "17/3", 3: "17/3/12"}[NUMBERED[kind]]
+    if len(parts) != len(NUMBERED[kind]) or not all(_NUMBER.fullmatch(part) for part in parts):
+        form = {1: "12", 2: "17/3", 3: "17/3/12"}[len(NUMBERED[kind])]
         raise EntityNotFound(f"{show(name)} is no {kind}.", hint=f"Write it as {kind}:{form}.")
     return f"{kind}:{'/'.join(str(int(part)) for part in parts)}"
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import AmbiguousEntity, EntityNotFound
-from mmdb.graph.values import show
 from mmdb.lineage.entity import NUMBERED, OUTSIDE, check_numbers, join, parse, split
+from mmdb.messages import show
 
 _Q = load("lineage")
 _VERSION = re.compile(r"[0-9]{1,9}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import get_args
 
+from mmdb.arguments import is_whole
 from mmdb.db.connection import Connection
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
 from mmdb.lineage.entity import kind_of
 from mmdb.lineage.finding import find, written_out
 from mmdb.lineage.graph import Graph
 from mmdb.lineage.walk import Direction, Step, walk
+from mmdb.messages import show
 
 
 def lineage(
@@ -36,7 +37,7 @@ def lineage(
         InvalidOption: of `direction` or `max_depth`, or there are too many edges.
     """
     way = _direction(direction)
-    if max_depth is not None and (isinstance(max_depth, bool) or max_depth < 1):
+    if max_depth is not None and not is_whole(max_depth, 1):
         raise InvalidOption(f"max_depth is {show(max_depth)}.", hint="It is a whole number from 1.")
     node = written_out(entity) if way == "down" else None
     if node:  # its first edges say that it is there: one query less

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.errors import EmptySearch, InvalidOption, TooFewRows
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.cost import CandidateCost, Cluster, Link, Load
 
 #: Nodes of a cluster, and candidates or partitions of a load, at most.
@@ -78,7 +79,7 @@ def check_cluster(cluster: Cluster, load: Load) -> None:
         raise InvalidOption("Two nodes of the cluster have one name.", hint="Give each its own.")
     for node in cluster.nodes:
         here = f"of node {node.name!r}"
-        if not isinstance(node.slots, int) or isinstance(node.slots, bool) or node.slots < 1:
+        if not is_whole(node.slots, 1):
             raise InvalidOption(f"slots {here} is {show(node.slots)}.", hint=_WHOLE)
         if node.slots > MOST_SLOTS:
             raise InvalidOption(
@@ -123,6 +124,4 @@ def _check_link(name: str, link: Link) -> None:
 
 def _is_amount(value: object, *, infinite: bool = False) -> bool:
     """Return whether a value is a number from 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return 0 <= value <= _MOST_AMOUNT or (infinite and value == math.inf)
+    return is_number(value, 0, _MOST_AMOUNT) or (infinite and value == math.inf)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.checks import MOST_NODES
 from mmdb.plan.cost import Cluster, Link, Node
 
@@ -48,9 +50,7 @@ def cluster_of(description: Mapping[str, Any], base: Cluster | None = None) -> C
     for name in _LINKS:
         if name in description:
             given[name] = _link(name, description[name], getattr(base, name))
-    shards = description.get("shards", base.shards)
-    if not isinstance(shards, bool):
-        raise InvalidOption(f"shards is {show(shards)}.", hint="It is true or false.")
+    shards = check_flag(description.get("shards", base.shards), "shards")
     like = _node("cluster", description, base.nodes[0])
     nodes = _nodes(description.get("nodes", len(base.nodes)), like)
     return replace(base, nodes=nodes, shards=shards, simulated=True, **given)
@@ -121,7 +121,7 @@ def _know(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value, -math.inf, math.inf):
         raise InvalidOption(f"{name} is {show(value)}.", hint="It is a number.")
     try:
         return float(value)
@@ -130,6 +130,6 @@ def _number(name: str, value: object) -> float:
 
 
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value, 1):
         raise InvalidOption(f"{name} is {show(value)}.", hint="It is a whole number from 1.")
     return value

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.cost import EXECUTED, Estimate, Kind, Knobs
 from mmdb.plan.equations.band import band, deviation_of
 from mmdb.plan.equations.hop import Floats

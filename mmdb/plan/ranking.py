@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.checks import check_cluster, check_load
 from mmdb.plan.choices import Block, blocks, scheduled, why_not
 from mmdb.plan.columns import columns

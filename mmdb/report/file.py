@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report import vega
 from mmdb.report.charts.phases import compared_phases, planned_phases
 from mmdb.report.charts.scaling import scaling

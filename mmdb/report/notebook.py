@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import MmdbError, RunNotFound
-from mmdb.graph.values import show
-from mmdb.report.explanation import bytes_text
+from mmdb.lineage.entity import attributes
+from mmdb.messages import bytes_text, show
 from mmdb.report.graph.drawing import drawing
 from mmdb.report.graph.folding import graph_of
 from mmdb.report.parts import Column, Table
@@ -22,7 +22,9 @@ from mmdb.report.run import leaderboard
 from mmdb.report.run.reading import RunFacts
 from mmdb.report.theme import LIGHT
 
-if TYPE_CHECKING:  # these load torch
+if TYPE_CHECKING:  # these load torch, or much else
+    from networkx import DiGraph
+
     from mmdb.store.diff import Difference
     from mmdb.store.entries import Entry
     from mmdb.store.models import SavedModel
@@ -47,11 +49,36 @@ class LineageRows(list[Mapping[str, Any]]):
         super().__init__(rows)
         self.direction = direction
 
+    @property
+    def _start(self) -> str:
+        return str(self[0]["child" if self.direction == "up" else "parent"])
+
+    def graph(self) -> DiGraph:
+        """Return the steps as a `networkx.DiGraph`, whose edges lead from parents to children.
+
+        Nodes have a depth, a kind, a name, and a version or numbers where their kind has some;
+        edges have a depth, and in `via` all that one came by from the other: docs/lineage.md.
+        """
+        from networkx import DiGraph  # takes longer to load than most lineages to read
+
+        found = DiGraph(direction=self.direction)
+        if self:
+            found.graph["entity"] = self._start
+            found.add_node(self._start, depth=0, **attributes(self._start))
+        for row in self:  # those next to the start first
+            parent, child, depth = row["parent"], row["child"], row["depth"]
+            far = parent if self.direction == "up" else child
+            if far not in found:
+                found.add_node(far, depth=depth, **attributes(far))
+            via = found.edges[parent, child]["via"] if found.has_edge(parent, child) else ()
+            found.add_edge(parent, child, depth=depth, via=(*via, row["via"]))
+        return found
+
     def _repr_html_(self) -> str:
         if not self:
             return _paragraph("No lineage is known.")
         edges = [(row["parent"], row["child"], row["via"] or "") for row in self]
-        graph = graph_of(edges, self[0]["child" if self.direction == "up" else "parent"])
+        graph = graph_of(edges, self._start)
         left = f"{graph.left_out:,} more are too far away to be drawn." if graph.left_out else ""
         columns = [
             Column(key=key, label=key) for key in ("depth", "kind", "parent", "child", "via")

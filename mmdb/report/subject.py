@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from mmdb.db.connection import Connection
 from mmdb.errors import InvalidOption, ModelNotFound, NotFound, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report.model.report import model_report
 from mmdb.report.parts import Report
 from mmdb.report.run.report import run_report

@@ -8,23 +8,10 @@ from operator import index
 from typing import Any
 
 from mmdb.errors import CandidateNotFound, InvalidInput, InvalidLayerGraph, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: What json raises for a value that is no JSON, or is nested too deeply.
 _JSON_ERRORS = (TypeError, ValueError, RecursionError)
-
-
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return an argument that must be a whole number from `low` to `high`.
-
-    Raises:
-        InvalidOption
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidOption(
-            f"{name} is {show(value)}.", hint=f"It is a whole number from {low} to {high}."
-        )
-    return value
 
 
 def check_candidate_id(value: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mmdb.db.nodes import own_node
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.parallel.group import group_of

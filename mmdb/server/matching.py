@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mmdb.arguments import check_whole
 from mmdb.data.dataset import Dataset, find_dataset, find_decoding
 from mmdb.data.decoded import Decoded, Inputs
 from mmdb.data.matching import placed_inputs
@@ -19,8 +20,7 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_the_caller
-from mmdb.graph.values import show
-from mmdb.server.arguments import whole_number
+from mmdb.messages import show
 from mmdb.store.models import SavedModel, model_of
 from mmdb.store.parents import Choice, Goal, choose_parent
 from mmdb.store.parents.rerank import Sample
@@ -66,7 +66,7 @@ def find_parents(connection: Connection, asked: Asked, recover: Recover) -> Choi
         connection,
         asked.architecture,
         input_shape=_sizes(asked.input_shape),
-        outputs=None if asked.outputs is None else whole_number(asked.outputs, "outputs", 1, _MOST),
+        outputs=None if asked.outputs is None else check_whole(asked.outputs, "outputs", 1, _MOST),
         dataset=asked.dataset or _newest_dataset(connection),
     )
     goal = Goal(metric=check_metric(asked.metric))
@@ -92,7 +92,7 @@ def _sizes(given: object) -> list[int] | None:
         return None
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidOption(f"input_shape is {show(given)}.", hint="Such as [1, 28, 28].")
-    return [whole_number(size, "input_shape", 1, _MOST) for size in given]
+    return [check_whole(size, "input_shape", 1, _MOST) for size in given]
 
 
 def _newest_dataset(connection: Connection) -> str | None:

@@ -13,7 +13,7 @@ from mmdb.data.decoded import Inputs
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.matching import Reordering
 from mmdb.errors import DatasetDropped, InvalidInput
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import Backend, exposed
 from mmdb.server.plpy_connection import PlpyConnection

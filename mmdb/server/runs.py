@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmdb.arguments import check_whole
+from mmdb.data.functions import find_factories
 from mmdb.data.names import check_name
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists
-from mmdb.server.arguments import json_object, whole_number
+from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 
 
@@ -17,8 +19,7 @@ def register_factory(backend: Backend, name: str, target: str) -> str:
     from mmdb.graph.build import resolve  # imports torch
 
     check_name(name)
-    known = backend.connection.rows(load("catalog").find_factories)
-    if any(row["name"] == name for row in known):
+    if name in find_factories(backend.connection):
         raise AlreadyExists(f"A factory named {name!r} is registered.", hint="Choose another name.")
     with backend.connection.transaction():  # what the caller may not register is not imported
         backend.connection.run(load("catalog").add_factory, name=name, target=target)
@@ -48,10 +49,10 @@ def create_run(
         dataset,
         architecture,
         search=json_object(search, "search"),
-        epochs=whole_number(epochs, "epochs", 1, 2**31 - 1),
+        epochs=check_whole(epochs, "epochs", 1, 2**31 - 1),
         strategy=strategy,
         warm_start=warm_start,
-        seed=whole_number(seed, "seed", -(2**63), 2**63 - 1),
+        seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
         options=json_object(options, "options"),
     )
     return [{"run_id": run_id, "candidates": candidates}]

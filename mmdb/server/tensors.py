@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmdb.arguments import check_whole
 from mmdb.errors import UnsupportedTensor
-from mmdb.server.arguments import whole_number
 from mmdb.server.backend import Backend, exposed
 
 
@@ -44,7 +44,7 @@ def common_prefix(
     k: int | None,
 ) -> list[dict[str, Any]]:
     """Return the models that share the longest beginnings with an architecture."""
-    most = whole_number(k, "k", 1, 10_000)
+    most = check_whole(k, "k", 1, 10_000)
     from mmdb.store.architectures import common_prefix as find_common_prefix  # imports torch
     from mmdb.train.recipe.about import beginnings_of
 

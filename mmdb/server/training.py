@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mmdb.db.owners import require_own
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.startup import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch

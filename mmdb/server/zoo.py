@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mmdb.server.arguments import whole_number
+from mmdb.arguments import check_whole
 from mmdb.server.backend import Backend, exposed
 
 
@@ -30,8 +30,8 @@ def match(
         metric=metric,
         input_shape=input_shape,
         outputs=outputs,
-        k=whole_number(k, "k", 1, 10_000),
-        sample=whole_number(sample, "sample", 0, 10_000),
+        k=check_whole(k, "k", 1, 10_000),
+        sample=check_whole(sample, "sample", 0, 10_000),
     )
     choice = find_parents(backend.connection, asked, backend.recover)
     rows = [

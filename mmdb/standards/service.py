@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from mmdb.errors import InvalidOption, SinkFailed, SinkRefused
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Answers that may be others a moment later.
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
 
+from mmdb.arguments import is_number
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Approach = Literal["snapshot", "update", "provenance"]
 APPROACHES: tuple[Approach, ...] = get_args(Approach)
@@ -328,7 +329,6 @@ def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float
 
 
 def _number(option: str, value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < float("inf"):
+    if not is_number(value, 0):
         raise InvalidOption(f"options.{option} is {show(value)}.", hint="It is a number from 0.")
     return float(value)

@@ -16,7 +16,7 @@ from mmdb.data.pack import digest
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import FeatureCorrupt, InvalidOption, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("features")
 #: Blocks that one query reads: some MB.

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.data.arguments import check_flag
+from mmdb.arguments import check_flag
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
 from mmdb.db.queries import Query, load
 from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.garbage import (
     ARCHITECTURES,
     CHECKPOINTS,

@@ -14,7 +14,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
 from mmdb.graph.sizes import Outputs, Shape
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.entries import Entry
 
 _Q = load("models")

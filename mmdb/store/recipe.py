@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from mmdb.arguments import is_whole
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor, InvalidRecipe, NotReplayable
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.approach import Measured, Replay
 from mmdb.store.content import DTYPES, Statistics, dtype_name, raw_bytes, tensor_hash, word_bytes
 from mmdb.store.models import model_of
@@ -73,11 +74,11 @@ def check_recipe(recipe: Recipe) -> None:
     """
     if recipe.trainer is None:
         raise InvalidRecipe("The recipe names no trainer.", hint="Recipe(trainer=NAME, ...).")
-    if isinstance(recipe.seed, bool) or not 0 <= recipe.seed < 2**63:
+    if not is_whole(recipe.seed, 0, 2**63 - 1):
         raise InvalidRecipe(
             f"The recipe's seed is {show(recipe.seed)}.", hint="It is 0 to 2**63 - 1."
         )
-    if isinstance(recipe.threads, bool) or not 0 < recipe.threads <= 1024:
+    if not is_whole(recipe.threads, 1, 1024):
         raise InvalidRecipe(f"The recipe's threads are {recipe.threads!r}.", hint="1 to 1024.")
     reserved = {"seed", "state"} & set(recipe.arguments)
     if reserved:

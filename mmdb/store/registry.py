@@ -16,7 +16,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AliasNotFound, InvalidName, InvalidOption, ModelInUse, ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import SavedModel, find_model
 
 _Q = load("registry")

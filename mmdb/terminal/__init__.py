@@ -28,7 +28,7 @@ from mmdb.terminal.training import training_watch as training_watch
 from mmdb.terminal.values import value_text
 
 if TYPE_CHECKING:  # it loads torch, which most commands do without
-    from mmdb.train.probe import Comparison
+    from mmdb.probe import Comparison
 
 #: Columns of a leaderboard that a narrow terminal does without, the first to go first.
 _SPARE = ("seconds", "epoch", "loss")
@@ -164,7 +164,7 @@ def show_leaderboard(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def show_probe_comparison(comparison: Comparison) -> None:
     """Print whether two probes are equal; if not, the first difference and a table of layers."""
-    from mmdb.train.probe.table import LEGEND, table_lines
+    from mmdb.probe.table import LEGEND, table_lines
 
     style = {"equal": "green", "different": "bold red"}.get(comparison.verdict, "bold yellow")
     verdict, *lines = str(comparison).splitlines()

@@ -12,7 +12,7 @@ from mmdb.db.check import shown
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import EntityNotFound, InputError, NotFound, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report.explanation import bytes_text, seconds_text
 from mmdb.report.lineage import lineage_of, section_of
 from mmdb.report.model.reading import reference_of

@@ -11,9 +11,9 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import NotFound
 
 if TYPE_CHECKING:  # these load torch
+    from mmdb.probe import Comparison, ProbeSummary
     from mmdb.store.files.exchange import Exported, Imported
     from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
-    from mmdb.train.probe import Comparison, ProbeSummary
 
 Format = Literal["auto", "safetensors", "torch", "huggingface"]
 _Path = str | os.PathLike[str]
@@ -74,7 +74,7 @@ class Exchange:
         Raises:
             ModelNotFound, CorruptTensor, FileError, RecipeError, InvalidOption
         """
-        from mmdb.data.arguments import check_flag
+        from mmdb.arguments import check_flag
         from mmdb.store.files.exchange import export_model
         from mmdb.train.recipe.recover import recover_module
 
@@ -117,13 +117,13 @@ class Exchange:
         """Run a recovered model and return digests of what each layer took and gave.
 
         Args:
-            inputs: see `mmdb.train.probe.probe`, as are the options.
+            inputs: see `mmdb.probe.probe`, as are the options.
             save_as: also keep the summary in the database under this name.
         Raises:
             ModelNotFound, InvalidOption, InvalidInput, TrainingFailed
         """
+        from mmdb.probe import probe
         from mmdb.store.models import find_model
-        from mmdb.train.probe import probe
         from mmdb.train.recipe.recover import recover_module
 
         found = find_model(self.connection, model)
@@ -151,7 +151,7 @@ class Exchange:
         Raises:
             NotFound
         """
-        from mmdb.train.probe import ProbeSummary
+        from mmdb.probe import ProbeSummary
 
         rows = self.connection.rows(load("registry").find_probe, name=name)
         if not rows:
@@ -164,6 +164,6 @@ class Exchange:
         Raises:
             NotFound
         """
-        from mmdb.train.probe import compare
+        from mmdb.probe import compare
 
         return compare(self.find_probe(a), self.find_probe(b))

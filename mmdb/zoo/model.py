@@ -12,6 +12,7 @@ from mmdb.errors import TensorNotFound
 if TYPE_CHECKING:  # these load torch, which takes a second; a session may never need it
     import torch
 
+    from mmdb.graph.structure import Structure
     from mmdb.store.models import SavedModel
     from mmdb.store.recover import ModelReader
 
@@ -32,6 +33,17 @@ class Model:
     def approach(self) -> str:
         """How it is kept: snapshot, update or provenance."""
         return self._saved.approach
+
+    @cached_property
+    def architecture(self) -> Structure:
+        """Its operations and what each reads, as they are stored: without paths of modules.
+
+        Raises:
+            DefinitionMissing: it is not known.
+        """
+        from mmdb.store.parents.outlines import architecture_of
+
+        return self._reader.source.newest(lambda session: architecture_of(session, self._saved))
 
     @cached_property
     def tensors(self) -> Tensors:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     import torch
     from torch import nn
 
+    from mmdb.graph.structure import Structure
     from mmdb.store.architectures import SharedPrefix
     from mmdb.store.models import SavedModel
     from mmdb.store.recipe import Recipe
@@ -170,6 +171,31 @@ class Models:
 
     def _find(self, model: str) -> SavedModel:
         return self._reader.find(model)
+
+    def architecture(
+        self,
+        architecture: nn.Module | str | Mapping[str, Any],
+        *,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+        dataset: str | None = None,
+    ) -> Structure:
+        """Return an architecture's operations and what each reads; `graph()` has them in networkx.
+
+        Args:
+            architecture: as for `common_prefix`; a model's comes without paths of modules.
+        Raises:
+            ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
+        """
+        from mmdb.train.recipe.about import structure_asked
+
+        return structure_asked(
+            self.connection,
+            architecture,
+            input_shape=input_shape,
+            outputs=outputs,
+            dataset=dataset,
+        )
 
     def common_prefix(
         self,

@@ -43,7 +43,7 @@ class Parents:
             ArchitectureError: it cannot be built, or has more than 50,000 nodes.
             DatasetNotFound, ModelNotFound, InvalidOption
         """
-        from mmdb.server.arguments import whole_number
+        from mmdb.arguments import check_whole
         from mmdb.server.matching import Asked, find_parents
         from mmdb.train.recipe.recover import recover_module
 
@@ -53,8 +53,8 @@ class Parents:
             metric=metric,
             input_shape=input_shape,
             outputs=outputs,
-            k=whole_number(k, "k", 1, 10_000),
-            sample=whole_number(sample, "sample", 0, 10_000),
+            k=check_whole(k, "k", 1, 10_000),
+            sample=check_whole(sample, "sample", 0, 10_000),
         )
         return find_parents(
             self.connection, asked, lambda saved: recover_module(self.connection, saved)

@@ -53,7 +53,7 @@ class WarmStarts:
             ModelNotFound, DatasetNotFound, InvalidOption
             ArchitectureError: the module's forward cannot be followed, or it cannot be written to.
         """
-        from mmdb.server.arguments import whole_number
+        from mmdb.arguments import check_whole
         from mmdb.server.matching import check_metric
         from mmdb.train.warm.options import parse_warm_options
         from mmdb.train.warm.outside import warm_start
@@ -69,5 +69,5 @@ class WarmStarts:
             options=parse_warm_options(
                 {k: v for k, v in given.items() if v is not None}, prefix=""
             ),
-            seed=whole_number(seed, "seed", 0, 2**63 - 1),
+            seed=check_whole(seed, "seed", 0, 2**63 - 1),
         )

@@ -15,9 +15,10 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.db.queries import sql_directory
-from mmdb.errors import AmbiguousEntity, EntityNotFound, InvalidOption
+from mmdb.errors import AmbiguousEntity, DefinitionMissing, EntityNotFound, InvalidOption
 from mmdb.lineage import reading
 from mmdb.lineage.entity import OUTSIDE, kind_of
+from mmdb.report.notebook import LineageRows
 from tests.cluster import Cluster
 from tests.lineage_rows import fill
 
@@ -90,6 +91,30 @@ def test_every_walk_is_what_the_view_says_and_nothing_is_left_out(db: Database) 
             # The function itself is called in other tests: a call costs milliseconds.
             found = reading.lineage(db.connection, start, direction, hops=True)
             assert found == sorted(wanted), (start, direction)
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_the_graph_has_the_rows_as_edges(db: Database, direction: str) -> None:
+    rows = db.lineage("r@1", direction, hops=True)
+    graph = rows.graph()
+    assert isinstance(graph, nx.DiGraph) and not graph.is_multigraph()
+    found = {(parent, child, via) for parent, child, of in graph.edges(data="via") for via in of}
+    assert found == {(row["parent"], row["child"], row["via"]) for row in rows}
+    assert graph.graph == {"direction": direction, "entity": "model:r@1"}
+    assert graph.nodes["model:r@1"] == {"depth": 0, "kind": "model", "name": "r", "version": 1}
+    way = graph if direction == "down" else graph.reverse()
+    assert dict(graph.nodes(data="depth")) == nx.single_source_shortest_path_length(
+        way, "model:r@1"
+    )
+
+
+def test_an_entity_without_lineage_has_an_empty_graph() -> None:
+    assert not LineageRows().graph()
+
+
+def test_a_model_without_an_architecture_has_no_graph(db: Database) -> None:
+    with pytest.raises(DefinitionMissing, match=r"architecture of model r@1 is not known"):
+        _ = db.model("r@1").architecture
 
 
 def test_both_engines_give_the_same_rows(opened: dict[str, Database]) -> None:

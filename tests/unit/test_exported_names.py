@@ -29,7 +29,7 @@ def test_other_names_are_refused() -> None:
 
 
 def test_importing_mmdb_loads_neither_torch_nor_a_driver() -> None:
-    heavy = ("torch", "duckdb", "psycopg")
+    heavy = ("torch", "duckdb", "psycopg", "networkx")
     code = f"import mmdb, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

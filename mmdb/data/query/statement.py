@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from mmdb.data.query.dialects import DIALECTS
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Engine = Literal["postgres", "duckdb"]
 

@@ -11,11 +11,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.cut import rest_of
 from mmdb.graph.cut.inputs import Inputs
 from mmdb.graph.cut.segment import Segment
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _A, _B = "adapter_a", "adapter_b"
 _SCALE = "_adapter_scale"
@@ -113,13 +114,11 @@ def _read(adapter: Mapping[str, Any]) -> tuple[int, float, list[str]]:
     name, rank, alpha = adapter.get("name"), adapter.get("rank", 8), adapter.get("alpha", 16)
     if name != "lora":
         raise HeadMismatch(f"there is no adapter {show(name)}", hint="The adapter is 'lora'.")
-    is_rank = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= _MOST_RANK
-    if not is_rank:
+    if not is_whole(rank, 1, _MOST_RANK):
         raise HeadMismatch(
             f"an adapter's rank is 1 to {_MOST_RANK}, not {show(rank)}", hint=_ADAPTER
         )
-    is_alpha = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not is_alpha or not 0 < alpha < math.inf:
+    if not is_number(alpha, 0) or alpha == 0:
         raise HeadMismatch(
             f"an adapter's alpha is a positive number, not {show(alpha)}", hint=_ADAPTER
         )

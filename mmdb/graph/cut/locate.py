@@ -12,7 +12,7 @@ from mmdb.graph.cut.follow import NotFollowed, follow
 from mmdb.graph.cut.inputs import Inputs
 from mmdb.graph.cut.select import after, intruder, is_tensor
 from mmdb.graph.cut.steps import Followed, Step
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _HINTED = 12  # cuts that a hint lists
 _TUPLES = (nn.MultiheadAttention, nn.RNNBase)  # return several values

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx.proxy import Proxy
 
 from mmdb.errors import HeadMismatch, NotACut
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: What a configuration may say; "auto" is resolved before anything is computed.
 POOLS = ("auto", "mean", "flatten", "none")

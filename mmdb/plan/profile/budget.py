@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mmdb.arguments import is_number
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Below the one nothing could be measured; the other is the longest that one order may take.
 MIN_BUDGET_S, MAX_BUDGET_S = 1.0, 3600.0
@@ -15,10 +16,9 @@ def check_budget(budget_s: object) -> float:
     Raises:
         InvalidOption
     """
-    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
-    if not is_number or not MIN_BUDGET_S <= budget_s <= MAX_BUDGET_S:  # type: ignore[operator]
+    if not is_number(budget_s, MIN_BUDGET_S, MAX_BUDGET_S):
         raise InvalidOption(
             f"budget_s is {show(budget_s)}.",
             hint=f"It is a number of seconds from {MIN_BUDGET_S:g} to {MAX_BUDGET_S:g}.",
         )
-    return float(budget_s)  # type: ignore[arg-type]
+    return float(budget_s)

@@ -8,14 +8,14 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import ensure_partition
 from mmdb.db.connection import Connection
 from mmdb.db.install import installed_mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.run.wishes import MOST_PROBE_S
 from mmdb.plan.run.workload import Planned, PlannedRun
 from mmdb.train.compute.steps import StepTimes
@@ -132,9 +132,7 @@ def spec_of(connection: Connection, candidate_id: int, part_id: int) -> tuple[Ca
     if part_id not in keys:
         raise InvalidOption(f"Candidate {show(candidate_id)} visits no partition {show(part_id)}.")
     ensure_partition(connection, part_id, keys[part_id])
-    factories = connection.rows(load("catalog").find_factories)
-    targets = {one["name"]: one["target"] for one in factories}
-    spec = CandidateSpec.from_row(rows[0], targets, find_functions(connection))
+    spec = CandidateSpec.from_row(rows[0], find_factories(connection), find_functions(connection))
     if spec.frozen is not None:
         choice = "recomputed" if spec.frozen.choice in READY else spec.frozen.choice
         spec = replace(spec, frozen=replace(spec.frozen, choice=choice, backbone=None))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.cost import EXECUTED, Kind
 from mmdb.plan.ranking import KINDS, Objective
 
@@ -79,19 +79,16 @@ def wishes_of(raw: Mapping[str, Any]) -> Wishes:
         given["partitions"] = _distinct(_whole("partitions", one) for one in counts)
     limit = raw.get("bytes_limit")
     if limit is not None:
-        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-        if not is_number or not 0 <= limit <= sys.float_info.max:
+        if not is_number(limit, 0):
             raise InvalidOption(f"bytes_limit is {show(limit)}.", hint="It is a number of bytes.")
         given["bytes_limit"] = float(limit)
     target = raw.get("target")
     if target is not None:
-        is_number = isinstance(target, int | float) and not isinstance(target, bool)
-        if not is_number or abs(target) > sys.float_info.max:
+        if not is_number(target):
             raise InvalidOption(f"target is {show(target)}.", hint="A value of the run's metric.")
         given["target"] = float(target)
     seconds = raw.get("probe_s", 0)
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds <= MOST_PROBE_S:
+    if not is_number(seconds, 0, MOST_PROBE_S):
         raise InvalidOption(f"probe_s is {show(seconds)}.", hint="Seconds, from 0 to 60.")
     given["probe_s"] = float(seconds)
     return Wishes(**given)
@@ -136,6 +133,6 @@ def _distinct(values: Iterable[_T]) -> tuple[_T, ...]:
 
 
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+    if not is_whole(value, 1, MOST):
         raise InvalidOption(f"{name} is {show(value)}.", hint=_WHOLE)
     return value

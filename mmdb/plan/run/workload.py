@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmdb.data.dataset import Dataset, dataset_of
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.profile.stamp import Stamp
 from mmdb.plan.run.frozen import Part, Shared, parts_of, shared_of
 from mmdb.plan.run.measured import likeness
@@ -131,7 +131,6 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
             f"Run {name!r} has no candidate that could be trained.",
             hint="SELECT candidate_id, error FROM mmdb.leaderboard shows why.",
         )
-    factories = connection.rows(load("catalog").find_factories)
     return PlannedRun(
         run_id=row["run_id"],
         name=name,
@@ -144,7 +143,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         dataset=dataset,
         workload=workload(row, _parts(dataset), len(candidates)),
         candidates=tuple(candidates),
-        factories={one["name"]: one["target"] for one in factories},
+        factories=find_factories(connection),
         finished=row["finished"],
         shared=shared,
     )

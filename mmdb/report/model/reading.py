@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report.graph.folding import Graph
 from mmdb.report.lineage import lineage_of
 from mmdb.report.parts import Rows

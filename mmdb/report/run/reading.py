@@ -10,7 +10,7 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.report.graph.folding import Graph
 from mmdb.report.lineage import Part, lineage_graph
 from mmdb.report.parts import Rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("standards")
 _REFERENCE = re.compile(r"([^@]+)(?:@([^@]+))?")

@@ -19,7 +19,7 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import RunNotFound, SinkFailed, SinkRefused
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.standards.mlflow.tracking import Tracking
 from mmdb.standards.service import Service
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q = load("standards")
 Grouped = Mapping[int, Sequence[Row]]

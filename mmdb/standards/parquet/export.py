@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from mmdb.db.columnar import View, find_views, read_view
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.standards.keys import declared_keys
 from mmdb.store.files.atomic import replacing, writing
 

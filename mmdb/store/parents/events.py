@@ -8,7 +8,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents.choice import Candidate
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import check_flag, is_whole
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import owners_of_others
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption, ModelInUse, ModelNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.parents.admission import DUPLICATE_SIMILARITY
 from mmdb.store.parents.events import Event, add_event
 from mmdb.store.parents.eviction import Evicted, Stored, plan_eviction
@@ -60,14 +61,12 @@ def manage_zoo(
 
 
 def _check(budget_bytes: Any, dry_run: object) -> None:
-    is_whole = isinstance(budget_bytes, int) and not isinstance(budget_bytes, bool)
-    if budget_bytes is not None and (not is_whole or budget_bytes < 0):
+    if budget_bytes is not None and not is_whole(budget_bytes, 0):
         raise InvalidOption(
             f"budget_bytes is {show(budget_bytes)}.",
             hint="It is a whole number from 0, or NULL to drop nobody.",
         )
-    if not isinstance(dry_run, bool):  # NULL would drop models that nobody meant to drop
-        raise InvalidOption(f"dry_run is {show(dry_run)}.", hint="It is true or false.")
+    check_flag(dry_run, "dry_run")  # NULL would drop models that nobody meant to drop
 
 
 def _carry_out(connection: Connection, decision: Decision) -> bool:

@@ -8,11 +8,12 @@ from contextlib import suppress
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import ArchitectureError, WriteConflict
+from mmdb.errors import ArchitectureError, DefinitionMissing, WriteConflict
 from mmdb.graph.match.pack import Packed, pack
 from mmdb.graph.match.stack import Stack, stack, unpack
 from mmdb.graph.outline_of_structure import outline_of_structure
 from mmdb.graph.structure import Edge, Node, Structure, TensorSpec
+from mmdb.store.models import SavedModel
 
 _Q, _A = load("zoo"), load("architectures")
 #: Of how a structure becomes an outline, and an outline bytes.
@@ -113,6 +114,29 @@ def read_structure(connection: Connection, architecture_id: int) -> Structure:
         ),
         edges=tuple(Edge(row["source"], row["target"], row["position"]) for row in edges),
     )
+
+
+def architecture_of(connection: Connection, model: SavedModel) -> Structure:
+    """Return a model's architecture as it is stored.
+
+    Raises:
+        DefinitionMissing: it is not known.
+    """
+    return read_structure(connection, architecture_id_of(model))
+
+
+def architecture_id_of(model: SavedModel) -> int:
+    """Return the number of a model's architecture.
+
+    Raises:
+        DefinitionMissing: it is not known.
+    """
+    if model.architecture_id is None:
+        raise DefinitionMissing(
+            f"The architecture of model {model.reference} is not known.",
+            hint="Name a model that was saved with its module or architecture.",
+        )
+    return model.architecture_id
 
 
 def _row(architecture_id: int, packed: Packed) -> dict[str, object]:

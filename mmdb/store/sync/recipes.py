@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection, Row
-from mmdb.db.queries import Query, load
+from mmdb.db.queries import load
 from mmdb.graph.architecture import factories_in
 from mmdb.store.sync.lineage import find_dataset
 
@@ -47,12 +48,8 @@ def _factory_obstacle(source: Connection, target: Connection, model: Row) -> str
     if model["definition_id"] is None:
         return None
     (definition,) = source.rows(_Q.read_definition, definition_id=model["definition_id"])
-    query = load("catalog").find_factories
+    here, there = find_factories(source), find_factories(target)
     for name in factories_in(json.loads(definition["architecture"])):
-        if _target(source, query, name) != _target(target, query, name):
+        if here.get(name) != there.get(name):
             return f"factory {name!r} is not registered there as it is here"
     return None
-
-
-def _target(connection: Connection, query: Query, name: str) -> str | None:
-    return {row["name"]: row["target"] for row in connection.rows(query)}.get(name)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.optim import lr_scheduler
 
+from mmdb.arguments import is_whole
 from mmdb.errors import InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adadelta": torch.optim.Adadelta,
@@ -158,5 +159,4 @@ def _sequence(given: Mapping[str, Any]) -> Choice:
 
 
 def _after(until: object, before: list[Any]) -> bool:
-    whole = isinstance(until, int) and not isinstance(until, bool)
-    return whole and until > (before[-1] if before else 0)  # type: ignore[operator]
+    return is_whole(until) and until > (before[-1] if before else 0)

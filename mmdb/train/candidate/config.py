@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.data.target import Target, Task
 from mmdb.errors import InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.candidate.choices import (
     Choice,
     has_weight_decay,
@@ -147,8 +147,7 @@ def _number(
     raw: Mapping[str, Any], key: str, default: float, *, above: float = -1.0, least: float = 0.0
 ) -> float:
     value = raw.get(key, default)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (above < value <= sys.float_info.max) or value < least:
+    if not is_number(value, least) or value <= above:
         bound = f"above {above:g}" if above >= 0 else f"at least {least:g}"
         raise InvalidHyperparameter(
             f"{key} is {show(value)}.", hint=f"{key} is a finite number {bound}."
@@ -162,7 +161,7 @@ def _limit(raw: Mapping[str, Any], key: str) -> float | None:
 
 def _whole(raw: Mapping[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_BATCH:
+    if not is_whole(value, 1, _LARGEST_BATCH):
         raise InvalidHyperparameter(
             f"{key} is {show(value)}.", hint=f"{key} is a whole number from 1 to {_LARGEST_BATCH}."
         )

@@ -5,7 +5,6 @@ Every loss takes a module's raw output in float32 and returns the mean over the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmdb.arguments import is_number
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.batch import Labels, fitted, tensors_in
 from mmdb.train.candidate.choices import Choice, parse_choice, takes
 from mmdb.train.candidate.functions import Functions, function_of, registered
@@ -239,5 +239,4 @@ def by_target(key: str, value: Any, targets: Sequence[Target]) -> Mapping[str, A
 
 
 def _is_weight(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value < math.inf  # type: ignore[operator]
+    return is_number(value, 0)

@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from mmdb.arguments import is_whole
 from mmdb.data.target import Target
 from mmdb.errors import FunctionFailed, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.candidate.choices import Choice
 from mmdb.train.candidate.functions import Functions, function_of, registered
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS, Compute, metrics_of
@@ -129,7 +130,7 @@ def _check_arguments(name: str, given: Mapping[str, Any], arguments: Mapping[str
             f"Metric {name!r} has no argument {what!r}.", hint=f"It takes: {takes}."
         )
     for argument, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not is_whole(value, 1):
             raise InvalidOption(
                 f"{argument} of metric {name!r} is {show(value)}.",
                 hint="It is a whole number from 1.",

@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter, StateCorrupt
-from mmdb.graph.values import explain
+from mmdb.messages import explain
 from mmdb.train.candidate.config import Config
 from mmdb.train.candidate.optimizer import advance, make_optimizer, make_schedule
 from mmdb.train.compute.device import CPU, synchronize

@@ -16,7 +16,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import ensure_partition
 from mmdb.db import nodes
 from mmdb.db.connection import Connection, Row
@@ -440,8 +440,7 @@ class Dispatcher:
 
     def _code(self) -> _Code:
         """Return the registered factories and functions."""
-        factories = self._connection.rows(load("catalog").find_factories)
-        return {f["name"]: f["target"] for f in factories}, find_functions(self._connection)
+        return find_factories(self._connection), find_functions(self._connection)
 
     def _have_rows(self, part_id: int, candidate_id: int) -> float:
         """Bring the rows that a candidate trains on itself to the performer; return the seconds."""

@@ -20,7 +20,7 @@ from mmdb.errors import (
     PartitionNotFound,
     RunNotFound,
 )
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store import states
 from mmdb.train.dispatch.decision import BY_HAND, record
 from mmdb.train.spec import HopResult, HopStep, Past

@@ -7,7 +7,7 @@ from typing import Literal
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CandidateNotFound, CandidateStopped
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.driver.drop import refuse_dropped
 
 

@@ -10,7 +10,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.db.totals import unseal
 from mmdb.errors import CandidateNotFound, DatasetDropped, InvalidHyperparameter, StateNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store import states
 from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.driver.drop import refuse_dropped

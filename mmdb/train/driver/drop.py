@@ -6,7 +6,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import RunBusy, RunNotFound
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _Q, _GC, _LOCKS = load("runs"), load("gc"), load("locks")
 

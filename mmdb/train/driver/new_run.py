@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmdb.data.dataset import Dataset, find_dataset
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -20,7 +20,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.architecture import parse
 from mmdb.graph.sizes import Dtypes
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.train.candidate.architecture import architecture_hash
 from mmdb.train.candidate.check import CandidateCheck
@@ -168,7 +168,6 @@ def _check_of(
     dataset: Dataset,
     options: Mapping[str, Any],
 ) -> CandidateCheck:
-    rows = connection.rows(load("catalog").find_factories)
     counts, given = dataset.class_counts, dataset.input_dtype
     dtypes: Dtypes = dict(given) if isinstance(given, dict) else given
     trains = sum(p.row_count for p in dataset.partitions if p.role == "train")
@@ -177,7 +176,7 @@ def _check_of(
         input_shape=dataset.input_shape,
         input_dtype=dtypes,
         targets=dataset.targets,
-        factories={r["name"]: r["target"] for r in rows},
+        factories=find_factories(connection),
         functions=find_functions(connection),
         train_rows=TrainRows(count=trains, by_class=counts) if counts else None,
         options=options,

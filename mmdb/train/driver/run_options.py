@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.dispatch.retention import CHECKPOINTS
 from mmdb.train.features.options import KEYS as TRANSFER_KEYS
 from mmdb.train.features.options import FeatureOptions, parse_feature_options
@@ -58,7 +59,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             f"options.group is given with the strategy {strategy!r}.",
             hint="Only data_parallel has groups of workers.",
         )
-    if group is not None and not _is_whole(group, 2, 1024):
+    if group is not None and not is_whole(group, 2, 1024):
         raise InvalidOption(f"options.group is {show(group)}.", hint="It is a whole number from 2.")
     if "model_average" in (strategy, *strategies) and raw.get("order") == "fixed":
         raise InvalidOption(
@@ -66,11 +67,11 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint="The hops of an epoch run side by side there: leave the order out.",
         )
     limit = raw.get("hop_limit_s")
-    if limit is not None and not (_is_number(limit) and 0 < limit < 1e9):
+    if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
         raise InvalidOption(
             f"options.hop_limit_s is {show(limit)}.", hint="It is a number of seconds above 0."
         )
-    if not _is_whole(raw.get("priority", 0), -5, 5):
+    if not is_whole(raw.get("priority", 0), -5, 5):
         raise InvalidOption(
             f"options.priority is {show(raw['priority'])}.",
             hint="It is a whole number from -5 to 5.",
@@ -115,14 +116,6 @@ def _choice(raw: Mapping[str, Any], key: str) -> str:
             f"options.{key} is {show(value)}.", hint=f"Known: {_listed(CHOICES[key])}."
         )
     return str(value)
-
-
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -6,10 +6,12 @@ A request is a row; the last one of a run holds. One that was carried out has an
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import check_start
 from mmdb.db.queries import load
@@ -23,7 +25,7 @@ from mmdb.errors import (
     RunNotFound,
     from_sqlstate,
 )
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 Request = Literal["submit", "cancel", "resume"]
 
@@ -166,11 +168,7 @@ def _refuse_finished(found: Row) -> None:
 
 def _priority(found: Row, given: int | None) -> int:
     priority = json.loads(found["options"]).get("priority", 0) if given is None else given
-    if (
-        not isinstance(priority, int)
-        or isinstance(priority, bool)
-        or not LOWEST <= priority <= HIGHEST
-    ):
+    if not is_whole(priority, LOWEST, HIGHEST):
         raise InvalidOption(
             f"priority is {show(priority)}.",
             hint=f"It is a whole number from {LOWEST} to {HIGHEST}.",
@@ -181,8 +179,7 @@ def _priority(found: Row, given: int | None) -> int:
 def _check_timeout(timeout_s: object) -> None:
     if timeout_s is None:
         return
-    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not is_number or not timeout_s >= 0:  # type: ignore[operator]
+    if not is_number(timeout_s, 0, math.inf):
         raise InvalidOption(
             f"timeout_s is {show(timeout_s)}.",
             hint="It is a number of seconds from 0; leave it out to wait to the end.",

@@ -15,7 +15,7 @@ from mmdb.errors import (
     DatasetDropped,
     RunNotFound,
 )
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.dispatch.turn import ordinal_of, workload
 from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, Progress, Workload

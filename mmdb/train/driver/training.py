@@ -6,12 +6,13 @@ import itertools
 import os
 from collections.abc import Callable
 
+from mmdb.arguments import is_whole
 from mmdb.db.install import Mode
 from mmdb.db.owners import check_start, require_own
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.driver.decision import Decide
 from mmdb.train.driver.driver import Driver
 from mmdb.train.driver.runs import RunState, load_run
@@ -96,6 +97,6 @@ def useful_workers(run: RunState) -> int:
 
 def _worker_count(workers: int | None) -> int:
     count = os.cpu_count() or 1 if workers is None else workers
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    if not is_whole(count, 1):
         raise InvalidOption(f"workers is {show(workers)}.", hint="It is a whole number from 1.")
     return count

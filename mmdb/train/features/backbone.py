@@ -32,7 +32,7 @@ from mmdb.graph.cut.cut import (
     stage_of,
 )
 from mmdb.graph.sizes import Shape
-from mmdb.graph.values import explain
+from mmdb.messages import explain
 from mmdb.train.batch import Inputs, call
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.compute.device import CPU

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import check_whole, is_number, is_whole
 from mmdb.errors import ArchitectureError, InvalidHyperparameter, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.features.spec import CHOICES, STORAGES, Frozen
 
 #: Hyper-parameters, which a run's options may give for all of its candidates.
@@ -153,9 +154,7 @@ def _adapter(given: Any) -> dict[str, Any] | None:
         rank, alpha = given.get("rank", 8), given.get("alpha", 16)
         layers = given.get("layers")
         layers = [layers] if isinstance(layers, str) else layers
-        fits = isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank <= MOST_RANK
-        fits = fits and isinstance(alpha, int | float) and not isinstance(alpha, bool)
-        fits = fits and 0 < alpha <= MOST_ALPHA
+        fits = is_whole(rank, 1, MOST_RANK) and is_number(alpha, 0, MOST_ALPHA) and alpha > 0
         named = layers is None or (
             isinstance(layers, list) and all(isinstance(one, str) for one in layers) and layers
         )
@@ -228,9 +227,4 @@ def parse_feature_options(given: Any) -> FeatureOptions:
 
 def _whole(given: Mapping[str, Any], key: str, least: int, most: int) -> int:
     value = given.get(key, FeatureOptions.__dataclass_fields__[key].default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidOption(
-            f"options.features.{key} is {show(value)}.",
-            hint=f"It is a whole number from {least} to {most}.",
-        )
-    return value
+    return check_whole(value, f"options.features.{key}", least, most)

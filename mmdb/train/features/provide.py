@@ -9,11 +9,10 @@ from dataclasses import replace
 from time import sleep
 
 from mmdb.data import node_cache
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import ensure_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
-from mmdb.db.queries import load
 from mmdb.errors import BackboneMissing, WriteConflict
 from mmdb.store import features
 from mmdb.train.dispatch.ledger import Candidate, Ledger
@@ -62,8 +61,7 @@ class Features:
 
     def spec(self, row: Row) -> CandidateSpec:
         """Return what a performer needs of a candidate, a row of `find_candidate`."""
-        rows = self._connection.rows(load("catalog").find_factories)
-        factories = {f["name"]: f["target"] for f in rows}
+        factories = find_factories(self._connection)
         return CandidateSpec.from_row(row, factories, find_functions(self._connection))
 
     # -- the rows of a hop ------------------------------------------------------------

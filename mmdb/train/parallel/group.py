@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Literal
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: The library that carries tensors between the members: over TCP, or between GPUs.
 Backend = Literal["gloo", "nccl"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 
 from mmdb.data.dataset import find_dataset
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
-from mmdb.errors import ArchitectureError, DefinitionMissing
+from mmdb.errors import ArchitectureError
 from mmdb.graph.build import parse
 from mmdb.graph.sizes import Outputs, Shape, outputs_asked
 from mmdb.graph.structure import Structure
@@ -20,11 +20,9 @@ from mmdb.graph.traced import traced
 from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
-from mmdb.store.parents.outlines import read_structure
+from mmdb.store.parents.outlines import architecture_id_of, architecture_of
 from mmdb.store.registry import checked_metric
 from mmdb.store.save import About
-
-_TRACED = "Name a model that was saved with its module or architecture."
 
 
 def about_module(
@@ -49,7 +47,7 @@ def about_module(
     if architecture is not None:
         definition = _definition(connection, architecture, input_shape, outputs, dataset)
         tensors = module.state_dict() if isinstance(module, nn.Module) else module
-        check_definition(definition, _factories(connection), tensors)
+        check_definition(definition, find_factories(connection), tensors)
     return About(
         definition=definition,
         define=lambda: definition_of(module) if isinstance(module, nn.Module) else None,
@@ -77,7 +75,7 @@ def _structure_of(connection: Connection, definition: Definition) -> Structure:
         definition.arguments,
         definition.input_shape,
         definition.outputs,
-        _factories(connection),
+        find_factories(connection),
     )
 
 
@@ -94,17 +92,14 @@ def beginnings_of(
     Raises:
         ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
     """
-    if isinstance(architecture, nn.Module):
-        return beginnings(traced(architecture))
-    if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
+    if _names_model(architecture):
         model = find_model(connection, architecture)
-        if model.architecture_id is None:
-            raise DefinitionMissing(
-                f"The architecture of model {model.reference} is not known.", hint=_TRACED
-            )
-        return stored_beginnings(connection, model.architecture_id)
-    definition = _definition(connection, architecture, input_shape, outputs, dataset)
-    return beginnings(_structure_of(connection, definition))
+        return stored_beginnings(connection, architecture_id_of(model))
+    return beginnings(
+        structure_asked(
+            connection, architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
+        )
+    )
 
 
 def structure_asked(
@@ -122,15 +117,14 @@ def structure_asked(
     """
     if isinstance(architecture, nn.Module):
         return traced(architecture)
-    if isinstance(architecture, str) and "@" in architecture.partition("(")[0]:
-        model = find_model(connection, architecture)
-        if model.architecture_id is None:
-            raise DefinitionMissing(
-                f"The architecture of model {model.reference} is not known.", hint=_TRACED
-            )
-        return read_structure(connection, model.architecture_id)
+    if _names_model(architecture):
+        return architecture_of(connection, find_model(connection, architecture))
     definition = _definition(connection, architecture, input_shape, outputs, dataset)
     return _structure_of(connection, definition)
+
+
+def _names_model(architecture: object) -> TypeGuard[str]:
+    return isinstance(architecture, str) and "@" in architecture.partition("(")[0]
 
 
 def _definition(
@@ -159,8 +153,3 @@ def _definition(
 
 def _shape(given: Sequence[int] | Shape) -> Shape:
     return given if isinstance(given, dict) else tuple(int(n) for n in given)
-
-
-def _factories(connection: Connection) -> dict[str, str]:
-    rows = connection.rows(load("catalog").find_factories)
-    return {row["name"]: row["target"] for row in rows}

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -181,10 +181,8 @@ def replay_hops(
     parts = connection.rows(queries.find_partitions, dataset_id=row["dataset_id"])
     hops = connection.rows(load("recipes").find_recipe_hops, candidate_id=candidate_id, epoch=epoch)
     _check_complete(model, hops, parts, epoch)
-    factories = connection.rows(load("catalog").find_factories)
-    candidate = CandidateSpec.from_row(
-        row, {f["name"]: f["target"] for f in factories}, find_functions(connection)
-    )
+    factories, functions = find_factories(connection), find_functions(connection)
+    candidate = CandidateSpec.from_row(row, factories, functions)
     located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
     prepared = HopReplay(
         model=model,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
 from mmdb.store.models import SavedModel
 from mmdb.store.module import assemble, fill_given
 from mmdb.store.recover import ModelReader, Verify
@@ -46,11 +46,9 @@ def recover_module(
         trainable = {entry.path: entry.trainable for entry in reader.catalog(model).entries}
     if into is not None:
         return fill_given(into, weights, reference=model.reference)
-    rows = reader.source.newest(lambda session: session.rows(load("catalog").find_factories))
-    factories = {row["name"]: row["target"] for row in rows}
     return assemble(
         model.definition,
-        factories,
+        reader.source.newest(find_factories),
         weights,
         trainable=trainable,
         reference=model.reference,

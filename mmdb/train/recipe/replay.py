@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -229,7 +230,7 @@ class _Follower:
             }
             return assemble(
                 origin.definition,
-                self._factories(),
+                find_factories(self.connection),
                 parent,
                 trainable=trainable,
                 reference=origin.reference,
@@ -240,11 +241,7 @@ class _Follower:
             raise DefinitionMissing(
                 f"How to build the module of model {model.reference} is not known."
             )
-        return build_filled(model.definition, self._factories(), seed=seed)
-
-    def _factories(self) -> dict[str, str]:
-        rows = self.connection.rows(load("catalog").find_factories)
-        return {row["name"]: row["target"] for row in rows}
+        return build_filled(model.definition, find_factories(self.connection), seed=seed)
 
     def _checked(self, model: SavedModel, stored: StoredRecipe, module: nn.Module) -> Weights:
         """Return a module's tensors if they are the model's."""

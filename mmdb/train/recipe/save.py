@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from mmdb.data.dataset import find_dataset
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
@@ -31,7 +31,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.sizes import outputs_asked
 from mmdb.graph.traced import traced
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store import states
 from mmdb.store.approach import parse_options
 from mmdb.store.models import Definition, find_model, model_of
@@ -154,12 +154,8 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
     state = states.read_checkpoint(connection, checkpoint["part_id"], candidate_id, wanted.hex())
     if state is None or state_hash(state) != wanted:
         raise StateCorrupt(f"A checkpoint of candidate {candidate_id} is damaged.")
-    factories = connection.rows(load("catalog").find_factories)
-    spec = CandidateSpec.from_row(
-        candidate,
-        {f["name"]: f["target"] for f in factories},
-        find_functions(connection),
-    )
+    factories, functions = find_factories(connection), find_functions(connection)
+    spec = CandidateSpec.from_row(candidate, factories, functions)
     backbones = read_backbones(connection, spec)
     with neutral(spec.seed):
         live = build(spec, backbones=backbones, blank=True)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import is_number
 from mmdb.errors import EmptySearch, InvalidHyperparameter
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 #: Ends of a range; beyond them the width of a range is infinite.
 LARGEST = 1e300
@@ -113,5 +114,4 @@ def _range(name: str, given: Mapping[str, Any]) -> Range:
 
 
 def _is_end(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) <= LARGEST
+    return is_number(value, -LARGEST, LARGEST)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.errors import EmptySearch, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.search.space import MAX_CANDIDATES
 
 METHODS = ("grid", "random", "tpe", "asha", "hyperband", "pbt")
@@ -101,7 +101,7 @@ def patience(options: Mapping[str, Any]) -> tuple[int | None, float]:
             "options.min_delta is given without options.patience.",
             hint="patience says after how many epochs without such an improvement to stop.",
         )
-    if not _is_number(delta) or not 0 <= delta < math.inf:
+    if not is_number(delta, 0):
         raise InvalidOption(
             f"options.min_delta is {show(delta)}.",
             hint="It is a number from 0, in units of the run's metric.",
@@ -170,7 +170,7 @@ def _trials(search: Mapping[str, Any], method: str, sampler: str) -> int | None:
     if sampler == "grid" or method not in TRIALS:
         return None
     trials = search.get("trials", TRIALS[method])
-    if not _is_whole(trials) or trials < 1:
+    if not is_whole(trials, 1):
         raise EmptySearch(f"search.trials is {show(trials)}.", hint="It is a whole number from 1.")
     if trials > MAX_CANDIDATES:
         raise InvalidOption(f"search.trials is {trials}.", hint=f"{MAX_CANDIDATES} are the most.")
@@ -203,12 +203,12 @@ def _pruner(given: Any) -> tuple[str, dict[str, float]] | None:
 
 def _check_argument(pruner: str, key: str, value: Any) -> None:
     if key in ("lower", "upper"):
-        fits, meaning = _is_number(value) and math.isfinite(value), "a number"
+        fits, meaning = is_number(value), "a number"
     elif key == "percentile":
-        fits, meaning = _is_number(value) and 0 <= value <= 100, "a number from 0 to 100"
+        fits, meaning = is_number(value, 0, 100), "a number from 0 to 100"
     else:
         least = 1 if key == "interval" else 0
-        fits, meaning = _is_whole(value) and value >= least, f"a whole number from {least}"
+        fits, meaning = is_whole(value, least), f"a whole number from {least}"
     if not fits:
         raise InvalidOption(f"search.pruner.{key} is {show(value)}.", hint=f"It is {meaning}.")
 
@@ -227,7 +227,7 @@ def _whole(
     given: Mapping[str, Any], key: str, default: int, least: int, owner: str = "search"
 ) -> int:
     value = given.get(key, default)
-    if key in given and (not _is_whole(value) or not least <= value < 2**31):
+    if key in given and not is_whole(value, least, 2**31 - 1):
         raise InvalidOption(
             f"{owner}.{key} is {show(value)}.", hint=f"It is a whole number from {least}."
         )
@@ -236,21 +236,10 @@ def _whole(
 
 def _between(search: Mapping[str, Any], key: str, default: float, most: float) -> float:
     value = search.get(key, default)
-    if not _is_number(value) or not 0 <= value <= most:
+    if not is_number(value, 0, most):
         raise InvalidOption(f"search.{key} is {show(value)}.", hint=f"It is a number up to {most}.")
     return float(value)
 
 
 def _flag(search: Mapping[str, Any], key: str, default: bool) -> bool:
-    value = search.get(key, default)
-    if not isinstance(value, bool):
-        raise InvalidOption(f"search.{key} is {show(value)}.", hint="It is true or false.")
-    return value
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return check_flag(search.get(key, default), f"search.{key}")

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from mmdb.errors import EmptySearch, InvalidHyperparameter, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.search.dimensions import Dimension, Range, Values, parse_dimension
 from mmdb.train.seeds import candidate_seed
 

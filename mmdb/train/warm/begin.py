@@ -10,7 +10,7 @@ from typing import Any
 
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding
-from mmdb.data.functions import find_functions
+from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.graph.structure import Structure
@@ -80,8 +80,7 @@ class Beginner:
         connection = self._connection
         given = json.loads(row["options"]).get("warm_start")
         options = parse_warm_options(given, row["warm_start"])
-        rows = connection.rows(load("catalog").find_factories)
-        factories = {f["name"]: f["target"] for f in rows}
+        factories = find_factories(connection)
         spec = CandidateSpec.from_row(row, factories, find_functions(connection))
         decoding = find_decoding(connection, row["dataset_id"])
         structure = _structure(row, factories)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdb.data.decoding import Decoding, Input, Label
 from mmdb.data.matching import MISSING, Slot, class_places, input_places, slots_of
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 _MOST_NAMED = 3  # columns, categories or classes in one note
 

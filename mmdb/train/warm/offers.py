@@ -20,7 +20,7 @@ from mmdb.errors import (
     StoreError,
 )
 from mmdb.graph.structure import Structure
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
 from mmdb.store.parents.choice import bucket_of

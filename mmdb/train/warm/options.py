@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.arguments import check_flag, check_whole, is_number
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.parents import Limits
 from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
 
@@ -67,11 +68,7 @@ def parse_warm_options(
             raise InvalidOption(
                 f"A warm start has no option {show(key)}.", hint=f"Known: {', '.join(_KNOWN)}."
             )
-    within_run = raw.get("within_run", False)
-    if not isinstance(within_run, bool):
-        raise InvalidOption(
-            f"{prefix}within_run is {show(within_run)}.", hint="It is true or false."
-        )
+    within_run = check_flag(raw.get("within_run", False), f"{prefix}within_run")
     if within_run and warm_start != AUTO:
         raise InvalidOption(
             f"{prefix}within_run is given with the parent {show(warm_start)}.",
@@ -82,7 +79,7 @@ def parse_warm_options(
             similarity=_share(raw, "threshold", prefix), coverage=_share(raw, "coverage", prefix)
         ),
         shrink=_shrink(raw.get("shrink"), prefix),
-        lr_epochs=_epochs(raw.get("lr_epochs", 0), prefix),
+        lr_epochs=check_whole(raw.get("lr_epochs", 0), f"{prefix}lr_epochs", 0, _MOST_EPOCHS),
         within_run=within_run,
     )
 
@@ -98,29 +95,16 @@ def lr_scale(coverage: float) -> float:
 
 def _share(raw: Mapping[str, Any], key: str, prefix: str) -> float:
     value = raw.get(key, _SHARES[key])
-    if not _is_number(value) or not 0 <= value <= 1:
+    if not is_number(value, 0, 1):
         raise InvalidOption(f"{prefix}{key} is {show(value)}.", hint="It is a number from 0 to 1.")
     return float(value)
 
 
 def _shrink(value: Any, prefix: str) -> float | None:
-    if value is None or (_is_number(value) and value == 1):
+    if value is None or (is_number(value) and value == 1):
         return None
-    if not _is_number(value) or not 0 < value <= 1:
+    if not is_number(value, 0, 1) or value == 0:
         raise InvalidOption(
             f"{prefix}shrink is {show(value)}.", hint="It is a number above 0, up to 1."
         )
     return float(value)
-
-
-def _epochs(value: Any, prefix: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_EPOCHS:
-        raise InvalidOption(
-            f"{prefix}lr_epochs is {show(value)}.",
-            hint=f"It is a whole number from 0 to {_MOST_EPOCHS}.",
-        )
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

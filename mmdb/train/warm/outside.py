@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.decoding import Decoding
+from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, InvalidOption
 from mmdb.graph.flow.inputs import Inputs
 from mmdb.graph.traced import traced
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, take_parent
 from mmdb.train.recipe.generators import neutral
@@ -111,9 +111,8 @@ def _carried(
     seed: int,
     decoding: Decoding | None,
 ) -> Carried:
-    rows = connection.rows(load("catalog").find_factories)
-    factories = {row["name"]: row["target"] for row in rows}
     model_id = offer.chosen.model_id
+    factories = find_factories(connection)
     form, weights = model_and_weights(connection, factories, model_id, decoding=decoding)
     with neutral(seed):
         return carry(module, inputs, form, weights, seed=seed, shrink=options.shrink)

@@ -10,7 +10,7 @@ from functools import cached_property
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.train.warm.spec import OPERATORS_VERSION, TensorOrigin
 
 _Q = load("warm")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from mmdb.errors import ArchitectureError, InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 
 
 def check_module(module: object) -> None:

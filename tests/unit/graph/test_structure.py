@@ -176,6 +176,34 @@ def test_any_number_of_equal_branches_may_be_listed_in_any_order(branches: int) 
     assert len({towers(seed).canonical_hash for seed in range(4)}) == 1
 
 
+# -- as a graph of networkx ---------------------------------------------------
+
+
+@QUICK
+@given(structures())
+def test_the_graph_has_every_node_and_every_position(structure: Structure) -> None:
+    found = structure.graph()
+    assert isinstance(found, nx.DiGraph) and not found.is_multigraph()
+    assert [data["path"] for _, data in found.nodes(data=True)] == [n.path for n in structure.nodes]
+    edges = {
+        Edge(source, target, position)
+        for source, target, positions in found.edges(data="positions")
+        for position in positions
+    }
+    assert edges == set(structure.edges)
+
+
+def test_a_node_of_the_graph_has_its_op_its_shapes_and_its_attributes() -> None:
+    found = Structure(nodes=(node(0, "linear", bias=False),), edges=()).graph()
+    assert found.nodes[0] == {
+        "op": "linear",
+        "path": "part0",
+        "attributes": {"bias": False},
+        "parameters": {"weight": {"dtype": "float32", "shape": (2, 2)}},
+        "parameter_bytes": 16,
+    }
+
+
 # -- prefixes -----------------------------------------------------------------
 
 

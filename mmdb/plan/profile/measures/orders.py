@@ -13,7 +13,7 @@ import torch
 
 from mmdb.db.connection import Connection
 from mmdb.errors import InvalidOption
-from mmdb.graph.values import show
+from mmdb.messages import show
 from mmdb.plan.profile.budget import MAX_BUDGET_S
 from mmdb.plan.profile.measures.busy import measure_busy
 from mmdb.plan.profile.measures.cases import measure_cases

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mmdb.train.probe.compare import Comparison, LayerComparison
-from mmdb.train.probe.magnitude import Magnitude
+from mmdb.probe.compare import Comparison, LayerComparison
+from mmdb.probe.magnitude import Magnitude
 
 #: Column -> what it shows, in the order in which things happen.
 COLUMNS: dict[str, tuple[str, ...]] = {

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from mmdb.errors import InvalidInput, InvalidOption, TrainingFailed
+from mmdb.probe import ProbeRecord, ProbeSummary, probe, reproducible
 from mmdb.store.content import hash_of
-from mmdb.train.probe import ProbeRecord, ProbeSummary, probe, reproducible
 
 
 def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:

@@ -1,5 +1,5 @@
 """Runs as event files for TensorBoard."""
 
-from mmdb.train.tensorboard.export import export_tensorboard
+from mmdb.standards.tensorboard.export import export_tensorboard
 
 __all__ = ["export_tensorboard"]

@@ -17,8 +17,8 @@ from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
-from mmdb.train.probe.digests import Digests, tensors_in
-from mmdb.train.probe.summary import ProbeRecord
+from mmdb.probe.digests import Digests, tensors_in
+from mmdb.probe.summary import ProbeRecord
 
 #: Where a gradient flows to: a node of the graph, and which of its outputs in the forward pass.
 Edge = tuple[Node, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from mmdb.train.probe.summary import ProbePass, ProbeRecord, ProbeSummary
+from mmdb.probe.summary import ProbePass, ProbeRecord, ProbeSummary
 
 #: What can be observed -> its name for people; in the order of a layer's own events.
 LABELS: dict[str, str] = {

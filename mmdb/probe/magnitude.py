@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mmdb.train.probe.summary import ProbeSummary, TensorDigest
+from mmdb.probe.summary import ProbeSummary, TensorDigest
 
 #: Relative error of a sum of squares in float64, generously.
 _ROUNDING = 1e-12

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmdb.train.tensorboard.events import double, message, plugin_event, text, whole
+from mmdb.standards.tensorboard.events import double, message, plugin_event, text, whole
 
 _PLUGIN = "hparams"
 _STRING, _BOOL, _FLOAT = 1, 2, 3

@@ -5,9 +5,9 @@ compare(a, b)                 two summaries, layer by layer       -> Comparison
 reproducible(module, inputs)  the same probe twice                -> Comparison
 """
 
-from mmdb.train.probe.compare import Comparison, Difference, LayerComparison, compare
-from mmdb.train.probe.run import probe, reproducible
-from mmdb.train.probe.summary import ProbePass, ProbeRecord, ProbeSummary, TensorDigest
+from mmdb.probe.compare import Comparison, Difference, LayerComparison, compare
+from mmdb.probe.run import probe, reproducible
+from mmdb.probe.summary import ProbePass, ProbeRecord, ProbeSummary, TensorDigest
 
 __all__ = [
     "Comparison",

@@ -13,10 +13,9 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import FileExists, InvalidOption, RunNotFound
-from mmdb.graph.values import show
-from mmdb.store.files.atomic import replacing, writing
-from mmdb.train.tensorboard.events import scalar_event, version_event
-from mmdb.train.tensorboard.hparams import (
+from mmdb.messages import show
+from mmdb.standards.tensorboard.events import scalar_event, version_event
+from mmdb.standards.tensorboard.hparams import (
     FAILURE,
     RUNNING,
     SUCCESS,
@@ -25,7 +24,8 @@ from mmdb.train.tensorboard.hparams import (
     flat,
     start_event,
 )
-from mmdb.train.tensorboard.rates import learning_rates
+from mmdb.standards.tensorboard.rates import learning_rates
+from mmdb.store.files.atomic import replacing, writing
 
 _Q = load("tensorboard")
 #: TensorBoard looks for "tfevents" in a name. The same name again: a later export goes over it.

@@ -12,14 +12,14 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed, stops_the_caller
-from mmdb.graph.values import show
+from mmdb.messages import show
+from mmdb.probe.compare import Comparison, compare
+from mmdb.probe.digests import Digests, tensors_in
+from mmdb.probe.isolation import reproducing, untouched
+from mmdb.probe.parts import named_buffers, named_parameters, state, watched
+from mmdb.probe.summary import ProbePass, ProbeSummary
+from mmdb.probe.tracer import Tracer
 from mmdb.train.compute.exact import environment
-from mmdb.train.probe.compare import Comparison, compare
-from mmdb.train.probe.digests import Digests, tensors_in
-from mmdb.train.probe.isolation import reproducing, untouched
-from mmdb.train.probe.parts import named_buffers, named_parameters, state, watched
-from mmdb.train.probe.summary import ProbePass, ProbeSummary
-from mmdb.train.probe.tracer import Tracer
 
 #: Makes a fresh optimizer over the module's parameters.
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from mmdb.train.probe.magnitude import Magnitude, magnitude
-from mmdb.train.probe.observations import LABELS, Key, Observation, Row, observations
-from mmdb.train.probe.summary import ProbeSummary, TensorDigest
+from mmdb.probe.magnitude import Magnitude, magnitude
+from mmdb.probe.observations import LABELS, Key, Observation, Row, observations
+from mmdb.probe.summary import ProbeSummary, TensorDigest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

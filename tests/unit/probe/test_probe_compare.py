@@ -16,8 +16,8 @@ from rich.console import Console
 from torch import nn
 
 from mmdb import terminal
-from mmdb.train.probe import Comparison, ProbeSummary, compare, probe
-from mmdb.train.probe.table import table_lines
+from mmdb.probe import Comparison, ProbeSummary, compare, probe
+from mmdb.probe.table import table_lines
 
 
 def network(seed: int = 0) -> nn.Sequential:

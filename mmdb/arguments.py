@@ -1,0 +1,54 @@
+"""Checks of arguments and options: a bool is no number, although Python has it as an int."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TypeGuard
+
+from mmdb.errors import InvalidOption
+from mmdb.messages import show
+
+_LARGEST = sys.float_info.max
+
+
+def is_whole(value: object, least: float = -math.inf, most: float = math.inf) -> TypeGuard[int]:
+    """Return whether a value is a whole number from `least` to `most`.
+
+    >>> is_whole(2, 1, 2), is_whole(3, 1, 2), is_whole(True), is_whole(2.0)
+    (True, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: object, least: float = -_LARGEST, most: float = _LARGEST) -> TypeGuard[float]:
+    """Return whether a value is a number from `least` to `most`: a finite one by default.
+
+    >>> is_number(0.5, 0, 1), is_number(1), is_number(True), is_number(float("nan"))
+    (True, True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_whole(value: object, name: str, least: int, most: int) -> int:
+    """Return an argument that must be a whole number from `least` to `most`.
+
+    Raises:
+        InvalidOption
+    """
+    if not is_whole(value, least, most):
+        raise InvalidOption(
+            f"{name} is {show(value)}.", hint=f"It is a whole number from {least} to {most}."
+        )
+    return value
+
+
+def check_flag(value: object, name: str) -> bool:
+    """Return an argument that must be true or false: NULL is neither.
+
+    Raises:
+        InvalidOption
+    """
+    if not isinstance(value, bool):
+        raise InvalidOption(f"{name} is {show(value)}.", hint="It is true or false.")
+    return value
