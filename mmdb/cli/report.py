@@ -47,7 +47,7 @@ def _report(given: argparse.Namespace) -> int:
             )
         )
     else:
-        from mmdb.report.explanation import bytes_text
+        from mmdb.messages import bytes_text
 
         print(f"{given.out}: {bytes_text(count)}")
     return 0
