@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from mmdb.data.names import reference_of
+from mmdb.data.names import found_run, reference_of
 from mmdb.db.check import shown
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound, RunNotFound
+from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
 from mmdb.messages import bytes_text, seconds_text, show
 from mmdb.report.lineage import lineage_of, section_of
 from mmdb.report.model.report import model_report
@@ -94,8 +94,7 @@ def _lineage(connection: Connection, entity: str) -> Report:
 
 def _run_state(connection: Connection, name: str) -> list[Row]:
     rows = connection.rows(_Q.run_state, run=name)
-    if not rows:
-        raise RunNotFound(f"There is no run named {show(name)}.")
+    found_run(rows, name)
     return rows
 
 
