@@ -12,7 +12,7 @@ from mmdb.api.run import Run
 from mmdb.api.sharing import Sharing
 from mmdb.arguments import check_whole
 from mmdb.data import registration
-from mmdb.data.names import check_name
+from mmdb.data.names import check_name, found_run
 from mmdb.data.registration import DatasetSummary
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
@@ -22,7 +22,7 @@ from mmdb.db.replicas import source_of
 from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.errors import InvalidOption, NotInstalled, RunNotFound
+from mmdb.errors import InvalidOption, NotInstalled
 from mmdb.messages import show
 from mmdb.plan.profile.budget import check_budget
 from mmdb.server.arguments import (
@@ -254,8 +254,7 @@ class Database(Predictions, Exports, Sharing, Zoo):
         Raises:
             RunNotFound
         """
-        if not self.connection.rows(load("runs").find_run, name=name):
-            raise RunNotFound(f"There is no run named {show(name)}.")
+        found_run(self.connection.rows(load("runs").find_run, name=name), name)
         return Run(self, name)
 
     def calibrate(self, budget_s: float = 60) -> list[Row]:

@@ -13,6 +13,7 @@ from mmdb.cli.bench import add_bench_command
 from mmdb.cli.lineage import add_lineage_command
 from mmdb.cli.models import WrongUse, add_commands
 from mmdb.cli.operations import add_operation_commands
+from mmdb.cli.options import URL, WORKERS, database
 from mmdb.cli.plans import add_plan_commands
 from mmdb.cli.report import add_report_command
 from mmdb.cli.runs import add_run_commands
@@ -51,19 +52,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], about: str) -> Any:
-        command = commands.add_parser(name, help=about, description=about)
+    def add(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        about: str,
+        *parents: argparse.ArgumentParser,
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=about, description=about, parents=parents)
         command.set_defaults(command=run)
         return command
 
-    demo = add("demo", _demo, "Train 8 candidates on handwritten digits and show what came out.")
+    demo = add(
+        "demo", _demo, "Train 8 candidates on handwritten digits and show what came out.", WORKERS
+    )
     demo.add_argument(
         "--database", metavar="URL", help="where to make the table digits; a fresh DuckDB file"
     )
-    _add_workers(demo)
 
-    install = add("install", _install, "Install or upgrade mmdb in a database.")
-    install.add_argument("url")
+    install = add("install", _install, "Install or upgrade mmdb in a database.", URL)
     install.add_argument(
         "--client",
         action="store_true",
@@ -81,53 +87,30 @@ def _parser() -> argparse.ArgumentParser:
         help="each role sees its own datasets, runs and models alone, and what is shared with it",
     )
 
-    add_operation_commands(add, _add_json)
-    add_run_commands(add, _add_database, _add_workers, _add_json)
+    add_operation_commands(add)
+    add_run_commands(add)
 
-    predict = add("predict", _predict, "Predict every row of a SELECT.")
+    predict = add("predict", _predict, "Predict every row of a SELECT.", database())
     predict.add_argument("model", help="name or name@version")
     predict.add_argument("query")
     predict.add_argument("--key", default="id", help="column that names a row (id)")
     predict.add_argument(
         "--into", metavar="TABLE", help="add the predictions to this table, made as needed"
     )
-    _add_database(predict)
-    _add_json(predict)
 
-    add_plan_commands(add, _add_database, _add_json)
-    add_lineage_command(add, _add_database, _add_json)
-    add_report_command(add, _add_database, _add_json)
-    add_ui_command(add, _add_database, _add_json)
-    add_standard_commands(add, _add_database, _add_json)
+    add_plan_commands(add)
+    add_lineage_command(add)
+    add_report_command(add)
+    add_ui_command(add)
+    add_standard_commands(add)
     add_worker_command(add)
-    add_commands(add, _add_database, _add_json)
+    add_commands(add)
 
-    sql = add("sql", _sql, "Run a statement and print its rows.")
+    sql = add("sql", _sql, "Run a statement and print its rows.", database())
     sql.add_argument("statement")
-    _add_database(sql)
-    _add_json(sql)
 
     add_bench_command(add)
     return parser
-
-
-def _add_database(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    url = os.environ.get("MMDB_URL")
-    command.add_argument(
-        "--database",
-        metavar="URL",
-        default=url,
-        required=required and url is None,
-        help="postgresql://... or duckdb:///file; MMDB_URL if left out",
-    )
-
-
-def _add_workers(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--workers", type=int, help="sessions to train with (one per processor)")
-
-
-def _add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _demo(given: argparse.Namespace) -> int:

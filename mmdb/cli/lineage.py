@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from typing import Any
 
 from mmdb.cli.models import Add
+from mmdb.cli.options import database
 
 
-def add_lineage_command(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_lineage_command(add: Add) -> None:
     """Add to the parser."""
     about = "Show what a model, dataset, table or column came from, or what came of it."
-    command = add("lineage", _lineage, about)
+    command = add("lineage", _lineage, about, database())
     command.add_argument("entity", help="name, model:name@version, column:schema.table.column, ...")
     command.add_argument("--down", action="store_true", help="what came of it")
     command.add_argument("--hops", action="store_true", help="show partitions and hops too")
     command.add_argument("--max-depth", type=int, metavar="N", help="edges away at most")
-    add_database(command)
-    add_json(command)
 
 
 def _lineage(given: argparse.Namespace) -> int:

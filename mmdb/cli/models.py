@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdb.cli.options import MODEL, database
 from mmdb.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:  # it loads torch
@@ -18,24 +19,25 @@ if TYPE_CHECKING:  # it loads torch
 #: What `mmdb.store.files.formats` reads and writes; importing it here would load torch for --help.
 FORMATS = ("auto", "safetensors", "torch", "huggingface")
 
-Add = Callable[[str, Callable[[argparse.Namespace], int], str], Any]
+#: Adds a command: its name, what runs it, what it is about, and parents with its options.
+Add = Callable[..., argparse.ArgumentParser]
 
 
-def add_commands(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    command = add("import", _import, "Save a file or folder as a model, or a zoo's folder whole.")
+    command = add(
+        "import", _import, "Save a file or folder as a model, or a zoo's folder whole.", database()
+    )
     command.add_argument("source")
     command.add_argument("name", nargs="?", help="left out for a zoo's folder")
     command.add_argument("--parent", metavar="MODEL", help="the model that it was made from")
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--key", help="entry of a torch file that is the state dict")
     command.add_argument("--skip", action="store_true", help="leave out what is not a tensor")
-    add_database(command)
-    add_json(command)
 
-    command = add("export", _export, "Write a model to a file or folder, or the zoo to a folder.")
+    command = add(
+        "export", _export, "Write a model to a file or folder, or the zoo to a folder.", database()
+    )
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("target")
     command.add_argument("--all", action="store_true", help="the whole zoo")
@@ -45,30 +47,34 @@ def add_commands(
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--overwrite", action="store_true", help="take the place of what is there")
     command.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, metavar="N")
-    add_database(command)
-    add_json(command)
 
-    command = add("push", _copy, "Copy a model into another database, sending what it lacks.")
-    command.add_argument("model", help="name, name@version or name@alias")
+    command = add(
+        "push",
+        _copy,
+        "Copy a model into another database, sending what it lacks.",
+        MODEL,
+        _copying(),
+        database(),
+    )
     command.add_argument("--to", metavar="URL", required=True)
-    _add_copy(command)
-    add_database(command)
-    add_json(command)
 
-    command = add("pull", _copy, "Copy a model out of another database.")
-    command.add_argument("model", help="name, name@version or name@alias")
+    command = add(
+        "pull", _copy, "Copy a model out of another database.", MODEL, _copying(), database()
+    )
     command.add_argument("--from", dest="from_", metavar="URL", required=True)
-    _add_copy(command)
-    add_database(command)
-    add_json(command)
 
-    command = add("gc", _gc, "Show what no model needs any more; with --delete, delete it.")
+    command = add(
+        "gc", _gc, "Show what no model needs any more; with --delete, delete it.", database()
+    )
     command.add_argument("--delete", action="store_true", help="delete it, and free its space")
     command.add_argument("--grace", default="7 days", help="leave alone what is younger (7 days)")
-    add_database(command)
-    add_json(command)
 
-    command = add("probe", _probe, "Digest what each layer of a model takes and gives, or compare.")
+    command = add(
+        "probe",
+        _probe,
+        "Digest what each layer of a model takes and gives, or compare.",
+        database(required=False),
+    )
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("query", nargs="?", help="a SELECT whose first rows are the input")
     command.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two files or kept probes")
@@ -79,11 +85,10 @@ def add_commands(
     command.add_argument("--rows", type=int, default=32, help="rows of the query to use (32)")
     command.add_argument("--save", metavar="NAME", help="keep the summary in the database")
     command.add_argument("--output", metavar="FILE", help="write the summary to a file")
-    add_database(command, required=False)
-    add_json(command)
 
 
-def _add_copy(command: Any) -> None:
+def _copying() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(add_help=False)
     command.add_argument("--name", help="its name there; the same if left out")
     command.add_argument("--next", action="store_true", help="take the next free version there")
     command.add_argument("--all-versions", action="store_true", help="every version of the name")
@@ -91,6 +96,7 @@ def _add_copy(command: Any) -> None:
     command.add_argument("--data", action="store_true", help="the datasets behind it, too")
     command.add_argument("--weights", choices=("auto", "always", "never"), default="auto")
     command.add_argument("--verify", choices=("full", "sampled", "none"), default="full")
+    return command
 
 
 def _copy(given: argparse.Namespace) -> int:

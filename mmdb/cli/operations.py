@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from mmdb.cli.models import Add
+from mmdb.cli.options import JSON, URL
 
 
-def add_operation_commands(add: Add, add_json: Callable[[Any], None]) -> None:
+def add_operation_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    doctor = add("doctor", _doctor, "Check everything that can be wrong with a database.")
-    doctor.add_argument("url")
+    doctor = add(
+        "doctor", _doctor, "Check everything that can be wrong with a database.", URL, JSON
+    )
     doctor.add_argument(
         "--verify",
         action="store_true",
         help="also read every stored byte, and compare it with its hash",
     )
-    add_json(doctor)
 
-    metrics = add("metrics", _metrics, "Print what a monitor reads, in Prometheus' text format.")
-    metrics.add_argument("url")
+    metrics = add(
+        "metrics", _metrics, "Print what a monitor reads, in Prometheus' text format.", URL
+    )
     metrics.add_argument(
         "--listen",
         metavar="[HOST:]PORT",

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from typing import Any
 
 from mmdb.cli.models import Add
+from mmdb.cli.options import database
 
 
-def add_plan_commands(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_plan_commands(add: Add) -> None:
     """Add the command to the parser."""
     command = add(
-        "calibrate", _calibrate, "Measure what this machine and a database cost, for plans."
+        "calibrate",
+        _calibrate,
+        "Measure what this machine and a database cost, for plans.",
+        database(),
     )
     command.add_argument(
         "--budget", type=float, default=60.0, metavar="S", help="seconds to measure for (60)"
     )
-    add_database(command)
-    add_json(command)
 
 
 def _calibrate(given: argparse.Namespace) -> int:

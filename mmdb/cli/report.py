@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from typing import Any
 
 from mmdb.cli.models import Add
+from mmdb.cli.options import database
 
 
-def add_report_command(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_report_command(add: Add) -> None:
     """Add the command to the parser."""
     command = add(
         "report",
         _report,
         "Write what there is to say of a run or a model as a page, a picture or JSON.",
+        database(),
     )
     command.add_argument("name", metavar="RUN|MODEL", help="model, model@version or model@alias")
     command.add_argument(
@@ -27,8 +25,6 @@ def add_report_command(
     command.add_argument(
         "--format", choices=("html", "json", "png"), help="as the file's name says if left out"
     )
-    add_database(command)
-    add_json(command)
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -47,7 +43,7 @@ def _report(given: argparse.Namespace) -> int:
             )
         )
     else:
-        from mmdb.report.explanation import bytes_text
+        from mmdb.messages import bytes_text
 
         print(f"{given.out}: {bytes_text(count)}")
     return 0

@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import Add, WrongUse
+from mmdb.cli.options import RUN, WORKERS, database
 
 
-def add_run_commands(
-    add: Add,
-    add_database: Callable[..., None],
-    add_workers: Callable[[Any], None],
-    add_json: Callable[[Any], None],
-) -> None:
+def add_run_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    command = add("train", _train, "Train a run, or go on with one that was interrupted.")
-    command.add_argument("run")
-    add_database(command)
-    add_workers(command)
+    command = add(
+        "train",
+        _train,
+        "Train a run, or go on with one that was interrupted.",
+        RUN,
+        database(),
+        WORKERS,
+    )
     command.add_argument("--quiet", action="store_true", help="show the end alone")
-    add_json(command)
 
-    command = add("explain", _explain, "Predict what each way of training a run would take.")
-    command.add_argument("run")
-    add_database(command)
+    command = add(
+        "explain", _explain, "Predict what each way of training a run would take.", RUN, database()
+    )
     command.add_argument("--workers", type=int, help="that train it (any number)")
     about = """of machines that need not exist: '{"nodes": 10, "slots": 4}'"""
     command.add_argument("--cluster", metavar="JSON", help=about)
     command.add_argument("--all", action="store_true", help="show every way, not the best alone")
     command.add_argument("--plot", metavar="FILE", help="also draw it, as .svg or .png")
-    add_json(command)
 
-    command = add("tensorboard", _tensorboard, "Write a run's curves for TensorBoard.")
-    command.add_argument("run")
+    command = add(
+        "tensorboard", _tensorboard, "Write a run's curves for TensorBoard.", RUN, database()
+    )
     command.add_argument("folder", help="made if it is not there; brought up to date if it is")
-    add_database(command)
-    add_json(command)
 
 
 def _train(given: argparse.Namespace) -> int:

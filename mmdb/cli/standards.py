@@ -6,60 +6,56 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import Add, WrongUse
+from mmdb.cli.options import MODEL, database, option
 
 
-def add_standard_commands(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_standard_commands(add: Add) -> None:
     """Add openlineage, mlflow, card, parquet and dbt to the parser."""
-    command = add("openlineage", _openlineage, "Write lineage as OpenLineage events.")
-    _add_runs(command)
+    command = add(
+        "openlineage", _openlineage, "Write lineage as OpenLineage events.", _runs(), database()
+    )
     command.add_argument("--out", metavar="FILE", help="one event on each line; overwritten")
     command.add_argument("--url", help="of a collector that takes them over HTTP")
-    _add_key(command)
     command.add_argument("--jobs", default="mmdb", metavar="NAME", help="namespace of jobs (mmdb)")
     command.add_argument("--hops", action="store_true", help="each hop as a run of its own, too")
-    add_database(command)
-    add_json(command)
 
-    command = add("mlflow", _mlflow, "Copy runs and models into an MLflow tracking server.")
-    _add_runs(command)
+    command = add(
+        "mlflow",
+        _mlflow,
+        "Copy runs and models into an MLflow tracking server.",
+        _runs(),
+        database(),
+    )
     command.add_argument("--tracking-uri", required=True, metavar="URL", help="http://host:port")
-    _add_key(command)
     command.add_argument("--prefix", default="", help="of experiments' and models' names")
-    add_database(command)
-    add_json(command)
 
-    command = add("card", _card, "Write the model card of a version, in Markdown.")
-    command.add_argument("model", help="name, name@version or name@alias")
+    command = add(
+        "card",
+        _card,
+        "Write the model card of a version, in Markdown.",
+        MODEL,
+        database(json=False),
+    )
     command.add_argument("--out", metavar="FILE", help="overwritten; printed if left out")
-    add_database(command)
 
-    command = add("parquet", _parquet, "Write every view to a Parquet file.")
+    command = add("parquet", _parquet, "Write every view to a Parquet file.", database())
     command.add_argument("--out", metavar="FOLDER", required=True, help="files are overwritten")
     command.add_argument("--only", action="append", metavar="VIEW", help="may be given again")
-    add_database(command)
-    add_json(command)
 
-    command = add("dbt", _dbt, "Write the views as a source of dbt.")
+    command = add("dbt", _dbt, "Write the views as a source of dbt.", database(json=False))
     command.add_argument("--out", metavar="FILE", help="overwritten; printed if left out")
-    add_database(command)
 
 
-def _add_runs(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run", nargs="?", help="this run, its dataset and its models")
+def _runs() -> argparse.ArgumentParser:
+    command = option("run", nargs="?", help="this run, its dataset and its models")
     command.add_argument("--all", action="store_true", help="all that the database holds")
-
-
-def _add_key(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--api-key-env", metavar="NAME", help="the variable with the token to send"
-    )
+    token = "the variable with the token to send"
+    command.add_argument("--api-key-env", metavar="NAME", help=token)
+    return command
 
 
 def _run(given: argparse.Namespace) -> str | None:

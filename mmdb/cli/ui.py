@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from typing import Any
 
 from mmdb.cli.models import Add
 from mmdb.errors import EngineError
 
 
-def add_ui_command(
-    add: Add, add_database: Callable[..., None], add_json: Callable[[Any], None]
-) -> None:
+def add_ui_command(add: Add) -> None:
     """Add to the parser."""
     command = add("ui", _ui, "Serve runs, models and lineage as live pages that only read.")
     url = os.environ.get("MMDB_URL")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from mmdb.errors import InvalidName
+from mmdb.errors import InvalidName, RunNotFound
 from mmdb.messages import show
+
+if TYPE_CHECKING:  # names are checked where no database is read
+    from mmdb.db.connection import Row
 
 _NAME = re.compile(r"[\w\-./]{1,200}", re.ASCII)
 _REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>[0-9]{1,9})|(?P<alias>[^@]+)))?")
@@ -42,3 +46,14 @@ def reference_of(text: object) -> Reference | None:
         return None
     version = match["version"]
     return Reference(match["name"], None if version is None else int(version), match["alias"])
+
+
+def found_run(rows: Sequence[Row], name: object) -> Row:
+    """Return the first row of a run that somebody named.
+
+    Raises:
+        RunNotFound: there is none.
+    """
+    if not rows:
+        raise RunNotFound(f"There is no run named {show(name)}.")
+    return rows[0]

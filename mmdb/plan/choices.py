@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from mmdb.messages import bytes_text
 from mmdb.plan import strategies
 from mmdb.plan.columns import Columns, columns, in_turn, repartitioned
 from mmdb.plan.cost import Cluster, Kind, Load
@@ -196,8 +197,8 @@ def why_not(block: Block, cluster: Cluster) -> list[str]:
             count, name = int(crew.counts[k, node]), cluster.nodes[node].name
             reason = (
                 f"{'1 worker needs' if count == 1 else f'{count} workers need'} "
-                f"{_size(count * needs)} on node {name!r}, "
-                f"which has {_size(room[node])}"
+                f"{bytes_text(count * needs)} on node {name!r}, "
+                f"which has {bytes_text(room[node])}"
             )
         found.append(reason)
     return found
@@ -218,7 +219,3 @@ def _too_narrow(block: Block, cluster: Cluster) -> npt.NDArray[np.bool_]:
 def _is_scattered(load: Load) -> bool:
     held = [nodes for part, nodes in load.placement.items() if part >= 0]
     return bool(held) and not frozenset.intersection(*held)
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

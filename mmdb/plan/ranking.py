@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from mmdb.errors import InvalidOption
-from mmdb.messages import show
+from mmdb.messages import bytes_text, show
 from mmdb.plan.checks import check_cluster, check_load
 from mmdb.plan.choices import Block, blocks, scheduled, why_not
 from mmdb.plan.columns import columns
@@ -144,7 +144,7 @@ def _choices(block: Block, cluster: Cluster, bytes_limit: float | None) -> list[
     for number, reason in enumerate(why_not(block, cluster)):
         moved = float(terms.bytes_moved[number])
         if not reason and bytes_limit is not None and moved > bytes_limit:
-            reason = f"{moved / 1e9:.2f} GB move, and the limit is {bytes_limit / 1e9:.2f} GB"
+            reason = f"{bytes_text(moved)} move, and the limit is {bytes_text(bytes_limit)}"
         found += [
             _Choice(
                 block=block,

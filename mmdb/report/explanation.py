@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.cost import PHASES
 from mmdb.plan.words import FEATURES
-from mmdb.plan.words import bytes_text as bytes_text
-from mmdb.plan.words import seconds_text as seconds_text
 
 #: Rows that are shown: the best, and the best of each strategy.
 SHOWN = 10

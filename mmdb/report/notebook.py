@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import MmdbError, RunNotFound
+from mmdb.errors import MmdbError
 from mmdb.lineage.entity import attributes
-from mmdb.messages import bytes_text, show
+from mmdb.messages import bytes_text
 from mmdb.report.graph.drawing import drawing
 from mmdb.report.graph.folding import graph_of
 from mmdb.report.parts import Column, Table
@@ -126,11 +127,8 @@ def run_html(connection: Connection, name: str) -> str:
     Raises:
         RunNotFound
     """
-    found = connection.rows(_Q.find_run, run=name)
-    if not found:
-        raise RunNotFound(f"There is no run named {show(name)}.")
+    run = found_run(connection.rows(_Q.find_run, run=name), name)
     board = connection.rows(_Q.find_board, run=name)
-    run = found[0]
     facts = RunFacts(
         run=run,
         models=[],

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from mmdb.data.names import found_run
 from mmdb.db.owners import require_own
 from mmdb.db.queries import load
-from mmdb.errors import NoWorkerLogin, RunNotFound
-from mmdb.messages import show
+from mmdb.errors import NoWorkerLogin
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.startup import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
@@ -25,9 +25,8 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     Where the owner has set no login for sessions of the procedure's own, worker processes that
     serve the database train it.
     """
-    if not backend.connection.rows(load("runs").find_run, name=run):
-        # Said to the caller: the login of the workers sees the runs of all teams.
-        raise RunNotFound(f"There is no run named {show(run)}.")
+    # Said to the caller: the login of the workers sees the runs of all teams.
+    found_run(backend.connection.rows(load("runs").find_run, name=run), run)
     require_own(backend.connection, run)
     try:
         summary = _drive(backend, run, workers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from mmdb.db.connection import Connection
@@ -41,7 +42,7 @@ def put_architecture(connection: Connection, structure: Structure) -> int:
         canonical_hash=name,
         is_traced=structure.is_traced,
         node_count=len(structure.nodes),
-        parameter_count=sum(_elements(p.shape) for p in parameters if not p.is_buffer),
+        parameter_count=sum(math.prod(p.shape) for p in parameters if not p.is_buffer),
         parameter_bytes=structure.parameter_bytes,
     )
     if not added:
@@ -82,13 +83,6 @@ def _node_rows(architecture_id: int, structure: Structure) -> list[tuple[object,
         )
         for node, prefix_hash in zip(structure.nodes, structure.prefix_hashes, strict=True)
     ]
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def beginnings(structure: Structure) -> Beginnings:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import blake3
 
+from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
@@ -18,7 +18,6 @@ from mmdb.messages import show
 from mmdb.store.entries import Entry
 
 _Q = load("models")
-_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>[0-9]{1,9})|(?P<alias>[^@]+)))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +137,14 @@ def find_model_id(connection: Connection, reference: str) -> int:
     Raises:
         ModelNotFound
     """
-    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    asked = reference_of(reference)
     found: Sequence[Row] = []
-    if match and match["version"]:
-        found = connection.rows(_Q.find_version, name=match["name"], version=int(match["version"]))
-    elif match and match["alias"]:
-        found = connection.rows(_Q.find_aliased, name=match["name"], alias=match["alias"])
-    elif match:
-        found = connection.rows(_Q.find_newest, name=match["name"])
+    if asked and asked.version is not None:
+        found = connection.rows(_Q.find_version, name=asked.name, version=asked.version)
+    elif asked and asked.alias:
+        found = connection.rows(_Q.find_aliased, name=asked.name, alias=asked.alias)
+    elif asked:
+        found = connection.rows(_Q.find_newest, name=asked.name)
     if not found:
         raise ModelNotFound(f"There is no model {show(reference)}.")
     return int(found[0]["model_id"])

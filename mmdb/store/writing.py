@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -257,14 +258,7 @@ def _base_of(content: Content, bases: _Bases) -> np.ndarray | None:
 
 
 def _size(content: Content) -> int:
-    return chunk_bytes(content.shape, content.byte_count // max(1, _elements(content)))
-
-
-def _elements(content: Content) -> int:
-    count = 1
-    for n in content.shape:
-        count *= n
-    return count
+    return chunk_bytes(content.shape, content.byte_count // max(1, math.prod(content.shape)))
 
 
 def _encoding_row(

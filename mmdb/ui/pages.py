@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from mmdb.data.names import found_run, reference_of
 from mmdb.db.check import shown
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import EntityNotFound, InputError, NotFound, RunNotFound
-from mmdb.messages import show
-from mmdb.report.explanation import bytes_text, seconds_text
+from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
+from mmdb.messages import bytes_text, seconds_text, show
 from mmdb.report.lineage import lineage_of, section_of
-from mmdb.report.model.reading import reference_of
 from mmdb.report.model.report import model_report
 from mmdb.report.parts import Column, Report, Section, Table
 from mmdb.report.run.report import run_report
@@ -95,13 +94,15 @@ def _lineage(connection: Connection, entity: str) -> Report:
 
 def _run_state(connection: Connection, name: str) -> list[Row]:
     rows = connection.rows(_Q.run_state, run=name)
-    if not rows:
-        raise RunNotFound(f"There is no run named {show(name)}.")
+    found_run(rows, name)
     return rows
 
 
 def _model_state(connection: Connection, reference: str) -> list[Row]:
-    return connection.rows(_Q.model_state, model=reference_of(reference).name)
+    asked = reference_of(reference)
+    if asked is None:
+        raise ModelNotFound(f"There is no model named {show(reference)}.")
+    return connection.rows(_Q.model_state, model=asked.name)
 
 
 def _lineage_state(connection: Connection, _: str) -> list[Row]:
@@ -161,7 +162,7 @@ def _runs(connection: Connection, most: int) -> Table | None:
         Column(key="hops", label="hops", right=True),
         Column(key="metric", label="metric"),
         Column(key="best_value", label="best", show=value_text, right=True),
-        Column(key="seconds_left", label="left", show=_seconds, right=True),
+        Column(key="seconds_left", label="left", show=seconds_text, right=True),
         Column(key="created", label="created", show=time_text),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
@@ -186,17 +187,9 @@ def _models(connection: Connection, most: int) -> Table | None:
         Column(key="run", label="run", entity="run_entity"),
         Column(key="parent", label="parent", entity="parent_entity"),
         Column(key="approach", label="kept as"),
-        Column(key="byte_count", label="size", show=_bytes, right=True),
-        Column(key="stored_bytes", label="stored for it", show=_bytes, right=True),
+        Column(key="byte_count", label="size", show=bytes_text, right=True),
+        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
         Column(key="created", label="saved", show=time_text),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     return Table(key="models", title="Models", columns=told, rows=rows) if rows else None
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else seconds_text(value)
-
-
-def _bytes(value: float | None) -> str:
-    return "" if value is None else bytes_text(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -124,7 +125,12 @@ def _place_in(root: _Geometry, part: _Geometry) -> tuple[str, dict[str, Any]]:
     """Return the operation that takes the part out of the root: op, and arguments after self."""
     (size, strides, start), (taken, steps, offset) = root, part
     offset -= start
-    if offset == 0 and _is_dense(*root[:2]) and _is_dense(taken, steps) and _n(size) == _n(taken):
+    if (
+        offset == 0
+        and _is_dense(*root[:2])
+        and _is_dense(taken, steps)
+        and math.prod(size) == math.prod(taken)
+    ):
         return "view", {"size": taken}
     if offset == 0 and (dims := _permuted(root, part)) is not None:
         return "permute", {"dims": dims}
@@ -162,10 +168,3 @@ def _is_dense(size: tuple[int, ...], strides: tuple[int, ...]) -> bool:
             return False
         expected *= length
     return True
-
-
-def _n(size: tuple[int, ...]) -> int:
-    count = 1
-    for length in size:
-        count *= length
-    return count

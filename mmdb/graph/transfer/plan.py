@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -159,10 +160,7 @@ def _values(flow: Flow) -> dict[str, Value]:
 
 
 def _count(flow: Flow, value: Value) -> int:
-    count = 1
-    for size in flow.shape_of(value):
-        count *= size
-    return count
+    return math.prod(flow.shape_of(value))
 
 
 def _check_order(flow: Flow) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.functions import find_factories, find_functions
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
-from mmdb.errors import DatasetDropped, EmptySearch, RunNotFound
-from mmdb.messages import show
+from mmdb.errors import DatasetDropped, EmptySearch
 from mmdb.plan.profile.stamp import Stamp
 from mmdb.plan.run.frozen import Part, Shared, parts_of, shared_of
 from mmdb.plan.run.measured import likeness
@@ -100,10 +100,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         RunNotFound, DatasetDropped
         EmptySearch: every candidate has failed.
     """
-    found = connection.rows(_Q.find_run, name=name)
-    if not found:
-        raise RunNotFound(f"There is no run named {show(name)}.")
-    row = found[0]
+    row = found_run(connection.rows(_Q.find_run, name=name), name)
     if row["dropped"]:
         raise DatasetDropped(f"Dataset {row['dataset']!r} of run {name!r} has been dropped.")
     dataset = dataset_of(connection, row["dataset_id"])

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from mmdb.messages import seconds_text
 from mmdb.report.charts import axes
-from mmdb.report.explanation import seconds_text
 from mmdb.report.parts import Chart, Rows, Spec
 from mmdb.report.theme import LEADERS, legend_columns
 

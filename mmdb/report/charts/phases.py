@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmdb.messages import seconds_text
 from mmdb.plan.cost import PHASES
 from mmdb.report.charts import axes
 from mmdb.report.charts.ways import Way, fastest, name_of, possible
-from mmdb.report.explanation import seconds_text, shares_text
+from mmdb.report.explanation import shares_text
 from mmdb.report.parts import Chart, Rows, Spec
 from mmdb.report.theme import legend_columns
 

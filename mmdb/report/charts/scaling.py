@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from mmdb.messages import seconds_text
 from mmdb.plan.cost import EXECUTED
 from mmdb.report.charts import axes
 from mmdb.report.charts.ways import Way, chosen, fastest, name_of, possible
-from mmdb.report.explanation import seconds_text
 from mmdb.report.parts import Chart, Rows, Spec
 from mmdb.report.texts import strategy_text
 from mmdb.report.theme import STRATEGIES, legend_columns

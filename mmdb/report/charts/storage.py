@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmdb.report.explanation import bytes_text
+from mmdb.messages import bytes_text
 from mmdb.report.parts import Chart, Rows
 from mmdb.report.texts import short
 from mmdb.report.theme import legend_columns

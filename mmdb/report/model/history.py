@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmdb.lineage.entity import join
+from mmdb.messages import bytes_text, seconds_text
 from mmdb.report.charts.versions import versions_chart
-from mmdb.report.explanation import bytes_text, seconds_text
 from mmdb.report.model.reading import ModelFacts
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.texts import time_text
@@ -54,7 +54,7 @@ def _tables(facts: ModelFacts) -> Iterator[Table]:
         Column(key="parent", label="parent", entity="parent_entity"),
         Column(key="run", label="run", entity="run_entity"),
         Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored for it", show=_bytes, right=True),
+        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
         Column(key="created", label="saved", show=time_text),
         Column(key="dropped", label="dropped", show=time_text),
     )
@@ -108,7 +108,3 @@ def _named(row: Any) -> str:
 
 def _version(value: int | None) -> str:
     return "none" if value is None else str(value)
-
-
-def _bytes(value: float | None) -> str:
-    return "" if value is None else bytes_text(value)

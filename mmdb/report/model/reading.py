@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import ModelNotFound
@@ -17,15 +16,6 @@ from mmdb.report.parts import Rows
 
 _Q = load("report_models")
 _RUNS = load("report")
-_REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>\d{1,9})|(?P<alias>[^@]+)))?")
-
-
-class Reference(NamedTuple):
-    """A model as people name it."""
-
-    name: str
-    version: int | None = None
-    alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,35 +39,21 @@ class ModelFacts:
     lineage: Graph | None
 
 
-def reference_of(text: str) -> Reference:
-    """Return the parts of `name`, `name@version` or `name@alias`.
-
-    >>> reference_of("resnet@3"), reference_of("resnet@best").alias
-    (Reference(name='resnet', version=3, alias=None), 'best')
-
-    Raises:
-        ModelNotFound: it is none of these.
-    """
-    match = _REFERENCE.fullmatch(text)
-    if match is None:
-        raise ModelNotFound(f"There is no model named {show(text)}.")
-    version = match["version"]
-    return Reference(match["name"], None if version is None else int(version), match["alias"])
-
-
 def read_model(connection: Connection, reference: str) -> ModelFacts:
     """Return what the views say of a model's version; a dropped one by its number alone.
 
     Raises:
         ModelNotFound
     """
-    name, version, alias = reference_of(reference)
+    asked = reference_of(reference)
     with connection.snapshot():
-        rows = connection.rows(_Q.find_version, model=name, version=version, alias=alias)
-        if not rows:
+        rows = asked and connection.rows(
+            _Q.find_version, model=asked.name, version=asked.version, alias=asked.alias
+        )
+        if not asked or not rows:
             raise ModelNotFound(f"There is no model named {show(reference)}.")
         model = {**rows[0], "reason": json.loads(rows[0]["reason"] or "null")}
-        version = model["version"]
+        name, version = asked.name, model["version"]
         of = {"run": model["run"], "candidate_id": model["candidate_id"]}
         trained = model["run"] is not None
         this = {"model": name, "version": version}

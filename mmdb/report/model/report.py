@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from mmdb.db.connection import Connection
-from mmdb.report.explanation import bytes_text
+from mmdb.messages import bytes_text
 from mmdb.report.lineage import section_of
 from mmdb.report.model import history, storage, training
 from mmdb.report.model.reading import ModelFacts, read_model

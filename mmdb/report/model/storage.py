@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from mmdb.messages import bytes_text
 from mmdb.report.charts.storage import tensors_chart
-from mmdb.report.explanation import bytes_text
 from mmdb.report.model.reading import ModelFacts
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.texts import value_text
@@ -33,7 +33,7 @@ def section(facts: ModelFacts) -> Section | None:
         Column(key="dtype", label="dtype"),
         Column(key="shape", label="shape", show=_shape),
         Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored", show=_bytes, right=True),
+        Column(key="stored_bytes", label="stored", show=bytes_text, right=True),
         Column(key="kept", label="as"),
         Column(key="mean", label="mean", show=value_text, right=True),
         Column(key="deviation", label="deviation", show=value_text, right=True),
@@ -83,7 +83,3 @@ def _shape(shape: list[int]) -> str:
     ('3 by 224 by 224', 'one number')
     """
     return " by ".join(map(str, shape)) or "one number"
-
-
-def _bytes(value: float | None) -> str:
-    return "" if value is None else bytes_text(value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mmdb.messages import seconds_text
 from mmdb.report.charts.curves import curves_of, learning
 from mmdb.report.charts.hops import timeline
-from mmdb.report.explanation import seconds_text
 from mmdb.report.model.reading import ModelFacts
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.outcome import section_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmdb.report.explanation import bytes_text, seconds_text
+from mmdb.messages import bytes_text, seconds_text
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.reading import RunFacts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmdb.report.explanation import seconds_text
+from mmdb.messages import seconds_text
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.reading import RunFacts
 
@@ -45,7 +45,7 @@ def section(facts: RunFacts) -> Section | None:
         *([] if validated else [Column(key="training_loss", label="training loss", right=True)]),
         Column(key="epoch", label="best epoch", right=True),
         Column(key="epochs", label="epochs", right=True),
-        Column(key="total_s", label="trained for", show=_seconds, right=True),
+        Column(key="total_s", label="trained for", show=seconds_text, right=True),
         Column(key="parent", label="began with"),
         Column(key="status", label="status"),
         Column(key="error", label="error"),
@@ -74,7 +74,3 @@ def _tells(key: str, values: list[Any]) -> bool:
     if key == "status":
         return set(values) != {"trained"}
     return any(value is not None for value in values)
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else seconds_text(value)

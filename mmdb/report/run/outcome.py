@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mmdb.db.connection import Row
+from mmdb.messages import seconds_text
 from mmdb.report.charts.phases import COMPARED, compared_phases
-from mmdb.report.explanation import seconds_text
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.reading import RunFacts
 
@@ -39,8 +39,8 @@ def section_of(outcome: Row | None) -> Section | None:
     ]
     columns = (
         Column(key="phase", label="phase"),
-        Column(key="planned_s", label="planned", show=_seconds, right=True),
-        Column(key="actual_s", label="took", show=_seconds, right=True),
+        Column(key="planned_s", label="planned", show=seconds_text, right=True),
+        Column(key="actual_s", label="took", show=seconds_text, right=True),
     )
     return Section(
         key="outcome",
@@ -51,7 +51,3 @@ def section_of(outcome: Row | None) -> Section | None:
         tables=(Table(key="phases", title="The phases as numbers", columns=columns, rows=rows,
                       folded=True),),
     )  # fmt: skip
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else seconds_text(value)

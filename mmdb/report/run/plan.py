@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
+from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.words import FEATURES
 from mmdb.report.charts.phases import planned_phases
 from mmdb.report.charts.scaling import scaling
 from mmdb.report.charts.ways import name_of
-from mmdb.report.explanation import bytes_text, seconds_text
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.reading import RunFacts
 from mmdb.report.texts import time_text

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import RunNotFound
-from mmdb.messages import show
 from mmdb.report.graph.folding import Graph
 from mmdb.report.lineage import Part, lineage_graph
 from mmdb.report.parts import Rows
@@ -62,8 +61,7 @@ def read_run(connection: Connection, name: str) -> RunFacts:
     """
     with connection.snapshot():
         found = connection.rows(_Q.find_run, run=name)
-        if not found:
-            raise RunNotFound(f"There is no run named {show(name)}.")
+        found_run(found, name)
         outcome = next(iter(connection.rows(_Q.find_outcome, run=name)), None)
         plan_id = _told_most(connection.rows(_Q.find_plans, run=name), found[0]["started"])
         board = connection.rows(_Q.find_board, run=name)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from mmdb.db.connection import Connection
-from mmdb.report.explanation import seconds_text
+from mmdb.messages import seconds_text
 from mmdb.report.lineage import section_of
 from mmdb.report.parts import Fact, Report, Section
 from mmdb.report.run import features, leaderboard, learning, outcome, plan, storage, work

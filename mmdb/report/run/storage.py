@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mmdb.messages import bytes_text
 from mmdb.report.charts.storage import models_chart
-from mmdb.report.explanation import bytes_text
 from mmdb.report.parts import Column, Section, Table
 from mmdb.report.run.reading import RunFacts
 from mmdb.report.texts import time_text
@@ -25,9 +25,9 @@ def section(facts: RunFacts) -> Section | None:
         Column(key="candidate_id", label="candidate", right=True),
         Column(key="epoch", label="epoch", show=_epoch, right=True),
         Column(key="approach", label="kept as"),
-        Column(key="byte_count", label="size", show=_bytes, right=True),
-        Column(key="stored_bytes", label="stored for it", show=_bytes, right=True),
-        Column(key="shared_bytes", label="shared", show=_bytes, right=True),
+        Column(key="byte_count", label="size", show=bytes_text, right=True),
+        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
+        Column(key="shared_bytes", label="shared", show=bytes_text, right=True),
         Column(key="created", label="saved", show=time_text),
     )
     return Section(
@@ -41,7 +41,3 @@ def section(facts: RunFacts) -> Section | None:
 
 def _epoch(value: int | None) -> str:
     return "" if value is None else str(value + 1)
-
-
-def _bytes(value: float | None) -> str:
-    return "" if value is None else bytes_text(value)

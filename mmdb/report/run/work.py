@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+from mmdb.messages import seconds_text
 from mmdb.plan.cost import PHASES
 from mmdb.report.charts.hops import timeline
 from mmdb.report.charts.phases import stacked
-from mmdb.report.explanation import seconds_text, shares_text
+from mmdb.report.explanation import shares_text
 from mmdb.report.parts import Chart, Column, Rows, Section, Table
 from mmdb.report.run.reading import RunFacts
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import ModelNotFound
 from mmdb.messages import show
 
 _Q = load("standards")
-_REFERENCE = re.compile(r"([^@]+)(?:@([^@]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +62,15 @@ def read_card(connection: Connection, model: str) -> CardFacts:
 
 def _find(connection: Connection, model: str) -> tuple[str, int, list[str]]:
     """Return name, version and aliases of what a reference names."""
-    match = _REFERENCE.fullmatch(model) if isinstance(model, str) else None
-    if match is None:
+    asked = reference_of(model)
+    if asked is None:
         raise ModelNotFound(f"{show(model)} names no model.")
-    name, wanted = match[1], match[2]
-    rows = connection.rows(_Q.find_card_versions, model=name)
+    rows = connection.rows(_Q.find_card_versions, model=asked.name)
     for row in rows:
-        if wanted in (None, str(row["version"]), row["alias"]):
+        if asked.version in (None, row["version"]) and asked.alias in (None, row["alias"]):
             version = row["version"]
             names = [r["alias"] for r in rows if r["version"] == version and r["alias"]]
-            return name, version, names
+            return asked.name, version, names
     raise ModelNotFound(f"There is no model {show(model)}.")
 
 

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import RunNotFound, SinkFailed, SinkRefused
+from mmdb.errors import SinkFailed, SinkRefused
 from mmdb.messages import show
 from mmdb.standards.mlflow.tracking import Tracking
 from mmdb.standards.service import Service
@@ -66,8 +67,8 @@ def export_mlflow(
     """
     tracking = Tracking(Service(url, key, objects=True))
     experiments = connection.rows(_Q.find_experiments, run=run)
-    if run is not None and not experiments:
-        raise RunNotFound(f"There is no run named {show(run)}.")
+    if run is not None:
+        found_run(experiments, run)
     copied = Copied()
     runs: dict[str, str] = {}  # MLflow's run by candidate
     for experiment in experiments:

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import RunNotFound
-from mmdb.messages import show
 
 _Q = load("standards")
 Grouped = Mapping[int, Sequence[Row]]
@@ -39,8 +38,8 @@ def read_facts(connection: Connection, run: str | None = None) -> Facts:
         RightsMissing: the role may not read mmdb's tables.
     """
     runs = connection.rows(_Q.find_runs, run=run)
-    if run is not None and not runs:
-        raise RunNotFound(f"There is no run named {show(run)}.")
+    if run is not None:
+        found_run(runs, run)
     datasets = connection.rows(_Q.find_datasets, run=run)
     models = connection.rows(_Q.find_saved_models)
     return Facts(

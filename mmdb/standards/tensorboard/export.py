@@ -10,9 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import FileExists, InvalidOption, RunNotFound
+from mmdb.errors import FileExists, InvalidOption
 from mmdb.messages import show
 from mmdb.standards.tensorboard.events import scalar_event, version_event
 from mmdb.standards.tensorboard.hparams import (
@@ -45,8 +46,7 @@ def export_tensorboard(connection: Connection, run: str, folder: str | Path) -> 
     if not isinstance(folder, str | PathLike) or not str(folder):
         raise InvalidOption(f"folder is {show(folder)}.", hint="Pass the path of a folder.")
     found = connection.rows(_Q.find_objective, run=run)
-    if not found:
-        raise RunNotFound(f"There is no run named {show(run)}.")
+    found_run(found, run)
     objective, target = found[0], Path(folder)
     curves: dict[int, list[Row]] = defaultdict(list)
     for row in connection.rows(_Q.find_curves, run=run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -119,7 +120,7 @@ def _whole_bases(exchange: Exchange, origins: Mapping[bytes, int]) -> dict[bytes
 
 
 def _raw(exchange: Exchange, content: Content, bases: Mapping[bytes, Described]) -> Raw:
-    itemsize = content.byte_count // max(1, _elements(content))
+    itemsize = content.byte_count // max(1, math.prod(content.shape))
     tensor = Described(
         tensor_id=0,
         tensor_hash=content.tensor_hash,
@@ -137,10 +138,3 @@ def _raw(exchange: Exchange, content: Content, bases: Mapping[bytes, Described])
     encodings = find_encodings(exchange.source, [base.tensor_id])
     read = read_tensors(exchange.source, list(encodings.values()), checked=list(encodings))
     return replace(raw, base=(base.tensor_hash, bytes_of(read[base.tensor_id])))
-
-
-def _elements(content: Content) -> int:
-    count = 1
-    for n in content.shape:
-        count *= n
-    return count

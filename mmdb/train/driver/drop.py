@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
 from mmdb.errors import RunBusy, RunNotFound
-from mmdb.messages import show
 
 _Q, _GC, _LOCKS = load("runs"), load("gc"), load("locks")
 
@@ -23,8 +23,7 @@ def drop_run(connection: Connection, name: str) -> int:
     """
     with connection.transaction():
         found = connection.rows(_Q.find_run, name=name)
-        if not found:
-            raise RunNotFound(f"There is no run named {show(name)}.")
+        found_run(found, name)
         run_id = found[0]["run_id"]
         require_owner(connection, "run", name, run_id)
         _lock(connection, name, run_id)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mmdb.arguments import is_number, is_whole
+from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import check_start
 from mmdb.db.queries import load
@@ -22,7 +23,6 @@ from mmdb.errors import (
     NoWorkers,
     RunEnded,
     RunFailed,
-    RunNotFound,
     from_sqlstate,
 )
 from mmdb.messages import show
@@ -151,9 +151,7 @@ def add_outcome(
 
 def _find(connection: Connection, run: str) -> Row:
     rows = connection.rows(_Q.find_requested_run, run=run)
-    if not rows:
-        raise RunNotFound(f"There is no run named {show(run)}.")
-    return rows[0]
+    return found_run(rows, run)
 
 
 def _refuse_duckdb(connection: Connection) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmdb.data.names import found_run
 from mmdb.db import nodes
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import (
     DatasetDropped,
-    RunNotFound,
 )
-from mmdb.messages import show
 from mmdb.train.dispatch.turn import ordinal_of, workload
 from mmdb.train.driver.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, Progress, Workload
@@ -74,10 +73,7 @@ def load_run(connection: Connection, name: str) -> RunState:
     Raises:
         RunNotFound, DatasetDropped
     """
-    found = connection.rows(_Q.find_run, name=name)
-    if not found:
-        raise RunNotFound(f"There is no run named {show(name)}.")
-    run = found[0]
+    run = found_run(connection.rows(_Q.find_run, name=name), name)
     if run["dropped"]:
         raise DatasetDropped(f"Dataset {run['dataset']!r} of run {name!r} has been dropped.")
     parts = connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mmdb.messages import bytes_text
 from mmdb.train.features.cost import Problem
 
 _DOING = {
@@ -62,20 +63,20 @@ def _excess(problem: Problem, choices: Sequence[str], place: int) -> str:
     misfits = [c for c in possible if not problem.fits(_with(choices, place, c))]
     told = []
     if "stored" in misfits:
-        size = _size(problem.disk_bytes(place, "stored"))
+        size = bytes_text(problem.disk_bytes(place, "stored"))
         told.append(f"{_budget('disk', given.disk_bytes, disk)} has no room for {size}")
-    held = f"the {_size(demand.partition_bytes)} of a partition for each worker"
+    held = f"the {bytes_text(demand.partition_bytes)} of a partition for each worker"
     if "recomputed" in misfits:
         told.append(f"{_budget('memory', given.memory_bytes, memory)} has no room for {held}")
     elif "memory" in misfits:
-        size = _size(demand.cache_bytes)
+        size = bytes_text(demand.cache_bytes)
         told.append(f"{_budget('memory', given.memory_bytes, memory)} has no room for {size}")
     return ", and ".join(told)
 
 
 def _budget(name: str, size: int, used: int) -> str:
-    told = f"the {name} budget of {_size(size)}"
-    return f"{told}, of which {_size(used)} are taken," if used else told
+    told = f"the {name} budget of {bytes_text(size)}"
+    return f"{told}, of which {bytes_text(used)} are taken," if used else told
 
 
 def _capital(sentence: str) -> str:
@@ -84,13 +85,3 @@ def _capital(sentence: str) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
-
-
-def _size(count: float) -> str:
-    if count < 1000:
-        return f"{count:.0f} bytes"
-    for unit in ("kB", "MB"):
-        count /= 1000
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-    return f"{count / 1000:,.3g} GB"

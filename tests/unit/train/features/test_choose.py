@@ -266,8 +266,8 @@ def test_without_budgets_of_any_size_everything_is_streamed() -> None:
     plan = choose([demand("a"), demand("b", row_s=2e-3)], under(disk_bytes=0, memory_bytes=0))
     assert choices(plan) == ("streamed", "streamed")
     assert (plan.disk_bytes, plan.memory_bytes, plan.saved_s) == (0, 0, 0)
-    assert "disk budget of 0 bytes" in plan.chosen[0].reason
-    assert "memory budget of 0 bytes" in plan.chosen[0].reason
+    assert "disk budget of 0 B" in plan.chosen[0].reason
+    assert "memory budget of 0 B" in plan.chosen[0].reason
 
 
 def test_a_budget_smaller_than_a_partition_is_told() -> None:
