@@ -16,35 +16,90 @@ try:
 except ModuleNotFoundError as error:
     raise EngineError("mmdb.orm needs SQLAlchemy.", hint="pip install 'mmdb-learn[orm]'") from error
 
-from mmdb.orm.architecture import (
+from mmdb.orm.base import Base, View
+from mmdb.orm.data_tables import (
+    Block,
+    CandidateFeature,
+    Checkpoint,
+    CheckpointChunk,
+    Dataset,
+    DatasetColumn,
+    DatasetSource,
+    Feature,
+    FeatureBlock,
+    FeaturePart,
+    Partition,
+    RunFeature,
+    StateChunk,
+)
+from mmdb.orm.model_tables import (
+    AliasEvent,
     Architecture,
     ArchitectureEdge,
     ArchitectureNode,
     ArchitecturePrefix,
+    Definition,
+    Environment,
+    Model,
+    ModelChange,
+    ModelMetric,
+    ModelNote,
+    ModelTag,
     Outline,
+    Probe,
+    Recipe,
+    RecipeTensor,
 )
-from mmdb.orm.base import Base, View
-from mmdb.orm.catalog import Factory, Function, Migration, RoleLimit, Setting, Share, Trainer
-from mmdb.orm.data import Block, Dataset, DatasetColumn, DatasetSource, Partition
-from mmdb.orm.feature import CandidateFeature, Feature, FeatureBlock, FeaturePart, RunFeature
-from mmdb.orm.lineage import ModelOrigin, Prediction, PredictionSource
-from mmdb.orm.model import Definition, Environment, Model, ModelChange, Recipe, RecipeTensor
-from mmdb.orm.parts import ModelTensor
-from mmdb.orm.plan import Estimate, Plan, Profile, RunStrategy, StepPrediction, StepTime
-from mmdb.orm.registry import AliasEvent, ModelMetric, ModelNote, ModelTag, Probe
-from mmdb.orm.run import Candidate, CandidateEvent, Decision, Hop, Merge, Run, RunEvent
-from mmdb.orm.service import (
+from mmdb.orm.read_session import ReadSession, engine, session
+from mmdb.orm.run_tables import (
+    Candidate,
+    CandidateEvent,
+    CandidateTotal,
+    Decision,
+    EpochTotal,
+    Hop,
+    HourTotal,
+    Merge,
+    Run,
+    RunEvent,
+    RunTotal,
+)
+from mmdb.orm.service_tables import (
     Assignment,
     CandidateRequest,
+    Estimate,
+    Factory,
+    Function,
+    Migration,
+    Plan,
+    Profile,
+    RoleLimit,
     RunOutcome,
     RunRequest,
+    RunStrategy,
+    Setting,
+    Share,
+    StepPrediction,
+    StepTime,
+    Trainer,
     Worker,
     WorkerBeat,
 )
-from mmdb.orm.session import ReadSession, engine, session
-from mmdb.orm.state import Checkpoint, CheckpointChunk, StateChunk
-from mmdb.orm.tensor import Encoding, Manifest, ManifestTensor, Tensor, TensorChunk
-from mmdb.orm.totals import CandidateTotal, EpochTotal, HourTotal, RunTotal
+from mmdb.orm.tensor_tables import (
+    Encoding,
+    Manifest,
+    ManifestTensor,
+    ModelOrigin,
+    ModelTensor,
+    Prediction,
+    PredictionSource,
+    Tensor,
+    TensorChunk,
+    Transfer,
+    TransferTensor,
+    WarmStart,
+    ZooEvent,
+)
 from mmdb.orm.views import (
     AliasHistory,
     CandidateFailures,
@@ -104,7 +159,6 @@ from mmdb.orm.views import (
     ZooDecisions,
     ZooHits,
 )
-from mmdb.orm.zoo import Transfer, TransferTensor, WarmStart, ZooEvent
 
 __all__ = [
     "AliasEvent",

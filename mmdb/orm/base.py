@@ -1,4 +1,4 @@
-"""What mapped classes have in common."""
+"""The base classes of mapped tables and views, and their columns' types and relationships."""
 
 from __future__ import annotations
 

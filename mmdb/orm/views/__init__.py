@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from mmdb.orm.views.candidates import (
-    CandidateFailures,
-    CandidateOverview,
-    CandidateProgress,
-    OpenCandidate,
-    OpenRun,
-)
-from mmdb.orm.views.candidates_warm import WarmStartOverview
-from mmdb.orm.views.catalog import DatasetLineage, DatasetOverview, PartitionOverview
-from mmdb.orm.views.edges import (
+from mmdb.orm.lineage_views import (
+    ColumnImpact,
+    DatasetLineage,
+    DatasetOverview,
+    FeatureOverview,
+    LineageEdge,
+    LineageEntity,
     LineageFeatureEdge,
     LineageHopEdge,
     LineageModelEdge,
@@ -19,35 +16,57 @@ from mmdb.orm.views.edges import (
     LineageSource,
     LineageSourceEdge,
     LineageStateEdge,
+    PartitionOverview,
+    RunFeatures,
 )
-from mmdb.orm.views.features import FeatureOverview, RunFeatures
-from mmdb.orm.views.figures import HopsPerHour, MetricHistory, RunCost, StorageOverview, ZooHits
-from mmdb.orm.views.keys import ViewKey
-from mmdb.orm.views.lineage import ColumnImpact, LineageEdge, LineageEntity
-from mmdb.orm.views.metrics import Metric, ServerMetric
-from mmdb.orm.views.mlflow import (
-    MlflowExperiments,
-    MlflowMetrics,
-    MlflowModelVersions,
-    MlflowParams,
-    MlflowRegisteredModels,
-    MlflowRuns,
-)
-from mmdb.orm.views.models import (
+from mmdb.orm.model_views import (
     AliasHistory,
     MetricOverview,
     ModelAlias,
     ModelLineage,
     ModelOverview,
     NoteOverview,
+    OriginOverview,
+    PredictionOverview,
     TagOverview,
     TensorStorage,
+    TransferMap,
+    Zoo,
+    ZooDecisions,
 )
-from mmdb.orm.views.plans import PlanAccuracy, PlanOutcome, PlanOverview, ProfileOverview
-from mmdb.orm.views.predictions import OriginOverview, PredictionOverview
-from mmdb.orm.views.runs import HopTimeline, Leaderboard, RunProgress, RunTime
-from mmdb.orm.views.workers import WorkerStatus
-from mmdb.orm.views.zoo import TransferMap, Zoo, ZooDecisions
+from mmdb.orm.monitoring_views import (
+    HopsPerHour,
+    Metric,
+    MetricHistory,
+    MlflowExperiments,
+    MlflowMetrics,
+    MlflowModelVersions,
+    MlflowParams,
+    MlflowRegisteredModels,
+    MlflowRuns,
+    RunCost,
+    ServerMetric,
+    StorageOverview,
+    ViewKey,
+    WorkerStatus,
+    ZooHits,
+)
+from mmdb.orm.run_views import (
+    CandidateFailures,
+    CandidateOverview,
+    CandidateProgress,
+    HopTimeline,
+    Leaderboard,
+    OpenCandidate,
+    OpenRun,
+    PlanAccuracy,
+    PlanOutcome,
+    PlanOverview,
+    ProfileOverview,
+    RunProgress,
+    RunTime,
+    WarmStartOverview,
+)
 
 __all__ = [
     "AliasHistory",

@@ -1,4 +1,4 @@
-"""Saved models."""
+"""Tables of architectures, of saved models, and of what people say about models."""
 
 from __future__ import annotations
 
@@ -11,18 +11,119 @@ from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship, remote
 from mmdb.orm.base import Base, BigInt, Json, many, one, unread
 
 if TYPE_CHECKING:
-    from mmdb.orm.architecture import Architecture
-    from mmdb.orm.data import Dataset
-    from mmdb.orm.lineage import ModelOrigin, Prediction
-    from mmdb.orm.parts import ModelTensor
-    from mmdb.orm.registry import AliasEvent, ModelMetric, ModelNote, ModelTag, Probe
-    from mmdb.orm.run import Candidate
-    from mmdb.orm.tensor import Manifest, Tensor
-    from mmdb.orm.zoo import Transfer, ZooEvent
+    from mmdb.orm.data_tables import Dataset
+    from mmdb.orm.run_tables import Candidate
+    from mmdb.orm.tensor_tables import (
+        Manifest,
+        ModelOrigin,
+        ModelTensor,
+        Prediction,
+        Tensor,
+        Transfer,
+        ZooEvent,
+    )
+
+
+class Architecture(Base):
+    """Graphs of models without weights and names; equal graphs are one row."""
+
+    __tablename__ = "architecture"
+    written_by = "Database.save"
+    __table_args__ = (UniqueConstraint("canonical_hash"),)
+
+    architecture_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    canonical_hash: Mapped[bytes] = unread()
+    is_traced: Mapped[bool]
+    node_count: Mapped[int]
+    parameter_count: Mapped[BigInt]
+    parameter_bytes: Mapped[BigInt]
+
+    nodes: Mapped[list[ArchitectureNode]] = many("ArchitectureNode.ordinal")
+    edges: Mapped[list[ArchitectureEdge]] = many(
+        "(ArchitectureEdge.target, ArchitectureEdge.position)"
+    )
+    outlines: Mapped[list[Outline]] = many("Outline.version")
+    models: Mapped[list[Model]] = many("Model.model_id")
+
+
+class ArchitecturePrefix(Base):
+    """Every beginning of an architecture, once; a search for common ones looks here first."""
+
+    __tablename__ = "architecture_prefix"
+    written_by = "Database.save"
+
+    prefix_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    node_count: Mapped[int]
+    parameter_bytes: Mapped[BigInt]
+
+    nodes: Mapped[list[ArchitectureNode]] = many(
+        "(ArchitectureNode.architecture_id, ArchitectureNode.ordinal)"
+    )
+
+
+class ArchitectureNode(Base):
+    """Layers and operations of an architecture, in topological order."""
+
+    __tablename__ = "architecture_node"
+    written_by = "Database.save"
+
+    architecture_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str]
+    attributes: Mapped[Json]
+    parameters: Mapped[Json]
+    parameter_bytes: Mapped[BigInt]
+    prefix_hash: Mapped[bytes] = mapped_column(ForeignKey("mmdb.architecture_prefix.prefix_hash"))
+
+    architecture: Mapped[Architecture] = one()
+    prefix: Mapped[ArchitecturePrefix] = one()
+
+
+class ArchitectureEdge(Base):
+    """What feeds each node; position is the place among the node's inputs."""
+
+    __tablename__ = "architecture_edge"
+    written_by = "Database.save"
+
+    architecture_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
+    )
+    source: Mapped[int]
+    target: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+
+    architecture: Mapped[Architecture] = one()
+    source_node: Mapped[ArchitectureNode] = one(
+        "and_(foreign(ArchitectureEdge.architecture_id) == ArchitectureNode.architecture_id, "
+        "foreign(ArchitectureEdge.source) == ArchitectureNode.ordinal)"
+    )
+    target_node: Mapped[ArchitectureNode] = one(
+        "and_(foreign(ArchitectureEdge.architecture_id) == ArchitectureNode.architecture_id, "
+        "foreign(ArchitectureEdge.target) == ArchitectureNode.ordinal)"
+    )
+
+
+class Outline(Base):
+    """Outlines of architectures, packed for the search of parents."""
+
+    __tablename__ = "outline"
+    written_by = "Database.save"
+
+    architecture_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
+    )
+    version: Mapped[int] = mapped_column(primary_key=True)
+    layer_count: Mapped[int]
+    parameter_count: Mapped[BigInt]
+    packed: Mapped[bytes] = unread()
+
+    architecture: Mapped[Architecture] = one()
 
 
 def _parentage() -> Any:
-    from mmdb.orm.parts import parentage  # which is made of this class
+    from mmdb.orm.tensor_tables import parentage  # which is made of this class
 
     return parentage
 
@@ -188,3 +289,81 @@ class Environment(Base):
     details: Mapped[Json]
 
     models: Mapped[list[Model]] = many("Model.model_id")
+
+
+class AliasEvent(Base):
+    """Every move of an alias; its last event says where it is."""
+
+    __tablename__ = "alias_event"
+    written_by = "Database.set_alias"
+
+    event_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model: Mapped[str]
+    alias: Mapped[str]
+    version: Mapped[int | None]
+    happened_at: Mapped[datetime]
+    author: Mapped[str]
+
+    of_model: Mapped[Model | None] = one(
+        "and_(foreign(AliasEvent.model) == Model.name, "
+        "foreign(AliasEvent.version) == Model.version)"
+    )
+
+
+class ModelTag(Base):
+    """Tags of a model, one value for each key."""
+
+    __tablename__ = "model_tag"
+    written_by = "Database.tag"
+
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    created_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+
+
+class ModelMetric(Base):
+    """Metrics of a model, those of its training among them."""
+
+    __tablename__ = "model_metric"
+    written_by = "Database.log_metric"
+
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    dataset: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float]
+    created_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+
+
+class ModelNote(Base):
+    """What people wrote about a model."""
+
+    __tablename__ = "model_note"
+    written_by = "Database.note"
+
+    note_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    note: Mapped[str]
+    created_at: Mapped[datetime]
+    author: Mapped[str]
+
+    model: Mapped[Model] = one()
+
+
+class Probe(Base):
+    """Layer-by-layer digests of forward and backward passes, to compare later."""
+
+    __tablename__ = "probe"
+    written_by = "Database.save_probe"
+
+    probe_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    model_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    summary: Mapped[Json]
+    created_at: Mapped[datetime]
+
+    model: Mapped[Model | None] = one()

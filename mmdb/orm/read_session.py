@@ -18,9 +18,9 @@ from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.postgres import PostgresConnection, translate_error
 from mmdb.db.url import connect
 from mmdb.errors import NotInstalled, ReadOnly
-from mmdb.orm import dialect
+from mmdb.orm import duckdb_dialect
 from mmdb.orm.base import Base, read_only
-from mmdb.orm.duck import ReadConnection
+from mmdb.orm.duckdb_dialect import ReadConnection
 
 Where = str | Database
 
@@ -107,7 +107,7 @@ def _closing(connection: DuckConnection) -> Callable[[Engine], None]:
 
 
 def _duckdb(connection: DuckConnection) -> Engine:
-    made = create_engine(dialect.URL, creator=lambda: ReadConnection(connection))
+    made = create_engine(duckdb_dialect.URL, creator=lambda: ReadConnection(connection))
     event.listen(made, "handle_error", partial(_raise_ours, connection.translate_error))
     return made
 

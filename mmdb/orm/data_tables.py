@@ -1,0 +1,306 @@
+"""Tables of datasets, of features that frozen layers make of them, and of candidates' states."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from mmdb.orm.base import Base, BigInt, Json, many, marked, one, unread
+
+if TYPE_CHECKING:
+    from mmdb.orm.model_tables import Model
+    from mmdb.orm.run_tables import Candidate, Hop, Run
+
+
+class Dataset(Base):
+    """A registered query, fixed to the rows it returned on that day."""
+
+    __tablename__ = "dataset"
+    written_by = "Database.create_dataset"
+
+    dataset_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    query: Mapped[str]
+    label: Mapped[str]
+    task: Mapped[str]
+    seed: Mapped[BigInt]
+    partitions: Mapped[int]
+    validation: Mapped[float]
+    row_count: Mapped[BigInt]
+    byte_count: Mapped[BigInt]
+    content_hash: Mapped[bytes] = unread()
+    input_shape: Mapped[list[int]]
+    classes: Mapped[Json | None]
+    options: Mapped[Json]
+    created_at: Mapped[datetime]
+    dropped_at: Mapped[datetime | None]
+    targets: Mapped[Json | None]
+    inputs: Mapped[Json | None]
+    class_counts: Mapped[Json | None]
+    owner: Mapped[str | None]
+
+    columns: Mapped[list[DatasetColumn]] = many("DatasetColumn.ordinal")
+    sources: Mapped[list[DatasetSource]] = many("DatasetSource.ordinal")
+    slices: Mapped[list[Partition]] = many("Partition.part_id")
+    runs: Mapped[list[Run]] = many("Run.run_id")
+    models: Mapped[list[Model]] = many("Model.model_id")
+
+
+class DatasetColumn(Base):
+    """The output columns of a dataset's query, in order."""
+
+    __tablename__ = "dataset_column"
+    written_by = "Database.create_dataset"
+
+    dataset_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    kind: Mapped[str]
+    width: Mapped[int]
+    categories: Mapped[Json | None]
+
+    dataset: Mapped[Dataset] = one()
+
+
+class DatasetSource(Base):
+    """Tables and columns that a dataset's query reads."""
+
+    __tablename__ = "dataset_source"
+    written_by = "Database.create_dataset"
+
+    dataset_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    table_name: Mapped[str]
+    column_name: Mapped[str | None]
+    output_name: Mapped[str | None]
+    schema_name: Mapped[str | None]
+    via: Mapped[str | None]
+    resolution: Mapped[str | None]
+
+    dataset: Mapped[Dataset] = one()
+
+
+class Partition(Base):
+    """Shuffled slices of a dataset: train slices 0..P-1, and the validation slice."""
+
+    __tablename__ = "partition"
+    written_by = "Database.create_dataset"
+
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    ordinal: Mapped[int]
+    role: Mapped[str]
+    row_count: Mapped[BigInt]
+    byte_count: Mapped[BigInt]
+    content_hash: Mapped[bytes] = unread()
+
+    dataset: Mapped[Dataset] = one()
+    blocks: Mapped[list[Block]] = many("Block.ordinal")
+    hops: Mapped[list[Hop]] = many("(Hop.candidate_id, Hop.ordinal)")
+
+
+class Block(Base):
+    """Packed runs of a partition's rows."""
+
+    __tablename__ = "block"
+    written_by = "Database.create_dataset"
+
+    part_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.partition.part_id"), primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    row_count: Mapped[int]
+    digest: Mapped[bytes] = unread()
+    data: Mapped[bytes] = unread()
+
+    partition: Mapped[Partition] = one()
+
+
+class Feature(Base):
+    """Outputs of frozen layers for the rows of a dataset."""
+
+    __tablename__ = "feature"
+    written_by = "Run.train"
+    __table_args__ = (UniqueConstraint("feature_key", "dataset_id", "owner"),)
+
+    feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    feature_key: Mapped[bytes] = unread()
+    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    owner: Mapped[str]
+    prefix_key: Mapped[bytes] = unread()
+    layer: Mapped[str]
+    pool: Mapped[str]
+    storage: Mapped[str]
+    shape: Mapped[list[int]]
+    architecture_hash: Mapped[bytes] = unread()
+    tensors_hash: Mapped[bytes] = unread()
+    network_hash: Mapped[bytes] = unread()
+    depth: Mapped[int]
+    backbone: Mapped[str | None]
+    model_id: Mapped[BigInt | None]
+    seed: Mapped[BigInt | None]
+    row_bytes: Mapped[BigInt]
+    max_error: Mapped[float | None]
+    mean_error: Mapped[float | None]
+    created_at: Mapped[datetime]
+    used_at: Mapped[datetime]
+
+    dataset: Mapped[Dataset] = one()
+    model: Mapped[Model | None] = one("foreign(Feature.model_id) == Model.model_id")
+    parts: Mapped[list[FeaturePart]] = many("FeaturePart.part_id")
+    uses: Mapped[list[RunFeature]] = many("RunFeature.run_id")
+    candidates: Mapped[list[CandidateFeature]] = many("CandidateFeature.candidate_id")
+
+
+class FeaturePart(Base):
+    """Partitions whose features are stored, whole."""
+
+    __tablename__ = "feature_part"
+    written_by = "Run.train"
+
+    feature_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.feature.feature_id"), primary_key=True
+    )
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    row_count: Mapped[BigInt]
+    byte_count: Mapped[BigInt]
+    blocks: Mapped[int]
+    digest: Mapped[bytes] = unread()
+    created_at: Mapped[datetime]
+
+    feature: Mapped[Feature] = one()
+    partition: Mapped[Partition] = one("foreign(FeaturePart.part_id) == Partition.part_id")
+    packed: Mapped[list[FeatureBlock]] = many(
+        "FeatureBlock.ordinal",
+        "and_(FeaturePart.feature_id == foreign(FeatureBlock.feature_id), "
+        "FeaturePart.part_id == foreign(FeatureBlock.part_id))",
+    )
+
+
+class FeatureBlock(Base):
+    """Packed runs of a partition's features."""
+
+    __tablename__ = "feature_block"
+    written_by = "Run.train"
+
+    feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    row_count: Mapped[int]
+    digest: Mapped[bytes] = unread()
+    data: Mapped[bytes] = unread()
+
+    feature: Mapped[Feature] = one("foreign(FeatureBlock.feature_id) == Feature.feature_id")
+    partition: Mapped[Partition] = one("foreign(FeatureBlock.part_id) == Partition.part_id")
+
+
+class RunFeature(Base):
+    """Where each of a run's features comes from, and what that cost."""
+
+    __tablename__ = "run_feature"
+    written_by = "Run.train"
+
+    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
+    feature_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.feature.feature_id"), primary_key=True
+    )
+    choice: Mapped[str]
+    reason: Mapped[str]
+    candidates: Mapped[int]
+    uses: Mapped[BigInt]
+    byte_count: Mapped[BigInt]
+    compute_s: Mapped[float]
+    store_s: Mapped[float]
+    read_s: Mapped[float]
+    saved_s: Mapped[float]
+    planned_s: Mapped[float]
+    layer: Mapped[str]
+    network_hash: Mapped[bytes] = unread()
+    depth: Mapped[int]
+    backbone: Mapped[str | None]
+    model_id: Mapped[BigInt | None]
+    created_at: Mapped[datetime]
+
+    run: Mapped[Run] = one()
+    feature: Mapped[Feature] = one()
+
+
+class CandidateFeature(Base):
+    """The features that a candidate trains on."""
+
+    __tablename__ = "candidate_feature"
+    written_by = "Run.train"
+
+    candidate_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
+    )
+    run_id: Mapped[BigInt]
+    feature_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.feature.feature_id"))
+
+    candidate: Mapped[Candidate] = one()
+    run: Mapped[Run] = one("foreign(CandidateFeature.run_id) == Run.run_id")
+    feature: Mapped[Feature] = one()
+
+
+class Checkpoint(Base):
+    """States made durable at an epoch's end; the last and the best of each candidate are kept."""
+
+    __tablename__ = "checkpoint"
+    written_by = "Run.train"
+
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    state_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    epoch: Mapped[int]
+    byte_count: Mapped[BigInt]
+    created_at: Mapped[datetime]
+
+    candidate: Mapped[Candidate] = one("foreign(Checkpoint.candidate_id) == Candidate.candidate_id")
+    partition: Mapped[Partition] = one("foreign(Checkpoint.part_id) == Partition.part_id")
+    chunks: Mapped[list[CheckpointChunk]] = many(
+        "CheckpointChunk.ordinal",
+        "and_(Checkpoint.part_id == foreign(CheckpointChunk.part_id), "
+        "Checkpoint.candidate_id == foreign(CheckpointChunk.candidate_id), "
+        "Checkpoint.state_hash == foreign(CheckpointChunk.state_hash))",
+    )
+
+
+class CheckpointChunk(Base):
+    """The bytes of checkpoints, in chunks of 1 MiB."""
+
+    __tablename__ = "checkpoint_chunk"
+    written_by = "Run.train"
+
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    state_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[bytes] = unread()
+
+    checkpoint: Mapped[Checkpoint] = one(
+        "and_(Checkpoint.part_id == foreign(CheckpointChunk.part_id), "
+        "Checkpoint.candidate_id == foreign(CheckpointChunk.candidate_id), "
+        "Checkpoint.state_hash == foreign(CheckpointChunk.state_hash))"
+    )
+
+
+class StateChunk(Base):
+    """States on their way from one session to another; PostgreSQL alone has them."""
+
+    __tablename__ = "state_chunk"
+    written_by = "Run.train"
+    __table_args__ = marked(engine="postgres")
+
+    part_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    state_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[bytes] = unread()
+
+    candidate: Mapped[Candidate] = one("foreign(StateChunk.candidate_id) == Candidate.candidate_id")
+    partition: Mapped[Partition] = one("foreign(StateChunk.part_id) == Partition.part_id")

@@ -1,0 +1,337 @@
+"""Tables of settings, of requests to worker processes, and of plans and machine profiles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import ForeignKey, PrimaryKeyConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from mmdb.orm.base import Base, BigInt, Json, keyed, many, one
+
+if TYPE_CHECKING:
+    from mmdb.orm.data_tables import Partition
+    from mmdb.orm.run_tables import Candidate, Run
+
+
+class Migration(Base):
+    """The schema that this database was made with (0), and each change since (1, 2, …)."""
+
+    __tablename__ = "migration"
+    written_by = "`mmdb install`"
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    digest: Mapped[str]
+    applied_at: Mapped[datetime]
+
+
+class Setting(Base):
+    """The owner's configuration; passwords belong into a password file, not here."""
+
+    __tablename__ = "setting"
+    written_by = "Database.sql"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class Factory(Base):
+    """Allow-list of the Python callables that build models; the only way code enters."""
+
+    __tablename__ = "factory"
+    written_by = "Database.register_factory"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class Function(Base):
+    """Allow-list of the Python callables that datasets and runs may name besides factories."""
+
+    __tablename__ = "function"
+    written_by = "Database.register_function"
+    __table_args__ = (PrimaryKeyConstraint("kind", "name"),)
+
+    name: Mapped[str]
+    kind: Mapped[str]
+    target: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class Trainer(Base):
+    """Allow-list of the training functions that recipes may name."""
+
+    __tablename__ = "trainer"
+    written_by = "Database.register_trainer"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class Share(Base):
+    """What teams let other roles read; it means something in databases with teams."""
+
+    __tablename__ = "share"
+    written_by = "Database.share_model"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    object_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    role: Mapped[str] = mapped_column(primary_key=True)
+    shared_at: Mapped[datetime]
+    author: Mapped[str]
+
+
+class RoleLimit(Base):
+    """How much the owners of datasets, runs and models may use; null is without limit."""
+
+    __tablename__ = "role_limit"
+    written_by = "Database.sql"
+
+    role: Mapped[str] = mapped_column(primary_key=True)
+    workers: Mapped[int | None]
+    bytes: Mapped[BigInt | None]
+    seconds: Mapped[float | None]
+    memory_bytes: Mapped[BigInt | None]
+
+
+class RunRequest(Base):
+    """Runs handed to the worker processes, and taken back."""
+
+    __tablename__ = "run_request"
+    written_by = "Run.submit"
+
+    request_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    request: Mapped[str]
+    priority: Mapped[int]
+    requested_at: Mapped[datetime]
+
+    run: Mapped[Run] = one()
+    outcome: Mapped[RunOutcome | None] = one(
+        "RunRequest.request_id == foreign(RunOutcome.request_id)"
+    )
+
+
+class RunOutcome(Base):
+    """How worker processes ended what was handed to them; without one it is under way."""
+
+    __tablename__ = "run_outcome"
+    written_by = "`mmdb worker`"
+
+    request_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    ended_at: Mapped[datetime]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+
+    request: Mapped[RunRequest] = one("foreign(RunOutcome.request_id) == RunRequest.request_id")
+    run: Mapped[Run] = one()
+
+
+class CandidateRequest(Base):
+    """Candidates that someone stopped or let go on while their run was trained."""
+
+    __tablename__ = "candidate_request"
+    written_by = "Database.stop_candidate"
+
+    request_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    request: Mapped[str]
+    requested_at: Mapped[datetime]
+
+    candidate: Mapped[Candidate] = one()
+
+
+class Worker(Base):
+    """Slots that worker processes have offered: one device each."""
+
+    __tablename__ = "worker"
+    written_by = "`mmdb worker`"
+
+    worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    process: Mapped[str]
+    node: Mapped[str]
+    device: Mapped[str]
+    mode: Mapped[str]
+    started_at: Mapped[datetime]
+
+    beat: Mapped[WorkerBeat | None] = one("Worker.worker_id == foreign(WorkerBeat.worker_id)")
+    assignments: Mapped[list[Assignment]] = many(
+        "Assignment.assignment_id", "Worker.worker_id == foreign(Assignment.worker_id)"
+    )
+
+
+class WorkerBeat(Base):
+    """Signs of life, one row a slot, updated every few seconds."""
+
+    __tablename__ = "worker_beat"
+    written_by = "`mmdb worker`"
+
+    worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    beat_at: Mapped[datetime]
+    stopped_at: Mapped[datetime | None]
+
+    worker: Mapped[Worker] = one("foreign(WorkerBeat.worker_id) == Worker.worker_id")
+
+
+class Assignment(Base):
+    """Hops that the dispatcher has given to slots."""
+
+    __tablename__ = "assignment"
+    written_by = "`mmdb worker`"
+
+    assignment_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    worker_id: Mapped[BigInt]
+    candidate_id: Mapped[BigInt]
+    epoch: Mapped[int]
+    part_id: Mapped[BigInt | None]
+    detail: Mapped[Json]
+    assigned_at: Mapped[datetime]
+    taken_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+    hint: Mapped[str | None]
+    trace: Mapped[str | None]
+
+    worker: Mapped[Worker] = one("foreign(Assignment.worker_id) == Worker.worker_id")
+    candidate: Mapped[Candidate] = one("foreign(Assignment.candidate_id) == Candidate.candidate_id")
+    partition: Mapped[Partition | None] = one("foreign(Assignment.part_id) == Partition.part_id")
+
+
+class Profile(Base):
+    """What calibrate() measured: medians of repeated measurements, by kind and size."""
+
+    __tablename__ = "profile"
+    written_by = "Database.calibrate"
+
+    fingerprint: Mapped[str] = mapped_column(primary_key=True)
+    measured_at: Mapped[datetime] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[float] = mapped_column(primary_key=True)
+    size_unit: Mapped[str]
+    value: Mapped[float]
+    unit: Mapped[str]
+    deviation: Mapped[float]
+    samples: Mapped[int]
+    machine: Mapped[Json]
+    versions: Mapped[Json]
+
+
+class Plan(Base):
+    """What explain_train was asked, once for each call; what it said is in estimate."""
+
+    __tablename__ = "plan"
+    written_by = "Run.explain"
+
+    plan_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    planned_at: Mapped[datetime]
+    candidates: Mapped[int]
+    measured: Mapped[int]
+    options: Mapped[Json]
+    notes: Mapped[Json]
+    simulated: Mapped[bool]
+    assumed: Mapped[bool]
+
+    run: Mapped[Run] = one()
+    estimates: Mapped[list[Estimate]] = many("Estimate.rank")
+
+
+class Estimate(Base):
+    """What a plan says of each way of training a run, the best first."""
+
+    __tablename__ = "estimate"
+    written_by = "Run.explain"
+
+    plan_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.plan.plan_id"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    strategy: Mapped[str]
+    workers: Mapped[int]
+    group_size: Mapped[int]
+    partitions: Mapped[int]
+    batch_size: Mapped[int | None]
+    knobs: Mapped[Json]
+    chosen: Mapped[bool]
+    t_p10: Mapped[float]
+    t_p50: Mapped[float]
+    t_p90: Mapped[float]
+    lower_bound: Mapped[float]
+    compute_s: Mapped[float]
+    read_s: Mapped[float]
+    hop_s: Mapped[float]
+    communication_s: Mapped[float]
+    validation_s: Mapped[float]
+    idle_s: Mapped[float]
+    bytes_moved: Mapped[BigInt]
+    peak_memory: Mapped[BigInt]
+    hops: Mapped[BigInt]
+    feasible: Mapped[bool]
+    why_not: Mapped[str | None]
+    executed: Mapped[bool]
+
+    plan: Mapped[Plan] = one()
+
+
+class RunStrategy(Base):
+    """How runs with the strategy auto are trained, from their first hop on."""
+
+    __tablename__ = "run_strategy"
+    written_by = "Run.train"
+
+    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
+    strategy: Mapped[str]
+    group_size: Mapped[int]
+    workers: Mapped[int | None]
+    plan_id: Mapped[BigInt | None]
+    reason: Mapped[str]
+    decided_at: Mapped[datetime]
+
+    run: Mapped[Run] = one()
+    plan: Mapped[Plan | None] = one("foreign(RunStrategy.plan_id) == Plan.plan_id")
+
+
+class StepTime(Base):
+    """Training steps that a plan measured, on a copy that was thrown away."""
+
+    __tablename__ = "step_time"
+    written_by = "Run.explain"
+    __mapper_args__ = keyed("candidate_id", "node", "device", "environment", "measured_at")
+
+    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    node: Mapped[str]
+    device: Mapped[str]
+    environment: Mapped[str]
+    row_count: Mapped[BigInt]
+    steps: Mapped[int]
+    seconds: Mapped[float]
+    state_bytes: Mapped[BigInt]
+    measured_at: Mapped[datetime]
+
+    candidate: Mapped[Candidate] = one()
+
+
+class StepPrediction(Base):
+    """What a profile says of a candidate's steps: what hops took beside it corrects later plans."""
+
+    __tablename__ = "step_prediction"
+    written_by = "Run.explain"
+
+    candidate_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
+    )
+    fingerprint: Mapped[str] = mapped_column(primary_key=True)
+    profiled_at: Mapped[datetime] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    batch_size: Mapped[BigInt]
+    step_s: Mapped[float]
+    row_s: Mapped[float]
+    features: Mapped[Json]
+    predicted_at: Mapped[datetime]
+
+    candidate: Mapped[Candidate] = one()

@@ -1,0 +1,308 @@
+"""Tables of tensors, and of where models come from: parents, transfers, origins, predictions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import ForeignKey, UniqueConstraint, and_, func, select, union
+from sqlalchemy.orm import Mapped, mapped_column
+
+from mmdb.orm.base import Base, BigInt, BigInts, Json, keyed, many, one, unread
+from mmdb.orm.model_tables import Model, ModelChange
+
+if TYPE_CHECKING:
+    from mmdb.orm.model_tables import Model
+    from mmdb.orm.run_tables import Candidate
+
+
+class Tensor(Base):
+    """Content-addressed tensors; the same bytes are one row."""
+
+    __tablename__ = "tensor"
+    written_by = "Database.save"
+    __table_args__ = (UniqueConstraint("tensor_hash"),)
+
+    tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    tensor_hash: Mapped[bytes] = unread()
+    dtype: Mapped[str]
+    shape: Mapped[BigInts]
+    byte_count: Mapped[BigInt]
+    minimum: Mapped[float | None]
+    maximum: Mapped[float | None]
+    mean: Mapped[float | None]
+    deviation: Mapped[float | None]
+    zeros: Mapped[BigInt | None]
+    nans: Mapped[BigInt | None]
+    created_at: Mapped[datetime]
+    owner: Mapped[str | None]
+
+    encoding: Mapped[Encoding | None] = one("Tensor.tensor_id == foreign(Encoding.tensor_id)")
+    chunks: Mapped[list[TensorChunk]] = many(
+        "TensorChunk.ordinal", "Tensor.tensor_id == foreign(TensorChunk.tensor_id)"
+    )
+    entries: Mapped[list[ManifestTensor]] = many(
+        "(ManifestTensor.manifest_id, ManifestTensor.ordinal)"
+    )
+
+
+class Encoding(Base):
+    """How a tensor lies in its chunks; small tensors have none, they lie in their model's pack."""
+
+    __tablename__ = "encoding"
+    written_by = "Database.save"
+
+    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"), primary_key=True)
+    base_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    word: Mapped[int]
+    chunk_bytes: Mapped[int]
+    chunks: Mapped[int]
+    stored_bytes: Mapped[BigInt]
+
+    tensor: Mapped[Tensor] = one("foreign(Encoding.tensor_id) == Tensor.tensor_id")
+    base: Mapped[Tensor | None] = one("foreign(Encoding.base_id) == Tensor.tensor_id")
+
+
+class TensorChunk(Base):
+    """The bytes of tensors, each chunk encoded by itself."""
+
+    __tablename__ = "tensor_chunk"
+    written_by = "Database.save"
+
+    tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    codec: Mapped[int]
+    digest: Mapped[bytes] = unread()
+    data: Mapped[bytes] = unread()
+
+    tensor: Mapped[Tensor] = one("foreign(TensorChunk.tensor_id) == Tensor.tensor_id")
+
+
+class Manifest(Base):
+    """Lists of tensors by path, which models share; see model_change."""
+
+    __tablename__ = "manifest"
+    written_by = "Database.save"
+
+    manifest_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    created_at: Mapped[datetime]
+    owner: Mapped[str | None]
+
+    entries: Mapped[list[ManifestTensor]] = many("ManifestTensor.ordinal")
+    models: Mapped[list[Model]] = many("Model.model_id")
+
+
+class ManifestTensor(Base):
+    """The tensors of a manifest, in the order of the state dict."""
+
+    __tablename__ = "manifest_tensor"
+    written_by = "Database.save"
+
+    manifest_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.manifest.manifest_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    kind: Mapped[str]
+    trainable: Mapped[bool]
+    tied_to: Mapped[int | None]
+    layout: Mapped[Json | None]
+
+    manifest: Mapped[Manifest] = one()
+    tensor: Mapped[Tensor] = one()
+
+
+class ZooEvent(Base):
+    """What became of models in the zoo, with reasons: the last but hits says whether it is in."""
+
+    __tablename__ = "zoo_event"
+    written_by = "Database.zoo_admit"
+
+    event_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    event: Mapped[str]
+    reason: Mapped[str]
+    by_rule: Mapped[bool]
+    happened_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+
+
+class Transfer(Base):
+    """Warm starts: tensors carried over from a parent to a candidate, or a module elsewhere."""
+
+    __tablename__ = "transfer"
+    written_by = "Database.warm_start"
+
+    transfer_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    parent_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    parent_candidate_id: Mapped[BigInt | None]
+    parent_state: Mapped[bytes | None] = unread()
+    candidate_id: Mapped[BigInt | None]
+    model_id: Mapped[BigInt | None]
+    similarity: Mapped[float]
+    coverage: Mapped[float]
+    options: Mapped[Json]
+    reason: Mapped[str]
+    match_s: Mapped[float]
+    transfer_s: Mapped[float]
+    created_at: Mapped[datetime]
+
+    parent: Mapped[Model | None] = one("foreign(Transfer.parent_id) == Model.model_id")
+    parent_candidate: Mapped[Candidate | None] = one(
+        "foreign(Transfer.parent_candidate_id) == Candidate.candidate_id"
+    )
+    candidate: Mapped[Candidate | None] = one(
+        "foreign(Transfer.candidate_id) == Candidate.candidate_id"
+    )
+    model: Mapped[Model | None] = one("foreign(Transfer.model_id) == Model.model_id")
+    tensors: Mapped[list[TransferTensor]] = many("TransferTensor.ordinal")
+
+
+class TransferTensor(Base):
+    """Where each tensor of a warm-started child came from."""
+
+    __tablename__ = "transfer_tensor"
+    written_by = "Database.warm_start"
+
+    transfer_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.transfer.transfer_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    parent_path: Mapped[str | None]
+    operator: Mapped[str]
+    fraction: Mapped[float]
+    reason: Mapped[str | None]
+
+    transfer: Mapped[Transfer] = one()
+
+
+class WarmStart(Base):
+    """What candidates of runs with a warm start begin with, decided at their first hop, and why."""
+
+    __tablename__ = "warm_start"
+    written_by = "Run.train"
+
+    candidate_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
+    )
+    transfer_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.transfer.transfer_id"))
+    state_hash: Mapped[bytes | None] = unread()
+    lr_scale: Mapped[float]
+    lr_epochs: Mapped[int]
+    reason: Mapped[str]
+    match_s: Mapped[float]
+    decided_at: Mapped[datetime]
+
+    candidate: Mapped[Candidate] = one()
+    transfer: Mapped[Transfer | None] = one()
+
+
+class Prediction(Base):
+    """Predictions of a model that were written to a table."""
+
+    __tablename__ = "prediction"
+    written_by = "Database.predict_into"
+
+    prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    schema_name: Mapped[str]
+    table_name: Mapped[str]
+    key_name: Mapped[str]
+    query: Mapped[str]
+    row_count: Mapped[BigInt]
+    seconds: Mapped[float]
+    author: Mapped[str]
+    predicted_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+    sources: Mapped[list[PredictionSource]] = many("PredictionSource.ordinal")
+
+
+class PredictionSource(Base):
+    """Tables and columns that a prediction's query reads."""
+
+    __tablename__ = "prediction_source"
+    written_by = "Database.predict_into"
+
+    prediction_id: Mapped[BigInt] = mapped_column(
+        ForeignKey("mmdb.prediction.prediction_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str]
+    column_name: Mapped[str | None]
+    output_name: Mapped[str | None]
+    via: Mapped[str | None]
+    resolution: Mapped[str]
+
+    prediction: Mapped[Prediction] = one()
+
+
+class ModelOrigin(Base):
+    """Where a model came from that was not made in this database."""
+
+    __tablename__ = "model_origin"
+    written_by = "Database.import_model"
+
+    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    kind: Mapped[str]
+    source: Mapped[str]
+    format: Mapped[str | None]
+    digest: Mapped[bytes | None] = unread()
+    happened_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+
+
+_entry, _change = ManifestTensor.__table__, ModelChange.__table__
+_model, _transfer = Model.__table__, Transfer.__table__
+
+#: Pairs of models, the second made of the first.
+parentage = union(
+    select(_model.c.parent_id.label("parent"), _model.c.model_id.label("child")).where(
+        _model.c.parent_id.is_not(None)
+    ),
+    select(_transfer.c.parent_id, _transfer.c.model_id).where(
+        _transfer.c.parent_id.is_not(None), _transfer.c.model_id.is_not(None)
+    ),
+    select(_transfer.c.parent_id, _model.c.model_id)
+    .join(_model, _model.c.candidate_id == _transfer.c.candidate_id)
+    .where(_transfer.c.parent_id.is_not(None)),
+).subquery("parentage")
+
+
+class ModelTensor(Base):
+    """A tensor of a model: what its manifest says, but for what stands in its place."""
+
+    __table__ = (
+        select(
+            _model.c.model_id,
+            _entry.c.ordinal,
+            _entry.c.path,
+            _entry.c.kind,
+            _entry.c.trainable,
+            func.coalesce(_change.c.tensor_id, _entry.c.tensor_id).label("tensor_id"),
+        )
+        .join(_entry, _entry.c.manifest_id == _model.c.manifest_id)
+        .outerjoin(
+            _change,
+            and_(_change.c.model_id == _model.c.model_id, _change.c.ordinal == _entry.c.ordinal),
+        )
+        .where(_entry.c.kind.in_(["parameter", "buffer"]))
+        .subquery("model_tensor")
+    )
+    __mapper_args__ = keyed(__table__.c.model_id, __table__.c.ordinal)
+    written_by = "Database.save"
+
+    if TYPE_CHECKING:
+        model_id: Mapped[BigInt]
+        ordinal: Mapped[int]
+        path: Mapped[str]
+        kind: Mapped[str]
+        trainable: Mapped[bool]
+        tensor_id: Mapped[BigInt]
+
+    tensor: Mapped[Tensor] = one("foreign(ModelTensor.tensor_id) == Tensor.tensor_id")
