@@ -9,8 +9,8 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from mmdb.standards.mlflow.export import Copied
-    from mmdb.standards.parquet.export import Written
+    from mmdb.standards.mlflow_export import MlflowCounts
+    from mmdb.standards.parquet_export import ParquetFile
 
 
 class Exports:
@@ -44,8 +44,8 @@ class Exports:
             SinkFailed: the collector did not take an event.
             RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
         """
-        from mmdb.standards.openlineage.export import lineage_events
-        from mmdb.standards.openlineage.sinks import post_events, write_events
+        from mmdb.standards.openlineage_events import lineage_events
+        from mmdb.standards.sinks import post_events, write_events
 
         if (file is None) == (url is None):
             raise InvalidOption("Events go to a file or to a URL.", hint="Pass one of the two.")
@@ -57,7 +57,7 @@ class Exports:
 
     def export_mlflow(
         self, url: str, run: str | None = None, *, key: str | None = None, prefix: str = ""
-    ) -> Copied:
+    ) -> MlflowCounts:
         """Copy runs and models into an MLflow tracking server; a second time, only what is new.
 
         Args:
@@ -68,7 +68,7 @@ class Exports:
             RunNotFound, InvalidOption: the URL is none.
             SinkFailed: the server does not answer, or has an experiment of that name already.
         """
-        from mmdb.standards.mlflow.export import export_mlflow
+        from mmdb.standards.mlflow_export import export_mlflow
 
         return export_mlflow(self.connection, url, run, key=key, prefix=prefix)
 
@@ -80,15 +80,17 @@ class Exports:
         Raises:
             ModelNotFound, FileNotWritten, FileExists: it is a folder.
         """
-        from mmdb.standards.card.export import model_card
-        from mmdb.standards.text_file import write_text
+        from mmdb.standards.model_card import model_card
+        from mmdb.standards.sinks import write_text
 
         content = model_card(self.connection, model)
         if file is not None:
             write_text(content, file)
         return content
 
-    def export_parquet(self, folder: str | Path, only: list[str] | None = None) -> list[Written]:
+    def export_parquet(
+        self, folder: str | Path, only: list[str] | None = None
+    ) -> list[ParquetFile]:
         """Write every view to `<folder>/<view>.parquet`, and their comments to `views.json`.
 
         Args:
@@ -97,6 +99,6 @@ class Exports:
             InvalidOption: there is no such view.
             FileNotWritten, FileExists: a file's name is that of a folder.
         """
-        from mmdb.standards.parquet.export import export_parquet
+        from mmdb.standards.parquet_export import export_parquet
 
         return export_parquet(self.connection, folder, only or ())

@@ -53,7 +53,7 @@ def _say(text: str) -> None:
 
 
 def _metrics(given: argparse.Namespace) -> int:
-    from mmdb.standards.prometheus.endpoint import read_metrics, serve_metrics
+    from mmdb.standards.prometheus import read_metrics, serve_metrics
 
     if given.listen is None:
         print(read_metrics(given.url), end="")

@@ -76,8 +76,8 @@ def _key(given: argparse.Namespace) -> str | None:
 
 def _openlineage(given: argparse.Namespace) -> int:
     from mmdb.report.session import reading
-    from mmdb.standards.openlineage.export import lineage_events
-    from mmdb.standards.openlineage.sinks import post_events, write_events
+    from mmdb.standards.openlineage_events import lineage_events
+    from mmdb.standards.sinks import post_events, write_events
 
     run, key = _run(given), _key(given)
     if (given.out is None) == (given.url is None):
@@ -94,7 +94,7 @@ def _openlineage(given: argparse.Namespace) -> int:
 
 def _mlflow(given: argparse.Namespace) -> int:
     from mmdb.report.session import reading
-    from mmdb.standards.mlflow.export import export_mlflow
+    from mmdb.standards.mlflow_export import export_mlflow
 
     run, key = _run(given), _key(given)
     with reading(given.database) as connection:
@@ -111,7 +111,7 @@ def _mlflow(given: argparse.Namespace) -> int:
 
 def _card(given: argparse.Namespace) -> int:
     from mmdb.report.session import reading
-    from mmdb.standards.card.export import model_card
+    from mmdb.standards.model_card import model_card
 
     with reading(given.database) as connection:
         content = model_card(connection, given.model)
@@ -120,7 +120,7 @@ def _card(given: argparse.Namespace) -> int:
 
 def _parquet(given: argparse.Namespace) -> int:
     from mmdb.report.session import reading
-    from mmdb.standards.parquet.export import export_parquet
+    from mmdb.standards.parquet_export import export_parquet
 
     with reading(given.database) as connection:
         found = export_parquet(connection, given.out, given.only or ())
@@ -131,7 +131,7 @@ def _parquet(given: argparse.Namespace) -> int:
 
 def _dbt(given: argparse.Namespace) -> int:
     from mmdb.report.session import reading
-    from mmdb.standards.dbt.sources import dbt_sources
+    from mmdb.standards.dbt_sources import dbt_sources
 
     with reading(given.database) as connection:
         content = dbt_sources(connection)
@@ -139,7 +139,7 @@ def _dbt(given: argparse.Namespace) -> int:
 
 
 def _write(file: str | None, content: str) -> int:
-    from mmdb.standards.text_file import write_text
+    from mmdb.standards.sinks import write_text
 
     if file is None:
         sys.stdout.write(content)

@@ -26,7 +26,7 @@ from mmdb.db.doctor_server import server
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import InvalidOption
-from mmdb.standards.prometheus.endpoint import read_metrics, serve_metrics
+from mmdb.standards.prometheus import read_metrics, serve_metrics
 from mmdb.store.verify import verify_at
 from tests.cluster import Cluster
 from tests.points import fill

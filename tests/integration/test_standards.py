@@ -19,9 +19,9 @@ from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.db.columnar import find_views
 from mmdb.errors import FileNotWritten, InvalidOption, ModelNotFound, RightsMissing, RunNotFound
-from mmdb.standards.card.export import model_card
-from mmdb.standards.mlflow.export import key_text
-from mmdb.standards.openlineage.export import lineage_events
+from mmdb.standards.mlflow_export import key_text
+from mmdb.standards.model_card import model_card
+from mmdb.standards.openlineage_events import lineage_events
 from tests.cluster import Cluster
 from tests.openlineage_classes import check
 from tests.run_rows import START, Writer, add_run, ids, insert

@@ -27,7 +27,7 @@ from mmdb.db.doctor import examine
 from mmdb.db.install import install
 from mmdb.db.queries import Query, load, sql_directory
 from mmdb.errors import MmdbError
-from mmdb.standards.prometheus.endpoint import read_metrics
+from mmdb.standards.prometheus import read_metrics
 from mmdb.store.verify import verify_at
 from mmdb.ui.app import make_app
 from mmdb.ui.security import Rules

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from mmdb.standards.card.facts import CardFacts
-from mmdb.standards.card.markdown import card
+from mmdb.standards.model_card import CardFacts, card
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 MODEL: dict[str, Any] = {

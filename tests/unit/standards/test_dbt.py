@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from mmdb.db.columnar import View, ViewColumn
 from mmdb.report.session import reading
-from mmdb.standards.dbt.sources import dbt_sources, sources
+from mmdb.standards.dbt_sources import dbt_sources, sources
 
 GOLDEN = Path(__file__).resolve().parents[3] / "docs" / "dbt" / "sources.yml"
 VIEWS = [

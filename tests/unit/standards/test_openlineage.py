@@ -15,16 +15,15 @@ import pytest
 from jsonschema import ValidationError
 
 from mmdb.errors import InvalidOption, SinkFailed
-from mmdb.standards.openlineage.attempts import attempt_at, attempts
-from mmdb.standards.openlineage.events import events
-from mmdb.standards.openlineage.facts import Facts
-from mmdb.standards.openlineage.sinks import post_events, write_events
-from mmdb.standards.place import Place
+from mmdb.standards.identity import DatabaseIdentity
+from mmdb.standards.openlineage_events import Facts, events
+from mmdb.standards.openlineage_facets import attempt_at, attempts
+from mmdb.standards.sinks import post_events, write_events
 from tests.openlineage_classes import check
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 REFUSALS = (AssertionError, AttributeError, TypeError, ValueError, ValidationError)
-PLACE = Place("postgres://db:5432", "shop", UUID(int=7))
+PLACE = DatabaseIdentity("postgres://db:5432", "shop", UUID(int=7))
 
 
 def at(seconds: float) -> datetime:
@@ -349,7 +348,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdb.standards.service._DELAYS", (0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr("mmdb.standards.http_service._DELAYS", (0.0, 0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption, SinkFailed
-from mmdb.standards.mlflow.export import _params, key_text
-from mmdb.standards.mlflow.tracking import Tracking
-from mmdb.standards.openlineage.sinks import post_events
-from mmdb.standards.service import Service
+from mmdb.standards.http_service import HttpService
+from mmdb.standards.mlflow_export import _params, key_text
+from mmdb.standards.mlflow_tracking import Tracking
+from mmdb.standards.sinks import post_events
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -66,14 +66,14 @@ def liar() -> Iterator[Liar]:
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidOption) as caught:
-        Service(url)
+        HttpService(url)
     assert "secret" not in str(caught.value)
 
 
 def test_a_key_that_is_no_header_is_refused() -> None:
     for key in ("a\n", "a b", "schlüssel"):
         with pytest.raises(InvalidOption, match="key"):
-            Service("http://box", key)
+            HttpService("http://box", key)
 
 
 def test_a_redirection_is_not_followed(liar: Liar) -> None:
@@ -90,20 +90,20 @@ def test_a_redirection_is_not_followed(liar: Liar) -> None:
 def test_what_is_not_mlflow_is_said(liar: Liar, body: bytes) -> None:
     liar.answer = lambda path: (200, {}, body)
     with pytest.raises(SinkFailed, match="does not answer"):
-        Tracking(Service(liar.url, objects=True)).find_experiment("search")
+        Tracking(HttpService(liar.url, objects=True)).find_experiment("search")
 
 
 def test_half_an_answer_is_none(liar: Liar) -> None:
     liar.answer = lambda path: (200, {"Content-Length": "100"}, b'{"runs": []}')
     with pytest.raises(SinkFailed, match="more expected"):
-        Service(liar.url, delays=()).post("/runs/search", {})
+        HttpService(liar.url, delays=()).post("/runs/search", {})
 
 
 def test_a_page_without_end_ends(liar: Liar) -> None:
     page = json.dumps({"runs": [], "next_page_token": "again"}).encode()
     liar.answer = lambda path: (200, {}, page)
     with pytest.raises(SinkFailed, match="for ever"):
-        list(Tracking(Service(liar.url)).runs("1"))
+        list(Tracking(HttpService(liar.url)).runs("1"))
     assert len(liar.asked) == 2
 
 

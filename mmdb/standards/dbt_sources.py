@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mmdb.db.columnar import View, find_views
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection
-from mmdb.standards.keys import declared_keys
+from mmdb.standards.identity import declared_keys
 
 _ABOUT = "Models, runs and lineage of mmdb: its views, which the role mmdb_reader may select from."
 

@@ -1,4 +1,4 @@
-"""Where events go: a file with one on each line, or a service that collects them."""
+"""Writes texts and events to files, whole or not at all, or posts them to a service."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from mmdb.errors import SinkFailed
-from mmdb.standards.service import Service
+from mmdb.standards.http_service import HttpService
 from mmdb.store.files.atomic import replacing
+
+
+def write_text(content: str, file: str | Path) -> int:
+    """Write a text, over a file that is there; return its bytes.
+
+    Raises:
+        FileNotWritten, FileExists: it is a folder.
+    """
+    data = content.encode()
+    with replacing(Path(file), overwrite=True) as target:
+        target.write(data)
+    return len(data)
+
 
 #: Where collectors of OpenLineage listen.
 _PATH = "/api/v1/lineage"
@@ -54,11 +67,11 @@ def post_events(events: Iterable[Mapping[str, Any]], url: str, key: str | None =
     return count
 
 
-def _endpoint(url: str, key: str | None) -> tuple[Service, str]:
-    service = Service(url, key)
+def _endpoint(url: str, key: str | None) -> tuple[HttpService, str]:
+    service = HttpService(url, key)
     parts = urlsplit(service.url)
     if not parts.path:
         return service, _PATH
     base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
     query = f"?{parts.query}" if parts.query else ""
-    return Service(base, key), parts.path + query
+    return HttpService(base, key), parts.path + query

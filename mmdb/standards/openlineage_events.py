@@ -1,25 +1,98 @@
-"""From facts to events: datasets, runs with their hops, models, predictions, in this order.
-
-A dataset is a job with its SQL, whose output has the columns' lineage; a run is a job that reads
-the dataset and leaves models. So a catalog shows table -> dataset -> model -> table. Ids are made
-of what is stored, so that whoever exports twice sends the same ids.
-"""
+"""OpenLineage events of datasets, runs with their hops, models and predictions, in this order."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from mmdb.db.connection import Row
-from mmdb.standards.openlineage import facets as ol
-from mmdb.standards.openlineage.attempts import Attempt, attempt_at, attempts
-from mmdb.standards.openlineage.facets import Part
-from mmdb.standards.openlineage.facts import Facts
-from mmdb.standards.place import Place, moment
+from mmdb.data.names import found_run
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.db.url import AnyConnection
+from mmdb.standards import openlineage_facets as ol
+from mmdb.standards.identity import DatabaseIdentity, identity_of, moment
+from mmdb.standards.openlineage_facets import Attempt, Part, attempt_at, attempts
+
+_Q = load("standards")
+Grouped = Mapping[int, Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Rows of `sql/queries/standards.sql`, by the ids that they hang on."""
+
+    datasets: Mapping[int, Row] = field(default_factory=dict)
+    dataset_columns: Grouped = field(default_factory=dict)
+    dataset_sources: Grouped = field(default_factory=dict)
+    runs: Sequence[Row] = ()
+    run_events: Grouped = field(default_factory=dict)
+    warm_parents: Grouped = field(default_factory=dict)
+    models: Mapping[int, Row] = field(default_factory=dict)
+    predictions: Sequence[Row] = ()
+    prediction_sources: Grouped = field(default_factory=dict)
+    of_one_run: bool = False  # then models outside of it are there to be named alone
+
+
+def read_facts(connection: Connection, run: str | None = None) -> Facts:
+    """Read what there is, or a run with its dataset and its models.
+
+    Raises:
+        RunNotFound: there is no run of that name.
+        RightsMissing: the role may not read mmdb's tables.
+    """
+    runs = connection.rows(_Q.find_runs, run=run)
+    if run is not None:
+        found_run(runs, run)
+    datasets = connection.rows(_Q.find_datasets, run=run)
+    models = connection.rows(_Q.find_saved_models)
+    return Facts(
+        datasets={row["dataset_id"]: row for row in datasets},
+        dataset_columns=_by(connection.rows(_Q.find_dataset_columns, run=run), "dataset_id"),
+        dataset_sources=_by(connection.rows(_Q.find_dataset_sources, run=run), "owner_id"),
+        runs=runs,
+        run_events=_by(connection.rows(_Q.find_run_events, run=run), "run_id"),
+        warm_parents=_by(connection.rows(_Q.find_warm_parents, run=run), "run_id"),
+        models={row["model_id"]: row for row in models},
+        predictions=() if run else connection.rows(_Q.find_predictions),
+        prediction_sources={}
+        if run
+        else _by(connection.rows(_Q.find_prediction_sources), "owner_id"),
+        of_one_run=run is not None,
+    )
+
+
+def read_hops(connection: Connection, run_id: int) -> Iterator[Row]:
+    """Yield the hops of a run as they are read."""
+    names = (
+        "part_id",
+        "candidate_id",
+        "candidate",
+        "epoch",
+        "partition",
+        "role",
+        "row_count",
+        "steps",
+        "loss",
+        "objective",
+        "worker",
+        "started_at",
+        "finished_at",
+    )
+    for row in connection.stream(_Q.find_run_hops, run_id=run_id):
+        yield dict(zip(names, row, strict=True))
+
+
+def _by(rows: Iterable[Row], column: str) -> Grouped:
+    grouped: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row[column]].append(row)
+    return dict(grouped)
+
 
 #: Columns of a table that predictions are written to.
 _PREDICTED = (
@@ -31,14 +104,14 @@ _PREDICTED = (
 Hops = Callable[[int], Iterable[Row]]
 
 
-def events(facts: Facts, place: Place, hops: Hops | None = None) -> Iterator[Part]:
+def events(facts: Facts, place: DatabaseIdentity, hops: Hops | None = None) -> Iterator[Part]:
     """Yield the events of all that the facts hold.
 
     Args:
         hops: returns the hops of a run by its id, in order of time; each becomes a run of its own,
             below its run. None leaves them out.
     """
-    writer = _Writer(facts, place)
+    writer = _EventWriter(facts, place)
     for dataset in facts.datasets.values():
         yield from writer.dataset(dataset)
     trained = set()
@@ -55,8 +128,8 @@ def events(facts: Facts, place: Place, hops: Hops | None = None) -> Iterator[Par
         yield from writer.prediction(prediction)
 
 
-class _Writer:
-    def __init__(self, facts: Facts, place: Place) -> None:
+class _EventWriter:
+    def __init__(self, facts: Facts, place: DatabaseIdentity) -> None:
         self.facts = facts
         self.place = place
         self.models_of: defaultdict[int, list[Row]] = defaultdict(list)
@@ -266,3 +339,22 @@ def _numbers(metrics: Any) -> dict[str, float | None]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def lineage_events(
+    connection: AnyConnection, run: str | None = None, *, jobs: str = "mmdb", hops: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of a run, or of all that the database holds.
+
+    Until the last one is taken, the session can do nothing else.
+
+    Args:
+        jobs: namespace of the jobs; give each database its own where they share a collector.
+        hops: whether each hop is a run of its own, two events each.
+    Raises:
+        RunNotFound, RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
+    """
+    place = identity_of(connection, jobs)
+    facts = read_facts(connection, run)
+    below = (lambda run_id: read_hops(connection, run_id)) if hops else None
+    return events(facts, place, below)

@@ -21,8 +21,8 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import SinkFailed, SinkRefused
 from mmdb.messages import show
-from mmdb.standards.mlflow.tracking import Tracking
-from mmdb.standards.service import Service
+from mmdb.standards.http_service import HttpService
+from mmdb.standards.mlflow_tracking import Tracking
 
 _Q = load("standards")
 _CANDIDATE, _DIGEST, _CREATED = "mmdb.candidate", "mmdb.digest", "mmdb.created"
@@ -32,7 +32,7 @@ _KEY_CHARACTERS, _PARAM_CHARACTERS, _TAG_CHARACTERS = 250, 6000, 5000
 
 
 @dataclass(slots=True, kw_only=True)
-class Copied:
+class MlflowCounts:
     """What an export sent, and what was there already."""
 
     experiments: int = 0
@@ -53,7 +53,7 @@ def export_mlflow(
     *,
     key: str | None = None,
     prefix: str = "",
-) -> Copied:
+) -> MlflowCounts:
     """Copy a run with its models, or all runs and models, into an MLflow tracking server.
 
     Args:
@@ -65,11 +65,11 @@ def export_mlflow(
         SinkFailed: the server does not answer or refuses, or has an experiment of that name that
             is not this run's.
     """
-    tracking = Tracking(Service(url, key, objects=True))
+    tracking = Tracking(HttpService(url, key, objects=True))
     experiments = connection.rows(_Q.find_experiments, run=run)
     if run is not None:
         found_run(experiments, run)
-    copied = Copied()
+    copied = MlflowCounts()
     runs: dict[str, str] = {}  # MLflow's run by candidate
     for experiment in experiments:
         runs |= _copy_run(connection, tracking, experiment, prefix, copied)
@@ -82,7 +82,7 @@ def export_mlflow(
 
 
 def _copy_run(
-    connection: Connection, tracking: Tracking, experiment: Row, prefix: str, copied: Copied
+    connection: Connection, tracking: Tracking, experiment: Row, prefix: str, copied: MlflowCounts
 ) -> dict[str, str]:
     experiment_id = _experiment(tracking, experiment, prefix, copied)
     there = {
@@ -128,7 +128,7 @@ def _copy_run(
     return found
 
 
-def _experiment(tracking: Tracking, row: Row, prefix: str, copied: Copied) -> str:
+def _experiment(tracking: Tracking, row: Row, prefix: str, copied: MlflowCounts) -> str:
     """Return the id of a run's experiment, made if it is not there."""
     name, created = prefix + row["name"], str(row["creation_time"])
     found = tracking.find_experiment(name)
@@ -212,7 +212,7 @@ def _copy_models(
     versions: Sequence[Row],
     runs: Mapping[str, str],
     prefix: str,
-    copied: Copied,
+    copied: MlflowCounts,
 ) -> None:
     """Copy versions, the lowest first: without gaps, MLflow numbers them as mmdb does."""
     there: dict[str, dict[str, str]] = {}
@@ -273,7 +273,9 @@ def _version_tags(row: Row) -> dict[str, str]:
     return {key: value for key, value in tags.items() if value is not None}
 
 
-def _copy_alias(tracking: Tracking, name: str, version: str, alias: str, copied: Copied) -> None:
+def _copy_alias(
+    tracking: Tracking, name: str, version: str, alias: str, copied: MlflowCounts
+) -> None:
     try:
         tracking.set_alias(name, alias, version)
         copied.aliases += 1

@@ -1,4 +1,4 @@
-"""Where a database is and which one it is, in the names and ids that other tools keep."""
+"""The names, ids and keys by which other tools know a database and its views."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from mmdb.db.connection import Connection, Row
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseIdentity:
     """A database, as OpenLineage names it."""
 
     namespace: str  # of datasets: postgres://host:port or duckdb:///path
@@ -25,7 +26,7 @@ class Place:
     def table(self, schema: str | None, table: str) -> str:
         """Return a table's name within the namespace.
 
-        >>> place = Place("postgres://db:5432", "shop", UUID(int=0))
+        >>> place = DatabaseIdentity("postgres://db:5432", "shop", UUID(int=0))
         >>> place.table("public", "orders"), place.table(None, "orders")
         ('shop.public.orders', 'shop.orders')
         """
@@ -34,13 +35,13 @@ class Place:
     def id(self, *parts: str | int) -> str:
         """Return the UUID of what these parts name; equal parts have an equal one.
 
-        >>> Place("", "", UUID(int=0)).id("run", "search")
+        >>> DatabaseIdentity("", "", UUID(int=0)).id("run", "search")
         'd42dfaff-c5c0-55f7-a623-fd893ea5160e'
         """
         return str(uuid5(self.identity, json.dumps(parts)))
 
 
-def place_of(connection: AnyConnection, jobs: str = "mmdb") -> Place:
+def identity_of(connection: AnyConnection, jobs: str = "mmdb") -> DatabaseIdentity:
     """Return where an open database is.
 
     Raises:
@@ -50,12 +51,12 @@ def place_of(connection: AnyConnection, jobs: str = "mmdb") -> Place:
     identity = uuid5(NAMESPACE_URL, f"urn:mmdb:database:{moment(row['applied_at'])}")
     if isinstance(connection, DuckConnection):
         if connection.path == ":memory:":
-            return Place("duckdb://memory", "memory", identity, jobs)
+            return DatabaseIdentity("duckdb://memory", "memory", identity, jobs)
         path = Path(connection.path).resolve()
-        return Place(f"duckdb://{path}", path.stem, identity, jobs)
+        return DatabaseIdentity(f"duckdb://{path}", path.stem, identity, jobs)
     info = connection.raw.info
     host = "localhost" if info.host.startswith("/") or not info.host else info.host
-    return Place(f"postgres://{host}:{info.port}", info.dbname, identity, jobs)
+    return DatabaseIdentity(f"postgres://{host}:{info.port}", info.dbname, identity, jobs)
 
 
 def moment(time: datetime) -> str:
@@ -65,3 +66,8 @@ def moment(time: datetime) -> str:
     '2026-01-02T03:04:05.000006Z'
     """
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def declared_keys(connection: Connection) -> list[Row]:
+    """Return the columns of each: view_name, key, column_name, kind, refers_to, refers_column."""
+    return connection.rows(load("standards").find_view_keys)

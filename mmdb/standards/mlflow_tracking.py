@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from mmdb.errors import SinkFailed, SinkRefused
-from mmdb.standards.service import Service
+from mmdb.standards.http_service import HttpService
 
 _API = "/api/2.0/mlflow"
 _PAGE = 1000
@@ -22,7 +22,7 @@ Item = Mapping[str, Any]
 class Tracking:
     """An MLflow tracking server. Its tags are lists of keys and values; here they are dicts."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: HttpService) -> None:
         self._service = service
 
     def find_experiment(self, name: str) -> dict[str, Any] | None:

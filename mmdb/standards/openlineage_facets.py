@@ -1,15 +1,17 @@
-"""Events, datasets and facets of OpenLineage 2-0-2, as dicts that become JSON."""
+"""Events, datasets, attempts and facets of OpenLineage 2-0-2, as dicts that become JSON."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
 from mmdb.db.connection import Row
-from mmdb.standards.place import Place, moment
+from mmdb.standards.identity import DatabaseIdentity, moment
 
 Part = dict[str, Any]
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL", "ABORT"]
@@ -87,7 +89,7 @@ def run_part(run_id: str, **facets: Part) -> Part:
     return {"runId": run_id, "facets": {"processing_engine": engine, **facets}}
 
 
-def job_part(place: Place, name: str, kind: str, **facets: Part) -> Part:
+def job_part(place: DatabaseIdentity, name: str, kind: str, **facets: Part) -> Part:
     """Return a job of a kind: DATASET, TRAINING, HOP, MODEL or PREDICTION."""
     type_ = facet("JobTypeJobFacet", processingType="BATCH", integration="MMDB", jobType=kind)
     return {"namespace": place.jobs, "name": name, "facets": {"jobType": type_, **facets}}
@@ -101,7 +103,7 @@ def parameters(values: Part) -> Part:
     return facet("ExecutionParametersRunFacet", parameters=given)
 
 
-def sql(place: Place, query: str) -> Part:
+def sql(place: DatabaseIdentity, query: str) -> Part:
     """Return the query of a job."""
     dialect = place.namespace.partition(":")[0]
     return facet("SQLJobFacet", query=query, dialect=dialect)
@@ -116,7 +118,7 @@ def schema(columns: Iterable[tuple[str, str]]) -> Part:
     return facet("SchemaDatasetFacet", fields=fields)
 
 
-def dataset_part(place: Place, name: str, **facets: Part) -> Part:
+def dataset_part(place: DatabaseIdentity, name: str, **facets: Part) -> Part:
     """Return a table or what stands for one, of this database."""
     source = facet("DatasourceDatasetFacet", name=place.namespace, uri=place.namespace)
     return {
@@ -126,7 +128,7 @@ def dataset_part(place: Place, name: str, **facets: Part) -> Part:
     }
 
 
-def tables(place: Place, sources: Iterable[Row]) -> list[Part]:
+def tables(place: DatabaseIdentity, sources: Iterable[Row]) -> list[Part]:
     """Return the tables that a query reads, each once."""
     names = dict.fromkeys(
         place.table(source["schema_name"], source["table_name"])
@@ -136,7 +138,7 @@ def tables(place: Place, sources: Iterable[Row]) -> list[Part]:
     return [dataset_part(place, name) for name in names]
 
 
-def column_lineage(place: Place, feeds: Iterable[tuple[str | None, Row]]) -> Part:
+def column_lineage(place: DatabaseIdentity, feeds: Iterable[tuple[str | None, Row]]) -> Part:
     """Return which columns feed which output; with None, which ones decide the rows alone.
 
     What mmdb knows is whether a column reaches an output, not how it was transformed: so
@@ -173,3 +175,39 @@ def unresolved(sources: Sequence[Row]) -> dict[str, Part]:
     outputs = sorted({s["output_name"] for s in missing if s["output_name"] is not None})
     found = own_facet("UnresolvedDatasetFacet", count=len(missing), outputs=outputs)
     return {"mmdb_unresolved": found}
+
+
+@dataclass(slots=True)
+class Attempt:
+    """From one start of a run to its end, or to the next start where it was killed."""
+
+    started_at: datetime
+    workers: int | None
+    ended_at: datetime | None = None
+    end: Kind | None = None
+
+
+def attempts(events: Iterable[Row], *, all_failed: bool) -> list[Attempt]:
+    """Return the attempts of a run.
+
+    Args:
+        events: of `run_event`, in order of time.
+        all_failed: whether none of its candidates is left.
+    """
+    found: list[Attempt] = []
+    for row in events:
+        if row["event"] == "started":
+            if found and found[-1].end is None:
+                found[-1].end, found[-1].ended_at = "ABORT", row["happened_at"]
+            found.append(Attempt(row["happened_at"], row["workers"]))
+        elif found and found[-1].end is None:
+            found[-1].end = "COMPLETE" if row["event"] == "finished" else "ABORT"
+            found[-1].ended_at = row["happened_at"]
+    if all_failed and found and found[-1].end == "COMPLETE":
+        found[-1].end = "FAIL"
+    return found
+
+
+def attempt_at(found: Sequence[Attempt], time: datetime) -> int:
+    """Return which attempt something that began at `time` belongs to."""
+    return max(0, bisect_right([a.started_at for a in found], time) - 1)

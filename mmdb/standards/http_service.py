@@ -36,7 +36,7 @@ class _Stays(HTTPRedirectHandler):
 _OPENER = build_opener(_Stays)
 
 
-class Service:
+class HttpService:
     """Where requests go.
 
     Args:

@@ -15,12 +15,12 @@ from mmdb.db.columnar import View, find_views, read_view
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
-from mmdb.standards.keys import declared_keys
+from mmdb.standards.identity import declared_keys
 from mmdb.store.files.atomic import replacing, writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class ParquetFile:
     """A file with the rows of a view."""
 
     view: str
@@ -31,7 +31,7 @@ class Written:
 
 def export_parquet(
     connection: AnyConnection, folder: str | Path, only: Sequence[str] = ()
-) -> list[Written]:
+) -> list[ParquetFile]:
     """Write views to `<folder>/<view>.parquet`, over files that are there, and `views.json`.
 
     Compressed by zstd; comments of columns lie in the files too. The views are read one after the
@@ -69,7 +69,7 @@ def chosen(views: Iterable[View], only: Sequence[str]) -> list[View]:
     return [view for name, view in by_name.items() if not only or name in only]
 
 
-def _write(connection: AnyConnection, view: View, folder: Path) -> Written:
+def _write(connection: AnyConnection, view: View, folder: Path) -> ParquetFile:
     path = folder / f"{view.name}.parquet"
     schema, batches = read_view(connection, view.name)
     comments = {column.name: column.comment for column in view.columns}
@@ -91,10 +91,12 @@ def _write(connection: AnyConnection, view: View, folder: Path) -> Written:
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 rows += batch.num_rows
         size = file.tell()
-    return Written(view=view.name, file=path.name, rows=rows, bytes=size)
+    return ParquetFile(view=view.name, file=path.name, rows=rows, bytes=size)
 
 
-def _about(view: View, written: Written, keys: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _about(
+    view: View, written: ParquetFile, keys: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
     return {
         "view": view.name,
         "file": written.file,

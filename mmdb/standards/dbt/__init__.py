@@ -1,1 +1,0 @@
-"""The views as a dbt source."""

@@ -1,1 +1,0 @@
-"""Runs and models, copied into an MLflow tracking server."""

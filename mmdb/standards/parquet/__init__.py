@@ -1,1 +1,0 @@
-"""All views as Parquet files, for tools that cannot open the database."""

@@ -1,1 +1,0 @@
-"""Metrics for Prometheus, and for whatever else scrapes its text."""
