@@ -125,7 +125,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _registry() -> Registry[Any]:
-    texts = [files("mmdb.standards.openlineage").joinpath("facets.json").read_text()]
+    texts = [files("mmdb.standards").joinpath("openlineage_facets.json").read_text()]
     if SPEC is not None:
         texts += [path.read_text() for path in sorted(Path(SPEC).rglob("*.json"))]
     schemas = [s for s in map(json.loads, texts) if isinstance(s, dict) and "$id" in s]

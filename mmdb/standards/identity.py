@@ -26,8 +26,8 @@ class DatabaseIdentity:
     def table(self, schema: str | None, table: str) -> str:
         """Return a table's name within the namespace.
 
-        >>> place = DatabaseIdentity("postgres://db:5432", "shop", UUID(int=0))
-        >>> place.table("public", "orders"), place.table(None, "orders")
+        >>> database = DatabaseIdentity("postgres://db:5432", "shop", UUID(int=0))
+        >>> database.table("public", "orders"), database.table(None, "orders")
         ('shop.public.orders', 'shop.orders')
         """
         return ".".join(part for part in (self.database, schema, table) if part)

@@ -104,14 +104,14 @@ _PREDICTED = (
 Hops = Callable[[int], Iterable[Row]]
 
 
-def events(facts: Facts, place: DatabaseIdentity, hops: Hops | None = None) -> Iterator[Part]:
+def events(facts: Facts, database: DatabaseIdentity, hops: Hops | None = None) -> Iterator[Part]:
     """Yield the events of all that the facts hold.
 
     Args:
         hops: returns the hops of a run by its id, in order of time; each becomes a run of its own,
             below its run. None leaves them out.
     """
-    writer = _EventWriter(facts, place)
+    writer = _EventWriter(facts, database)
     for dataset in facts.datasets.values():
         yield from writer.dataset(dataset)
     trained = set()
@@ -129,9 +129,9 @@ def events(facts: Facts, place: DatabaseIdentity, hops: Hops | None = None) -> I
 
 
 class _EventWriter:
-    def __init__(self, facts: Facts, place: DatabaseIdentity) -> None:
+    def __init__(self, facts: Facts, database: DatabaseIdentity) -> None:
         self.facts = facts
-        self.place = place
+        self.database = database
         self.models_of: defaultdict[int, list[Row]] = defaultdict(list)
         for model in facts.models.values():
             if model["run_id"] is not None:
@@ -140,18 +140,20 @@ class _EventWriter:
     # -- datasets ---------------------------------------------------------------------------
 
     def dataset(self, row: Row) -> Iterator[Part]:
-        place, name = self.place, row["name"]
-        run = ol.run_part(place.id("dataset", name, moment(row["created_at"])))
-        job = ol.job_part(place, f"dataset.{name}", "DATASET", sql=ol.sql(place, row["query"]))
+        database, name = self.database, row["name"]
+        run = ol.run_part(database.id("dataset", name, moment(row["created_at"])))
+        job = ol.job_part(
+            database, f"dataset.{name}", "DATASET", sql=ol.sql(database, row["query"])
+        )
         sources = self.facts.dataset_sources.get(row["dataset_id"], ())
-        read = ol.tables(place, sources)
+        read = ol.tables(database, sources)
         written = self._dataset_part(row)
         written["facets"] |= {
             "schema": ol.schema(
                 (c["name"], c["kind"])
                 for c in self.facts.dataset_columns.get(row["dataset_id"], ())
             ),
-            "columnLineage": ol.column_lineage(place, [(s["output_name"], s) for s in sources]),
+            "columnLineage": ol.column_lineage(database, [(s["output_name"], s) for s in sources]),
             **ol.unresolved(sources),
         }
         written["outputFacets"] = _statistics(row["row_count"], row["byte_count"])
@@ -162,8 +164,8 @@ class _EventWriter:
         version = ol.facet(
             "DatasetVersionDatasetFacet", datasetVersion=bytes(row["content_hash"]).hex()
         )
-        name = self.place.table("mmdb.dataset", row["name"])
-        return ol.dataset_part(self.place, name, version=version)
+        name = self.database.table("mmdb.dataset", row["name"])
+        return ol.dataset_part(self.database, name, version=version)
 
     # -- runs -------------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class _EventWriter:
         name, run_id = row["name"], row["run_id"]
         all_failed = bool(row["candidates"]) and row["failed"] >= row["candidates"]
         found = attempts(self.facts.run_events.get(run_id, ()), all_failed=all_failed)
-        job = ol.job_part(self.place, f"run.{name}", "TRAINING")
+        job = ol.job_part(self.database, f"run.{name}", "TRAINING")
         read = [self._dataset_part(self.facts.datasets[row["dataset_id"]])]
         parents = (p["parent_id"] for p in self.facts.warm_parents.get(run_id, ()))
         read += [self._model_part(self.facts.models[parent]) for parent in parents]
@@ -211,23 +213,23 @@ class _EventWriter:
         return ol.run_part(self._attempt_id(row, number), **given)
 
     def _attempt_id(self, row: Row, number: int) -> str:
-        return self.place.id("run", row["name"], moment(row["created_at"]), number)
+        return self.database.id("run", row["name"], moment(row["created_at"]), number)
 
     def _hops(
         self, row: Row, found: Sequence[Attempt], hops: Iterable[Row]
     ) -> Iterator[tuple[int, list[Part]]]:
         """Yield the events of each hop with the attempt that it belongs to."""
-        job = ol.job_part(self.place, f"run.{row['name']}.hop", "HOP")
+        job = ol.job_part(self.database, f"run.{row['name']}.hop", "HOP")
         read = [self._dataset_part(self.facts.datasets[row["dataset_id"]])]
         for hop in hops:
             number = attempt_at(found, hop["started_at"])
             parent = ol.facet(
                 "ParentRunFacet",
                 run={"runId": self._attempt_id(row, number)},
-                job={"namespace": self.place.jobs, "name": f"run.{row['name']}"},
+                job={"namespace": self.database.jobs, "name": f"run.{row['name']}"},
             )
             key = (hop["candidate"], hop["epoch"], hop["role"], hop["partition"])
-            hop_id = self.place.id("hop", row["name"], moment(row["created_at"]), *key)
+            hop_id = self.database.id("hop", row["name"], moment(row["created_at"]), *key)
             run = ol.run_part(hop_id, parent=parent, mmdb_hop=_hop_facet(hop))
             yield (
                 number,
@@ -253,8 +255,8 @@ class _EventWriter:
             name = f"mmdb.model.{row['name']}.{row['version']}"
             read.append({"namespace": row["source"], "name": name, "facets": {}})
         reference = f"{row['name']}@{row['version']}"
-        run = ol.run_part(self.place.id("model", reference, moment(row["created_at"])))
-        job = ol.job_part(self.place, f"model.{row['name']}", "MODEL")
+        run = ol.run_part(self.database.id("model", reference, moment(row["created_at"])))
+        job = ol.job_part(self.database, f"model.{row['name']}", "MODEL")
         start = row["created_at"] - timedelta(seconds=row["save_s"])
         yield ol.event("START", start, run, job, read)
         yield ol.event("COMPLETE", row["created_at"], run, job, read, [self._model_part(row)])
@@ -277,30 +279,30 @@ class _EventWriter:
             parent=None if parent is None else f"{parent['name']}@{parent['version']}",
             metrics=_numbers(json.loads(row["metrics"])),
         )
-        name = self.place.table("mmdb.model", f"{row['name']}.{row['version']}")
-        return ol.dataset_part(self.place, name, version=version, mmdb_model=about)
+        name = self.database.table("mmdb.model", f"{row['name']}.{row['version']}")
+        return ol.dataset_part(self.database, name, version=version, mmdb_model=about)
 
     # -- predictions ------------------------------------------------------------------------
 
     def prediction(self, row: Row) -> Iterator[Part]:
-        place, model = self.place, self.facts.models[row["model_id"]]
+        database, model = self.database, self.facts.models[row["model_id"]]
         sources = self.facts.prediction_sources.get(row["prediction_id"], ())
-        read = [*ol.tables(place, sources), self._model_part(model)]
+        read = [*ol.tables(database, sources), self._model_part(model)]
         feeds = [(_predicted_column(s["output_name"], row["key_name"]), s) for s in sources]
         columns = [(row["key_name"], "key"), *_PREDICTED]
         written = ol.dataset_part(
-            place,
-            place.table(row["schema_name"], row["table_name"]),
+            database,
+            database.table(row["schema_name"], row["table_name"]),
             schema=ol.schema(columns),
-            columnLineage=ol.column_lineage(place, feeds),
+            columnLineage=ol.column_lineage(database, feeds),
             **ol.unresolved(sources),
         )
         written["outputFacets"] = _statistics(row["row_count"], None)
-        run_id = place.id("prediction", row["prediction_id"], moment(row["predicted_at"]))
+        run_id = database.id("prediction", row["prediction_id"], moment(row["predicted_at"]))
         run = ol.run_part(run_id)
         reference = f"{model['name']}@{model['version']}"
         job = ol.job_part(
-            place, f"predict.{reference}", "PREDICTION", sql=ol.sql(place, row["query"])
+            database, f"predict.{reference}", "PREDICTION", sql=ol.sql(database, row["query"])
         )
         start = row["predicted_at"] - timedelta(seconds=row["seconds"])
         yield ol.event("START", start, run, job, read)
@@ -354,7 +356,7 @@ def lineage_events(
     Raises:
         RunNotFound, RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
     """
-    place = identity_of(connection, jobs)
+    database = identity_of(connection, jobs)
     facts = read_facts(connection, run)
     below = (lambda run_id: read_hops(connection, run_id)) if hops else None
-    return events(facts, place, below)
+    return events(facts, database, below)

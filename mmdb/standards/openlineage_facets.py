@@ -20,7 +20,7 @@ VERSION = version("mmdb-learn")
 PRODUCER = f"urn:mmdb:{VERSION}"
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
-_OWN = "urn:mmdb:openlineage:1-0-0"  # facets.json beside this file
+_OWN = "urn:mmdb:openlineage:1-0-0"  # openlineage_facets.json beside this file
 #: Version of the schema of each published facet.
 _FACETS = {
     "ColumnLineageDatasetFacet": "1-2-0",
@@ -89,10 +89,10 @@ def run_part(run_id: str, **facets: Part) -> Part:
     return {"runId": run_id, "facets": {"processing_engine": engine, **facets}}
 
 
-def job_part(place: DatabaseIdentity, name: str, kind: str, **facets: Part) -> Part:
+def job_part(database: DatabaseIdentity, name: str, kind: str, **facets: Part) -> Part:
     """Return a job of a kind: DATASET, TRAINING, HOP, MODEL or PREDICTION."""
     type_ = facet("JobTypeJobFacet", processingType="BATCH", integration="MMDB", jobType=kind)
-    return {"namespace": place.jobs, "name": name, "facets": {"jobType": type_, **facets}}
+    return {"namespace": database.jobs, "name": name, "facets": {"jobType": type_, **facets}}
 
 
 def parameters(values: Part) -> Part:
@@ -103,9 +103,9 @@ def parameters(values: Part) -> Part:
     return facet("ExecutionParametersRunFacet", parameters=given)
 
 
-def sql(place: DatabaseIdentity, query: str) -> Part:
+def sql(database: DatabaseIdentity, query: str) -> Part:
     """Return the query of a job."""
-    dialect = place.namespace.partition(":")[0]
+    dialect = database.namespace.partition(":")[0]
     return facet("SQLJobFacet", query=query, dialect=dialect)
 
 
@@ -118,27 +118,27 @@ def schema(columns: Iterable[tuple[str, str]]) -> Part:
     return facet("SchemaDatasetFacet", fields=fields)
 
 
-def dataset_part(place: DatabaseIdentity, name: str, **facets: Part) -> Part:
+def dataset_part(database: DatabaseIdentity, name: str, **facets: Part) -> Part:
     """Return a table or what stands for one, of this database."""
-    source = facet("DatasourceDatasetFacet", name=place.namespace, uri=place.namespace)
+    source = facet("DatasourceDatasetFacet", name=database.namespace, uri=database.namespace)
     return {
-        "namespace": place.namespace,
+        "namespace": database.namespace,
         "name": name,
         "facets": {"dataSource": source, **facets},
     }
 
 
-def tables(place: DatabaseIdentity, sources: Iterable[Row]) -> list[Part]:
+def tables(database: DatabaseIdentity, sources: Iterable[Row]) -> list[Part]:
     """Return the tables that a query reads, each once."""
     names = dict.fromkeys(
-        place.table(source["schema_name"], source["table_name"])
+        database.table(source["schema_name"], source["table_name"])
         for source in sources
         if source["table_name"]
     )
-    return [dataset_part(place, name) for name in names]
+    return [dataset_part(database, name) for name in names]
 
 
-def column_lineage(place: DatabaseIdentity, feeds: Iterable[tuple[str | None, Row]]) -> Part:
+def column_lineage(database: DatabaseIdentity, feeds: Iterable[tuple[str | None, Row]]) -> Part:
     """Return which columns feed which output; with None, which ones decide the rows alone.
 
     What mmdb knows is whether a column reaches an output, not how it was transformed: so
@@ -153,8 +153,8 @@ def column_lineage(place: DatabaseIdentity, feeds: Iterable[tuple[str | None, Ro
         if source["via"]:
             how["description"] = f"through {source['via']}"
         entry = {
-            "namespace": place.namespace,
-            "name": place.table(source["schema_name"], source["table_name"]),
+            "namespace": database.namespace,
+            "name": database.table(source["schema_name"], source["table_name"]),
             "field": source["column_name"],
             "transformations": [how],
         }

@@ -1,1 +1,0 @@
-"""Runs, datasets, models and predictions as OpenLineage events."""
