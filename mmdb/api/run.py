@@ -119,7 +119,7 @@ class Run:
             EngineError: mmdb-learn[report] is not installed.
         """
         from mmdb.report.file import write_report  # few runs need it
-        from mmdb.report.run.report import run_report
+        from mmdb.report.run_report import run_report
 
         write_report(run_report(self.database.connection, self.name), file, format)
 

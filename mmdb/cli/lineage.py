@@ -21,11 +21,11 @@ def add_lineage_command(add: Add) -> None:
 
 def _lineage(given: argparse.Namespace) -> int:
     from mmdb.lineage.reading import lineage
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.terminal import show_rows
 
     direction = "down" if given.down else "up"
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         steps = lineage(
             connection, given.entity, direction, hops=given.hops, max_depth=given.max_depth
         )

@@ -28,12 +28,11 @@ def add_report_command(add: Add) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    from mmdb.report.file import format_of, write_report
-    from mmdb.report.session import reading
-    from mmdb.report.subject import make_report
+    from mmdb.report.file import format_of, make_report, write_report
+    from mmdb.report.view_session import connected_to_read
 
     kind = format_of(given.out, given.format)
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         report = make_report(connection, given.name, given.kind)
     count = write_report(report, given.out, kind)
     if given.json:

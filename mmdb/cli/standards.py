@@ -75,14 +75,14 @@ def _key(given: argparse.Namespace) -> str | None:
 
 
 def _openlineage(given: argparse.Namespace) -> int:
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.standards.openlineage_events import lineage_events
     from mmdb.standards.sinks import post_events, write_events
 
     run, key = _run(given), _key(given)
     if (given.out is None) == (given.url is None):
         raise WrongUse("Pass --out or --url.")
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         events = lineage_events(connection, run, jobs=given.jobs, hops=given.hops)
         if given.out is not None:
             count = write_events(events, given.out)
@@ -93,11 +93,11 @@ def _openlineage(given: argparse.Namespace) -> int:
 
 
 def _mlflow(given: argparse.Namespace) -> int:
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.standards.mlflow_export import export_mlflow
 
     run, key = _run(given), _key(given)
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         copied = export_mlflow(connection, given.tracking_uri, run, key=key, prefix=given.prefix)
     text = (
         f"{copied.runs} runs with {copied.metrics:,} metrics copied, {copied.kept_runs} there "
@@ -110,19 +110,19 @@ def _mlflow(given: argparse.Namespace) -> int:
 
 
 def _card(given: argparse.Namespace) -> int:
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.standards.model_card import model_card
 
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         content = model_card(connection, given.model)
     return _write(given.out, content)
 
 
 def _parquet(given: argparse.Namespace) -> int:
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.standards.parquet_export import export_parquet
 
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         found = export_parquet(connection, given.out, given.only or ())
     rows, size = sum(f.rows for f in found), sum(f.bytes for f in found)
     text = f"{given.out}: {len(found)} views, {rows:,} rows, {size:,} bytes"
@@ -130,10 +130,10 @@ def _parquet(given: argparse.Namespace) -> int:
 
 
 def _dbt(given: argparse.Namespace) -> int:
-    from mmdb.report.session import reading
+    from mmdb.report.view_session import connected_to_read
     from mmdb.standards.dbt_sources import dbt_sources
 
-    with reading(given.database) as connection:
+    with connected_to_read(given.database) as connection:
         content = dbt_sources(connection)
     return _write(given.out, content)
 

@@ -74,7 +74,7 @@ def _read(knobs: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlanLine:
     """One way of training, as it is shown."""
 
     cells: tuple[str, ...]  # by HEADS
@@ -84,15 +84,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PlanView:
     """A plan as it is shown."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlanLine, ...]
     remarks: tuple[str, ...]
 
 
-def view_of(plan: Explanation, most: int = SHOWN) -> View:
+def view_of(plan: Explanation, most: int = SHOWN) -> PlanView:
     """Return a plan as it is shown: the best ways, the best of each strategy, and the chosen one.
 
     Args:
@@ -117,7 +117,7 @@ def view_of(plan: Explanation, most: int = SHOWN) -> View:
     chosen = plan.chosen
     if chosen is not None and chosen["feasible"]:
         remarks.append(f"▸ is what train does{_came_to(chosen)}.")
-    return View(
+    return PlanView(
         title=_title(plan),
         lines=tuple(_line(row) for row in shown),
         remarks=(*remarks, *(n if n.startswith(FEATURES) else f"! {n}" for n in plan.notes)),
@@ -152,11 +152,11 @@ def _came_to(row: Mapping[str, Any]) -> str:
     return f"; it took {seconds_text(row['actual_s'])}, {than.replace('%', ' %')}"
 
 
-def _line(row: Mapping[str, Any]) -> Line:
+def _line(row: Mapping[str, Any]) -> PlanLine:
     name = row["strategy"] + (f" of {row['group_size']}" if row["group_size"] > 1 else "")
     seconds = {phase: row[f"{phase}_s"] for phase in PHASES}
     total = sum(seconds.values())
-    return Line(
+    return PlanLine(
         cells=(
             f"{row['rank']}{' ▸' if row['chosen'] else ''}",
             name.replace("_", " ") + ("" if row["executed"] else " (?)"),

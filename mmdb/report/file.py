@@ -1,30 +1,103 @@
-"""Reports and pictures of plans, written to files."""
+"""Makes the report of a run or a model by its name, and writes reports and plans to files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
-from mmdb.errors import InvalidOption
+from mmdb.db.connection import Connection
+from mmdb.errors import InvalidOption, ModelNotFound, NotFound, RunNotFound
 from mmdb.messages import show
-from mmdb.report import vega
-from mmdb.report.charts.phases import compared_phases, planned_phases
-from mmdb.report.charts.scaling import scaling
-from mmdb.report.formats.page import page
-from mmdb.report.formats.picture import report_picture, stack
-from mmdb.report.formats.values import values
-from mmdb.report.parts import Chart, Report, Rows
+from mmdb.report import picture
+from mmdb.report.lineage_graph import LineageGraph
+from mmdb.report.model_report import model_report
+from mmdb.report.page import page
+from mmdb.report.parts import Chart, Report, Rows, Section
+from mmdb.report.picture import report_picture, stack
+from mmdb.report.plan_charts import compared_phases, planned_phases, scaling
+from mmdb.report.run_report import run_report
 from mmdb.report.theme import LIGHT, config
 from mmdb.store.files.atomic import replacing
+
+Subject = Literal["run", "model"]
+
+
+def make_report(connection: Connection, name: str, kind: str | None = None) -> Report:
+    """Return the report of a run or a model.
+
+    Args:
+        name: of a run, or else of a model; one with an `@` is a model's.
+        kind: where a run and a model have the same name.
+    Raises:
+        RunNotFound, ModelNotFound, InvalidOption: there is no such kind.
+    """
+    if kind not in (None, *get_args(Subject)):
+        raise InvalidOption(f"There are no reports of {show(kind)}.", hint="Kinds: run, model.")
+    if kind == "model" or (kind is None and "@" in name):
+        return model_report(connection, name)
+    try:
+        return run_report(connection, name)
+    except RunNotFound:
+        if kind == "run":
+            raise
+    try:
+        return model_report(connection, name)
+    except ModelNotFound:
+        raise NotFound(
+            f"There is no run or model named {show(name)}.",
+            hint="SELECT run FROM mmdb.run_progress lists the runs, "
+            "SELECT model, version FROM mmdb.model_overview the models.",
+        ) from None
+
+
+def report_json(report: Report) -> bytes:
+    """Return the facts and, by section and table, the rows; what is no number is null."""
+    whole = {
+        report.kind: report.name,
+        "made": report.made,
+        "facts": {fact.key: fact.value for fact in report.facts},
+        "sections": {section.key: _section(section) for section in report.sections},
+    }
+    text = json.dumps(_plain(whole), ensure_ascii=False, allow_nan=False, indent=1, default=str)
+    return (text + "\n").encode()
+
+
+def _section(section: Section) -> dict[str, Any]:
+    found: dict[str, Any] = {"texts": section.texts, "warnings": section.warnings}
+    for table in section.tables:  # one that is folded goes on where the other ends
+        hidden = {table.swatch}
+        rows = [{k: v for k, v in row.items() if k not in hidden} for row in table.rows]
+        found.setdefault(table.key, []).extend(rows)
+    return found if section.lineage is None else found | _graph(section.lineage.graph)
+
+
+def _graph(graph: LineageGraph) -> dict[str, Any]:
+    nodes = [
+        {"entity": node.key, "kind": node.kind, "name": node.name, "members": node.members}
+        for node in graph.nodes
+    ]
+    edges = [dict(zip(("parent", "child", "via"), edge, strict=True)) for edge in graph.edges]
+    return {"nodes": nodes, "edges": edges}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
 
 Format = Literal["html", "json", "png"]
 _WRITERS: dict[str, Callable[[Report], bytes]] = {
     "html": page,
-    "json": values,
+    "json": report_json,
     "png": report_picture,
 }
-_PICTURES = {".svg": vega.svg, ".png": vega.png}
+_PICTURES = {".svg": picture.svg, ".png": picture.png}
 
 
 def format_of(file: str | Path, given: str | None = None) -> Format:

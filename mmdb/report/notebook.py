@@ -16,11 +16,11 @@ from mmdb.db.queries import load
 from mmdb.errors import MmdbError
 from mmdb.lineage.entity import attributes
 from mmdb.messages import bytes_text
-from mmdb.report.graph.drawing import drawing
-from mmdb.report.graph.folding import graph_of
+from mmdb.report import run_sections
+from mmdb.report.facts import RunFacts
+from mmdb.report.graph_drawing import drawing
+from mmdb.report.lineage_graph import graph_of
 from mmdb.report.parts import Column, Table
-from mmdb.report.run import leaderboard
-from mmdb.report.run.reading import RunFacts
 from mmdb.report.theme import LIGHT
 
 if TYPE_CHECKING:  # these load torch, or much else
@@ -138,7 +138,7 @@ def run_html(connection: Connection, name: str) -> str:
         plan=[],
         outcome=None,
     )
-    section = leaderboard.section(facts)
+    section = run_sections.leaderboard_section(facts)
     (table, *_) = section.tables if section else (None,)
     told = (
         f"{run['status']}, dataset {run['dataset']}, {run['hops_done']:,} of "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmdb.report.graph.folding import Graph
+from mmdb.report.lineage_graph import LineageGraph
 from mmdb.report.texts import value_text
 
 #: A Vega-Lite specification without width, colours and fonts, which are the theme's.
@@ -51,7 +51,7 @@ class Table:
 class Lineage:
     """A graph that can be clicked through; a page has one at most."""
 
-    graph: Graph
+    graph: LineageGraph
     note: str = ""
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, InvalidOption, MmdbError
-from mmdb.report.session import reading
+from mmdb.report.view_session import connected_to_read
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -66,7 +66,7 @@ def read_metrics(url: str) -> str:
     Raises:
         WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch, RightsMissing
     """
-    with reading(url) as connection:
+    with connected_to_read(url) as connection:
         rows = connection.rows(_Q.read_metrics) + connection.rows(_Q.read_server_metrics)
     return exposition(rows)
 

@@ -9,7 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mmdb.report.explanation import HEADS, RIGHT, Explanation, Line, View, shares_text, view_of
+from mmdb.report.explanation import (
+    HEADS,
+    RIGHT,
+    Explanation,
+    PlanLine,
+    PlanView,
+    shares_text,
+    view_of,
+)
 from mmdb.terminal.output import console as standard
 
 #: Cells of a bar.
@@ -54,7 +62,7 @@ def show_plan(
         console.print(Text(remark, style="yellow" if remark.startswith("!") else ""))
 
 
-def _table(view: View, heads: Sequence[str]) -> Table:
+def _table(view: PlanView, heads: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for head in heads:
         table.add_column(head, justify="right" if head in RIGHT else "left", no_wrap=True)
@@ -67,7 +75,7 @@ def _table(view: View, heads: Sequence[str]) -> Table:
     return table
 
 
-def bar(line: Line, width: int = BAR) -> Text:
+def bar(line: PlanLine, width: int = BAR) -> Text:
     """Return a bar whose cells are dealt out to the phases by their shares."""
     text = Text()
     done, ends = 0, 0.0
@@ -79,7 +87,7 @@ def bar(line: Line, width: int = BAR) -> Text:
     return text
 
 
-def _legend(lines: Sequence[Line]) -> Text:
+def _legend(lines: Sequence[PlanLine]) -> Text:
     """Return what the colours stand for, of the phases that are to be seen."""
     seen = [
         phase

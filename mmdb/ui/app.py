@@ -15,9 +15,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mmdb.errors import MmdbError
-from mmdb.report import vega
-from mmdb.report.formats.page import SCRIPTS, Frame, page, script, stylesheet
-from mmdb.report.formats.values import values
+from mmdb.report import picture
+from mmdb.report.file import report_json
+from mmdb.report.page import SCRIPTS, PageFrame, page, script, stylesheet
 from mmdb.ui.pages import KINDS, Kind, address_of, first_page, path_of, status_of, tag_of
 from mmdb.ui.security import Guard, Rules
 from mmdb.ui.sessions import Sessions
@@ -58,7 +58,7 @@ class _Served:
         self._sessions = sessions
         self._kinds: dict[str, Kind] = {"home": first_page(sessions.url), **KINDS}
         own = "\n".join(script(name) for name in (*SCRIPTS, "live.js"))
-        texts = {"vega.js": vega.libraries(), "page.js": own}
+        texts = {"vega.js": picture.libraries(), "page.js": own}
         self._scripts = {name: text.encode() for name, text in texts.items()}
         self._addresses = tuple(
             f"/static/{name}?{sha256(text).hexdigest()[:12]}"
@@ -104,7 +104,7 @@ class _Served:
                 report = self._kinds[kind].report(connection, name)
         except MmdbError as error:
             return _error_page(error)
-        frame = Frame(
+        frame = PageFrame(
             above=_BAR,
             scripts=self._addresses,
             page_of=address_of,
@@ -120,7 +120,7 @@ class _Served:
         except MmdbError as error:
             said = {"error": error.message, "hint": error.hint, "sqlstate": error.sqlstate}
             return JSONResponse(said, status_of(error), _NEVER)
-        return Response(values(report), headers=_NEVER, media_type="application/json")
+        return Response(report_json(report), headers=_NEVER, media_type="application/json")
 
     def _state(self, kind: str, name: str, known: str) -> Response:
         try:

@@ -14,10 +14,10 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
 from mmdb.messages import bytes_text, seconds_text, show
-from mmdb.report.lineage import lineage_of, section_of
-from mmdb.report.model.report import model_report
+from mmdb.report.facts import lineage_of, lineage_section
+from mmdb.report.model_report import model_report
 from mmdb.report.parts import Column, Report, Section, Table
-from mmdb.report.run.report import run_report
+from mmdb.report.run_report import run_report
 from mmdb.report.texts import time_text, value_text
 
 _Q = load("ui")
@@ -86,7 +86,7 @@ def _all_models(connection: Connection, _: str) -> Report:
 
 def _lineage(connection: Connection, entity: str) -> Report:
     with connection.snapshot():
-        section = section_of(lineage_of(connection, entity))
+        section = lineage_section(lineage_of(connection, entity))
     if section is None:
         raise EntityNotFound(f"{show(entity)} has no lineage: nothing came of it.")
     return Report(kind="lineage of", name=entity, made=time.time(), sections=(section,))

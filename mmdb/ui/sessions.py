@@ -12,7 +12,7 @@ from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import NotInstalled
-from mmdb.report.session import connect_to_read
+from mmdb.report.view_session import connect_to_read
 
 #: Sessions of a PostgreSQL server; more readers than that wait.
 SESSIONS = 4

@@ -14,11 +14,10 @@ import mmdb
 from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.errors import InvalidOption, ModelNotFound, NotFound, RunNotFound
-from mmdb.report.file import write_report
-from mmdb.report.model.report import model_report
-from mmdb.report.run.report import run_report
-from mmdb.report.session import reading
-from mmdb.report.subject import make_report
+from mmdb.report.file import make_report, write_report
+from mmdb.report.model_report import model_report
+from mmdb.report.run_report import run_report
+from mmdb.report.view_session import connected_to_read
 from tests.cluster import Cluster
 from tests.run_rows import Writer, add_run, ids, insert
 
@@ -155,7 +154,7 @@ def test_whoever_may_only_read_can_make_a_report(
     try:
         url = postgres_url.replace("//postgres:", "//reader:")
         assert url != postgres_url
-        with reading(url) as connection_of_reader:
+        with connected_to_read(url) as connection_of_reader:
             made = {s.key: s for s in run_report(connection_of_reader, "search").sections}
         assert made["plan"].charts and made["lineage"].lineage
         assert main(["report", "search", "--out", str(tmp_path / "r.json"), "--database", url]) == 0

@@ -8,9 +8,8 @@ from typing import Any
 from mmdb.plan import CandidateCost, Cluster, Load, Node, explain
 from mmdb.plan.cost import PHASES, Layer
 from mmdb.plan.run.store import row_of
-from mmdb.report.graph.folding import Edge, graph_of
-from mmdb.report.model.reading import ModelFacts
-from mmdb.report.run.reading import RunFacts
+from mmdb.report.facts import ModelFacts, RunFacts
+from mmdb.report.lineage_graph import LineageEdge, graph_of
 
 BEGIN = 1_790_000_000.0
 #: A name that would end whatever it stands in, if it were not escaped.
@@ -172,7 +171,7 @@ def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
     return ModelFacts(**(whole | given))
 
 
-def edges_of(name: str) -> list[Edge]:
+def edges_of(name: str) -> list[LineageEdge]:
     """Return the lineage of a model that is the second epoch of candidate 100, fine-tuned after."""
     found = [(f"column:public.orders.c{k}", "dataset:digits", f"c{k}") for k in range(6)]
     found += [("column:public.customers.id", "dataset:digits", "filter")]

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from mmdb.report.file import write_report
-from mmdb.report.model.report import report_of as model_report_of
+from mmdb.report.model_report import report_of as model_report_of
 from mmdb.report.parts import Report
-from mmdb.report.run.report import report_of
+from mmdb.report.run_report import report_of
 from tests.browser import open_browser, opened
 from tests.unit.report.rows import BEGIN, NASTY, facts, model_facts
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mmdb.report.run import features
+from mmdb.report import run_sections
 from tests.unit.report.rows import facts
 
 
 def test_a_run_without_frozen_layers_has_no_section() -> None:
-    assert features.section(facts(name="search")) is None
+    assert run_sections.features_section(facts(name="search")) is None
 
 
 def test_a_section_adds_up_what_features_cost() -> None:
@@ -27,7 +27,7 @@ def test_a_section_adds_up_what_features_cost() -> None:
         "saved_s": 80.0,
     }
     other = row | {"feature_id": 5, "layer": "layer3", "choice": "streamed", "byte_count": 0}
-    section = features.section(facts(name="search", features=[row, other]))
+    section = run_sections.features_section(facts(name="search", features=[row, other]))
     assert section is not None
     (table,) = section.tables
     assert "5.5 s" in section.texts[0] and "3 MB" in section.texts[1]

@@ -12,8 +12,8 @@ import pytest
 from mmdb.errors import EngineError, FileNotWritten, InvalidOption
 from mmdb.report.explanation import Explanation
 from mmdb.report.file import format_of, write_report
-from mmdb.report.run.report import report_of
-from mmdb.report.vega import png_of
+from mmdb.report.picture import png_of
+from mmdb.report.run_report import report_of
 from tests.unit.report.rows import BEGIN, facts, outcome_of, plan_rows
 
 

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmdb.report.graph.drawing import drawing
-from mmdb.report.graph.folding import NODES, Edge, Graph, Node, graph_of
-from mmdb.report.graph.layout import BEND, Layout, layered
+from mmdb.report.graph_drawing import drawing
+from mmdb.report.graph_layout import BEND, GraphLayout, layered
+from mmdb.report.lineage_graph import NODES, LineageEdge, LineageGraph, LineageNode, graph_of
 from mmdb.report.theme import DARK
 from tests.unit.report.rows import NASTY, edges_of
 
 SUBJECT = "model:churn@1"
 
 
-def names(graph: Graph) -> list[str]:
+def names(graph: LineageGraph) -> list[str]:
     return [node.name for node in graph.nodes]
 
 
-def named(graph: Graph, name: str) -> Node:
+def named(graph: LineageGraph, name: str) -> LineageNode:
     (node,) = (node for node in graph.nodes if node.name == name)
     return node
 
@@ -79,7 +79,7 @@ def test_of_a_cycle_one_edge_goes_up() -> None:
     assert layered([], []).layers == 0
 
 
-def crossings(found: Layout) -> int:
+def crossings(found: GraphLayout) -> int:
     pairs = combinations(found.paths, 2)
     return sum(
         (found.across[a] - found.across[c]) * (found.across[b] - found.across[d]) < 0
@@ -123,7 +123,7 @@ def test_three_hundred_nodes_have_their_places() -> None:
     assert len({(found, layer) for found, layer in _places(layered(nodes, edges))}) == NODES
 
 
-def _places(found: Layout) -> list[tuple[float, int]]:
+def _places(found: GraphLayout) -> list[tuple[float, int]]:
     return [(found.across[node], found.layer[node]) for node in found.layer]
 
 
@@ -167,7 +167,7 @@ def test_every_entity_is_in_one_node() -> None:
 
 
 def test_candidates_of_a_large_run_are_one_node() -> None:
-    edges: list[Edge] = [("run:search", f"candidate:{k}", "search") for k in range(1000)]
+    edges: list[LineageEdge] = [("run:search", f"candidate:{k}", "search") for k in range(1000)]
     edges += [("candidate:7", "checkpoint:7/0", "train"), ("checkpoint:7/0", "model:m@1", "save")]
     graph = graph_of(edges, "run:search")
     assert names(graph) == ["search", "999 candidates", "candidate 7", "epoch 1", "m@1"]
@@ -183,7 +183,7 @@ def test_what_is_too_far_away_is_left_out_and_counted() -> None:
 
 
 def test_a_cycle_through_a_table_of_predictions_can_be_drawn() -> None:
-    edges: list[Edge] = [
+    edges: list[LineageEdge] = [
         ("dataset:d", "model:m@1", "train"),
         ("model:m@1", "table:p", "predictions"),
         ("table:p", "dataset:d", "unresolved"),
@@ -205,7 +205,7 @@ class Elements(HTMLParser):
 
 
 def test_the_drawing_has_a_link_with_a_name_for_each_node() -> None:
-    edges: list[Edge] = [(f"table:{NASTY}", f"dataset:{NASTY}", NASTY)]
+    edges: list[LineageEdge] = [(f"table:{NASTY}", f"dataset:{NASTY}", NASTY)]
     graph = graph_of(edges, f"dataset:{NASTY}")
     elements = Elements(drawing(graph, href=lambda k, node: f"#{node.name}{k}")).found
     links = [attributes for tag, attributes in elements if tag == "a"]

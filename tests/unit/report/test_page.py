@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mmdb.report import vega
-from mmdb.report.formats.page import Frame, page
-from mmdb.report.model.report import report_of as model_report_of
+from mmdb.report import picture
+from mmdb.report.facts import RunFacts
+from mmdb.report.model_report import report_of as model_report_of
+from mmdb.report.page import PageFrame, page
 from mmdb.report.parts import Report
-from mmdb.report.run.reading import RunFacts
-from mmdb.report.run.report import report_of
+from mmdb.report.run_report import report_of
 from tests.unit.report.rows import BEGIN, NASTY, facts, model_facts
 
 RUN = ["leaderboard", "learning", "workers", "plan", "outcome"]
@@ -44,7 +44,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vega, "libraries", lambda: "window.vegaEmbed = null;")
+    monkeypatch.setattr(picture, "libraries", lambda: "window.vegaEmbed = null;")
 
 
 def report(some: RunFacts | None = None) -> Report:
@@ -157,7 +157,7 @@ def test_scripts_are_named_by_their_hashes() -> None:
 
 
 def test_a_page_that_is_served_has_links_and_no_scripts_of_its_own() -> None:
-    frame = Frame(scripts=("/a.js", "/b.js"), page_of=lambda e: f"/at/{e}", state="/s", tag="t")
+    frame = PageFrame(scripts=("/a.js", "/b.js"), page_of=lambda e: f"/at/{e}", state="/s", tag="t")
     text = page(report(), frame).decode()
     found = Seen(text)
     assert [a.get("src") for a in found.named("script")[1:]] == ["/a.js", "/b.js"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from mmdb.db.columnar import View, ViewColumn
-from mmdb.report.session import reading
+from mmdb.report.view_session import connected_to_read
 from mmdb.standards.dbt_sources import dbt_sources, sources
 
 GOLDEN = Path(__file__).resolve().parents[3] / "docs" / "dbt" / "sources.yml"
@@ -42,7 +42,7 @@ KEYS = [
 
 def produced() -> str:
     """Return the source of a fresh database; both engines say the same of their views."""
-    with reading("duckdb://") as connection:
+    with connected_to_read("duckdb://") as connection:
         return dbt_sources(connection)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mmdb.lineage.entity import split
 
 #: (parent, child, via), the first two as `lineage` names entities.
-Edge = tuple[str, str, str]
+LineageEdge = tuple[str, str, str]
 #: Nodes of a kind with the same neighbours from which on they are one, in the order in which they
 #: are joined; and names of edges that are shown.
 ALIKE = {"hop": 4, "partition": 2, "column": 3, "candidate": 4, "checkpoint": 4, "model": 4,
@@ -27,7 +27,7 @@ KINDS = ("database", "file", "table", "column", "dataset", "partition", "feature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class LineageNode:
     """One entity, or many of a kind."""
 
     key: str  # the entity's text; of many, that of the first of them
@@ -39,15 +39,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class LineageGraph:
     """Nodes, parents before children as far as the steps had them so, and edges between them."""
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
     left_out: int = 0  # nodes beyond NODES
 
 
-def graph_of(edges: Iterable[Edge], subject: str, most: int = NODES) -> Graph:
+def graph_of(edges: Iterable[LineageEdge], subject: str, most: int = NODES) -> LineageGraph:
     """Return the graph of a lineage's edges, the nearest to the subject first.
 
     Args:
@@ -62,7 +62,7 @@ def graph_of(edges: Iterable[Edge], subject: str, most: int = NODES) -> Graph:
     near = folding.nearest(most)
     nodes = [folding.node(key) for key in folding.keys() if key in near]
     kept = [edge for edge in folding.edges if edge[0] in near and edge[1] in near]
-    return Graph(
+    return LineageGraph(
         nodes=tuple(sorted(nodes, key=lambda node: KINDS.index(node.kind))),
         edges=tuple(kept),
         left_out=len(folding.keys()) - len(near),
@@ -83,11 +83,11 @@ def kind_of(entity: str) -> str:
 class _Folding:
     """A graph whose nodes are joined step by step; a node's key is its first member."""
 
-    edges: list[Edge]
+    edges: list[LineageEdge]
     subject: str
     members: dict[str, list[str]] = field(default_factory=dict)
 
-    def __init__(self, edges: Iterable[Edge], subject: str) -> None:
+    def __init__(self, edges: Iterable[LineageEdge], subject: str) -> None:
         self.edges = list(dict.fromkeys(edge for edge in edges if edge[0] != edge[1]))
         self.subject = subject
         ends = dict.fromkeys([subject, *(end for edge in self.edges for end in edge[:2])])
@@ -150,14 +150,14 @@ class _Folding:
                 found.setdefault(key, None)
         return set(found)
 
-    def node(self, key: str) -> Node:
+    def node(self, key: str) -> LineageNode:
         some = self.members[key]
         if len(some) == 1:
             name, more = _one(key)
-            return Node(key=key, kind=kind_of(key), name=name, more=more,
+            return LineageNode(key=key, kind=kind_of(key), name=name, more=more,
                         is_subject=key == self.subject)  # fmt: skip
         name, more = _many(some)
-        return Node(key=key, kind=kind_of(key), name=name, more=more, members=tuple(some))
+        return LineageNode(key=key, kind=kind_of(key), name=name, more=more, members=tuple(some))
 
     def _neighbours(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         parents: dict[str, set[str]] = {key: set() for key in self.members}

@@ -7,22 +7,21 @@ from collections.abc import Callable
 
 from mmdb.db.connection import Connection
 from mmdb.messages import seconds_text
-from mmdb.report.lineage import section_of
+from mmdb.report import run_sections
+from mmdb.report.facts import RunFacts, lineage_section, read_run
 from mmdb.report.parts import Fact, Report, Section
-from mmdb.report.run import features, leaderboard, learning, outcome, plan, storage, work
-from mmdb.report.run.reading import RunFacts, read_run
 from mmdb.report.texts import time_text, value_text
 
 #: What a report of a run consists of, in order; each makes nothing where there is nothing to show.
 SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
-    leaderboard.section,
-    learning.section,
-    work.section,
-    plan.section,
-    outcome.section,
-    features.section,
-    storage.section,
-    lambda facts: section_of(facts.lineage),
+    run_sections.leaderboard_section,
+    run_sections.learning_section,
+    run_sections.workers_section,
+    run_sections.plan_section,
+    run_sections.outcome_section,
+    run_sections.features_section,
+    run_sections.storage_section,
+    lambda facts: lineage_section(facts.lineage),
 )
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from mmdb.messages import seconds_text
-from mmdb.report.charts import axes
+from mmdb.report import chart_axes
 from mmdb.report.parts import Chart, Rows, Spec
 from mmdb.report.theme import LEADERS, legend_columns
 
@@ -105,7 +105,7 @@ def _spec(values: list[dict[str, Any]], workers: list[str], names: list[str], sp
         "type": "quantitative",
         "title": "time since the first hop",
         "scale": {"domain": [0, span], "nice": False},
-        "axis": {**axes.linear("", span)["axis"], "grid": False},
+        "axis": {**chart_axes.linear("", span)["axis"], "grid": False},
     }
     return {
         "height": len(workers) * (34 if len(workers) <= 8 else 20),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from mmdb.report.graph.folding import Edge, Graph, Node
-from mmdb.report.graph.layout import BEND, Layout, layered
+from mmdb.report.graph_layout import BEND, GraphLayout, layered
+from mmdb.report.lineage_graph import LineageEdge, LineageGraph, LineageNode
 from mmdb.report.texts import short
 from mmdb.report.theme import FONT, LIGHT, Theme
 
@@ -27,7 +27,7 @@ COLORS = {
     "candidate": 1, "hop": 7, "checkpoint": 6, "model": 2, "feature": 4,
 }  # fmt: skip
 
-Href = Callable[[int, Node], str | None]
+Href = Callable[[int, LineageNode], str | None]
 
 
 def style(theme: Theme | None = None) -> str:
@@ -53,7 +53,7 @@ def style(theme: Theme | None = None) -> str:
 
 
 def drawing(
-    graph: Graph,
+    graph: LineageGraph,
     *,
     href: Href | None = None,
     room: int = 1000,
@@ -90,7 +90,7 @@ def drawing(
     )
 
 
-def _node(k: int, node: Node, at: Layout, slot: float, href: Href | None) -> str:
+def _node(k: int, node: LineageNode, at: GraphLayout, slot: float, href: Href | None) -> str:
     x, y = at.across[node.key] * slot + GAP / 2, _down(at.layer[node.key])
     wide = slot - GAP
     name = short(node.name, int((wide - 20) / LETTER))
@@ -110,13 +110,15 @@ def _node(k: int, node: Node, at: Layout, slot: float, href: Href | None) -> str
     return f'<a {common} href="{escape(link)}" aria-label="{told}">{inside}</a>'
 
 
-def _told(node: Node) -> str:
+def _told(node: LineageNode) -> str:
     """Return what a node is, for whoever hears it."""
     text = f"{node.name}, {node.more}" if node.more else node.name
     return text + (" (the subject)" if node.is_subject else "")
 
 
-def _edge(edge: Edge, graph: Graph, number: Mapping[str, int], at: Layout, slot: float) -> str:
+def _edge(
+    edge: LineageEdge, graph: LineageGraph, number: Mapping[str, int], at: GraphLayout, slot: float
+) -> str:
     parent, child, via = edge
     bends = at.paths[(parent, child)]
     stops = [

@@ -14,7 +14,7 @@ from mmdb.errors import NotInstalled, WrongUrl
 
 
 @contextmanager
-def reading(url: str) -> Iterator[AnyConnection]:
+def connected_to_read(url: str) -> Iterator[AnyConnection]:
     """Open a database for reports.
 
     Raises:

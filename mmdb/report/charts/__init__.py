@@ -1,1 +1,0 @@
-"""Charts as Vega-Lite specifications. Pure: rows in, a specification out."""

@@ -1,1 +1,0 @@
-"""The report of a model: what is read of it, and a section from each part of that."""

@@ -1,0 +1,296 @@
+"""The report of a model: its facts, and the sections that there is something for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from mmdb.db.connection import Connection
+from mmdb.lineage.entity import join
+from mmdb.messages import bytes_text, seconds_text
+from mmdb.report.curve_charts import curves_of, learning, versions_chart
+from mmdb.report.facts import ModelFacts, lineage_section, read_model
+from mmdb.report.hop_chart import timeline
+from mmdb.report.parts import Column, Fact, Report, Section, Table
+from mmdb.report.run_sections import section_of_outcome, spent
+from mmdb.report.storage_charts import tensors_chart
+from mmdb.report.texts import architecture_text, time_text, value_text
+
+#: Metrics that have a column.
+SHOWN_METRICS = 6
+
+
+def versions_section(facts: ModelFacts) -> Section | None:
+    """Return the section."""
+    charts = [versions_chart(facts.metrics, facts.model["version"])]
+    return Section(
+        key="versions",
+        title="Versions",
+        charts=tuple(chart for chart in charts if chart is not None),
+        tables=tuple(_tables(facts)),
+    )
+
+
+def aliases_of(facts: ModelFacts) -> list[str]:
+    """Return the aliases that are on the model now."""
+    now = {row["alias"]: row["version"] for row in facts.aliases}
+    return [alias for alias, version in now.items() if version == facts.model["version"]]
+
+
+def _tables(facts: ModelFacts) -> Iterator[Table]:
+    name = facts.model["model"]
+    metrics = list(dict.fromkeys(_named(row) for row in facts.metrics))[:SHOWN_METRICS]
+    values = {(row["version"], _named(row)): row["value"] for row in facts.metrics}
+    rows: list[dict[str, Any]] = [
+        {
+            **row,
+            "entity": f"model:{name}@{row['version']}",
+            "parent_entity": None if row["parent"] is None else f"model:{row['parent']}",
+            "run_entity": None if row["run"] is None else f"run:{row['run']}",
+            **{metric: values.get((row["version"], metric)) for metric in metrics},
+        }
+        for row in reversed(facts.versions)
+    ]
+    columns = (
+        Column(key="version", label="version", right=True, entity="entity"),
+        *(Column(key=metric, label=metric, right=True) for metric in metrics),
+        Column(key="approach", label="kept as"),
+        Column(key="parent", label="parent", entity="parent_entity"),
+        Column(key="run", label="run", entity="run_entity"),
+        Column(key="byte_count", label="size", show=bytes_text, right=True),
+        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
+        Column(key="created", label="saved", show=time_text),
+        Column(key="dropped", label="dropped", show=time_text),
+    )
+    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    yield Table(key="versions", title="Versions", columns=told, rows=rows)
+    if facts.aliases:
+        moved = [dict(row) for row in reversed(facts.aliases)]
+        yield Table(
+            key="aliases", title="Aliases over time", rows=moved, folded=True,
+            columns=(
+                Column(key="happened", label="when", show=time_text),
+                Column(key="alias", label="alias"),
+                Column(key="version", label="put on version", show=_version),
+                Column(key="author", label="by"),
+            ),
+        )  # fmt: skip
+    if facts.notes:
+        yield Table(
+            key="notes", title="Notes", rows=facts.notes,
+            columns=(
+                Column(key="created", label="when", show=time_text),
+                Column(key="note", label="note"),
+                Column(key="author", label="by"),
+            ),
+        )  # fmt: skip
+
+
+def predictions_section(facts: ModelFacts) -> Section | None:
+    """Return the tables that the model wrote predictions to, or None where there are none."""
+    if not facts.predictions:
+        return None
+    rows: list[dict[str, Any]] = []
+    for row in facts.predictions:
+        parts = (row["schema_name"], row["table_name"])
+        entity = join("table", tuple(part for part in parts if part))
+        rows.append({**row, "table": entity.partition(":")[2], "entity": entity})
+    columns = (
+        Column(key="table", label="table", entity="entity"),
+        Column(key="row_count", label="rows", right=True),
+        Column(key="seconds", label="took", show=seconds_text, right=True),
+        Column(key="predicted", label="when", show=time_text),
+        Column(key="author", label="by"),
+    )
+    table = Table(key="predictions", title="Predictions", columns=columns, rows=rows)
+    return Section(key="predictions", title="Predictions", tables=(table,))
+
+
+def _named(row: Any) -> str:
+    return f"{row['metric']} on {row['dataset']}" if row["dataset"] else str(row["metric"])
+
+
+def _version(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def training_section(facts: ModelFacts) -> Section | None:
+    """Return the section, or None where the model was not trained by a run."""
+    candidate = facts.model["candidate_id"]
+    if candidate is None or not facts.hops:
+        return None
+    names = {candidate: f"candidate {candidate}"}
+    metric = next((row["metric"] for row in facts.epochs), None)
+    curve = learning(curves_of(facts.epochs, metric), names, 1)
+    charts = (curve and replace(curve, note=""), timeline(facts.hops, names))
+    warm = [
+        f"It began with parameters of {row['parent']}: similarity {row['similarity']:.2f}, "
+        f"{row['coverage']:.0%} of its parameters.".replace("%", " %")
+        for row in facts.transfers
+        if row["similarity"] is not None and row["coverage"] is not None
+    ]
+    seconds = ("compute_s", "read_s", "hop_s", "validation_s")
+    table = Table(
+        key="workers", title="Its hops by worker", rows=spent(facts.hops), folded=True,
+        columns=(
+            Column(key="worker", label="worker"),
+            Column(key="node", label="node"),
+            Column(key="hops", label="hops", right=True),
+            *(Column(key=k, label=k.removesuffix("_s"), show=seconds_text, right=True)
+              for k in seconds),
+        ),
+    )  # fmt: skip
+    return Section(
+        key="training",
+        title="Training",
+        texts=tuple(warm),
+        charts=tuple(chart for chart in charts if chart is not None),
+        tables=(table,),
+    )
+
+
+def outcome_section(facts: ModelFacts) -> Section | None:
+    """Return what the plan of its run had said, beside what the run took."""
+    return section_of_outcome(facts.outcome)
+
+
+#: Tensors of the table that are shown at once.
+SHOWN_TENSORS = 25
+
+
+def tensors_section(facts: ModelFacts) -> Section | None:
+    """Return the section, or None where the model's tensors are gone."""
+    if not facts.tensors:
+        return None
+    rows = [
+        {
+            **{key: row[key] for key in row if key not in ("tensor_id", "shape")},
+            "shape": list(row["shape"] or ()),
+            "elements": math.prod(row["shape"] or ()),
+            "kept": _kept(row),
+        }
+        for row in facts.tensors
+    ]
+    columns = (
+        Column(key="path", label="tensor"),
+        Column(key="kind", label="kind"),
+        Column(key="dtype", label="dtype"),
+        Column(key="shape", label="shape", show=_shape),
+        Column(key="byte_count", label="size", show=bytes_text, right=True),
+        Column(key="stored_bytes", label="stored", show=bytes_text, right=True),
+        Column(key="kept", label="as"),
+        Column(key="mean", label="mean", show=value_text, right=True),
+        Column(key="deviation", label="deviation", show=value_text, right=True),
+    )
+    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    rest = len(rows) - SHOWN_TENSORS
+    tables = [Table(key="tensors", title="Tensors", columns=told, rows=rows[:SHOWN_TENSORS],
+                    folded=True)]  # fmt: skip
+    if rest > 0:
+        tables.append(Table(key="tensors", title=f"{rest:,} more tensors", columns=told,
+                            rows=rows[SHOWN_TENSORS:], folded=True))  # fmt: skip
+    return Section(
+        key="storage",
+        title="Storage",
+        texts=(_storage_text(facts),),
+        charts=(tensors_chart(rows),),
+        tables=tuple(tables),
+    )
+
+
+def _storage_text(facts: ModelFacts) -> str:
+    text = f"{len(facts.tensors):,} tensors of {bytes_text(facts.model['byte_count'] or 0)}."
+    row = facts.storage
+    if row is None or row["stored_bytes"] is None:
+        return text
+    text += f" Saving it took {bytes_text(row['stored_bytes'])}."
+    if row["shared_bytes"]:
+        text += f" {bytes_text(row['shared_bytes'])} were there already: models share them."
+    if row["encoded_away_bytes"] > 0:
+        text += f" {bytes_text(row['encoded_away_bytes'])} were saved by encoding them."
+    return text
+
+
+def _kept(row: object) -> str:
+    assert isinstance(row, dict)
+    if row["tied_to"] is not None:
+        return f"tied to {row['tied_to']}"
+    if row["is_difference"]:
+        return "difference to another tensor"
+    return f"{row['chunks']:,} chunks" if row["chunks"] else "in its row"
+
+
+def _shape(shape: list[int]) -> str:
+    """Return a shape as people write it.
+
+    >>> _shape([3, 224, 224]), _shape([])
+    ('3 by 224 by 224', 'one number')
+    """
+    return " by ".join(map(str, shape)) or "one number"
+
+
+#: What a report of a model consists of, in order; each makes nothing where nothing is to be shown.
+SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
+    lambda facts: lineage_section(facts.lineage),
+    versions_section,
+    predictions_section,
+    training_section,
+    tensors_section,
+    outcome_section,
+)
+
+
+def model_report(connection: Connection, reference: str) -> Report:
+    """Return the report of a model's version: `name`, `name@version` or `name@alias`.
+
+    Raises:
+        ModelNotFound
+    """
+    return report_of(read_model(connection, reference), time.time())
+
+
+def report_of(facts: ModelFacts, made: float) -> Report:
+    """Return the report that facts make."""
+    sections = (make(facts) for make in SECTIONS)
+    return Report(
+        kind="model",
+        name=f"{facts.model['model']}@{facts.model['version']}",
+        made=made,
+        facts=tuple(_facts(facts)),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _facts(facts: ModelFacts) -> list[Fact]:
+    model = facts.model
+    run, dataset = model["run"], model["dataset"]
+    candidate = model["candidate_id"]
+    epoch = "" if model["epoch"] is None else f", epoch {model['epoch'] + 1}"
+    came = facts.origin and f"{facts.origin['kind']} of {facts.origin['source']}"
+    of = "" if candidate is None else f", candidate {candidate}{epoch}"
+    wanted = [
+        ("approach", "kept as", model["approach"], model["approach"], ""),
+        ("parent", "parent", model["parent"], model["parent"], f"model:{model['parent']}"),
+        ("origin", "came by", facts.origin and facts.origin["source"], came, ""),
+        ("dataset", "dataset", dataset, dataset, f"dataset:{dataset}"),
+        ("run", "trained by", run, f"run {run}{of}", f"run:{run}"),
+        ("architecture", "architecture", model["architecture"],
+         architecture_text(model["architecture"] or ""), ""),
+        ("parameters", "parameters", model["parameters"], f"{model['parameters'] or 0:,}", ""),
+        ("byte_count", "size", model["byte_count"], bytes_text(model["byte_count"] or 0), ""),
+        ("stored_bytes", "stored for it", model["stored_bytes"],
+         bytes_text(model["stored_bytes"] or 0), ""),
+        ("created", "saved", model["created"], time_text(model["created"]), ""),
+        ("dropped", "dropped", model["dropped"], time_text(model["dropped"]), ""),
+        ("aliases", "aliases", aliases_of(facts), ", ".join(aliases_of(facts)), ""),
+        ("tags", "tags", {t["key"]: t["value"] for t in facts.tags} or None,
+         ", ".join(f"{t['key']}={value_text(t['value'])}" for t in facts.tags), ""),
+    ]  # fmt: skip
+    return [
+        Fact(key=key, label=label, value=value, text=text, entity=entity)
+        for key, label, value, text, entity in wanted
+        if value not in (None, [])
+    ]

@@ -1,1 +1,0 @@
-"""The report of a run: what is read of it, and a section from each part of that."""
