@@ -1,7 +1,6 @@
 """Figures of the code's structure, as a table: python -m scripts.house [--static] [--list NAME].
 
-`--static` leaves out what is run and traced; `--list` shows what a figure counts: pairs, classes,
-files, or a traced call: warm, explain, hop.
+`--static` leaves out what is run and traced; `--list` shows what a figure or a traced call counts.
 """
 
 from __future__ import annotations
