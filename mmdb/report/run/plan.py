@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mmdb.messages import bytes_text, seconds_text
-from mmdb.plan.words import FEATURES
+from mmdb.plan.cost import FEATURES
 from mmdb.report.charts.phases import planned_phases
 from mmdb.report.charts.scaling import scaling
 from mmdb.report.charts.ways import name_of
