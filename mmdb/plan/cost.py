@@ -26,6 +26,8 @@ Kind = Literal[
 EXECUTED: tuple[Kind, ...] = ("mop", "task", "model_average", "data_parallel")
 #: Phases of a run, in the order in which they are shown.
 PHASES = ("compute", "read", "hop", "communication", "validation", "idle")
+#: A note of a plan that begins so says what is shared, and warns of nothing.
+FEATURES = "Features of "
 
 
 class Layer(NamedTuple):

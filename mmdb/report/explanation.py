@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mmdb.messages import bytes_text, seconds_text
-from mmdb.plan.cost import PHASES
-from mmdb.plan.words import FEATURES
+from mmdb.plan.cost import FEATURES, PHASES
 
 #: Rows that are shown: the best, and the best of each strategy.
 SHOWN = 10

@@ -10,7 +10,7 @@ from typing import Any
 from mmdb.db.connection import Row
 from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.cost import PHASES
-from mmdb.plan.words import FEATURES
+from mmdb.plan.cost import FEATURES
 from mmdb.report.curve_charts import curves_of, learning
 from mmdb.report.explanation import shares_text
 from mmdb.report.facts import RunFacts

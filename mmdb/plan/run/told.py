@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from mmdb.messages import bytes_text, seconds_text
+from mmdb.plan.cost import FEATURES
 from mmdb.plan.run.frozen import Shared
-from mmdb.plan.words import FEATURES
 from mmdb.train.features.spec import STORAGES
 
 _HOW = {

@@ -1,6 +1,0 @@
-"""How a note of a plan on features begins."""
-
-from __future__ import annotations
-
-#: A note that begins so says what is shared, and warns of nothing.
-FEATURES = "Features of "
