@@ -16,6 +16,7 @@ from torch import nn
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.share import Share
+from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
@@ -67,14 +68,10 @@ def rows_per_hop(target_s: float) -> int:
 
 def bench_hop(databases: list[Database], share: Share) -> Iterator[Figure]:
     """Measure every database in one run."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         rows = rows_per_hop(share.time(TARGET_S))
         for db in databases:
             yield from _measure(db, rows, share.of(ROUNDS))
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:

@@ -16,6 +16,7 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.networks import SMALL, resnet18
 from mmdb.bench.share import Share
+from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
@@ -59,9 +60,7 @@ def measure_large_states(db: Database, share: Share) -> Iterator[Figure]:
 
 def rows_per_hop(target_s: float) -> int:
     """Return how many rows make a hop of ResNet-18 of so many seconds with one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         torch.manual_seed(0)
         module = resnet18(SHAPE, CLASSES)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
@@ -74,8 +73,6 @@ def rows_per_hop(target_s: float) -> int:
             optimizer.step()
             seconds.append(perf_counter() - started)
         return max(1, round(target_s / min(seconds))) * BATCH
-    finally:
-        torch.set_num_threads(before)
 
 
 Visit = tuple[float, Row]  # seconds as its caller sees them, and the hop's row

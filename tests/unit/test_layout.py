@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -79,6 +80,11 @@ def test_a_file_imports_nothing_that_stands_above_it(file: Path) -> None:
         for line, part in imported_parts(file)
         if ROW_OF.get(part, len(ROWS)) > here
     ]
+    assert not wrong
+
+
+def test_the_package_imports_no_tests() -> None:
+    wrong = [file for file in FILES if re.search(r"\b(from|import) tests\b", file.read_text())]
     assert not wrong
 
 

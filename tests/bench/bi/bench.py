@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.share import Share
+from mmdb.bench.timing import seconds_of
 from tests.bench.bi.fill import Size, fill
 
 ROUNDS = 3
@@ -114,6 +114,5 @@ def _milliseconds(db: Database, statement: str) -> float:
         (found,) = row.values()
         (explained,) = json.loads(found) if isinstance(found, str) else found
         return float(explained["Planning Time"] + explained["Execution Time"])
-    started = perf_counter()
-    db.sql(f"CREATE OR REPLACE TEMPORARY TABLE bench_rows AS {statement}")
-    return (perf_counter() - started) * 1e3
+    create = f"CREATE OR REPLACE TEMPORARY TABLE bench_rows AS {statement}"
+    return 1e3 * seconds_of(lambda: db.sql(create))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
 from mmdb.api import Run
+from mmdb.bench.timing import one_thread, seconds_of
 from mmdb.data import node_cache
 from mmdb.data.feature_codec import FeatureBlock, unpack_features
 from mmdb.data.reader import read_partition
@@ -24,7 +24,6 @@ from mmdb.train.features.keys import partition_key
 from mmdb.train.seeds import VALIDATION, hop_seed, visit_order
 from mmdb.train.spec import CandidateSpec
 from tests.bench.feature.subject import BATCH, OPTIMIZER, Subject
-from tests.bench.warm.training import one_thread
 
 #: Ordinal of a partition -> its rows and their labels.
 Parts = dict[int, tuple[Tensor, Tensor]]
@@ -113,9 +112,7 @@ class Alone:
     def feature_seconds(self, head: Head) -> float:
         """Return the seconds in which this process computes the features of a head's first part."""
         x, _ = self._raw(head)[0]
-        began = perf_counter()
-        self._computed(head, x)
-        return perf_counter() - began
+        return seconds_of(lambda: self._computed(head, x))
 
     def _computed(self, head: Head, x: Tensor) -> Tensor:
         frozen = head.spec.frozen

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 from mmdb.api import Run
 from mmdb.bench.figures import Figure
+from mmdb.bench.timing import seconds_of
 from mmdb.train.workers.orders import FusedOrder, HopOrder, Order
 from mmdb.train.workers.worker import Worker, workers_of
 from tests.bench.feature.alone import Alone
@@ -162,6 +162,4 @@ def _run(
 
 
 def _seconds(worker: Worker, order: Order) -> float:
-    began = perf_counter()
-    worker.do(order)
-    return perf_counter() - began
+    return seconds_of(lambda: worker.do(order))

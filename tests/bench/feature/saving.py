@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 from mmdb.api import Run
 from mmdb.bench.figures import Figure
+from mmdb.bench.timing import seconds_of
 from tests.bench.feature.compare import largest_difference, largest_gap, swapped, within
 from tests.bench.feature.subject import Subject
 
@@ -38,9 +38,7 @@ def train_both(
 
     def trained(name: str, features: Mapping[str, Any]) -> tuple[Run, float]:
         run = subject.run(name, dataset, architecture, space, epochs=epochs, features=features)
-        began = perf_counter()
-        run.train(workers=WORKERS)
-        return run, perf_counter() - began
+        return run, seconds_of(lambda: run.train(workers=WORKERS))
 
     shared, shared_s = trained(f"{dataset}-shared", {"reuse": 0})
     apart, apart_s = trained(f"{dataset}-apart", UNSHARED)

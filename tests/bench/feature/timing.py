@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
+from functools import partial
 
 import torch
 from torch import nn
 
+from mmdb.bench.timing import one_thread, seconds_of
 from mmdb.graph.cut.cut import prefix_of
 from tests.bench.feature.subject import BATCH
-from tests.bench.warm.training import one_thread
 
 LEAST_ROWS = 320
 _TIMES = 3
@@ -22,16 +22,10 @@ def row_seconds(module: nn.Module, cuts: Sequence[str], shape: tuple[int, ...]) 
     with one_thread(), torch.no_grad():
         for cut in cuts:
             layers = prefix_of(module, cut)
-            total += min(_seconds(layers, x) for _ in range(_TIMES)) / BATCH
+            total += min(seconds_of(partial(layers, x)) for _ in range(_TIMES)) / BATCH
     return total
 
 
 def rows_for(seconds: float, row_s: float) -> int:
     """Return how many rows take so long, in whole batches of each of two partitions and more."""
     return max(LEAST_ROWS, round(seconds / row_s / BATCH) * BATCH)
-
-
-def _seconds(layers: nn.Module, x: torch.Tensor) -> float:
-    began = perf_counter()
-    layers(x)
-    return perf_counter() - began

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.share import Share
+from mmdb.bench.timing import seconds_of
 from mmdb.bench.workload import bench_names
 from mmdb.db.queries import Queries
 
@@ -65,7 +66,7 @@ def _measure(db: Database, graph: Graph, calls: int) -> Iterator[Figure]:
         for name, entity, direction, has_bar in _questions(prefix, graph):
             call = f"SELECT count(*) AS rows FROM mmdb.lineage('{entity}', '{direction}')"
             rows = db.sql(call)[0]["rows"]
-            runs = [_milliseconds(db, call) for _ in range(calls)]
+            runs = [1e3 * seconds_of(partial(db.sql, call)) for _ in range(calls)]
             name = f"{engine}: {name}, {rows:,} rows, median of {calls}"
             if has_bar:
                 yield at_most(name, [median(runs)], "ms", BAR_MS)
@@ -88,12 +89,6 @@ def _questions(prefix: str, graph: Graph) -> Iterator[tuple[str, str, str, bool]
     )
     yield "up from a model of 18 updates", f"model:{prefix}_f7@{VERSIONS}", "up", True
     yield f"up from {graph.long_epochs} epochs", f"model:{prefix}_long@1", "up", True
-
-
-def _milliseconds(db: Database, call: str) -> float:
-    started = perf_counter()
-    db.sql(call)
-    return (perf_counter() - started) * 1e3
 
 
 def _fill(db: Database, prefix: str, graph: Graph) -> None:

@@ -20,8 +20,8 @@ from mmdb.bench.share import Share
 from mmdb.plan.profile.stamp import stamp_here
 from mmdb.plan.profile.store import known_profile
 from tests.bench.plan.campaign import Campaign
-from tests.bench.plan.journal import Journal, Outcome
 from tests.bench.plan.models import models
+from tests.bench.plan.outcome import Outcome, Runs
 from tests.bench.plan.report import (
     choice_figures,
     coverage_figures,
@@ -114,7 +114,7 @@ def _calibrate(db: Database, budget_s: float) -> None:
 
 def _train(db: Database, share: PlanShare, folder: Path, part: str) -> list[Outcome]:
     seconds = share.time(share.seconds)
-    journal = Journal(folder / f"{part}-{db.connection.engine}-{seconds:g}s.jsonl")
+    journal = Runs(folder / f"{part}-{db.connection.engine}-{seconds:g}s.jsonl")
     campaign = Campaign(
         database=db,
         journal=journal,

@@ -18,7 +18,7 @@ from mmdb.plan.profile.stamp import stamp_here
 from mmdb.plan.profile.store import known_profile
 from mmdb.terminal import console
 from tests.bench.plan.baselines import Known, ratings_of
-from tests.bench.plan.journal import Journal, Outcome
+from tests.bench.plan.outcome import Outcome, Runs
 from tests.bench.plan.sizing import Size, size_for
 from tests.bench.plan.warmed import Warmed, warmed
 from tests.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, Way, Workload
@@ -44,7 +44,7 @@ class Campaign:
     """
 
     database: Database
-    journal: Journal
+    journal: Runs
     worker_s: float
     repeats: int
     chooses: bool = False
@@ -60,13 +60,13 @@ class Campaign:
                 todo = [
                     one
                     for one in self._all(workload)
-                    if not (self.journal.has(_key(*one)) or self._is_outclassed(*one[:2]))
+                    if not (self.journal.find(_key(*one)) or self._is_outclassed(*one[:2]))
                 ]
                 if todo:
                     console.print(f"{number} of {len(workloads)}: {workload}, {len(todo)} runs")
                     self._train(f"{prefix}_{number}", workload, todo)
         wanted = {_key(*one) for workload in workloads for one in self._all(workload)}
-        return [outcome for outcome in self.journal.outcomes() if outcome.key in wanted]
+        return [outcome for outcome in self.journal.records() if outcome.key in wanted]
 
     def _all(self, workload: Workload) -> list[tuple[Workload, Way, int]]:
         found = [(workload, way, k) for way in workload.ways for k in range(self.repeats)]
@@ -76,7 +76,7 @@ class Campaign:
     def _train(
         self, prefix: str, workload: Workload, todo: Iterable[tuple[Workload, Way, int]]
     ) -> None:
-        earlier = self.journal.outcomes(str(workload))
+        earlier = self.journal.of(str(workload))
         size = (
             Size(earlier[0].rows, earlier[0].epochs)
             if earlier
@@ -114,7 +114,7 @@ class Campaign:
 
         Both what it took and what was said of it must be: a single run may have been disturbed.
         """
-        done = self.journal.outcomes(str(workload))
+        done = self.journal.of(str(workload))
         mine = [one for one in done if (one.strategy, one.workers) == (way.strategy, way.workers)]
         return (
             self.chooses

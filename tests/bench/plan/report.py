@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median
 
 from mmdb.bench.figures import Figure
-from tests.bench.plan.journal import Outcome
+from tests.bench.plan.outcome import Outcome
 from tests.bench.plan.scores import (
     PLANNER,
     Choice,

@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
-from tests.bench.plan.journal import Outcome
+from tests.bench.plan.outcome import Outcome
 
 #: Name of the planner among those who choose.
 PLANNER = "mmdb"

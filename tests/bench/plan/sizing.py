@@ -11,6 +11,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
+from mmdb.bench.timing import one_thread
 from mmdb.graph.build import build
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.work import work_of
@@ -42,16 +43,12 @@ def size_for(workload: Workload, worker_seconds: float) -> Size:
 @cache
 def row_seconds(family: str, size: int, batch_size: int) -> float:
     """Return the seconds of a row in a step, on one thread of this process."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         with torch.random.fork_rng(devices=[]):
             module = module_of(family, size)
             x = torch.rand(batch_size, *(FAMILIES[family].shape or (COLUMNS,)))
             y = torch.zeros(batch_size, dtype=torch.long)
             return median(_round(module, x, y) for _ in range(_ROUNDS)) / batch_size
-    finally:
-        torch.set_num_threads(threads)
 
 
 def module_of(family: str, size: int) -> nn.Module:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.timing import seconds_of
 from mmdb.bench.workload import bench_names, make_points
 
 _COLUMNS, _ROWS_OF_PARTITION, _ROUNDS = 8, 8, 3
@@ -44,9 +44,7 @@ def speed_figures(db: Database, case: Case) -> Iterator[Figure]:
         )
         seconds = []
         for _ in range(_ROUNDS + 1):
-            begun = perf_counter()
-            run.explain()
-            seconds.append(perf_counter() - begun)
+            seconds.append(seconds_of(run.explain))
     name = f"{engine}: plan of {case.candidates:,} candidates x {case.partitions:,} partitions"
     yield Figure(name=f"{name}, the first", value=round(seconds[0], 3), unit="s")
     yield at_most(name, [round(one, 3) for one in seconds[1:]], "s", case.bar_s)

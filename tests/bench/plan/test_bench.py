@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.bench.workload import bench_database
 from tests.bench.plan.campaign import Campaign
-from tests.bench.plan.journal import Journal
+from tests.bench.plan.outcome import Runs
 from tests.bench.plan.report import WORKLOADS_BAR, choice_figures
 from tests.bench.plan.sizing import LEAST_EPOCHS, MOST_ROWS, flops_of_row, size_for
 from tests.bench.plan.speed import Case, speed_figures
@@ -37,7 +37,7 @@ SMALL = Workload(
 
 def test_a_workload_is_planned_and_trained_in_every_way(tmp_path: Path) -> None:
     with bench_database(None) as db:
-        journal = Journal(tmp_path / "runs.jsonl")
+        journal = Runs(tmp_path / "runs.jsonl")
         campaign = Campaign(database=db, journal=journal, worker_s=0.05, repeats=1)
         outcomes = campaign.run([SMALL])
         assert {(one.strategy, one.workers) for one in outcomes} == {
@@ -50,7 +50,7 @@ def test_a_workload_is_planned_and_trained_in_every_way(tmp_path: Path) -> None:
             assert set(one.ratings) == {"Amdahl", "Ernest", "Paleo", "Cerebro's rule"}
         for table in ("run", "dataset", "plan", "estimate", "hop"):
             assert db.sql(f"SELECT count(*) AS n FROM mmdb.{table}") == [{"n": 0}], table
-        again = Campaign(database=db, journal=Journal(tmp_path / "runs.jsonl"), worker_s=1.0,
+        again = Campaign(database=db, journal=Runs(tmp_path / "runs.jsonl"), worker_s=1.0,
                          repeats=1)  # fmt: skip
         assert again.run([SMALL]) == outcomes  # nothing is trained twice
     figures = list(choice_figures(outcomes, is_whole=False))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmdb.bench.figures import Figure
-from tests.bench.plan.journal import Journal, Outcome
+from tests.bench.plan.outcome import Outcome, Runs
 from tests.bench.plan.report import (
     choice_figures,
     coverage_figures,
@@ -141,15 +141,15 @@ def test_the_planner_has_bars_and_baselines_stand_beside_it() -> None:
 
 def test_a_journal_goes_on_after_half_a_line(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "runs.jsonl"
-    Journal(file).add(RUN)
+    Runs(file).add(RUN)
     with file.open("a") as text:
         text.write('{"workload": "w"')
-    journal = Journal(file)
-    assert journal.outcomes() == [RUN] and journal.has(RUN.key)
+    journal = Runs(file)
+    assert journal.records() == [RUN] and journal.find(RUN.key) == RUN
     journal.add(replace(RUN, repeat=1))
-    assert [one.repeat for one in Journal(file).outcomes("w")] == [0, 1]
-    assert Journal(file).outcomes("other") == []
-    assert asdict(Journal(file).outcomes()[0]) == asdict(RUN)
+    assert [one.repeat for one in Runs(file).of("w")] == [0, 1]
+    assert Runs(file).of("other") == []
+    assert asdict(Runs(file).records()[0]) == asdict(RUN)
 
 
 def test_steps_have_bars_of_their_own() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 
-import torch
-
 from mmdb.api import Database
+from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection
@@ -157,7 +155,7 @@ class _PlacedDriver(Driver):
 
 def measure_driver(db: Database, load: Load) -> Driven:
     """Drive a run of `load` on a database for its window."""
-    with bench_names(db) as prefix, _one_thread():
+    with bench_names(db) as prefix, one_thread():
         began = perf_counter()
         _make_run(db, prefix, load)
         create_s = perf_counter() - began
@@ -219,17 +217,6 @@ def _make_run(db: Database, name: str, load: Load) -> None:
         epochs=EPOCHS,
         strategy="mop",
     )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Check the candidates, which are tiny, on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _resident_mb() -> float:

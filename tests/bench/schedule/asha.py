@@ -11,12 +11,13 @@ import numpy as np
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.share import Share
-from mmdb.bench.spans import conserving_bound, makespan
+from mmdb.bench.spans import makespan
 from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.demo import read_digits
 from tests.bench.points import load_points
+from tests.bench.schedule.bound import conserving_bound
 
 PARTITIONS, EPOCHS, WORKERS, ETA = 2, 27, 2, 3
 #: How often each picture is there, each time moved a little: hops of a tenth of a second and more.

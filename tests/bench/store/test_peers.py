@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.bench import store_variants as variants
+from mmdb.bench.store import variants
 from tests.bench.store import peer_h5py
 from tests.bench.store.peer_mmlib import Approach, MMLib, network, training
 from tests.cluster import Cluster

@@ -6,11 +6,11 @@ import random
 from collections.abc import Iterator
 from statistics import median
 
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure
-from mmdb.bench.store_access import NETWORK, ROWS_OF, medium
-from mmdb.bench.store_subject import MB, Subject, reference
-from mmdb.bench.store_timing import least, take_turns
+from mmdb.bench.store import variants
+from mmdb.bench.store.access import NETWORK, ROWS_OF, medium
+from mmdb.bench.store.subject import MB, Subject, reference
+from mmdb.bench.timing import least, take_turns
 from tests.bench.store import peer_h5py
 
 READS, ROUNDS = 200, 3

@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import Any
 
 from mmdb.bench.figures import Figure
-from mmdb.bench.store_chain import NETWORK, chain
-from mmdb.bench.store_subject import MB, Subject
-from mmdb.bench.store_timing import least
+from mmdb.bench.store.chain import NETWORK, chain
+from mmdb.bench.store.subject import MB, Subject
+from mmdb.bench.timing import least
 from tests.bench.store.peer_mlflow import registry
 
 

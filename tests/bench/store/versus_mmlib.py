@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure
 from mmdb.bench.networks import PARAMETERS
-from mmdb.bench.store_recovery import DEPTH, same_bits
-from mmdb.bench.store_subject import MB, Subject, reference
-from mmdb.bench.store_timing import least, take_turns
+from mmdb.bench.store import variants
+from mmdb.bench.store.recovery import DEPTH, same_bits
+from mmdb.bench.store.subject import MB, Subject, reference
+from mmdb.bench.timing import least, take_turns
 from tests.bench.store.peer_mmlib import MMLib, network, training
 
 ROUNDS = 3

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.share import Share
+from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
@@ -176,17 +177,13 @@ def _replay(db: Database, task: Task, prefix: str) -> tuple[list[list[float]], b
     parts = _parts(db, prefix)
     (held_out,) = (part for part in parts.values() if part.ordinal < 0)
     errors, same = [], True
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for candidate in range(len(RATES)):
             loop = SequentialSgd(task, candidate)
             mine = [h for h in hops if h["candidate"] == candidate and h["role"] == "train"]
             errors.append(list(loop.run(mine, parts, held_out)))
             candidate_id = next(h["candidate_id"] for h in mine)
             same = same and _kept(db, candidate_id, loop.module)
-    finally:
-        torch.set_num_threads(before)
     return errors, same
 
 

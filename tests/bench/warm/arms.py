@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from tests.bench.warm.journal import COLD
+from tests.bench.warm.trial import COLD
 
 
 class Refused(Exception):

@@ -13,10 +13,10 @@ from torch import nn
 
 from mmdb.store.parents.admission import chance_limit
 from tests.bench.warm.arms import Arm, Cold, Refused
-from tests.bench.warm.journal import COLD, Journal, Trial
 from tests.bench.warm.pairs import Network, Pair
 from tests.bench.warm.tasks import Pictures
 from tests.bench.warm.training import Curve, built, drawn_from, score, train
+from tests.bench.warm.trial import COLD, Trial, Trials
 
 #: Of the parents' weights and data order; the children have seeds of their own, from 0 on.
 PARENT_SEED = 1000
@@ -28,7 +28,7 @@ def run(
     pairs: Iterable[Pair],
     arms: Sequence[Arm],
     seeds: Sequence[int],
-    journal: Journal,
+    journal: Trials,
     whole: Sequence[str],
 ) -> None:
     """Train what the journal lacks; the cold arm comes first, as it sets the target.
@@ -49,7 +49,7 @@ def run(
                 _trial(pair, arm, parent, fault, seed, journal, until)
 
 
-def trained(network: Network, journal: Journal) -> nn.Module:
+def trained(network: Network, journal: Trials) -> nn.Module:
     """Return a network with trained weights."""
 
     def training(module: nn.Module) -> None:
@@ -58,8 +58,8 @@ def trained(network: Network, journal: Journal) -> nn.Module:
     return journal.trained(network.key, lambda: built(network.build, PARENT_SEED), training)
 
 
-def _note_parent(pair: Pair, parent: nn.Module, journal: Journal) -> None:
-    if journal.find(pair.name, PARENT_ARM, PARENT_SEED) is None:
+def _note_parent(pair: Pair, parent: nn.Module, journal: Trials) -> None:
+    if journal.find((pair.name, PARENT_ARM, PARENT_SEED)) is None:
         found = score(parent, pair.child.task) if pair.comparable else float("-inf")
         curve = Curve(steps=(0,), scores=(found,), seconds=0.0)
         trial = Trial(
@@ -86,10 +86,10 @@ def _trial(
     parent: nn.Module,
     fault: str,
     seed: int,
-    journal: Journal,
+    journal: Trials,
     until: float | None = None,
 ) -> Trial:
-    done = journal.find(pair.name, arm.name, seed)
+    done = journal.find((pair.name, arm.name, seed))
     if done is not None:
         return done
     same = journal.find_cold(pair.child.key, seed) if arm.name == COLD else None

@@ -13,8 +13,8 @@ from mmdb.bench.share import FULL, Share
 from mmdb.terminal import console
 from tests.bench.warm.arms import Arm
 from tests.bench.warm.campaign import run, trained
-from tests.bench.warm.journal import Journal, Trial
 from tests.bench.warm.pairs import Pair
+from tests.bench.warm.trial import Trial, Trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
     arms = {"cold", "parent", *(arm.name for arm in part.arms)}
     return [
         trial
-        for trial in Journal(part.folder).trials()
+        for trial in Trials(part.folder).records()
         if trial.pair in names
         and trial.arm in arms
         and (trial.arm == "parent" or trial.seed in seeds)
@@ -68,12 +68,12 @@ def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
 
 
 def _train_parent(part: Part, ordinal: int) -> None:
-    trained(_pairs_of(part.pairs, part.share)[ordinal].parent, Journal(part.folder))
+    trained(_pairs_of(part.pairs, part.share)[ordinal].parent, Trials(part.folder))
 
 
 def _train_pair(part: Part, ordinal: int) -> None:
     pair = _pairs_of(part.pairs, part.share)[ordinal]
-    run([pair], part.arms, range(part.seeds), Journal(part.folder), part.whole)
+    run([pair], part.arms, range(part.seeds), Trials(part.folder), part.whole)
 
 
 @cache

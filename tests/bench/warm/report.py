@@ -8,8 +8,8 @@ from math import isfinite
 from statistics import median
 
 from mmdb.bench.figures import Figure
-from tests.bench.warm.journal import COLD, Trial
 from tests.bench.warm.savings import ArmSaving, PairSaving, arm_savings, pair_savings
+from tests.bench.warm.trial import COLD, Trial
 
 #: The arm whose figures have bars.
 OWN = "mmdb"

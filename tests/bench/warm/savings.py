@@ -8,7 +8,7 @@ from math import inf, sqrt
 from statistics import mean, median, stdev
 
 from tests.bench.warm.campaign import PARENT_ARM
-from tests.bench.warm.journal import COLD, Trial
+from tests.bench.warm.trial import COLD, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,13 @@ from mmdb.bench.share import FULL, Share
 from tests.bench.warm.arms import Arm, CopyByName, Transferred
 from tests.bench.warm.bench import PARTS
 from tests.bench.warm.campaign import run
-from tests.bench.warm.journal import Journal, Trial
 from tests.bench.warm.pairs import Network, Pair
 from tests.bench.warm.processes import Part, train_part
 from tests.bench.warm.report import BARS, safety_figures, saving_figures
 from tests.bench.warm.savings import pair_savings
 from tests.bench.warm.tasks import Pictures
 from tests.bench.warm.training import Curve, Recipe
+from tests.bench.warm.trial import Trial, Trials
 
 STEPS = (0, 10, 20, 30, 40)
 COLD_SCORES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -100,10 +100,10 @@ def test_a_refusal_is_told() -> None:
 
 
 def test_half_a_line_is_left_out(tmp_path: Path) -> None:
-    Journal(tmp_path, "a").add(trial("cold", COLD_SCORES))
+    Trials(tmp_path, "a").add(trial("cold", COLD_SCORES))
     with (tmp_path / "trials-a.jsonl").open("a") as file:
         file.write('{"pair": "p", "arm": "mm')
-    assert Journal(tmp_path).trials() == [trial("cold", COLD_SCORES)]
+    assert Trials(tmp_path).records() == [trial("cold", COLD_SCORES)]
 
 
 def test_a_cold_start_that_begins_at_its_target_leaves_nothing_to_save() -> None:
@@ -134,8 +134,8 @@ def pairs(share: Share = FULL) -> Iterator[Pair]:
 
 
 def test_a_childs_cold_training_is_done_once(tmp_path: Path) -> None:
-    run(pairs(), [CopyByName()], (0,), Journal(tmp_path), ())
-    cold = [t for t in Journal(tmp_path).trials() if t.arm == "cold"]
+    run(pairs(), [CopyByName()], (0,), Trials(tmp_path), ())
+    cold = [t for t in Trials(tmp_path).records() if t.arm == "cold"]
     assert len(cold) == 2 and cold[0].curve == cold[1].curve  # seconds too
 
 
@@ -145,8 +145,8 @@ def test_processes_train_what_one_process_would(tmp_path: Path) -> None:
         name="toy", pairs=pairs, arms=arms, whole=("mmdb",), seeds=1, folder=tmp_path / "many"
     )
     many = train_part(part, None, 2)
-    run(pairs(), arms, (0,), Journal(tmp_path / "one"), ("mmdb",))
-    one = Journal(tmp_path / "one").trials()
+    run(pairs(), arms, (0,), Trials(tmp_path / "one"), ("mmdb",))
+    one = Trials(tmp_path / "one").records()
     scores = [{(t.pair, t.arm): t.curve.scores for t in each} for each in (many, one)]
     assert scores[0] == scores[1]
     assert len(train_part(part, 1, 1)) == 4  # of the first pair, none trained again

@@ -13,11 +13,11 @@ from torch import nn
 
 from tests.bench.warm.arms import Arm, Cold, CopyByName, Refused, Transferred
 from tests.bench.warm.campaign import run
-from tests.bench.warm.journal import Journal
 from tests.bench.warm.pairs import Network, Pair
 from tests.bench.warm.savings import arm_savings, pair_savings
 from tests.bench.warm.tasks import Pictures, Text
 from tests.bench.warm.training import Curve, Recipe, built, score, train
+from tests.bench.warm.trial import Trials
 
 RECIPE = Recipe(steps=20, every=5, batch_size=16, lr=0.1)
 
@@ -136,11 +136,11 @@ class Broken:
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
     arms: list[Arm] = [CopyByName(), Transferred(lambda *_: None), Broken()]
-    run([pair()], arms[:1], (0, 1), Journal(tmp_path, "a"), ("mmdb",))
+    run([pair()], arms[:1], (0, 1), Trials(tmp_path, "a"), ("mmdb",))
     written = (tmp_path / "trials-a.jsonl").read_text()
-    run([pair()], arms, (0, 1), Journal(tmp_path, "b"), ("mmdb",))
+    run([pair()], arms, (0, 1), Trials(tmp_path, "b"), ("mmdb",))
     assert (tmp_path / "trials-a.jsonl").read_text() == written
-    trials = Journal(tmp_path).trials()
+    trials = Trials(tmp_path).records()
     assert sorted((t.arm, t.seed) for t in trials) == [
         *(("broken", s) for s in (0, 1)),
         *(("cold", s) for s in (0, 1)),
@@ -159,8 +159,8 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_savings_are_medians_over_seeds_and_pairs(tmp_path: Path) -> None:
     arms: list[Arm] = [CopyByName(), Transferred(CopyByName().initialise)]
-    run([pair()], arms, (0, 1, 2), Journal(tmp_path), ("mmdb",))
-    trials = Journal(tmp_path).trials()
+    run([pair()], arms, (0, 1, 2), Trials(tmp_path), ("mmdb",))
+    trials = Trials(tmp_path).records()
     savings = {saving.arm: saving for saving in pair_savings(trials)}
     assert savings["copy by name"].warm_steps == savings["mmdb"].warm_steps
     assert savings["mmdb"].final_gain is not None

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from mmdb.bench.spans import (
-    conserving_bound,
     cost_ratio,
     gaps,
     lower_bound,
     makespan,
 )
+from tests.bench.schedule.bound import conserving_bound
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmdb.bench import store_peers as peers
-from mmdb.bench.store_timing import beside, take_turns
+from mmdb.bench.store import peers
+from mmdb.bench.timing import beside, take_turns
 
 STATE = {"weight": torch.arange(12.0).reshape(3, 4), "count": torch.tensor(7)}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.bench import store_variants as variants
+from mmdb.bench.store import variants
 
 
 @pytest.fixture(scope="module")

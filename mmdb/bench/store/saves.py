@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmdb.bench import store_peers as peers
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_least
-from mmdb.bench.store_subject import MB, Subject
-from mmdb.bench.store_timing import beside, least, take_turns
+from mmdb.bench.store import peers, variants
+from mmdb.bench.store.subject import MB, Subject
+from mmdb.bench.timing import beside, least, take_turns
 
 ROUNDS = 5
 UPDATE_BAR = 0.4  # of torch.save + fsync of the whole network

@@ -86,7 +86,7 @@ class Subject:
     def register_factories(self) -> None:
         """Let the database build the bench's networks."""
         targets = {name: f"mmdb.bench.networks:{name}" for name in FACTORIES}
-        for name, target in (targets | {"stack": "mmdb.bench.store_zoo:stack"}).items():
+        for name, target in (targets | {"stack": "mmdb.bench.store.zoo:stack"}).items():
             self.db.register_factory(f"{self.prefix}_{name}", target)
 
     def save(self, label: str, network: str, module: nn.Module, parent: Any = None) -> Any:

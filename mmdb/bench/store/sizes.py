@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.networks import PARAMETERS
-from mmdb.bench.store_subject import MB, Stored, Subject
+from mmdb.bench.store import variants
+from mmdb.bench.store.subject import MB, Stored, Subject
 
 FRESH_BAR = {"fp32": 0.86, "bf16": 0.70}
 EVERY_WEIGHT_BAR = {"fp32": 0.65, "bf16": 0.30}

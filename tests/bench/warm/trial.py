@@ -1,18 +1,18 @@
-"""Trials in files, so that a long measurement can stop, go on, and take in another arm."""
+"""Trainings of a pair's child in files, so that a long measurement can take in another arm."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from tests.bench.journal import Journal
 from tests.bench.warm.training import Curve
 
 #: Name of the arm that has no parent.
@@ -40,7 +40,7 @@ class Trial:
     refused: str = ""
 
 
-class Journal:
+class Trials(Journal[Trial]):
     """The trials of a folder. Several processes may write, each to a file of its own.
 
     Args:
@@ -48,35 +48,14 @@ class Journal:
     """
 
     def __init__(self, folder: Path, writer: str | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"trials-{writer or secrets.token_hex(4)}.jsonl"
+        super().__init__(file, "trials-*.jsonl", _trial, lambda t: (t.pair, t.arm, t.seed))
         self._folder = folder
-        self._file = folder / f"trials-{writer or secrets.token_hex(4)}.jsonl"
-        self._trials: dict[tuple[str, str, int], Trial] = {}
-        for file in sorted(folder.glob("trials-*.jsonl")):
-            whole, _, _ = file.read_text().rpartition("\n")  # a killed process leaves half a line
-            for line in whole.splitlines():
-                self._keep(_trial(json.loads(line)))
-
-    def trials(self) -> list[Trial]:
-        """Return all trials, in the order in which they were written."""
-        return list(self._trials.values())
-
-    def find(self, pair: str, arm: str, seed: int) -> Trial | None:
-        """Return a trial that was done before."""
-        return self._trials.get((pair, arm, seed))
 
     def find_cold(self, child: str, seed: int) -> Trial | None:
         """Return a child's cold training, of whatever pair."""
-        found = (
-            t for t in self._trials.values() if (t.child, t.arm, t.seed) == (child, COLD, seed)
-        )
-        return next(found, None)
-
-    def add(self, trial: Trial) -> None:
-        """Keep a trial, on the disk when this returns."""
-        with self._file.open("a") as file:
-            file.write(json.dumps(asdict(trial)) + "\n")
-        self._keep(trial)
+        wanted = child, COLD, seed
+        return next((t for t in self.records() if (t.child, t.arm, t.seed) == wanted), None)
 
     def trained(
         self, name: str, build: Callable[[], nn.Module], train: Callable[[nn.Module], None]
@@ -94,9 +73,6 @@ class Journal:
             save_file({k: v.clone(memory_format=layout) for k, v in state.items()}, part)
             part.rename(file)
         return module
-
-    def _keep(self, trial: Trial) -> None:
-        self._trials[trial.pair, trial.arm, trial.seed] = trial
 
 
 def _trial(row: dict[str, object]) -> Trial:

@@ -1,10 +1,11 @@
-"""Runs in a file, so that a bench of hours can stop and go on."""
+"""What was said of a run before it began, and what it took."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.bench.journal import Journal
 
 #: What tells a run from all others: workload, strategy, workers, repeat.
 Key = tuple[str, str, int, int]
@@ -54,33 +55,12 @@ class Outcome:
         return self.p50_s / self.actual_s - 1
 
 
-class Journal:
+class Runs(Journal[Outcome]):
     """The runs of a file; those of earlier benches too."""
 
     def __init__(self, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file
-        self._outcomes: dict[Key, Outcome] = {}
-        if file.exists():
-            whole, _, rest = file.read_text().rpartition("\n")
-            if rest:  # a killed process leaves half a line
-                file.write_text(f"{whole}\n" if whole else "")
-            for line in whole.splitlines():
-                self._keep(Outcome(**json.loads(line)))
+        super().__init__(file, file.name, lambda row: Outcome(**row), lambda one: one.key)
 
-    def outcomes(self, workload: str | None = None) -> list[Outcome]:
-        """Return runs, in the order in which they ended."""
-        return [one for one in self._outcomes.values() if workload in (None, one.workload)]
-
-    def has(self, key: Key) -> bool:
-        """Whether a run was done."""
-        return key in self._outcomes
-
-    def add(self, outcome: Outcome) -> None:
-        """Keep a run, on the disk when this returns."""
-        with self._file.open("a") as file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
-        self._keep(outcome)
-
-    def _keep(self, outcome: Outcome) -> None:
-        self._outcomes[outcome.key] = outcome
+    def of(self, workload: str) -> list[Outcome]:
+        """Return a workload's runs, in the order in which they ended."""
+        return [one for one in self.records() if one.workload == workload]

@@ -12,7 +12,7 @@ from copy import deepcopy
 import torch
 from torch import nn
 
-from mmdb.bench.store_subject import Subject
+from mmdb.bench.store.subject import Subject
 
 MODELS, KIND, TENSORS, OWN = 10_000, 100, 160, 10
 SHARED = TENSORS - OWN

@@ -1,9 +1,10 @@
-"""Timing of calls that take turns, so that a machine whose speed drifts slows all of them."""
+"""Timing of a call, and of calls that take turns: what slows a machine then slows all of them."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import Literal
@@ -14,13 +15,35 @@ from mmdb.bench.figures import Figure, at_most
 Rounds = dict[str, list[float]]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, and put the number back."""
+    import torch  # what only asks a database does without it
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return the seconds of a call; what it returns is released outside its time."""
+    started = perf_counter()
+    kept = call()
+    taken = perf_counter() - started
+    del kept
+    return taken
+
+
 def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int, *, warm: int = 1) -> Rounds:
     """Return the seconds of every call in `rounds` rounds of one call each.
 
     Args:
         warm: rounds before those that count: caches fill, connections prepare their statements.
 
-    What a call returns is released outside its time, and the collector of cyclic garbage rests.
+    The collector of cyclic garbage rests.
     """
     seconds: Rounds = {name: [] for name in calls}
     gc.collect()
@@ -28,10 +51,7 @@ def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int, *, warm: 
     try:
         for k in range(warm + rounds):
             for name, call in calls.items():
-                started = perf_counter()
-                kept = call()
-                taken = perf_counter() - started
-                del kept
+                taken = seconds_of(call)
                 if k >= warm:
                     seconds[name].append(taken)
     finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mmdb.api import connect
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.store_recovery import same_bits
-from mmdb.bench.store_subject import MB, Subject, reference
-from mmdb.bench.store_wire import Wire
+from mmdb.bench.store import variants
+from mmdb.bench.store.recovery import same_bits
+from mmdb.bench.store.subject import MB, Subject, reference
+from mmdb.bench.store.wire import Wire
 
 WIRE_BAR = 1.05  # of what the update stores
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.store_recovery import same_bits
-from mmdb.bench.store_subject import Subject
+from mmdb.bench.store.recovery import same_bits
+from mmdb.bench.store.subject import Subject
 from mmdb.bench.workload import make_points
 
 ROWS, WIDTH, CLASSES, HIDDEN = 20_000, 64, 10, 1024

@@ -2,7 +2,7 @@
 
 Each kind of client is a process of its own with a session, and a thread, for each client. Requests
 are an open loop: they begin at times of a Poisson process that nothing delays, and an answer's time
-counts from there (mmdb/bench/load_clients.py). The run has workers enough for every processor, and
+counts from there (mmdb/bench/load/clients.py). The run has workers enough for every processor, and
 goes on for as long as requests are made.
 """
 
@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from mmdb.api import Database, Run, connect
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.load_clients import (
+from mmdb.bench.load.clients import (
     CLASSES,
     SHOWN_ERRORS,
     WIDTH,
@@ -34,7 +34,7 @@ from mmdb.bench.load_clients import (
     percentile,
     run_crowd,
 )
-from mmdb.bench.load_memory import Memory
+from mmdb.bench.load.memory import Memory
 from mmdb.bench.share import Share
 from mmdb.bench.workload import bench_names, make_points, servers_of
 from mmdb.db.queries import load

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmdb.bench import store_peers as peers
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.store_subject import Subject, reference
-from mmdb.bench.store_timing import beside, least, take_turns
+from mmdb.bench.store import peers, variants
+from mmdb.bench.store.subject import Subject, reference
+from mmdb.bench.timing import beside, least, take_turns
 
 NETWORK = "resnet152"
 ROUNDS, DEPTH = 7, 5

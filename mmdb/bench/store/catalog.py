@@ -7,10 +7,10 @@ from statistics import median
 
 from mmdb.api import connect
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.store_subject import Subject, reference, settle
-from mmdb.bench.store_timing import take_turns
-from mmdb.bench.store_wire import Wire
-from mmdb.bench.store_zoo import KIND, MODELS, OWN, TENSORS, fill, relatives
+from mmdb.bench.store.subject import Subject, reference, settle
+from mmdb.bench.store.wire import Wire
+from mmdb.bench.store.zoo import KIND, MODELS, OWN, TENSORS, fill, relatives
+from mmdb.bench.timing import take_turns
 
 ROUNDS = 21
 CATALOG_BAR_MS, PREFIX_BAR_MS = 30.0, 50.0

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure
-from mmdb.bench.store_recovery import same_bits
-from mmdb.bench.store_subject import MB, Subject, reference
+from mmdb.bench.store import variants
+from mmdb.bench.store.recovery import same_bits
+from mmdb.bench.store.subject import MB, Subject, reference
 
 NETWORK = "mobilenet_v2"
 VERSIONS = 1000

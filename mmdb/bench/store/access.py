@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from mmdb.api import Database
-from mmdb.bench import store_peers as peers
-from mmdb.bench import store_variants as variants
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.networks import SMALL
-from mmdb.bench.store_subject import Subject, reference
-from mmdb.bench.store_timing import least, take_turns
+from mmdb.bench.store import peers, variants
+from mmdb.bench.store.subject import Subject, reference
+from mmdb.bench.timing import least, take_turns
 
 NETWORK = "resnet152"
 LARGEST, SMALLEST = 1 << 20, 256 << 10  # bytes of the tensors that are read
@@ -117,7 +116,7 @@ def _processes(
     subject: Subject, name: str, paths: Sequence[str], clients: int
 ) -> list[dict[str, Any]]:
     """Run clients in processes of their own; they start to read at the same moment."""
-    command = [sys.executable, "-m", "mmdb.bench.store_client", subject.db.connection.url, name]
+    command = [sys.executable, "-m", "mmdb.bench.store.client", subject.db.connection.url, name]
     running = [
         subprocess.Popen(
             [*command, str(subject.share.time(CLIENT_S)), str(seed)],

@@ -1,0 +1,1 @@
+"""`mmdb bench store`: models saved, recovered and read, beside files."""
