@@ -9,8 +9,7 @@ from typing import Any
 
 from mmdb.db.connection import Row
 from mmdb.messages import bytes_text, seconds_text
-from mmdb.plan.cost import PHASES
-from mmdb.plan.cost import FEATURES
+from mmdb.plan.cost import FEATURES, PHASES
 from mmdb.report.curve_charts import curves_of, learning
 from mmdb.report.explanation import shares_text
 from mmdb.report.facts import RunFacts
