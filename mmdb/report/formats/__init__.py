@@ -1,1 +1,0 @@
-"""Reports as files: a page, a picture, JSON."""
