@@ -1,4 +1,9 @@
-"""Where the nodes of a graph stand: layers from top to bottom, with few crossings. Pure."""
+"""Where the nodes of a graph stand: layers from top to bottom, with few crossings. Pure.
+
+Source: Sugiyama, Tagawa and Toda 1981 (layers, barycentres); places within a layer by pooling
+adjacent violators.
+The bound of a layer's width as in Coffman and Graham 1972.
+"""
 
 from __future__ import annotations
 

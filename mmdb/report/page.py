@@ -1,6 +1,7 @@
 """A report as one page of HTML that needs nothing else: no network, no other file.
 
-Whatever comes from data is escaped.
+The page's own policy forbids it to ask for anything, and names the scripts that may run by their
+hashes. Whatever comes from data is escaped, or is JSON that no browser takes for markup.
 """
 
 from __future__ import annotations

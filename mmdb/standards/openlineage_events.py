@@ -1,4 +1,9 @@
-"""OpenLineage events of datasets, runs with their hops, models and predictions, in this order."""
+"""OpenLineage events of datasets, runs with their hops, models and predictions, in this order.
+
+A dataset is a job with its SQL, whose output has the columns' lineage; a run is a job that reads
+the dataset and leaves models. So a catalog shows table -> dataset -> model -> table. Ids are made
+of what is stored, so that whoever exports twice sends the same ids.
+"""
 
 from __future__ import annotations
 

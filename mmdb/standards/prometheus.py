@@ -1,4 +1,7 @@
-"""A database's metrics in Prometheus' text format, once or again at each request of `/metrics`."""
+"""A database's metrics in Prometheus' text format, once or again at each request of `/metrics`.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
 
 from __future__ import annotations
 
