@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mmdb.data.names import Reference, reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import AmbiguousEntity, EntityNotFound
@@ -13,6 +13,7 @@ from mmdb.lineage.entity import NUMBERED, OUTSIDE, check_numbers, join, parse, s
 from mmdb.messages import show
 
 _Q = load("lineage")
+_VERSION = re.compile(r"[0-9]{1,9}")
 
 
 class Found(NamedTuple):
@@ -78,15 +79,14 @@ def _only(entity: str, found: list[Found]) -> Found:
 
 def _named(connection: Connection, name: str, kinds: tuple[str, ...]) -> list[Found]:
     """Return models, runs and datasets: `name@version`, `name@alias`, `name#dataset_id`, `name`."""
-    at, (dataset, sharp, number) = "@" in name, name.partition("#")
-    asked = reference_of(name) if at else Reference(dataset)
-    if asked is None:
-        return []
-    rows = connection.rows(_Q.find_named, name=asked.name)
+    # Names that a row may have and no model is given, such as an empty one, are found too.
+    model, at, reference = name.partition("@")
+    dataset, sharp, number = name.partition("#")
+    rows = connection.rows(_Q.find_named, name=model if at else dataset)
     of_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
     models = of_kind.get("model", [])
     if at:
-        version = _version(connection, asked) if models else None
+        version = _version(connection, model, reference) if models else None
         return _as_found([row for row in models if row["version"] == version])
     if sharp:
         return _as_found([r for r in of_kind.get("dataset", []) if str(r["entity_id"]) == number])
@@ -94,10 +94,10 @@ def _named(connection: Connection, name: str, kinds: tuple[str, ...]) -> list[Fo
     return _as_found([*_newest(models), *of_kind.get("run", []), *_newest(datasets)])
 
 
-def _version(connection: Connection, asked: Reference) -> int | None:
-    if asked.version is not None:
-        return asked.version
-    aliased = connection.rows(_Q.find_alias, model=asked.name, alias=asked.alias)
+def _version(connection: Connection, model: str, reference: str) -> int | None:
+    if _VERSION.fullmatch(reference):
+        return int(reference)
+    aliased = connection.rows(_Q.find_alias, model=model, alias=reference)
     return int(aliased[0]["version"]) if aliased else None
 
 
