@@ -51,7 +51,7 @@ with mmdb.connect(sys.argv[1]) as database:
 """
 TRACED = """
 import json
-from mmdb.graph.build import initial_module
+from mmdb.graph.spec.build import initial_module
 from mmdb.graph.factories import SHIPPED
 from tests.warm_runs import WIDE
 module = initial_module(WIDE, {{}}, (12,), 3, SHIPPED, seed=1)

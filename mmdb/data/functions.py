@@ -16,7 +16,7 @@ from mmdb.errors import (
     FunctionNotFound,
     InvalidOption,
 )
-from mmdb.graph.callables import resolve
+from mmdb.graph.spec.factory_call import resolve
 
 _Q = load("functions")
 KINDS = ("tokenizer", "augmentation", "loss", "metric")

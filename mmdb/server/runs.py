@@ -16,7 +16,7 @@ from mmdb.server.backend import Backend, exposed
 @exposed
 def register_factory(backend: Backend, name: str, target: str) -> str:
     """Put a callable on the allow-list; the engine's rights say who may."""
-    from mmdb.graph.build import resolve  # imports torch
+    from mmdb.graph.spec.build import resolve  # imports torch
 
     check_name(name)
     if name in find_factories(backend.connection):

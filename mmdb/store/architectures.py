@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import WriteConflict
-from mmdb.graph.structure import Structure
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.parents.outlines import put_outline
 
 _Q = load("architectures")
@@ -31,7 +31,7 @@ class SharedPrefix:
     parameter_bytes: int
 
 
-def put_architecture(connection: Connection, structure: Structure) -> int:
+def put_architecture(connection: Connection, structure: Architecture) -> int:
     """Return the number of an architecture, which is stored where it is new."""
     name = structure.canonical_hash
     if known := connection.rows(_Q.find_architecture, canonical_hash=name):
@@ -60,7 +60,7 @@ def put_architecture(connection: Connection, structure: Structure) -> int:
     return architecture_id
 
 
-def _prefix_rows(structure: Structure) -> list[dict[str, object]]:
+def _prefix_rows(structure: Architecture) -> list[dict[str, object]]:
     """Return the beginnings in the order of their hashes, as every session adds them."""
     sizes = dict.fromkeys(structure.prefix_hashes, (0, 0))  # an input is nothing in common
     sizes |= {p.prefix_hash: (p.depth, p.prefix_bytes) for p in structure.prefixes}
@@ -70,7 +70,7 @@ def _prefix_rows(structure: Structure) -> list[dict[str, object]]:
     ]
 
 
-def _node_rows(architecture_id: int, structure: Structure) -> list[tuple[object, ...]]:
+def _node_rows(architecture_id: int, structure: Architecture) -> list[tuple[object, ...]]:
     return [
         (
             architecture_id,
@@ -85,7 +85,7 @@ def _node_rows(architecture_id: int, structure: Structure) -> list[tuple[object,
     ]
 
 
-def beginnings(structure: Structure) -> Beginnings:
+def beginnings(structure: Architecture) -> Beginnings:
     """Return the beginnings of an architecture."""
     return {p.prefix_hash: p.nodes for p in structure.prefixes}
 

@@ -13,7 +13,7 @@ from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
-from mmdb.graph.sizes import Outputs, Shape
+from mmdb.graph.spec.factory_call import Outputs, Shape
 from mmdb.messages import show
 from mmdb.store.entries import Entry
 

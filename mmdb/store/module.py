@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from mmdb.errors import ArchitectureError, DefinitionMissing, ModuleMismatch
-from mmdb.graph.build import build, initial_module
-from mmdb.graph.layers import build_sized_layers
-from mmdb.graph.meta import on_meta
-from mmdb.graph.traced import layer_form
+from mmdb.graph.spec.build import build, initial_module
+from mmdb.graph.spec.layer_form import layer_form
+from mmdb.graph.spec.layer_graph import build_sized_layers
+from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.store.models import Definition
 
 Factories = Mapping[str, str]  # registered name -> package.module:callable

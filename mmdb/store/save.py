@@ -23,7 +23,7 @@ from mmdb.errors import (
     NoParent,
     WriteConflict,
 )
-from mmdb.graph.structure import Structure
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.approach import Amounts, Choice, decide, parse_options, rates_of
 from mmdb.store.architectures import put_architecture
 from mmdb.store.contents import (
@@ -83,9 +83,9 @@ class About:
     definition: Definition | None = None
     #: Finds the definition where none is given and the parent's is of another architecture.
     define: Callable[[], Definition | None] = lambda: None
-    structure: Structure | None = None
+    structure: Architecture | None = None
     #: Finds the structure where none is given; None: the parent's, where it has the same tensors.
-    trace: Callable[[], Structure | None] = lambda: None
+    trace: Callable[[], Architecture | None] = lambda: None
     dataset_id: int | None = None
     candidate_id: int | None = None
     epoch: int | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mmdb.data.target import Target
 from mmdb.db.connection import Row
-from mmdb.graph.sizes import Outputs, Shape, outputs_asked
+from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.train.features.options import frozen_of, parse_transfer, unshared
 from mmdb.train.features.spec import Frozen, backbone_name
 from mmdb.train.parallel.group import Group
@@ -37,7 +37,7 @@ class CandidateSpec:
 
     @property
     def outputs(self) -> Outputs:
-        """What its factory is asked for; see `mmdb.graph.build.build`."""
+        """What its factory is asked for; see `mmdb.graph.spec.build.build`."""
         return outputs_asked(self.targets)
 
     @classmethod

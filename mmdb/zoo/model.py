@@ -12,7 +12,7 @@ from mmdb.errors import TensorNotFound
 if TYPE_CHECKING:  # these load torch, which takes a second; a session may never need it
     import torch
 
-    from mmdb.graph.structure import Structure
+    from mmdb.graph.trace.structure import Architecture
     from mmdb.store.models import SavedModel
     from mmdb.store.recover import ModelReader
 
@@ -35,7 +35,7 @@ class Model:
         return self._saved.approach
 
     @cached_property
-    def architecture(self) -> Structure:
+    def architecture(self) -> Architecture:
         """Its operations and what each reads, as they are stored: without paths of modules.
 
         Raises:

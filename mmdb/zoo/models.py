@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     import torch
     from torch import nn
 
-    from mmdb.graph.structure import Structure
+    from mmdb.graph.trace.structure import Architecture
     from mmdb.store.architectures import SharedPrefix
     from mmdb.store.models import SavedModel
     from mmdb.store.recipe import Recipe
@@ -179,7 +179,7 @@ class Models:
         input_shape: Sequence[int] | None = None,
         outputs: int | None = None,
         dataset: str | None = None,
-    ) -> Structure:
+    ) -> Architecture:
         """Return an architecture's operations and what each reads; `graph()` has them in networkx.
 
         Args:

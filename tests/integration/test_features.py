@@ -19,8 +19,8 @@ from mmdb.errors import (
     InvalidOption,
     MmdbError,
 )
-from mmdb.graph.build import initial_module
 from mmdb.graph.factories import SHIPPED
+from mmdb.graph.spec.build import initial_module
 from tests.cluster import Cluster
 from tests.integration.test_strategies import train_all
 

@@ -10,8 +10,8 @@ import torch
 import mmdb
 from mmdb.api import Database
 from mmdb.errors import BackboneMissing, ModelInUse
-from mmdb.graph.build import initial_module
 from mmdb.graph.factories import SHIPPED
+from mmdb.graph.spec.build import initial_module
 from mmdb.store import features
 from mmdb.store.models import find_model
 from mmdb.train.recipe.recover import recover_module

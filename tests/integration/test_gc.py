@@ -16,7 +16,7 @@ from mmdb import errors
 from mmdb.api import Database, connect
 from mmdb.db.duck import DuckConnection
 from mmdb.db.space import reclaim, used_bytes
-from mmdb.graph.trace import trace
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.store import gc as collector
 from mmdb.store.garbage import TENSORS, Found
 from mmdb.store.gc import collect, gc, gc_and_reclaim, plan

@@ -37,7 +37,7 @@ from mmdb.errors import (
     RightsMissing,
     WrongUrl,
 )
-from mmdb.graph.trace import structure_of
+from mmdb.graph.trace.call_tracer import architecture_of
 from mmdb.store.content import hash_of, raw_bytes
 from mmdb.store.files.exchange import Replay
 from mmdb.store.gc import collect
@@ -267,7 +267,7 @@ def test_a_model_arrives_with_all_that_is_known_of_it(
     about = About(
         definition=DEFINITION,
         metrics={"accuracy": 0.75},
-        structure=structure_of("mlp", {"hidden": [8]}, (4,), 3, FACTORIES),
+        structure=architecture_of("mlp", {"hidden": [8]}, (4,), 3, FACTORIES),
     )
     save_model(source, "m", network(), about=about)
     tag_model(source, "m", "stage", "näxt")

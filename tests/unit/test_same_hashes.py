@@ -25,14 +25,14 @@ from torch import Tensor, nn
 import mmdb
 from mmdb.data.target import Target
 from mmdb.errors import MmdbError
-from mmdb.graph.architecture import canonical, parse
-from mmdb.graph.build import initial_module
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.record import record
 from mmdb.graph.match.pack import DTYPES as PACKED
 from mmdb.graph.match.pack import HEADER
-from mmdb.graph.trace import trace
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.spec.build import initial_module
+from mmdb.graph.spec.parse import canonical, parse
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.store.codec import Codec, encode
 from mmdb.store.content import DTYPES, hash_of, raw_bytes
 from mmdb.store.entries import contents_of
@@ -173,10 +173,10 @@ def state(module: nn.Module, number: int) -> str:
 def flow(module: nn.Module, shape: tuple[int, ...]) -> str:
     """Return a hash of what a forward does, operation by operation, and of its outline."""
     try:
-        found = record(module.eval(), (torch.zeros(2, *shape),))
+        found = capture(module.eval(), (torch.zeros(2, *shape),))
     except MmdbError:
         return "none"
-    return digest(found, outline_of(found))
+    return digest(found, skeleton_of(found))
 
 
 # -- a hop, chunks, numbers --------------------------------------------------------

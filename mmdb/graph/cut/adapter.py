@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mmdb.arguments import is_number, is_whole
 from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.cut import rest_of
-from mmdb.graph.cut.inputs import Inputs
+from mmdb.graph.cut.forward_steps import TracedInputs
 from mmdb.graph.cut.segment import Segment
 from mmdb.messages import show
 
@@ -30,7 +30,7 @@ def adapt(
     adapter: Mapping[str, Any],
     after: str | None = None,
     *,
-    inputs: Inputs = None,
+    inputs: TracedInputs = None,
 ) -> tuple[str, ...]:
     """Put an adapter into Linear and Conv2d layers, in place; return their paths, in order.
 
@@ -65,7 +65,7 @@ def adapt(
 
 
 def adaptable(
-    module: nn.Module, after: str | None = None, *, inputs: Inputs = None
+    module: nn.Module, after: str | None = None, *, inputs: TracedInputs = None
 ) -> tuple[str, ...]:
     """Return the paths of the layers that an adapter can be put into, in order.
 

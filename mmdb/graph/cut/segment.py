@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from mmdb.errors import NotACut, stops_the_caller
-from mmdb.graph.cut.steps import Step, replaced, steps_in
+from mmdb.graph.cut.forward_steps import ForwardStep, replaced, steps_in
 
 #: Where the tensors stand that a forward makes for itself.
 _CONSTANT = "_constant"
@@ -27,7 +27,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class SegmentStep:
     """A step with its place; `frees` are the places whose results nobody reads after it."""
 
     kind: str
@@ -39,20 +39,23 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class SegmentPlan:
     """What a segment does in one mode; never changed, so that copies of a module share it."""
 
     inputs: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[SegmentStep, ...]
     output: Any
 
-    def __deepcopy__(self, memo: object) -> Plan:
+    def __deepcopy__(self, memo: object) -> SegmentPlan:
         return self
 
 
-def plan_of(
-    inputs: Sequence[str], given: Sequence[Step | None], steps: Sequence[Step], output: Any
-) -> Plan:
+def segment_plan(
+    inputs: Sequence[str],
+    given: Sequence[ForwardStep | None],
+    steps: Sequence[ForwardStep],
+    output: Any,
+) -> SegmentPlan:
     """Return the plan that runs `steps` in their order.
 
     Args:
@@ -64,18 +67,20 @@ def plan_of(
         places[step] = index
 
     def numbered(value: Any) -> Any:
-        return replaced(value, lambda one: Ref(places[one]) if isinstance(one, Step) else one)
+        return replaced(
+            value, lambda one: Ref(places[one]) if isinstance(one, ForwardStep) else one
+        )
 
-    last: dict[Step, Step] = {}  # each step's last reader
+    last: dict[ForwardStep, ForwardStep] = {}  # each step's last reader
     for step in steps:
         last.update(dict.fromkeys(step.sources, step))
     kept = set(steps_in(output))
-    frees: dict[Step, list[int]] = {}
+    frees: dict[ForwardStep, list[int]] = {}
     for source, reader in last.items():
         if source not in kept:
             frees.setdefault(reader, []).append(places[source])
     lines = [
-        Line(
+        SegmentStep(
             kind=step.kind,
             target=step.target,
             args=numbered(step.args),
@@ -85,7 +90,7 @@ def plan_of(
         )
         for step in steps
     ]
-    return Plan(inputs=tuple(inputs), lines=tuple(lines), output=numbered(output))
+    return SegmentPlan(inputs=tuple(inputs), lines=tuple(lines), output=numbered(output))
 
 
 class Segment(nn.Module):
@@ -96,7 +101,7 @@ class Segment(nn.Module):
         guards: whether to leave the inputs as they are where a step would change them in place.
     """
 
-    def __init__(self, plans: Mapping[bool, Plan], *, guards: bool) -> None:
+    def __init__(self, plans: Mapping[bool, SegmentPlan], *, guards: bool) -> None:
         super().__init__()
         self._plans, self._guards = dict(plans), guards
         self._stays: tuple[str, ...] = ()
@@ -114,7 +119,7 @@ class Segment(nn.Module):
                 values[index] = None
         return _filled(plan.output, values)
 
-    def _run(self, line: Line, values: Sequence[Any]) -> Any:
+    def _run(self, line: SegmentStep, values: Sequence[Any]) -> Any:
         args, kwargs = _filled(line.args, values), _filled(line.kwargs, values)
         if line.kind == "module":
             return self.get_submodule(line.target)(*args, **kwargs)
@@ -148,7 +153,7 @@ class FrozenSegment(Segment):
 
 def make_segment(
     module: nn.Module,
-    plans: Mapping[bool, Plan],
+    plans: Mapping[bool, SegmentPlan],
     *,
     extra: Mapping[str, nn.Module] | None = None,
     stays: Sequence[str] = (),
@@ -191,23 +196,23 @@ def make_segment(
 
 
 def _with_constants(
-    plans: Mapping[bool, Plan],
-) -> tuple[dict[bool, Plan], dict[str, Tensor]]:
+    plans: Mapping[bool, SegmentPlan],
+) -> tuple[dict[bool, SegmentPlan], dict[str, Tensor]]:
     """Return the plans with the names of buffers in place of constants, and those buffers."""
     constants: dict[str, Tensor] = {}
-    named: dict[bool, Plan] = {}
+    named: dict[bool, SegmentPlan] = {}
     for mode, plan in plans.items():
         lines = []
         for line in plan.lines:
             if line.kind == "constant":
                 name = f"{_CONSTANT}{len(constants)}"
                 constants[name] = line.target.detach()
-                line = Line(
+                line = SegmentStep(
                     kind="tensor", target=name, args=(), kwargs={}, index=line.index,
                     frees=line.frees,
                 )  # fmt: skip
             lines.append(line)
-        named[mode] = Plan(inputs=plan.inputs, lines=tuple(lines), output=plan.output)
+        named[mode] = SegmentPlan(inputs=plan.inputs, lines=tuple(lines), output=plan.output)
     return named, constants
 
 

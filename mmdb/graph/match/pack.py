@@ -1,23 +1,185 @@
-"""An outline as a few small arrays, and as the bytes of one row; `stack.py` reads those."""
+"""A layer skeleton as a few small arrays, and as the bytes of one row; its branches.
+
+Every such graph is a sequence of nodes and of branches that lie side by side. Towards a node that
+several results reach, what two or more of them share comes first; what is left to each alone are
+the branches. No branch reads another one, so that they can stand in any order, each in one piece:
+
+    a ── b ── c ── d        (a, [b, c | e], d): a b c e d, or a e b c d
+     └─────── e ──┘
+
+The decomposition depends on the graph alone, not on names or numbers. A block put into an edge
+leaves every order of the nodes around it possible.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from zlib import crc32
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from mmdb.errors import ArchitectureError
-from mmdb.graph.flow.outline import MODEL_INPUT, UNREAD, Layer, Outline
-from mmdb.graph.match.branches import Nodes, Part, decompose
-from mmdb.graph.match.histogram import histogram
-from mmdb.graph.match.kinds import commutes, number_of
-from mmdb.graph.match.score import Labels, labels_of
+from mmdb.graph.match.score import Labels, commutes, histogram, labels_of, number_of
+from mmdb.graph.ops.skeleton import MODEL_INPUT, UNREAD, LayerSkeleton, SkeletonLayer
+
+
+@dataclass(slots=True)
+class BranchPart:
+    """Nodes and branches, one after the other.
+
+    Attributes:
+        size: nodes in it.
+        form, name: hashes of the forms and of the names of its nodes; equal ones are written alike.
+        cost: of its nodes together.
+    """
+
+    items: list[int | ParallelBranches] = field(default_factory=list)
+    size: int = 0
+    cost: int = 0
+    form: bytes = b""
+    name: bytes = b""
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the nodes, branches in their own order."""
+        waiting: list[int | ParallelBranches] = self.items[::-1]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, int):
+                yield item
+            else:
+                for part in reversed(item.parts):
+                    waiting.extend(reversed(part.items))
+
+
+@dataclass(slots=True)
+class ParallelBranches:
+    """Parts side by side; where `are_free`, each order of them means the same."""
+
+    parts: list[BranchPart]
+    are_free: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """A directed acyclic graph; what a node reads has a lower number.
+
+    Attributes:
+        inputs: what each node reads, in the order of its arguments.
+        commutes: whether the arguments of a node may change places.
+        alone: those that have no edges and never could have any; they come last.
+        forms: what kind of node each is.
+        names: the same and its sizes. Nodes of one name can stand for each other.
+        costs: of each node.
+    """
+
+    inputs: Sequence[Sequence[int]]
+    commutes: Sequence[bool]
+    alone: Collection[int]
+    forms: Sequence[bytes]
+    names: Sequence[bytes]
+    costs: Sequence[int]
+
+
+def decompose(nodes: Nodes) -> BranchPart:
+    """Return the sequence that a graph is.
+
+    Iterating it gives the canonical order: branches that may change places stand by size, form,
+    cost and name. Two numberings of one graph give the same names in that order. Branches whose
+    order matters, or that are all alike, are dissolved into the sequence.
+    """
+    root, parts = _split(nodes)
+    for part in reversed(parts):  # branches before the part that they belong to
+        part.items.reverse()
+        _settle(part, nodes)
+    return root
+
+
+def _split(nodes: Nodes) -> tuple[BranchPart, list[BranchPart]]:
+    """Return the whole and all parts, each from its last node to its first."""
+    above = _ancestors(nodes.inputs)
+    inner = {source for sources in nodes.inputs for source in sources}.union(nodes.alone)
+    ends = [node for node in range(len(nodes.inputs)) if node not in inner]
+    last = sorted(nodes.alone, key=lambda node: (nodes.costs[node], nodes.names[node]))
+    root = BranchPart([*reversed(last)])
+    parts = [root]
+    waiting = [(root, ends, True, 0)]
+    while waiting:
+        part, tops, free, done = waiting.pop()
+        while tops := [top for top in dict.fromkeys(tops) if not done & 1 << top]:
+            if len(tops) == 1:
+                part.items.append(tops[0])
+                tops, free = list(nodes.inputs[tops[0]]), nodes.commutes[tops[0]]
+                continue
+            seen = shared = 0
+            for top in tops:
+                seen, shared = seen | above[top], shared | (seen & above[top])
+            shared &= ~done
+            own = [top for top in tops if not shared & 1 << top]
+            branches = [BranchPart() for _ in own]
+            if branches:
+                # From the last to the first, as all items.
+                part.items.append(ParallelBranches(branches, free and len(own) > 1))
+            parts += branches
+            waiting += [(b, [t], True, done | shared) for b, t in zip(branches, own, strict=True)]
+            tops, free = _latest(shared, above), True
+    return root, parts
+
+
+def _ancestors(inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each node the set of itself and all that it depends on, as bits."""
+    above: list[int] = []
+    for node, sources in enumerate(inputs):
+        bits = 1 << node
+        for source in sources:
+            bits |= above[source]
+        above.append(bits)
+    return above
+
+
+def _latest(shared: int, above: Sequence[int]) -> list[int]:
+    """Return the nodes of a set that no other one of it reads."""
+    found = []
+    while shared:
+        found.append(shared.bit_length() - 1)
+        shared &= ~above[found[-1]]
+    return found
+
+
+def _settle(part: BranchPart, nodes: Nodes) -> None:
+    """Put branches in order, dissolve those that have only one, and sum up."""
+    items: list[int | ParallelBranches] = []
+    form, name = blake3(), blake3()
+    for item in part.items:
+        if isinstance(item, int):
+            part.size += 1
+            part.cost += nodes.costs[item]
+            form.update(nodes.forms[item])
+            name.update(nodes.names[item])
+            items.append(item)
+            continue
+        if item.are_free:
+            item.parts.sort(key=_rank)
+        for branch in item.parts:
+            part.size += branch.size
+            part.cost += branch.cost
+            form.update(branch.form)
+            name.update(branch.name)
+        if item.are_free and len({branch.name for branch in item.parts}) > 1:
+            items.append(item)
+        else:
+            items.extend(node for branch in item.parts for node in branch.items)
+    part.items, part.form, part.name = items, form.digest(), name.digest()
+
+
+def _rank(part: BranchPart) -> tuple[int, bytes, int, bytes, int]:
+    return -part.size, part.form, -part.cost, part.name, next(iter(part))
+
 
 #: Layers of an outline; their numbers have 16 bits.
 MOST_LAYERS = 50_000
@@ -27,7 +189,7 @@ _Label = tuple[int, int, tuple[int, ...], int]  # kind, groups, shape, parameter
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Packed:
+class PackedSkeleton:
     """An outline without names. n layers, of which L are different.
 
     Attributes:
@@ -89,7 +251,7 @@ class Packed:
         return [piece.tolist() for piece in np.split(self.sources, ends)][: len(self)]
 
     @property
-    def branches(self) -> Part:
+    def branches(self) -> BranchPart:
         """The decomposition of the graph."""
         distinct = self.distinct
         return _decompose([distinct[number] for number in self.label.tolist()], self.inputs)
@@ -127,7 +289,7 @@ _COUNT = struct.Struct("<I")
 HEADER = struct.pack("<4sHH", b"MMOL", 1, len(DTYPES))
 
 
-def pack(outline: Outline) -> Packed:
+def pack(outline: LayerSkeleton) -> PackedSkeleton:
     """Return an outline's arrays.
 
     Raises:
@@ -156,7 +318,7 @@ def pack(outline: Outline) -> Packed:
         "feature": (),
         "mass": (),
     }
-    packed = Packed(
+    packed = PackedSkeleton(
         **{
             name: np.array(found[name], np.dtype(dtype).newbyteorder("="))
             for name, dtype in DTYPES.items()
@@ -166,7 +328,7 @@ def pack(outline: Outline) -> Packed:
     return replace(packed, feature=feature.astype(np.uint16), mass=mass)
 
 
-def _checked(outline: Outline) -> list[list[int]]:
+def _checked(outline: LayerSkeleton) -> list[list[int]]:
     """Return for each layer the other layers that it reads, each once."""
     layers = outline.layers
     if len(layers) > MOST_LAYERS:
@@ -184,12 +346,12 @@ def _checked(outline: Outline) -> list[list[int]]:
     ]
 
 
-def _has_sizes(layer: Layer) -> bool:
+def _has_sizes(layer: SkeletonLayer) -> bool:
     sizes = (*layer.shape, layer.groups, layer.parameters)
     return len(layer.shape) < 256 and all(0 <= size < 1 << 62 for size in sizes)
 
 
-def _decompose(keys: Sequence[_Label], inputs: Sequence[Sequence[int]]) -> Part:
+def _decompose(keys: Sequence[_Label], inputs: Sequence[Sequence[int]]) -> BranchPart:
     forms = {key: _digest(key[0], len(key[2])) for key in set(keys)}
     names = {key: _digest(*key) for key in forms}
     edges = ((reader, *sources) for reader, sources in enumerate(inputs) if sources)

@@ -18,10 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.match.compiled import compiled
-from mmdb.graph.match.orders import START, Orders
+from mmdb.graph.match.layer_orders import START, Orders, compiled
+from mmdb.graph.match.packed_zoo import Sequences
 from mmdb.graph.match.score import APART, SCALE, SHIFT, Labels
-from mmdb.graph.match.zoo import Sequences
 
 #: Of a pair of different form: less than any sum can make good.
 NO_MATCH = -(1 << 61)

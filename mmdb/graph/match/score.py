@@ -39,16 +39,100 @@ Why so:
 
 This holds while all orders of free branches are kept apart, `orders.COPIES` of a layer; branches
 nested more deeply stand in their canonical order.
+
+A histogram is what is left when edges are forgotten; it bounds scores.
+
+Two layers of one kind share no more parameters than the overlap of the intervals [0, p_i] and
+[0, p_j], and are alike by no more than the overlap of [s_i, s_i + APART] and [s_j, s_j + APART],
+divided by APART, where s is the sum of a layer's log2 sizes: |s_i - s_j| <= apart(i, j). Both
+intervals are cut into fixed pieces, and an outline's histogram adds up the lengths that its
+layers have in each piece. For a set of pairs in which each layer is at most once, the sum of
+overlaps in a piece is at most the smaller of the two outlines' entries there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.match.kinds import weights_of
+from mmdb.graph.ops.skeleton import ADD, CONCAT, MULTIPLY, UNREAD
+
+#: A kind's number is its place here. Stored: names are only ever added, at the end.
+KINDS = (
+    ADD,
+    CONCAT,
+    MULTIPLY,
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "depthwise1d",
+    "depthwise2d",
+    "depthwise3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "linear",
+    "linear_transposed",
+    "batched_linear",
+    "bilinear",
+    "matmul_left",
+    "einsum",
+    "attention",
+    "embedding",
+    "batch_norm",
+    "layer_norm",
+    "group_norm",
+    "instance_norm",
+    "rms_norm",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+    "scale",
+    "bias",
+    "prelu",
+    UNREAD,
+)
+#: Where histograms count kinds: one slot each, with room, and the last ones for all other kinds.
+SLOTS, OTHER_SLOTS = 56, 8
+#: How much a layer counts, in quarters: one that holds tensors, and a place where results meet.
+FULL, MEETING = 4, 1
+
+_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+_OTHER = 1 << 30  # numbers from here on are hashes of names that are not in KINDS
+
+
+def number_of(kind: str) -> int:
+    """Return the number of a kind, below 2^31; the same in every process and version."""
+    if kind in _NUMBERS:
+        return _NUMBERS[kind]
+    return _OTHER | int.from_bytes(blake2b(kind.encode(), digest_size=4).digest()) % _OTHER
+
+
+def slot_of(number: int) -> int:
+    """Return where histograms count a kind, below SLOTS."""
+    return number if number < _OTHER else SLOTS - OTHER_SLOTS + number % OTHER_SLOTS
+
+
+def weights_of(numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how much a layer of each kind counts, in quarters."""
+    return np.where(numbers <= 2, MEETING, FULL).astype(np.int64)
+
+
+def commutes(number: int) -> bool:
+    """Return whether the arguments of a kind may change places."""
+    return number in (_NUMBERS[ADD], _NUMBERS[MULTIPLY])
+
+
+def are_numbers(numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether each number can be a kind's."""
+    found: NDArray[np.bool_] = (numbers >= 0) & (numbers < len(KINDS)) | (numbers >= _OTHER)
+    return found
+
 
 #: Halvings of the product of ratios after which two layers have nothing in common.
 APART = 8.0
@@ -106,3 +190,46 @@ def labels_of(
         logs=logs,
         parameters=parameters.astype(np.float64),
     )
+
+
+# Stored histograms mean these pieces. The last one of each has no end.
+_SIZES = np.append(np.arange(0.0, 42.0, 2.0), np.inf)  # of s
+_PARAMETERS = np.append(np.append(0.0, 2.0 ** np.arange(4, 34, 2)), np.inf)  # of p
+#: Pieces by kind: first those of the sizes, then those of the parameters.
+SIZE_PIECES, PARAMETER_PIECES = len(_SIZES) - 1, len(_PARAMETERS) - 1
+PIECES = SIZE_PIECES + PARAMETER_PIECES
+FEATURES = SLOTS * PIECES
+
+
+def histogram(
+    labels: Labels, counts: NDArray[np.int64], kinds: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the features that are not 0, ascending, and their values, rounded up.
+
+    A feature's number is slot of the kind * PIECES + piece; its value is in quarters of a layer
+    for the sizes, in parameters for the parameters.
+
+    Args:
+        counts: how many layers are of each label.
+        kinds: the number of each label's kind.
+    """
+    found = np.zeros((SLOTS, PIECES))
+    if len(kinds):
+        size = labels.logs.sum(axis=1)
+        alike = _overlap(size, size + APART, _SIZES) / APART * labels.weight[:, None]
+        shared = _overlap(np.zeros(len(kinds)), labels.parameters, _PARAMETERS)
+        slots = np.array([slot_of(kind) for kind in kinds])
+        np.add.at(found, slots, np.concatenate([alike, shared], axis=1) * counts[:, None])
+    flat = found.ravel()
+    features = np.flatnonzero(flat)
+    return features, np.nextafter(flat[features].astype(np.float32), np.float32(np.inf))
+
+
+def _overlap(
+    low: NDArray[np.float64], high: NDArray[np.float64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return (layers, pieces): how much of each interval lies in each piece."""
+    begin = np.maximum(low[:, None], edges[None, :-1])
+    end = np.minimum(high[:, None], edges[None, 1:])
+    found: NDArray[np.float64] = np.maximum(0.0, end - begin)
+    return found

@@ -1,12 +1,16 @@
-"""A parent's tensors carried over to a child of another shape.
+"""Carries a parent's tensors over to a child of another shape.
 
 The child computes what its parent computes wherever the mathematics allows it (Net2Net, arXiv
 1511.05641; LEMON, arXiv 2310.07999); where it is smaller, it has an evenly spaced choice of the
 parent's units (weight selection, arXiv 2311.18823); the rest keeps its own initialisation.
+
+A batch norm gives channels of mean beta and variance gamma squared; behind a ReLU they are those of
+a clipped normal distribution (Nagel et al. 2019, arXiv 1906.04721, appendix C). No data is needed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
@@ -14,13 +18,86 @@ from typing import TypeAlias, cast
 import torch
 from torch import Tensor
 
-from mmdb.graph.flow.flow import BUFFER, Flow, Operation, Value
-from mmdb.graph.flow.numbers import numbers_of
-from mmdb.graph.flow.outline import Outline
-from mmdb.graph.transfer.counterparts.operations import numbers
-from mmdb.graph.transfer.images.fill import developed, identity, operator_of
-from mmdb.graph.transfer.moments import moments_of
-from mmdb.graph.transfer.plan import Plan, planned, tensor_pairs
+from mmdb.graph.ops.op_graph import BUFFER, Operation, OpGraph, Value
+from mmdb.graph.ops.skeleton import LayerSkeleton
+from mmdb.graph.ops.tensor_contents import numbers_of
+from mmdb.graph.transfer import op_kinds
+from mmdb.graph.transfer.index_maps import developed, identity, operator_of
+from mmdb.graph.transfer.op_traits import numbers
+from mmdb.graph.transfer.transfer_plan import TransferPlan, planned, tensor_pairs
+
+#: float64 (channels,) each: means and variances.
+Moments: TypeAlias = tuple[Tensor, Tensor]
+Find: TypeAlias = Callable[[Value], Moments | None]
+
+
+def moments_of(
+    flow: OpGraph, tensor_of: Callable[[str], Tensor | None], hands_on: Callable[[int], bool]
+) -> Mapping[Value, Moments]:
+    """Return the moments along axis 1 of values, where they are known.
+
+    Args:
+        tensor_of: a parameter by its path, None if it is not known.
+        hands_on: whether an operation, by its ordinal, gives what it reads.
+    """
+    found: dict[Value, Moments] = {}
+    for op in flow.operations:
+        made = _moments(op, flow, tensor_of, found.get, is_idle=hands_on(op.ordinal))
+        if made is not None:
+            found[Value(op.ordinal)] = made
+    return found
+
+
+def _moments(
+    op: Operation,
+    flow: OpGraph,
+    tensor_of: Callable[[str], Tensor | None],
+    find: Find,
+    *,
+    is_idle: bool,
+) -> Moments | None:
+    if is_idle:
+        return find(op.reads[0])
+    if op.op == "batch_norm":
+        weight, bias = (_tensor(op, name, flow, tensor_of) for name in ("weight", "bias"))
+        return None if weight is None or bias is None else (bias, weight.square())
+    several = [find(value) for value in op.reads]
+    known = [one for one in several if one is not None]
+    if not known or len(known) < len(several):
+        return None
+    if op.op in op_kinds.CLIPPING and op.arguments.get("min_val", 0) == 0:
+        return _clipped(*known[0])
+    if op.op in op_kinds.PER_CHANNEL and flow.shape_of(op.reads[0]) == op.shape:
+        return known[0]
+    if op.op == "add" and len(known) == 2 and op.arguments.get("alpha", 1) == 1:
+        (mean, variance), (other, another) = known
+        return (mean + other, variance + another) if len(mean) == len(other) else None
+    if op.op == "cat" and op.arguments.get("dim") == 1:
+        means, variances = zip(*known, strict=True)
+        return torch.cat(means), torch.cat(variances)
+    return None
+
+
+def _clipped(mean: Tensor, variance: Tensor) -> Moments:
+    """Return the moments of max(x, 0) for normal x."""
+    deviation = variance.sqrt().clamp_min(1e-12)
+    ratio = mean / deviation
+    share = torch.special.ndtr(ratio)
+    density = torch.exp(-ratio.square() / 2) / math.sqrt(2 * math.pi)
+    clipped = mean * share + deviation * density
+    square = (mean.square() + variance) * share + mean * deviation * density
+    return clipped, (square - clipped.square()).clamp_min(0.0)
+
+
+def _tensor(
+    op: Operation, name: str, flow: OpGraph, tensor_of: Callable[[str], Tensor | None]
+) -> Tensor | None:
+    value = op.arguments.get(name)
+    if not isinstance(value, Value):
+        return None
+    tensor = tensor_of(flow.operations[value.operation].path)
+    return None if tensor is None else tensor.detach().double()
+
 
 FRESH = "fresh"
 #: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
@@ -75,11 +152,11 @@ class Transfer:
 
 
 def transfer(
-    child: Flow,
-    parent: Flow,
+    child: OpGraph,
+    parent: OpGraph,
     pairs: Sequence[tuple[int, int]],
-    child_outline: Outline,
-    parent_outline: Outline,
+    child_outline: LayerSkeleton,
+    parent_outline: LayerSkeleton,
     parent_tensors: Mapping[str, Tensor],
     fresh: Mapping[str, Tensor],
     *,
@@ -124,7 +201,7 @@ def transfer(
 class _Sources:
     """The parent's tensors, by any of their paths."""
 
-    def __init__(self, parent: Flow, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, parent: OpGraph, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = dict(tensors)
         for path, first in parent.ties.items():
             if first not in self._tensors and path in self._tensors:
@@ -150,7 +227,7 @@ class _Sources:
 class _Result:
     """Tensors and origins from a plan."""
 
-    def __init__(self, plan: Plan, sources: _Sources, fresh: Mapping[str, Tensor]) -> None:
+    def __init__(self, plan: TransferPlan, sources: _Sources, fresh: Mapping[str, Tensor]) -> None:
         self._plan, self._sources, self._fresh = plan, sources, fresh
         self._reasons = dict.fromkeys(plan.reasons())
         self._exact = not self._reasons
@@ -288,7 +365,7 @@ def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> Transfer:
 
 
 def _shrunk(
-    made: Transfer, fresh: Mapping[str, Tensor], child: Flow, shrink: float, perturb: float
+    made: Transfer, fresh: Mapping[str, Tensor], child: OpGraph, shrink: float, perturb: float
 ) -> Transfer:
     if shrink == 1 and perturb == 0:
         return made

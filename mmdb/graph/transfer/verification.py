@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmdb.graph.flow.flow import INPUT, Flow, Value
-from mmdb.graph.flow.forward import results_of
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.known import map_tensors
-from mmdb.graph.stand_ins import python_generator_kept
-from mmdb.graph.transfer.axes import kinds
+from mmdb.graph.ops.capture import results_of
+from mmdb.graph.ops.known_values import Inputs, map_tensors
+from mmdb.graph.ops.op_graph import INPUT, OpGraph, Value
+from mmdb.graph.trace.stand_ins import python_generator_kept
+from mmdb.graph.transfer import op_kinds
 
 #: Of the root mean square of an output: float64 rounds some thousand times finer.
 _TOLERANCE: Final = 1e-9
@@ -27,7 +26,7 @@ _CHEAP: Final = 1 << 26  # of rows' elements times parameters
 _SCALES: Final = (8.0, 1.0)
 _SEED: Final = 20230417
 _LOOKUPS: Final = ("embedding", "embedding_bag", "index", "index_select")
-_KEEPING: Final = kinds.REARRANGING | kinds.CUTTING | {"_to_copy"}
+_KEEPING: Final = op_kinds.REARRANGING | op_kinds.CUTTING | {"_to_copy"}
 #: What a forward may raise that is the user's code.
 _FAILURES: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError,
@@ -40,7 +39,7 @@ def difference(
     parent: nn.Module,
     tensors: Mapping[str, Tensor],
     inputs: Inputs,
-    flows: tuple[Flow, Flow],
+    flows: tuple[OpGraph, OpGraph],
 ) -> str | None:
     """Return why the two modules do not compute the same; None if they do.
 
@@ -173,7 +172,7 @@ def _draw(like: Tensor, scale: float, limit: int | None, generator: torch.Genera
     return drawn.to(like.dtype)
 
 
-def _limits(flow: Flow) -> list[int | None]:
+def _limits(flow: OpGraph) -> list[int | None]:
     """Return, for each input, how many rows the smallest table has that it looks up."""
     found: list[int | None] = []
     number: dict[int, int] = {}

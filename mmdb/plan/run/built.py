@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from mmdb.errors import MmdbError, stops_the_caller
-from mmdb.graph.build import build
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.flow.untraceable import CannotTrace
-from mmdb.graph.meta import on_meta
-from mmdb.graph.sizes import Dtypes, Outputs, Shape
+from mmdb.graph.ops.op_graph import CannotTrace
+from mmdb.graph.spec.build import build
+from mmdb.graph.spec.factory_call import Dtypes, Outputs, Shape
+from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.plan.run.frozen import Part
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.update import Update, update_of

@@ -15,7 +15,7 @@ from math import prod
 from statistics import fmean
 
 from mmdb.errors import InvalidOption
-from mmdb.graph.sizes import outputs_asked
+from mmdb.graph.spec.factory_call import outputs_asked
 from mmdb.plan.cost import CandidateCost
 from mmdb.plan.equations.collective import straggler
 from mmdb.plan.profile.cluster import hop_s, read_row_s

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.flow.flow import PARAMETER, Flow, Value
+from mmdb.graph.ops.op_graph import PARAMETER, OpGraph, Value
 from mmdb.plan.work import surroundings
 from mmdb.plan.work.counts import KINDS, WAYS, Counted, Part, Way
 from mmdb.plan.work.memory import Held, held
@@ -53,7 +53,7 @@ class Collected:
         )
 
 
-def collect(flow: Flow, frozen: Collection[str] = ()) -> Collected:
+def collect(flow: OpGraph, frozen: Collection[str] = ()) -> Collected:
     """Count every operation of a flow, and what a step does around the model.
 
     Args:

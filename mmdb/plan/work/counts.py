@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mmdb.graph.flow.flow import Value
+from mmdb.graph.ops.op_graph import Value
 
 #: "pointwise" is a convolution of single places, without strides. "copy" moves numbers as they
 #: are; "view" moves none. Of "unknown" operations only bytes count.

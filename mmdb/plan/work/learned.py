@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from mmdb.graph.meta import on_meta
+from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.plan.profile.measures.references import KIND, REFERENCES, Reference
 from mmdb.plan.profile.profile import profile_of
 from mmdb.plan.profile.row import Row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.flow.flow import INPUT, PARAMETER, Value
+from mmdb.graph.ops.op_graph import INPUT, PARAMETER, Value
 from mmdb.plan.work.counts import Counted
 from mmdb.plan.work.tensors import Tensors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeAlias, cast
 
-from mmdb.graph.flow.flow import Operation
+from mmdb.graph.ops.op_graph import Operation
 
 Shape: TypeAlias = tuple[int, ...]
 Strides: TypeAlias = tuple[int, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from mmdb.graph.flow.flow import INPUT, Flow
+from mmdb.graph.ops.op_graph import INPUT, OpGraph
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.tensors import Tensors
 
@@ -52,5 +52,5 @@ def loss(t: Tensors) -> Counted:
     return Counted(forward=tuple(forward), backward=tuple(backward), saved_bytes=kept)
 
 
-def _rows(flow: Flow) -> int:
+def _rows(flow: OpGraph) -> int:
     return next((op.shape[0] for op in flow.operations if op.op == INPUT and op.shape), 1)

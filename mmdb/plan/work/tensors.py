@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import prod
 
-from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Flow, Operation, Value
+from mmdb.graph.ops.op_graph import BUFFER, CONSTANT, INPUT, PARAMETER, Operation, OpGraph, Value
 from mmdb.plan.work.strides import Strides, contiguous, dense, viewed
 
 #: Results of these have no gradient.
@@ -64,7 +64,7 @@ class Tensors:
         copies: (ordinal, bytes) of views that no strides can describe, which are copied.
     """
 
-    flow: Flow
+    flow: OpGraph
     frozen: Collection[str] = ()
     storages: list[Storage] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)

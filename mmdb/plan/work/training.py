@@ -9,13 +9,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmdb.graph.flow.flow import Flow
-from mmdb.graph.flow.forward import Forward
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.record import record
-from mmdb.graph.flow.twins import empty_twin, single
-from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
-from mmdb.graph.sizes import Dtypes, Shape
+from mmdb.graph.ops.capture import Forward, capture
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
+from mmdb.graph.ops.tensor_contents import empty_twin, single
+from mmdb.graph.spec.factory_call import Dtypes, Shape
 
 #: A dropout that is on is recorded as the drawing of its result.
 _DRAWN: Mapping[object, Callable[..., Any]] = {
@@ -29,7 +27,7 @@ _CONTIGUOUS = torch.ops.aten.contiguous.default
 _COPIES = (_CONTIGUOUS, torch.ops.aten.clone.default)
 
 
-def record_training(module: nn.Module, inputs: Inputs) -> Flow:
+def record_training(module: nn.Module, inputs: Inputs) -> OpGraph:
     """Return the flow of a forward in training mode; nothing of the module changes.
 
     In it a dropout is a "bernoulli", and a copy a "constant_pad_nd" by nothing. A module that fails
@@ -44,7 +42,7 @@ def record_training(module: nn.Module, inputs: Inputs) -> Flow:
     except TooManyOperations:
         raise
     except CannotTrace:
-        return record(module, inputs)
+        return capture(module, inputs)
 
 
 def batch_of(shape: Shape, dtypes: Dtypes = "float32") -> Callable[[int], Inputs]:

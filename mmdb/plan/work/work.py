@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from mmdb.graph.flow.flow import BUFFER, PARAMETER, Flow, Value
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.untraceable import CannotTrace
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.op_graph import BUFFER, PARAMETER, CannotTrace, OpGraph, Value
 from mmdb.plan.work.collect import Collected, collect
 from mmdb.plan.work.counts import KINDS, Kind
 from mmdb.plan.work.training import record_training
@@ -159,8 +158,8 @@ def work_of(
 
 
 def work_of_flows(
-    first: Flow,
-    second: Flow | None,
+    first: OpGraph,
+    second: OpGraph | None,
     batches: Sequence[int],
     *,
     frozen: Collection[str] = (),

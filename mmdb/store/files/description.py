@@ -10,7 +10,7 @@ from typing import Any
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FileDamaged
-from mmdb.graph.sizes import Outputs, Shape
+from mmdb.graph.spec.factory_call import Outputs, Shape
 from mmdb.store.models import Definition, SavedModel
 from mmdb.store.registry import log_metric, note_model, tag_model
 from mmdb.store.save import About

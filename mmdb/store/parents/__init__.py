@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mmdb.db.connection import Connection
-from mmdb.graph.structure import Structure
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.parents.choice import Candidate, Choice, Goal, Limits
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["Candidate", "Choice", "Goal", "Limits", "choose_parent", "take_paren
 
 def choose_parent(
     connection: Connection,
-    child: Structure,
+    child: Architecture,
     goal: Goal | None = None,
     *,
     parent: str | None = None,
@@ -38,7 +38,7 @@ def choose_parent(
     refused. The same zoo gives the same answer on both engines.
 
     Args:
-        child: as `mmdb.graph.trace.trace` or `structure_of` returns it.
+        child: as `mmdb.graph.trace.call_tracer.trace` or `structure_of` returns it.
         goal: what it is to be trained for.
         parent: `name`, `name@version` or `name@alias`: look at this model alone, in the zoo or not;
             it is the parent unless it has nothing to give or weights that are no numbers.

@@ -58,7 +58,7 @@ class Candidate:
         is_fit: whether it could be the parent.
         reason: why it is the parent, or is not.
         pairs: ordinals of the layers of the child's and the model's outlines that belong
-            together; outlines as `mmdb.graph.outline_of_structure` makes them.
+            together; outlines as `mmdb.graph.ops.node_contraction` makes them.
     """
 
     model_id: int

@@ -9,9 +9,9 @@ from mmdb.db.connection import Connection
 from mmdb.db.owners import readable
 from mmdb.db.queries import load
 from mmdb.errors import DefinitionMissing
-from mmdb.graph.match.pack import Packed
-from mmdb.graph.match.search import Match
-from mmdb.graph.structure import Structure
+from mmdb.graph.match.pack import PackedSkeleton
+from mmdb.graph.match.zoo_search import Match
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.models import find_model
 from mmdb.store.parents.choice import Candidate, Choice, Goal, Limits
 from mmdb.store.parents.index import index_of
@@ -42,7 +42,7 @@ _MEASURED = (
 
 def choose(
     connection: Connection,
-    child: Structure,
+    child: Architecture,
     goal: Goal,
     *,
     parent: str | None,
@@ -80,7 +80,7 @@ def choose(
 def _searched(
     connection: Connection,
     aim: Aim,
-    child: Packed,
+    child: PackedSkeleton,
     same: int | None,
     k: int,
     limits: Limits,
@@ -107,7 +107,7 @@ def _searched(
     return list(found.values())
 
 
-def _named(connection: Connection, aim: Aim, child: Packed, reference: str) -> list[Judged]:
+def _named(connection: Connection, aim: Aim, child: PackedSkeleton, reference: str) -> list[Judged]:
     model = find_model(connection, reference)
     if model.architecture_id is None:
         raise DefinitionMissing(

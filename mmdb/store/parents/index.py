@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmdb.db.connection import Connection
-from mmdb.graph.match.pack import Packed
-from mmdb.graph.match.search import Match, search
-from mmdb.graph.match.stack import Stack
-from mmdb.graph.match.zoo import PackedZoo
+from mmdb.graph.match.pack import PackedSkeleton
+from mmdb.graph.match.packed_zoo import PackedZoo, Stack
+from mmdb.graph.match.zoo_search import Match, search
 from mmdb.store.parents.outlines import stacked_outlines
 
 #: Beyond them everything is read again, into one.
@@ -55,7 +54,7 @@ class Index:
                 self._there.update(ids)
 
     def search(
-        self, child: Packed, among: Collection[int], k: int, *, same: int | None = None
+        self, child: PackedSkeleton, among: Collection[int], k: int, *, same: int | None = None
     ) -> list[tuple[int, Match]]:
         """Return the k most similar of some architectures, each with its match, best first.
 
@@ -80,7 +79,7 @@ class _Piece:
         self.architectures = np.append(self.architectures, architecture_ids)
 
     def search(
-        self, child: Packed, among: NDArray[np.int64], k: int, same: int | None
+        self, child: PackedSkeleton, among: NDArray[np.int64], k: int, same: int | None
     ) -> list[tuple[int, Match]]:
         key = None if same is None else _key(same)
         mask = np.isin(self.architectures, among)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, DefinitionMissing, WriteConflict
-from mmdb.graph.match.pack import Packed, pack
-from mmdb.graph.match.stack import Stack, stack, unpack
-from mmdb.graph.outline_of_structure import outline_of_structure
-from mmdb.graph.structure import Edge, Node, Structure, TensorSpec
+from mmdb.graph.match.pack import PackedSkeleton, pack
+from mmdb.graph.match.packed_zoo import Stack, stack, unpack
+from mmdb.graph.ops.node_contraction import skeleton_of_architecture
+from mmdb.graph.trace.structure import Architecture, GraphEdge, GraphNode, TensorSpec
 from mmdb.store.models import SavedModel
 
 _Q, _A = load("zoo"), load("architectures")
@@ -22,7 +22,7 @@ VERSION = 1
 _BATCH = 2000
 
 
-def put_outline(connection: Connection, architecture_id: int, structure: Structure) -> None:
+def put_outline(connection: Connection, architecture_id: int, structure: Architecture) -> None:
     """Store the outline of an architecture; one that is too large has none.
 
     Such a model is never found as a parent.
@@ -34,16 +34,18 @@ def put_outline(connection: Connection, architecture_id: int, structure: Structu
     connection.run(_Q.add_outline, **_row(architecture_id, packed))
 
 
-def outlined(structure: Structure) -> Packed:
+def outlined(structure: Architecture) -> PackedSkeleton:
     """Return the packed outline of a structure.
 
     Raises:
         ArchitectureError: it has more than 50,000 nodes.
     """
-    return pack(outline_of_structure(structure))
+    return pack(skeleton_of_architecture(structure))
 
 
-def read_outlines(connection: Connection, architecture_ids: Sequence[int]) -> dict[int, Packed]:
+def read_outlines(
+    connection: Connection, architecture_ids: Sequence[int]
+) -> dict[int, PackedSkeleton]:
     """Return outlines by architecture, in the order of their numbers.
 
     Those that are missing, or of another version, are made from the architectures' rows and stored
@@ -73,8 +75,8 @@ def stacked_outlines(
         yield there, found
 
 
-def _make(connection: Connection, architecture_ids: Sequence[int]) -> dict[int, Packed]:
-    made: dict[int, Packed] = {}
+def _make(connection: Connection, architecture_ids: Sequence[int]) -> dict[int, PackedSkeleton]:
+    made: dict[int, PackedSkeleton] = {}
     for architecture_id in architecture_ids:
         structure = read_structure(connection, architecture_id)
         with suppress(ArchitectureError):  # too large
@@ -93,13 +95,13 @@ def _is_read_only(connection: Connection) -> bool:
     return bool(connection.rows(_Q.is_read_only)[0]["read_only"])
 
 
-def read_structure(connection: Connection, architecture_id: int) -> Structure:
+def read_structure(connection: Connection, architecture_id: int) -> Architecture:
     """Return an architecture as it is stored: without paths."""
     nodes = connection.rows(_A.read_nodes, architecture_id=architecture_id)
     edges = connection.rows(load("sync").read_edges, architecture_id=architecture_id)
-    return Structure(
+    return Architecture(
         nodes=tuple(
-            Node(
+            GraphNode(
                 ordinal=row["ordinal"],
                 path="",
                 op=row["op"],
@@ -112,11 +114,11 @@ def read_structure(connection: Connection, architecture_id: int) -> Structure:
             )
             for row in nodes
         ),
-        edges=tuple(Edge(row["source"], row["target"], row["position"]) for row in edges),
+        edges=tuple(GraphEdge(row["source"], row["target"], row["position"]) for row in edges),
     )
 
 
-def architecture_of(connection: Connection, model: SavedModel) -> Structure:
+def architecture_of(connection: Connection, model: SavedModel) -> Architecture:
     """Return a model's architecture as it is stored.
 
     Raises:
@@ -139,7 +141,7 @@ def architecture_id_of(model: SavedModel) -> int:
     return model.architecture_id
 
 
-def _row(architecture_id: int, packed: Packed) -> dict[str, object]:
+def _row(architecture_id: int, packed: PackedSkeleton) -> dict[str, object]:
     return {
         "architecture_id": architecture_id,
         "version": VERSION,

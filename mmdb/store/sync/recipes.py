@@ -7,7 +7,7 @@ import json
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.graph.architecture import factories_in
+from mmdb.graph.spec.parse import factories_in
 from mmdb.store.sync.lineage import find_dataset
 
 _Q = load("sync")

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from mmdb.data.target import Target
-from mmdb.graph.build import build, check_output
-from mmdb.graph.sizes import Dtypes, Shape, outputs_asked
+from mmdb.graph.spec.build import build, check_output
+from mmdb.graph.spec.factory_call import Dtypes, Shape, outputs_asked
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX, Config
 from mmdb.train.candidate.functions import Functions
 from mmdb.train.candidate.losses import TrainRows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mmdb.graph.build import initial_module
+from mmdb.graph.spec.build import initial_module
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.candidate.optimizer import check_memory
 from mmdb.train.compute.device import CPU

@@ -18,8 +18,8 @@ from mmdb.errors import (
     InvalidOption,
     ModelNotFound,
 )
-from mmdb.graph.architecture import parse
-from mmdb.graph.sizes import Dtypes
+from mmdb.graph.spec.factory_call import Dtypes
+from mmdb.graph.spec.parse import parse
 from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.train.candidate.architecture import architecture_hash

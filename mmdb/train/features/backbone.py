@@ -21,7 +21,6 @@ from mmdb.errors import (
     FactoryFailed,
     stops_the_caller,
 )
-from mmdb.graph.build import initial_module
 from mmdb.graph.cut.cut import (
     backbone_of,
     chain_of,
@@ -31,7 +30,8 @@ from mmdb.graph.cut.cut import (
     rest_of,
     stage_of,
 )
-from mmdb.graph.sizes import Shape
+from mmdb.graph.spec.build import initial_module
+from mmdb.graph.spec.factory_call import Shape
 from mmdb.messages import explain
 from mmdb.train.batch import Inputs, call
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX

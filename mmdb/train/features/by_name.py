@@ -9,9 +9,9 @@ from torch import Tensor
 
 from mmdb.data.matching import MISSING
 from mmdb.errors import ArchitectureError, BackboneMismatch
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.record import record
-from mmdb.graph.flow.untraceable import CannotTrace
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.op_graph import CannotTrace
 from mmdb.graph.transfer import difference
 from mmdb.store.module import assemble
 from mmdb.train.warm.spec import ParentForm
@@ -49,7 +49,7 @@ def by_name(
             model.definition, model.factories, tensors, trainable={}, reference=model.reference
         )
         own = model.examples[0].inputs()  # of the dataset that it was trained on
-        flow = record(module, own)
+        flow = capture(module, own)
     except (ArchitectureError, CannotTrace) as error:
         raise BackboneMismatch(
             f"The columns of {model.reference} are in another order, and its forward cannot be "

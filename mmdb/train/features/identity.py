@@ -9,7 +9,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
-from mmdb.graph.traced import traced
+from mmdb.graph.spec.layer_form import traced
 from mmdb.store.content import dtype_name, raw_bytes
 from mmdb.train.compute.device import CPU
 from mmdb.train.features.backbone import arguments_of

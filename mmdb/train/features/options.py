@@ -129,7 +129,7 @@ def _one_of(raw: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
 def _head(given: Any) -> dict[str, Any] | None:
     if given is None:
         return None
-    from mmdb.graph.architecture import parse  # loads torch
+    from mmdb.graph.spec.parse import parse  # loads torch
 
     if isinstance(given, Mapping) and "name" in given:  # as optimizers and losses are named
         arguments = {key: value for key, value in given.items() if key != "name"}

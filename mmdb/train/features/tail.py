@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import NotACut
-from mmdb.graph.cut.head import Headed, build_head
 from mmdb.graph.cut.pool import POOLS, resolve_pool
+from mmdb.graph.spec.head import Headed, build_head
 from mmdb.train.features.backbone import Backbone, Backbones, network_of
 from mmdb.train.features.compute import after_storing
 from mmdb.train.features.spec import READY, STORAGES, Frozen

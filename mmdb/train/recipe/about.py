@@ -12,11 +12,11 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
 from mmdb.errors import ArchitectureError
-from mmdb.graph.build import parse
-from mmdb.graph.sizes import Outputs, Shape, outputs_asked
-from mmdb.graph.structure import Structure
-from mmdb.graph.trace import structure_of, trace
-from mmdb.graph.traced import traced
+from mmdb.graph.spec.build import parse
+from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
+from mmdb.graph.spec.layer_form import traced
+from mmdb.graph.trace.call_tracer import architecture_of, trace
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
@@ -61,16 +61,16 @@ def _structure(
     connection: Connection,
     module: nn.Module | Mapping[str, torch.Tensor],
     definition: Definition | None,
-) -> Structure | None:
+) -> Architecture | None:
     if isinstance(module, nn.Module):
         return traced(module)
     return None if definition is None else _structure_of(connection, definition)
 
 
-def _structure_of(connection: Connection, definition: Definition) -> Structure:
+def _structure_of(connection: Connection, definition: Definition) -> Architecture:
     if not definition.input_shape:
         return trace(build_empty(definition, {}))
-    return structure_of(
+    return architecture_of(
         definition.architecture,
         definition.arguments,
         definition.input_shape,
@@ -109,7 +109,7 @@ def structure_asked(
     input_shape: Sequence[int] | None = None,
     outputs: int | None = None,
     dataset: str | None = None,
-) -> Structure:
+) -> Architecture:
     """Return the structure of a module, a model (`name@version`), a factory or a layer graph.
 
     Raises:

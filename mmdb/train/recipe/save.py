@@ -29,8 +29,8 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
-from mmdb.graph.sizes import outputs_asked
-from mmdb.graph.traced import traced
+from mmdb.graph.spec.factory_call import outputs_asked
+from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
 from mmdb.store import states
 from mmdb.store.approach import parse_options

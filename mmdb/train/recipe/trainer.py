@@ -34,8 +34,8 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer, stops_the_caller
-from mmdb.graph.build import resolve
-from mmdb.graph.sizes import Shape
+from mmdb.graph.spec.build import resolve
+from mmdb.graph.spec.factory_call import Shape
 from mmdb.store.recipe import Recipe
 from mmdb.train.batch import row_count, take_inputs, take_labels, tensors_of
 from mmdb.train.compute.portions import batches

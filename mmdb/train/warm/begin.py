@@ -13,8 +13,8 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.graph.structure import Structure
-from mmdb.graph.trace import structure_of
+from mmdb.graph.trace.call_tracer import architecture_of
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store import states
 from mmdb.store.parents import Goal, take_parent
 from mmdb.train.compute.live import state_hash
@@ -109,7 +109,7 @@ class Beginner:
         )
 
     def _within(
-        self, row: Row, child: Structure, options: WarmOptions, factories: dict[str, str]
+        self, row: Row, child: Architecture, options: WarmOptions, factories: dict[str, str]
     ) -> list[CandidateOffer]:
         if not options.within_run:
             return []
@@ -204,9 +204,9 @@ class Beginner:
         )
 
 
-def _structure(row: Row, factories: dict[str, str]) -> Structure:
+def _structure(row: Row, factories: dict[str, str]) -> Architecture:
     definition = candidate_definition(row)
-    return structure_of(
+    return architecture_of(
         definition.architecture,
         definition.arguments,
         definition.input_shape,

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import ArchitectureError, StoreError
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.flow import Flow
-from mmdb.graph.flow.inputs import Inputs, batch_apart
-from mmdb.graph.flow.record import recorded
-from mmdb.graph.flow.untraceable import CannotTrace, TooManyOperations
-from mmdb.graph.match.align import align
+from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import pack
+from mmdb.graph.ops.capture import capture_with_inputs
+from mmdb.graph.ops.known_values import Inputs, batch_apart
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
 from mmdb.store.module import assemble, build_empty, build_filled
@@ -92,8 +91,8 @@ def carry(
 
     try:
         its_flow, translated = _translated(parent, module, its_flow, tensors, given)
-        outline = outline_of(flow)
-        its_outline = outline if its_flow is flow else outline_of(its_flow)
+        outline = skeleton_of(flow)
+        its_outline = outline if its_flow is flow else skeleton_of(its_flow)
         alignment = align(pack(outline), pack(its_outline))
         made = transfer(
             flow,
@@ -137,17 +136,17 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def _record(
     module: nn.Module, inputs: Iterable[Inputs | None], what: str, batch: int, *, is_final: bool
-) -> tuple[Flow, Inputs]:
+) -> tuple[OpGraph, Inputs]:
     """Return a flow of so many rows where the forward takes them, and its inputs."""
     first: CannotTrace | None = None
     for given in inputs:
         try:
             if given is None:
-                given = recorded(module)[1]
+                given = capture_with_inputs(module)[1]
             try:
-                return recorded(module, given.with_batch(batch))
+                return capture_with_inputs(module, given.with_batch(batch))
             except CannotTrace:
-                return recorded(module, given)
+                return capture_with_inputs(module, given)
         except TooManyOperations as error:
             raise Unfit(f"{what}: {error}", is_final=is_final) from error
         except CannotTrace as error:
@@ -158,11 +157,11 @@ def _record(
 def _parent(
     parent: ParentForm,
     tensors: Mapping[str, Tensor],
-    flow: Flow,
+    flow: OpGraph,
     given: Inputs,
     child: nn.Module,
     fresh: Mapping[str, Tensor],
-) -> tuple[nn.Module, Flow]:
+) -> tuple[nn.Module, OpGraph]:
     """Return the parent's module and flow: the child's, where those cannot be had and the tensors
     are alike.
     """
@@ -180,10 +179,10 @@ def _parent(
 def _translated(
     parent: ParentForm,
     module: nn.Module,
-    flow: Flow,
+    flow: OpGraph,
     tensors: Mapping[str, Tensor],
     given: Inputs,
-) -> tuple[Flow, Translated]:
+) -> tuple[OpGraph, Translated]:
     """Return the parent as it would be had it been trained on the child's rows.
 
     Args:

@@ -19,7 +19,7 @@ from mmdb.errors import (
     StateNotFound,
     StoreError,
 )
-from mmdb.graph.structure import Structure
+from mmdb.graph.trace.structure import Architecture
 from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
@@ -90,7 +90,7 @@ class Offers:
     def __init__(
         self,
         connection: Connection,
-        child: Structure,
+        child: Architecture,
         goal: Goal,
         options: WarmOptions,
         *,

@@ -13,8 +13,8 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
 from mmdb.errors import ArchitectureError, InvalidOption
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.traced import traced
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, take_parent

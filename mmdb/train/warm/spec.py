@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.sizes import Dtypes, Shape
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.spec.factory_call import Dtypes, Shape
 from mmdb.store.models import Definition
 from mmdb.train.spec import CandidateSpec, shape_of_json
 from mmdb.train.warm.mapping import RowMap

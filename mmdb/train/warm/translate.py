@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mmdb.data.matching import MISSING
-from mmdb.graph.flow.flow import BUFFER, INPUT, PARAMETER, Flow, Operation, Value
-from mmdb.graph.flow.forward import results_of
-from mmdb.graph.transfer.axes.inference import axes_of
-from mmdb.graph.transfer.axes.spaces import CAT, ONE, Space, find, leaves, parts_of
+from mmdb.graph.ops.capture import results_of
+from mmdb.graph.ops.op_graph import BUFFER, INPUT, PARAMETER, Operation, OpGraph, Value
+from mmdb.graph.transfer.axis_terms import CAT, ONE, AxisSpace, find, leaves, parts_of
+from mmdb.graph.transfer.computed_axes import axes_of
 from mmdb.train.warm.mapping import Moved, RowMap
 
 Places = NDArray[np.int64]
@@ -44,7 +44,7 @@ class Translated:
     doubts: tuple[str, ...] = ()
 
 
-def translate(rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor]) -> Translated:
+def translate(rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> Translated:
     """Return a parent that reads the rows of its child.
 
     A column, or a category, that the parent does not know begins with weights of zero: it changes
@@ -120,13 +120,15 @@ def resized(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 class _Translation:
     """Which axes of which tensors are columns, or classes, and where these are."""
 
-    def __init__(self, rows: RowMap, flow: Flow, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> None:
         self._tensors, self._flow, self._axes = tensors, flow, axes_of(flow)
         self.doubts: list[str] = []
         self.shares: dict[str, float] = {}
-        self._of: dict[Space, Places] = {}
-        self._lost: set[Space] = set()  # columns, or classes, that the child's cannot be told from
-        self._outputs: set[Space] = set()
+        self._of: dict[AxisSpace, Places] = {}
+        self._lost: set[AxisSpace] = (
+            set()
+        )  # columns, or classes, that the child's cannot be told from
+        self._outputs: set[AxisSpace] = set()
         given = [op for op in flow.operations if op.op == INPUT]
         for name, moved in rows.inputs.items():
             named = [op for op in given if op.arguments["name"] == name or not name]
@@ -136,13 +138,13 @@ class _Translation:
             self._outputs.update(leaves(space) if space is not None else ())
             self._place(space, moved)
 
-    def _last(self, values: Sequence[Value]) -> Space | None:
+    def _last(self, values: Sequence[Value]) -> AxisSpace | None:
         """Return the axis of the numbers of a row, None unless there is one array of such rows."""
         if len(values) != 1 or len(self._axes[values[0]]) != 2:
             return None
         return self._axes[values[0]][-1]
 
-    def _place(self, space: Space | None, moved: Moved) -> None:
+    def _place(self, space: AxisSpace | None, moved: Moved) -> None:
         if space is None or space is ONE or space.size != moved.width:
             self.doubts.append("the parent does not take, or give, rows as its dataset has them")
             return
@@ -155,7 +157,7 @@ class _Translation:
             self._lost.update(leaves(space))
             self.doubts.append("the parent's layers read parts of a row")
 
-    def _spread(self, space: Space, places: Places) -> None:
+    def _spread(self, space: AxisSpace, places: Places) -> None:
         """Set the places of a space, and of the parts that it is cut into."""
         space = find(space)
         if space.form is None:
@@ -203,7 +205,7 @@ class _Translation:
             tensor = _taken(tensor, axis, places, with_mean=is_output or tensor.ndim < 2)
         return tensor
 
-    def _places_of(self, space: Space) -> Places | None:
+    def _places_of(self, space: AxisSpace) -> Places | None:
         """Return the places of an axis, None where each element is in its own."""
         space = find(space)
         if space in self._of:

@@ -12,11 +12,11 @@ from itertools import islice
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, StateNotFound
-from mmdb.graph.architecture import factories_in
-from mmdb.graph.match.align import align
-from mmdb.graph.match.pack import Packed
-from mmdb.graph.structure import Structure
-from mmdb.graph.trace import structure_of
+from mmdb.graph.match.alignment import align
+from mmdb.graph.match.pack import PackedSkeleton
+from mmdb.graph.spec.parse import factories_in
+from mmdb.graph.trace.call_tracer import architecture_of
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.models import Definition
 from mmdb.store.parents import Limits
 from mmdb.store.parents.outlines import outlined
@@ -30,7 +30,7 @@ _Q = load("warm")
 def offers_within(
     connection: Connection,
     row: Row,
-    child: Structure,
+    child: Architecture,
     *,
     limits: Limits,
     factories: Mapping[str, str],
@@ -83,13 +83,13 @@ def _reason(candidate: Row, value: float | None, similarity: float) -> str:
     )
 
 
-def _packed(definition: Definition, factories: Mapping[str, str]) -> Packed:
+def _packed(definition: Definition, factories: Mapping[str, str]) -> PackedSkeleton:
     taken = {name: factories.get(name) for name in factories_in(definition.architecture)}
     return _packed_text(json.dumps([asdict(definition), taken]))
 
 
 @lru_cache(maxsize=1024)
-def _packed_text(text: str) -> Packed:
+def _packed_text(text: str) -> PackedSkeleton:
     """Return the outline of a definition with its factory's target, both as JSON.
 
     Raises:
@@ -97,7 +97,7 @@ def _packed_text(text: str) -> Packed:
     """
     raw, factories = json.loads(text)
     return outlined(
-        structure_of(
+        architecture_of(
             raw["architecture"],
             raw["arguments"],
             shape_of_json(raw["input_shape"]),

@@ -20,12 +20,11 @@ import numpy as np
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.share import Share
-from mmdb.graph.flow.outline import Outline
-from mmdb.graph.match.align import score_all
+from mmdb.graph.match.alignment import score_all
 from mmdb.graph.match.pack import pack
-from mmdb.graph.match.search import explore
-from mmdb.graph.match.stack import unpack
-from mmdb.graph.match.zoo import PackedZoo
+from mmdb.graph.match.packed_zoo import PackedZoo, unpack
+from mmdb.graph.match.zoo_search import explore
+from mmdb.graph.ops.skeleton import LayerSkeleton
 from tests.bench.match.families import draw, mutated
 from tests.bench.match.session import measure
 
@@ -41,8 +40,8 @@ from time import perf_counter
 started = perf_counter()
 from tests.bench.match.families import resnet
 from mmdb.graph.match.pack import pack
-from mmdb.graph.match.search import search
-from mmdb.graph.match.zoo import PackedZoo
+from mmdb.graph.match.zoo_search import search
+from mmdb.graph.match.packed_zoo import PackedZoo
 imported = perf_counter()
 zoo = PackedZoo()
 zoo.add(b"", pack(resnet([2, 2, 2, 2], 64)))
@@ -54,7 +53,7 @@ print(imported - started, perf_counter() - imported)
 def bench_match(
     databases: list[Database],
     share: Share,
-    outlines: Callable[[], Sequence[Outline]] | None = None,
+    outlines: Callable[[], Sequence[LayerSkeleton]] | None = None,
 ) -> Iterator[Figure]:
     """Search two zoos, and databases that hold them.
 
@@ -79,13 +78,15 @@ def bench_match(
     yield from _cold_start(share.of(ROUNDS))
 
 
-def _changed(outlines: Sequence[Outline], source: np.random.Generator) -> Iterator[Outline]:
+def _changed(
+    outlines: Sequence[LayerSkeleton], source: np.random.Generator
+) -> Iterator[LayerSkeleton]:
     yield from outlines
     while True:
         yield mutated(outlines[int(source.integers(len(outlines)))], source)
 
 
-def _packed(outlines: Sequence[Outline]) -> list[bytes]:
+def _packed(outlines: Sequence[LayerSkeleton]) -> list[bytes]:
     return [pack(outline).to_bytes() for outline in outlines]
 
 
@@ -97,7 +98,7 @@ def _zoo_of(packed: Sequence[bytes]) -> PackedZoo:
     return zoo
 
 
-def _packing(outlines: Sequence[Outline]) -> Figure:
+def _packing(outlines: Sequence[LayerSkeleton]) -> Figure:
     started = process_time()
     zoo = _zoo_of(_packed(outlines))
     value = (process_time() - started) / len(zoo) * 1e3
@@ -113,7 +114,10 @@ def _memory(zoo: PackedZoo) -> Figure:
 
 
 def _ask(
-    zoo: PackedZoo, queries: Sequence[tuple[Outline, int]], p50_bar: float | None, p95_bar: float
+    zoo: PackedZoo,
+    queries: Sequence[tuple[LayerSkeleton, int]],
+    p50_bar: float | None,
+    p95_bar: float,
 ) -> Iterator[Figure]:
     """Time each query, the best of ROUNDS, and compare its answer with that of all scores."""
     times, looked_at, equal = [], [], 0

@@ -20,11 +20,10 @@ from statistics import median
 import torch
 from torch import nn
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.flow import Flow
-from mmdb.graph.flow.outline import Outline
-from mmdb.graph.flow.record import record
-from mmdb.graph.flow.untraceable import CannotTrace
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.ops.op_graph import CannotTrace, OpGraph
+from mmdb.graph.ops.skeleton import LayerSkeleton
 from tests.bench.match.zoo_models import Architecture, architectures, quiet
 
 #: Shares of models that are to be extracted; all of their parameters; seconds at the median.
@@ -107,8 +106,8 @@ def _extract(name: str, module: nn.Module, *, reduced: bool = False) -> Extracti
     start, cpu = time.perf_counter(), time.process_time()
     try:
         with time_limit(), quiet():
-            flow = record(module)
-            outline = outline_of(flow)
+            flow = capture(module)
+            outline = skeleton_of(flow)
     except (CannotTrace, TimeoutError) as exc:
         return Extraction(
             name=name,
@@ -127,7 +126,7 @@ def _extract(name: str, module: nn.Module, *, reduced: bool = False) -> Extracti
     )
 
 
-def attributed(module: nn.Module, flow: Flow, outline: Outline) -> float:
+def attributed(module: nn.Module, flow: OpGraph, outline: LayerSkeleton) -> float:
     """Return the share of the module's parameters, by elements, that layers hold."""
     held = {path for layer in outline.layers for _, path in layer.tensors}
     sizes = {path: one.numel() for path, one in module.named_parameters(remove_duplicate=False)}

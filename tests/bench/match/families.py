@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from mmdb.graph.flow.outline import ADD, CONCAT, MODEL_INPUT, MULTIPLY, Layer, Outline
+from mmdb.graph.ops.skeleton import ADD, CONCAT, MODEL_INPUT, MULTIPLY, LayerSkeleton, SkeletonLayer
 
 LEAST_LAYERS, MOST_LAYERS = 40, 200
 
@@ -17,13 +17,13 @@ class Drawing:
     """An outline in the making: each method adds a layer and returns its ordinal."""
 
     def __init__(self) -> None:
-        self._layers: list[Layer] = []
+        self._layers: list[SkeletonLayer] = []
         self._inputs: list[tuple[int, ...]] = []
 
     @property
-    def outline(self) -> Outline:
+    def outline(self) -> LayerSkeleton:
         """What has been added so far."""
-        return Outline(layers=tuple(self._layers), inputs=tuple(self._inputs))
+        return LayerSkeleton(layers=tuple(self._layers), inputs=tuple(self._inputs))
 
     def layer(
         self, kind: str, shape: tuple[int, ...], *inputs: int, extra: int = 0, groups: int = 1
@@ -31,7 +31,7 @@ class Drawing:
         """Add a layer whose weight has a shape; `extra` counts its other parameters."""
         path = f"layer{len(self._layers)}"
         self._layers.append(
-            Layer(
+            SkeletonLayer(
                 ordinal=len(self._layers),
                 kind=kind,
                 path=path if shape else "",
@@ -64,7 +64,9 @@ class Drawing:
         return self.layer(kind, (), *inputs)
 
 
-def resnet(depths: list[int], width: int, *, bottleneck: bool = False, groups: int = 1) -> Outline:
+def resnet(
+    depths: list[int], width: int, *, bottleneck: bool = False, groups: int = 1
+) -> LayerSkeleton:
     """Return a residual network of image classification, with grouped convolutions a ResNeXt."""
     draw = Drawing()
     x, fan_in = draw.conv(MODEL_INPUT, 3, width, 7), width
@@ -85,7 +87,7 @@ def resnet(depths: list[int], width: int, *, bottleneck: bool = False, groups: i
     return draw.outline
 
 
-def vgg(depths: list[int], width: int) -> Outline:
+def vgg(depths: list[int], width: int) -> LayerSkeleton:
     """Return a plain convolutional network with three linear layers at its end."""
     draw = Drawing()
     x, fan_in = MODEL_INPUT, 3
@@ -98,7 +100,7 @@ def vgg(depths: list[int], width: int) -> Outline:
     return draw.outline
 
 
-def densenet(depths: list[int], growth: int) -> Outline:
+def densenet(depths: list[int], growth: int) -> LayerSkeleton:
     """Return a densely connected network; each layer's result is appended to what it read."""
     draw = Drawing()
     width = 2 * growth
@@ -117,7 +119,7 @@ def densenet(depths: list[int], growth: int) -> Outline:
     return draw.outline
 
 
-def mobilenet(depths: list[int], width: int, *, gated: bool = False) -> Outline:
+def mobilenet(depths: list[int], width: int, *, gated: bool = False) -> LayerSkeleton:
     """Return a network of inverted residual blocks, gated (squeeze and excitation) or not."""
     draw = Drawing()
     x, fan_in = draw.conv(MODEL_INPUT, 3, width, 3), width
@@ -135,7 +137,7 @@ def mobilenet(depths: list[int], width: int, *, gated: bool = False) -> Outline:
     return draw.outline
 
 
-def transformer(depth: int, width: int, *, vocabulary: int = 0, ratio: int = 4) -> Outline:
+def transformer(depth: int, width: int, *, vocabulary: int = 0, ratio: int = 4) -> LayerSkeleton:
     """Return a transformer that reads image patches, or tokens where it has a vocabulary."""
     draw = Drawing()
     if vocabulary:
@@ -157,7 +159,7 @@ def transformer(depth: int, width: int, *, vocabulary: int = 0, ratio: int = 4) 
     return draw.outline
 
 
-def gated_transformer(depth: int, width: int, heads: int, vocabulary: int) -> Outline:
+def gated_transformer(depth: int, width: int, heads: int, vocabulary: int) -> LayerSkeleton:
     """Return a decoder with apart queries, keys and values, grouped, and gated linear units."""
     draw = Drawing()
     x = draw.layer("embedding", (vocabulary, width))
@@ -174,7 +176,7 @@ def gated_transformer(depth: int, width: int, heads: int, vocabulary: int) -> Ou
     return draw.outline
 
 
-def cells(kinds: list[int], depth: int, width: int) -> Outline:
+def cells(kinds: list[int], depth: int, width: int) -> LayerSkeleton:
     """Return a network of equal cells: four nodes, with a convolution, or nothing, for each pair.
 
     Args:
@@ -219,7 +221,7 @@ def _width(source: np.random.Generator, low: int, high: int) -> int:
     return 8 * _one(source, low // 8, high // 8)
 
 
-_FAMILIES: tuple[Callable[[np.random.Generator], Outline], ...] = (
+_FAMILIES: tuple[Callable[[np.random.Generator], LayerSkeleton], ...] = (
     lambda s: resnet(_some(s, 2, 9, 4), _width(s, 16, 96)),
     lambda s: resnet(_some(s, 2, 6, 4), _width(s, 32, 96), bottleneck=True),
     lambda s: resnet(_some(s, 2, 6, 4), 32 * _one(s, 2, 4), bottleneck=True, groups=32),
@@ -234,7 +236,7 @@ _FAMILIES: tuple[Callable[[np.random.Generator], Outline], ...] = (
 )
 
 
-def draw(source: np.random.Generator, count: int) -> Iterator[Outline]:
+def draw(source: np.random.Generator, count: int) -> Iterator[LayerSkeleton]:
     """Yield different outlines of all families, of LEAST_LAYERS to MOST_LAYERS layers each."""
     seen: set[tuple[object, ...]] = set()
     while len(seen) < count:
@@ -245,7 +247,7 @@ def draw(source: np.random.Generator, count: int) -> Iterator[Outline]:
             yield outline
 
 
-def mutated(outline: Outline, source: np.random.Generator, times: int = 3) -> Outline:
+def mutated(outline: LayerSkeleton, source: np.random.Generator, times: int = 3) -> LayerSkeleton:
     """Return a copy in which some stretches are wider or narrower, and some layers gone or new."""
     for _ in range(times):
         begin, end = sorted(source.integers(0, len(outline.layers) + 1, 2).tolist())
@@ -261,7 +263,7 @@ def mutated(outline: Outline, source: np.random.Generator, times: int = 3) -> Ou
     return outline
 
 
-def _scaled(outline: Outline, begin: int, end: int, by: float) -> Outline:
+def _scaled(outline: LayerSkeleton, begin: int, end: int, by: float) -> LayerSkeleton:
     layers = list(outline.layers)
     for number, layer in enumerate(layers[begin:end], begin):
         if len(layer.shape) > 1:
@@ -272,10 +274,10 @@ def _scaled(outline: Outline, begin: int, end: int, by: float) -> Outline:
     return replace(outline, layers=tuple(layers))
 
 
-def _without(outline: Outline, begin: int, end: int) -> Outline:
+def _without(outline: LayerSkeleton, begin: int, end: int) -> LayerSkeleton:
     """Leave out the layers of a stretch that have one input."""
     stands_for: dict[int, int] = {MODEL_INPUT: MODEL_INPUT}
-    layers: list[Layer] = []
+    layers: list[SkeletonLayer] = []
     inputs: list[tuple[int, ...]] = []
     for number, (layer, sources) in enumerate(zip(outline.layers, outline.inputs, strict=True)):
         found = tuple(dict.fromkeys(stands_for[source] for source in sources))
@@ -285,13 +287,13 @@ def _without(outline: Outline, begin: int, end: int) -> Outline:
         stands_for[number] = len(layers)
         layers.append(replace(layer, ordinal=len(layers)))
         inputs.append(found)
-    return Outline(layers=tuple(layers), inputs=tuple(inputs))
+    return LayerSkeleton(layers=tuple(layers), inputs=tuple(inputs))
 
 
-def _repeated(outline: Outline, begin: int, end: int) -> Outline:
+def _repeated(outline: LayerSkeleton, begin: int, end: int) -> LayerSkeleton:
     """Put a copy of each layer of a stretch that has one input behind it."""
     stands_for: dict[int, int] = {MODEL_INPUT: MODEL_INPUT}
-    layers: list[Layer] = []
+    layers: list[SkeletonLayer] = []
     inputs: list[tuple[int, ...]] = []
     for number, (layer, sources) in enumerate(zip(outline.layers, outline.inputs, strict=True)):
         found = tuple(stands_for[source] for source in sources)
@@ -300,4 +302,4 @@ def _repeated(outline: Outline, begin: int, end: int) -> Outline:
             layers.append(replace(layer, ordinal=len(layers)))
             inputs.append(found)
             found = (stands_for[number],)
-    return Outline(layers=tuple(layers), inputs=tuple(inputs))
+    return LayerSkeleton(layers=tuple(layers), inputs=tuple(inputs))

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.outline import Layer, Outline
-from mmdb.graph.flow.record import record
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.ops.skeleton import LayerSkeleton, SkeletonLayer
 from tests.bench.match.extraction import time_limit
 from tests.bench.match.zoo_models import Architecture, architectures, quiet
 
@@ -47,7 +47,7 @@ def main() -> None:
         _measure(found, given.json)
 
 
-def _measure(outlines: list[Outline], json_file: str | None) -> None:
+def _measure(outlines: list[LayerSkeleton], json_file: str | None) -> None:
     # imported here: where the libraries are installed, mmdb's other requirements need not be
     from mmdb.bench.command import show
     from mmdb.bench.figures import report, write_json
@@ -60,7 +60,7 @@ def _measure(outlines: list[Outline], json_file: str | None) -> None:
         write_json(json_file, report("match", figures))
 
 
-def distinct(file: Path) -> Iterator[Outline]:
+def distinct(file: Path) -> Iterator[LayerSkeleton]:
     """Yield the outlines of a file that differ in more than paths."""
     seen: set[object] = set()
     for row in _rows(file):
@@ -95,12 +95,12 @@ def _extract(file: Path, libraries: tuple[str, ...], models: int) -> None:
                 rows.flush()
 
 
-def _outline_of(architecture: Architecture) -> Outline | None:
+def _outline_of(architecture: Architecture) -> LayerSkeleton | None:
     """Return the outline, None where the library or the extraction fails or takes too long."""
     for device in ("meta", "cpu"):  # some constructors read their weights
         try:
             with time_limit(), quiet(), torch.device(device):
-                return outline_of(record(architecture.build(False)))
+                return skeleton_of(capture(architecture.build(False)))
         except Exception:  # the library's code, or a model that does not fit
             continue
     return None
@@ -112,19 +112,21 @@ def _rows(file: Path) -> Iterator[dict[str, object]]:
         yield from map(json.loads, whole.splitlines())
 
 
-def _nameless(outline: Outline) -> dict[str, object]:
+def _nameless(outline: LayerSkeleton) -> dict[str, object]:
     """Return what matching reads of an outline."""
     layers = [(x.kind, x.shape, x.groups, x.parameters) for x in outline.layers]
     return {"layers": layers, "inputs": outline.inputs}
 
 
-def _outline(made: object) -> Outline:
+def _outline(made: object) -> LayerSkeleton:
     assert isinstance(made, dict)
     layers = (
-        Layer(ordinal=k, kind=kind, shape=tuple(shape), groups=groups, parameters=parameters)
+        SkeletonLayer(
+            ordinal=k, kind=kind, shape=tuple(shape), groups=groups, parameters=parameters
+        )
         for k, (kind, shape, groups, parameters) in enumerate(made["layers"])
     )
-    return Outline(layers=tuple(layers), inputs=tuple(map(tuple, made["inputs"])))
+    return LayerSkeleton(layers=tuple(layers), inputs=tuple(map(tuple, made["inputs"])))
 
 
 if __name__ == "__main__":

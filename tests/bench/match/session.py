@@ -16,8 +16,8 @@ from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import Queries
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.graph.structure import Structure
-from mmdb.graph.trace import trace
+from mmdb.graph.trace.call_tracer import trace
+from mmdb.graph.trace.structure import Architecture
 from mmdb.store.parents import choose_parent
 from mmdb.store.parents.outlines import VERSION
 
@@ -49,7 +49,7 @@ def measure(db: Database, outlines: Sequence[bytes], share: Share) -> Iterator[F
             yield Figure(name=f"{name}: a later one", value=min(later), unit="s", runs=later)
 
 
-def _search(db: Database, child: Structure) -> tuple[float, float]:
+def _search(db: Database, child: Architecture) -> tuple[float, float]:
     with _session(db) as connection:
         first, later = (choose_parent(connection, child) for _ in range(2))
     return first.match_s, later.match_s

@@ -3,7 +3,7 @@
 python -m tests.bench.match.transfers --only resnet
 
 The libraries must be installed beside torch. Models have random weights and statistics, in float64;
-their layers are paired by `mmdb.graph.match.align`.
+their layers are paired by `mmdb.graph.match.alignment`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.record import record
-from mmdb.graph.match.align import align
+from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import pack
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.transfer import transfer
 from tests.bench.match.zoo_models import quiet
 from tests.unit.graph.transfer.carried import trained
@@ -158,8 +158,8 @@ def show(pair: str, make_parent: Make, make_child: Make, inputs: Tensor, reasons
         print(f"{pair:38s} not built: {type(exc).__name__}: {exc}"[:160], flush=True)
         return
     start = time.perf_counter()
-    flows = record(child, (inputs,)), record(parent, (inputs,))
-    outlines = outline_of(flows[0]), outline_of(flows[1])
+    flows = capture(child, (inputs,)), capture(parent, (inputs,))
+    outlines = skeleton_of(flows[0]), skeleton_of(flows[1])
     recorded = time.perf_counter()
     alignment = align(pack(outlines[0]), pack(outlines[1]))
     aligned = time.perf_counter()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mmdb.bench.timing import one_thread
-from mmdb.graph.build import build
+from mmdb.graph.spec.build import build
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.work import work_of
 from tests.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, Workload

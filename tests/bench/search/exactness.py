@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.bench.figures import Figure, at_least
-from mmdb.graph.flow.inputs import Inputs
+from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models import Definition
 from mmdb.train.warm.carrying import Unfit, carry, fill
 from mmdb.train.warm.spec import Example, ParentForm

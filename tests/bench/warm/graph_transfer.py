@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.record import record
-from mmdb.graph.match.align import align
+from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import pack
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.transfer.transfer import transfer
 from mmdb.store.parents.choice import MIN_COVERAGE, MIN_SIMILARITY
 from tests.bench.warm.arms import Refused
@@ -24,8 +24,8 @@ def graph_transfer(child: nn.Module, parent: nn.Module, seed: int, example: Tens
     for path, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise Refused(f"{path} is not finite")
-    flows = record(child, [example]), record(parent)
-    outlines = outline_of(flows[0]), outline_of(flows[1])
+    flows = capture(child, [example]), capture(parent)
+    outlines = skeleton_of(flows[0]), skeleton_of(flows[1])
     alignment = align(pack(outlines[0]), pack(outlines[1]))
     if alignment.score < MIN_SIMILARITY:
         raise Refused(f"its score is {alignment.score:.2f}")

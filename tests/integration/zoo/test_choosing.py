@@ -10,7 +10,7 @@ from torch import nn
 
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.graph.trace import trace
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.store import registry
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, Limits, choose_parent, take_parent

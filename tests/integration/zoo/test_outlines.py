@@ -8,7 +8,7 @@ from torch import nn
 
 from mmdb import errors
 from mmdb.api import Database, connect
-from mmdb.graph.trace import trace
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.store import registry
 from mmdb.store.models import find_model
 from mmdb.store.parents.outlines import VERSION, read_outlines, read_structure
@@ -79,7 +79,7 @@ def test_garbage_collection_takes_the_outlines_of_architectures_that_no_model_ha
 def test_an_architecture_with_too_many_nodes_is_saved_and_cannot_be_matched(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdb.graph.outline_of_structure.MOST_NODES", 4)
+    monkeypatch.setattr("mmdb.graph.ops.node_contraction.MOST_NODES", 4)
     save(db, "large", net(2, 8, 2))
     assert rows(db, "SELECT count(*) FROM mmdb.outline") == [(0,)]
     with pytest.raises(errors.ArchitectureError, match="5 nodes"):

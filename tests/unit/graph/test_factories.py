@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from mmdb.errors import FactoryFailed
-from mmdb.graph.build import build, check_output, initial_module, parameter_count
 from mmdb.graph.factories import SHIPPED, cnn, mlp, resnet, transformer
+from mmdb.graph.spec.build import build, check_output, initial_module, parameter_count
 
 VECTOR, PICTURE, IMAGE, TOKENS = (12,), (8, 8), (3, 9, 7), (5, 6)
 READS = {

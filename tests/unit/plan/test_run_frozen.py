@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mmdb.data.target import Target
-from mmdb.graph.architecture import parse
+from mmdb.graph.spec.parse import parse
 from mmdb.plan.run import told
 from mmdb.plan.run.built import Built, is_strange
 from mmdb.plan.run.frozen import READ, Part, Shared, parts_of, ready_s, source_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.graph.factories import cnn, mlp
-from mmdb.graph.flow.inputs import Inputs
+from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models import Definition
 from mmdb.train.compute.live import state_hash, weights
 from mmdb.train.spec import CandidateSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Literal
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.ops.op_graph import Operation, Value
 from mmdb.plan.work.counts import Counted, Kind, Part
 from mmdb.plan.work.rules.parts import Rule, gradient_sum, output, product, tensor
 from mmdb.plan.work.tensors import Tensors

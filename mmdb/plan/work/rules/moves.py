@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from mmdb.graph.flow.flow import Operation
+from mmdb.graph.ops.op_graph import Operation
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.rules.parts import (
     Rule,

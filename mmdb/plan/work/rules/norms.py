@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.ops.op_graph import Operation, Value
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.rules.parts import Rule, optional, output, tensor, with_gradient
 from mmdb.plan.work.tensors import Tensors

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 from typing import Literal, TypeAlias
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.ops.op_graph import Operation, Value
 from mmdb.plan.work.counts import Counted, Kind, Part
 from mmdb.plan.work.tensors import Tensors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.ops.op_graph import Operation, Value
 from mmdb.plan.work.counts import Counted, Kind, Part
 from mmdb.plan.work.rules.parts import (
     Rule,

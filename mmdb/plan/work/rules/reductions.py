@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmdb.graph.flow.flow import Operation, Value
+from mmdb.graph.ops.op_graph import Operation, Value
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.rules.parts import Rule, output, read_bytes, written_bytes
 from mmdb.plan.work.tensors import Tensors

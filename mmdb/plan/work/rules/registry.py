@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmdb.graph.flow.flow import BUFFER, CONSTANT, INPUT, PARAMETER, Operation
+from mmdb.graph.ops.op_graph import BUFFER, CONSTANT, INPUT, PARAMETER, Operation
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.rules import (
     attention,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mmdb.graph.build import initial_module
 from mmdb.graph.factories import SHIPPED
+from mmdb.graph.spec.build import initial_module
 
 WIDTH, TOKENS, WORDS, CLASSES = 8, 5, 20, 3
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import NotACut
-from mmdb.graph.build import initial_module
 from mmdb.graph.cut.cut import (
     backbone_of,
     chain_of,
@@ -22,7 +21,8 @@ from mmdb.graph.cut.cut import (
     rest_of,
     stage_of,
 )
-from mmdb.graph.traced import traced
+from mmdb.graph.spec.build import initial_module
+from mmdb.graph.spec.layer_form import traced
 from tests.unit.graph.cut.networks import (
     CASES,
     TOKENS,

@@ -10,18 +10,17 @@ from math import prod
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from mmdb.graph.flow.outline import ADD, CONCAT, MODEL_INPUT, MULTIPLY, Layer, Outline
-from mmdb.graph.match.branches import Branches, Part
-from mmdb.graph.match.orders import COPIES
-from mmdb.graph.match.pack import pack
+from mmdb.graph.match.layer_orders import COPIES
+from mmdb.graph.match.pack import BranchPart, ParallelBranches, pack
+from mmdb.graph.ops.skeleton import ADD, CONCAT, MODEL_INPUT, MULTIPLY, LayerSkeleton, SkeletonLayer
 
 QUICK = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 FORMS = {"conv2d": 4, "batch_norm": 1, "linear": 2, "scale": 1}
 SIZES = (1, 3, 16, 24, 32)
 
 
-def layer(ordinal: int, kind: str, shape: tuple[int, ...] = (), groups: int = 1) -> Layer:
-    return Layer(
+def layer(ordinal: int, kind: str, shape: tuple[int, ...] = (), groups: int = 1) -> SkeletonLayer:
+    return SkeletonLayer(
         ordinal=ordinal,
         kind=kind,
         path=f"part{ordinal}",
@@ -32,16 +31,16 @@ def layer(ordinal: int, kind: str, shape: tuple[int, ...] = (), groups: int = 1)
     )
 
 
-def outline(*rows: tuple[str, tuple[int, ...], Sequence[int]]) -> Outline:
+def outline(*rows: tuple[str, tuple[int, ...], Sequence[int]]) -> LayerSkeleton:
     """Return the outline whose layers are (kind, shape, what it reads)."""
-    return Outline(
+    return LayerSkeleton(
         layers=tuple(layer(number, kind, shape) for number, (kind, shape, _) in enumerate(rows)),
         inputs=tuple(tuple(dict.fromkeys(reads)) or (MODEL_INPUT,) for *_, reads in rows),
     )
 
 
 @st.composite
-def outlines(draw: st.DrawFn, most: int = 12, sizes: Sequence[int] = SIZES) -> Outline:
+def outlines(draw: st.DrawFn, most: int = 12, sizes: Sequence[int] = SIZES) -> LayerSkeleton:
     """Any graphs, of few kinds, so that many parts are alike; few enough orders to keep apart."""
     rows: list[tuple[str, tuple[int, ...], list[int]]] = []
     for number in range(draw(st.integers(1, most))):
@@ -57,22 +56,22 @@ def outlines(draw: st.DrawFn, most: int = 12, sizes: Sequence[int] = SIZES) -> O
     return outline(*rows)
 
 
-def copies_of(part: Part) -> int:
+def copies_of(part: BranchPart) -> int:
     """Return how many rows a layer would need for all orders to be kept apart."""
     inner = [
         copies_of(branch) << len(item.parts) - 1
         for item in part.items
-        if isinstance(item, Branches)
+        if isinstance(item, ParallelBranches)
         for branch in item.parts
     ]
     return max(inner, default=1)
 
 
-def keeps_all_orders(found: Outline) -> bool:
+def keeps_all_orders(found: LayerSkeleton) -> bool:
     return copies_of(pack(found).branches) <= COPIES
 
 
-def renumbered(found: Outline, seed: int) -> Outline:
+def renumbered(found: LayerSkeleton, seed: int) -> LayerSkeleton:
     """Return the same graph with other numbers and names, and what commutes the other way round."""
     source = random.Random(seed)
     waiting = {number: {s for s in reads if s >= 0} for number, reads in enumerate(found.inputs)}
@@ -92,12 +91,12 @@ def renumbered(found: Outline, seed: int) -> Outline:
         replace(found.layers[number], ordinal=rank, path=f"renamed{source.random()}")
         for rank, number in enumerate(order)
     )
-    return Outline(layers=layers, inputs=tuple(inputs))
+    return LayerSkeleton(layers=layers, inputs=tuple(inputs))
 
 
 def with_block(
-    found: Outline, edge: tuple[int, int], kinds: Sequence[str], residual: bool
-) -> Outline:
+    found: LayerSkeleton, edge: tuple[int, int], kinds: Sequence[str], residual: bool
+) -> LayerSkeleton:
     """Return an outline with a chain of layers, or a residual block of them, put into an edge.
 
     Args:
@@ -126,7 +125,7 @@ def with_block(
         if number == reader:
             reads[slot] = last
         inputs.append(tuple(reads))
-    return Outline(layers=tuple(layers), inputs=tuple(inputs))
+    return LayerSkeleton(layers=tuple(layers), inputs=tuple(inputs))
 
 
 def blocks() -> st.SearchStrategy[tuple[int, int, list[str], bool]]:
@@ -135,7 +134,9 @@ def blocks() -> st.SearchStrategy[tuple[int, int, list[str], bool]]:
     return st.tuples(st.integers(0, 99), st.integers(0, 99), kinds, st.booleans())
 
 
-def with_blocks(found: Outline, put: Sequence[tuple[int, int, list[str], bool]]) -> Outline:
+def with_blocks(
+    found: LayerSkeleton, put: Sequence[tuple[int, int, list[str], bool]]
+) -> LayerSkeleton:
     for reader, slot, kinds, residual in put:
         reader %= len(found.layers)
         edge = reader, slot % len(found.inputs[reader])
@@ -143,7 +144,7 @@ def with_blocks(found: Outline, put: Sequence[tuple[int, int, list[str], bool]])
     return found
 
 
-def resized(found: Outline, factors: Sequence[Sequence[int]]) -> Outline:
+def resized(found: LayerSkeleton, factors: Sequence[Sequence[int]]) -> LayerSkeleton:
     """Return an outline whose sizes are multiplied, by whole numbers."""
     layers = [
         layer(
@@ -156,11 +157,11 @@ def resized(found: Outline, factors: Sequence[Sequence[int]]) -> Outline:
     return replace(found, layers=tuple(layers))
 
 
-def weight(found: Outline) -> float:
+def weight(found: LayerSkeleton) -> float:
     return sum(0.25 if item.kind in (ADD, CONCAT, MULTIPLY) else 1.0 for item in found.layers)
 
 
-def residual(depth: int, width: int = 16) -> Outline:
+def residual(depth: int, width: int = 16) -> LayerSkeleton:
     """A stem, so many residual blocks of equal form, and a head."""
     rows: list[tuple[str, tuple[int, ...], Sequence[int]]] = [("conv2d", (width, 3, 3, 3), ())]
     for _ in range(depth):

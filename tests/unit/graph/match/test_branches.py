@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.graph.flow.outline import ADD, CONCAT, UNREAD, Outline
-from mmdb.graph.match.align import align
-from mmdb.graph.match.branches import Branches, Part
-from mmdb.graph.match.orders import START, Orders, orders_of
-from mmdb.graph.match.pack import pack
+from mmdb.graph.match.alignment import align
+from mmdb.graph.match.layer_orders import START, Orders, orders_of
+from mmdb.graph.match.pack import BranchPart, ParallelBranches, pack
+from mmdb.graph.ops.skeleton import ADD, CONCAT, UNREAD, LayerSkeleton
 from tests.unit.graph.match.outlines import QUICK, outline, outlines, renumbered
 
 CONV, LINEAR, NORM = ("conv2d", (8, 8, 3, 3)), ("linear", (8, 8)), ("batch_norm", (8,))
@@ -25,7 +24,7 @@ def paths(orders: Orders) -> list[list[int]]:
 
 @QUICK
 @given(outlines())
-def test_every_order_has_each_layer_once_after_what_it_reads(found: Outline) -> None:
+def test_every_order_has_each_layer_once_after_what_it_reads(found: LayerSkeleton) -> None:
     packed = pack(found)
     orders = paths(orders_of(packed))
     assert packed.order.tolist() in orders
@@ -40,9 +39,9 @@ def test_every_order_has_each_layer_once_after_what_it_reads(found: Outline) -> 
 @QUICK
 @given(outlines(), st.integers(0, 999))
 def test_the_canonical_order_spells_the_same_layers_however_they_are_numbered(
-    found: Outline, seed: int
+    found: LayerSkeleton, seed: int
 ) -> None:
-    def spelt(given: Outline) -> list[tuple[str, tuple[int, ...]]]:
+    def spelt(given: LayerSkeleton) -> list[tuple[str, tuple[int, ...]]]:
         layers = [given.layers[number] for number in pack(given).order]
         return [(layer.kind, layer.shape) for layer in layers]
 
@@ -58,7 +57,7 @@ def test_a_branch_stays_in_one_piece_and_what_is_shared_comes_first() -> None:
         (ADD, (), [1, 3]),  # 4
     )
     root = pack(found).branches
-    (branches,) = [item for item in root.items if isinstance(item, Branches)]
+    (branches,) = [item for item in root.items if isinstance(item, ParallelBranches)]
     assert [list(part) for part in branches.parts] == [[2, 3], [1]]
     assert sorted(paths(orders_of(pack(found)))) == [[0, 1, 2, 3, 4], [0, 2, 3, 1, 4]]
 
@@ -107,7 +106,7 @@ def test_slots_are_used_again() -> None:
 
 @QUICK
 @given(outlines())
-def test_a_row_keeps_its_slot_until_it_is_read_for_the_last_time(found: Outline) -> None:
+def test_a_row_keeps_its_slot_until_it_is_read_for_the_last_time(found: LayerSkeleton) -> None:
     orders = orders_of(pack(found))
     holds = {0: START}
     for row, slot in enumerate(orders.slot.tolist()):
@@ -121,8 +120,10 @@ def test_a_row_keeps_its_slot_until_it_is_read_for_the_last_time(found: Outline)
 
 
 def test_a_part_yields_its_branches_one_after_the_other() -> None:
-    inner = Branches([Part([3]), Part([4, 5])], True)
-    assert list(Part([1, Branches([Part([2, inner]), Part([6])], True), 7])) == [
+    inner = ParallelBranches([BranchPart([3]), BranchPart([4, 5])], True)
+    assert list(
+        BranchPart([1, ParallelBranches([BranchPart([2, inner]), BranchPart([6])], True), 7])
+    ) == [
         1,
         2,
         3,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from mmdb.errors import ArchitectureError
-from mmdb.graph.flow.outline import Layer, Outline
-from mmdb.graph.match.kinds import KINDS, SLOTS, are_numbers, number_of, slot_of
 from mmdb.graph.match.pack import MOST_LAYERS, pack
+from mmdb.graph.match.score import KINDS, SLOTS, are_numbers, number_of, slot_of
+from mmdb.graph.ops.skeleton import LayerSkeleton, SkeletonLayer
 from tests.unit.graph.match.outlines import residual
 
 
@@ -26,13 +26,13 @@ def test_impossible_outlines_are_refused(
 ) -> None:
     made = {"ordinal": 0, "kind": "linear", "shape": (4, 4), "parameters": 16} | change
     with pytest.raises(ArchitectureError):
-        pack(Outline(layers=(Layer(**made),), inputs=inputs))  # type: ignore[arg-type]
+        pack(LayerSkeleton(layers=(SkeletonLayer(**made),), inputs=inputs))  # type: ignore[arg-type]
 
 
 def test_too_many_layers_are_refused() -> None:
-    layers = (Layer(ordinal=0, kind="linear"),) * (MOST_LAYERS + 1)
+    layers = (SkeletonLayer(ordinal=0, kind="linear"),) * (MOST_LAYERS + 1)
     with pytest.raises(ArchitectureError, match="at most"):
-        pack(Outline(layers=layers, inputs=((),) * len(layers)))
+        pack(LayerSkeleton(layers=layers, inputs=((),) * len(layers)))
 
 
 def test_kinds_have_fixed_numbers() -> None:

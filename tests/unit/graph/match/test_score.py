@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mmdb.graph.flow.outline import ADD, Outline
-from mmdb.graph.match.align import Alignment, align
+from mmdb.graph.match.alignment import Alignment, align
 from mmdb.graph.match.pack import pack
+from mmdb.graph.ops.skeleton import ADD, LayerSkeleton
 from tests.unit.graph.match.outlines import (
     QUICK,
     blocks,
@@ -26,18 +26,18 @@ from tests.unit.graph.match.outlines import (
 )
 
 
-def aligned(child: Outline, parent: Outline) -> Alignment:
+def aligned(child: LayerSkeleton, parent: LayerSkeleton) -> Alignment:
     return align(pack(child), pack(parent))
 
 
-def score(child: Outline, parent: Outline) -> float:
+def score(child: LayerSkeleton, parent: LayerSkeleton) -> float:
     return aligned(child, parent).score
 
 
 @QUICK
 @given(outlines(), outlines())
 def test_a_score_lies_between_0_and_1_and_each_layer_is_in_one_pair_at_most(
-    child: Outline, parent: Outline
+    child: LayerSkeleton, parent: LayerSkeleton
 ) -> None:
     found = aligned(child, parent)
     assert 0 <= found.score <= 1
@@ -50,7 +50,7 @@ def test_a_score_lies_between_0_and_1_and_each_layer_is_in_one_pair_at_most(
 
 @QUICK
 @given(outlines())
-def test_an_outline_scores_exactly_1_with_itself_and_is_covered_whole(found: Outline) -> None:
+def test_an_outline_scores_exactly_1_with_itself_and_is_covered_whole(found: LayerSkeleton) -> None:
     same = aligned(found, found)
     assert same.score == 1
     assert same.coverage == 1
@@ -60,7 +60,7 @@ def test_an_outline_scores_exactly_1_with_itself_and_is_covered_whole(found: Out
 @QUICK
 @given(outlines(), outlines(), st.integers(0, 999))
 def test_names_numbers_and_the_order_of_what_is_added_change_nothing(
-    child: Outline, parent: Outline, seed: int
+    child: LayerSkeleton, parent: LayerSkeleton, seed: int
 ) -> None:
     plain = aligned(child, parent)
     assert score(renumbered(child, seed), parent) == plain.score
@@ -71,7 +71,7 @@ def test_names_numbers_and_the_order_of_what_is_added_change_nothing(
 @QUICK
 @given(outlines(), st.lists(blocks(), min_size=1, max_size=4))
 def test_every_block_put_into_an_edge_lowers_the_score_by_its_share(
-    parent: Outline, put: list[tuple[int, int, list[str], bool]]
+    parent: LayerSkeleton, put: list[tuple[int, int, list[str], bool]]
 ) -> None:
     grown = [with_blocks(parent, put[:count]) for count in range(len(put) + 1)]
     assume(all(keeps_all_orders(child) for child in grown))
@@ -84,7 +84,7 @@ def test_every_block_put_into_an_edge_lowers_the_score_by_its_share(
 @QUICK
 @given(outlines(), st.lists(blocks(), min_size=1, max_size=4))
 def test_every_block_that_is_missing_lowers_the_score_by_its_share(
-    child: Outline, put: list[tuple[int, int, list[str], bool]]
+    child: LayerSkeleton, put: list[tuple[int, int, list[str], bool]]
 ) -> None:
     grown = [with_blocks(child, put[:count]) for count in range(len(put) + 1)]
     assume(keeps_all_orders(child))
@@ -95,7 +95,7 @@ def test_every_block_that_is_missing_lowers_the_score_by_its_share(
         assert aligned(child, parent).coverage == pytest.approx(1)
 
 
-def share_of(part: Outline, whole: Outline) -> float:
+def share_of(part: LayerSkeleton, whole: LayerSkeleton) -> float:
     """The formula's value where all of one is in the other, unchanged."""
     by_count = weight(part) / weight(whole)
     if not whole.parameters:
@@ -104,7 +104,7 @@ def share_of(part: Outline, whole: Outline) -> float:
 
 
 @st.composite
-def widenings(draw: st.DrawFn) -> tuple[Outline, list[Outline]]:
+def widenings(draw: st.DrawFn) -> tuple[LayerSkeleton, list[LayerSkeleton]]:
     """An outline, and copies of which each has no size below that of the one before."""
     found = draw(outlines())
     factors = [[1] * len(item.shape) for item in found.layers]
@@ -119,7 +119,7 @@ def widenings(draw: st.DrawFn) -> tuple[Outline, list[Outline]]:
 @QUICK
 @given(widenings())
 def test_every_gap_in_width_lowers_the_score_whichever_of_the_two_is_wider(
-    drawn: tuple[Outline, list[Outline]],
+    drawn: tuple[LayerSkeleton, list[LayerSkeleton]],
 ) -> None:
     narrow, wider = drawn
     family = [narrow, *wider]
@@ -130,12 +130,12 @@ def test_every_gap_in_width_lowers_the_score_whichever_of_the_two_is_wider(
         assert all(before >= after for before, after in pairwise(scores))
 
 
-def of_widened(narrow: Outline, wide: Outline) -> float:
+def of_widened(narrow: LayerSkeleton, wide: LayerSkeleton) -> float:
     """The formula's value where each layer is matched with itself."""
     alike = 0.0
     for one, other in zip(narrow.layers, wide.layers, strict=True):
         halvings = log2(prod(other.shape) / prod(one.shape))
-        alike += (1 - halvings / 8) * weight(Outline(layers=(one,), inputs=((),)))
+        alike += (1 - halvings / 8) * weight(LayerSkeleton(layers=(one,), inputs=((),)))
     by_count = alike / weight(narrow)
     if not wide.parameters:
         return by_count
@@ -143,7 +143,7 @@ def of_widened(narrow: Outline, wide: Outline) -> float:
 
 
 def test_a_pyramid_twice_as_wide_is_matched_stage_by_stage() -> None:
-    def pyramid(width: int) -> Outline:
+    def pyramid(width: int) -> LayerSkeleton:
         widths = [3, *(width << stage for stage in range(6))]
         return outline(
             *(
@@ -201,7 +201,7 @@ def test_whole_blocks_are_skipped(deep: int, shallow: int) -> None:
 
 
 def test_branches_may_change_places_and_arguments_may_not() -> None:
-    def net(first: str, second: str, join: str) -> Outline:
+    def net(first: str, second: str, join: str) -> LayerSkeleton:
         shapes = {"conv2d": (8, 8, 3, 3), "linear": (8, 8)}
         return outline(
             ("conv2d", (8, 3, 3, 3), []),

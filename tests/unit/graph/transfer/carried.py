@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.outline import Outline
-from mmdb.graph.flow.record import record
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.ops.skeleton import LayerSkeleton
 from mmdb.graph.transfer import Transfer, transfer
 
 
@@ -58,7 +58,7 @@ def trained(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def paired(
-    child: Outline, parent: Outline, names: Mapping[str, str] | None = None
+    child: LayerSkeleton, parent: LayerSkeleton, names: Mapping[str, str] | None = None
 ) -> list[tuple[int, int]]:
     """Return layers with tensors of the same path and kind; `names` gives the parent's path."""
     waiting: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -83,8 +83,8 @@ def carry(
     **options: Any,
 ) -> Transfer:
     """Transfer from parent to child, and load the result into the child."""
-    flows = record(child, (x if child_x is None else child_x,)), record(parent, (x,))
-    outlines = outline_of(flows[0]), outline_of(flows[1])
+    flows = capture(child, (x if child_x is None else child_x,)), capture(parent, (x,))
+    outlines = skeleton_of(flows[0]), skeleton_of(flows[1])
     pairs = paired(*outlines, names)
     fresh = child.state_dict()
     made = transfer(*flows, pairs, *outlines, parent.state_dict(), fresh, **options)

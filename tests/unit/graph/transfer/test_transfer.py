@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mmdb.graph.flow.contract import outline_of
-from mmdb.graph.flow.flow import CONSTANT, Flow, Operation, Value
-from mmdb.graph.flow.outline import Outline
-from mmdb.graph.flow.record import record
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.op_contraction import skeleton_of
+from mmdb.graph.ops.op_graph import CONSTANT, Operation, OpGraph, Value
+from mmdb.graph.ops.skeleton import LayerSkeleton
 from mmdb.graph.transfer import Transfer, transfer
 from tests.unit.graph.transfer.carried import (
     carry,
@@ -436,9 +436,9 @@ def test_another_dtype_is_cast() -> None:
     assert relative_error(child.double(), parent, images()) < 1e-5
 
 
-def flows() -> tuple[Flow, Flow, list[tuple[int, int]], Outline, Outline]:
-    child, parent = (record(Chain(widths), (images().float(),)) for widths in ((8, 6), (4, 6)))
-    outlines = outline_of(child), outline_of(parent)
+def flows() -> tuple[OpGraph, OpGraph, list[tuple[int, int]], LayerSkeleton, LayerSkeleton]:
+    child, parent = (capture(Chain(widths), (images().float(),)) for widths in ((8, 6), (4, 6)))
+    outlines = skeleton_of(child), skeleton_of(parent)
     return child, parent, paired(*outlines), *outlines
 
 
@@ -467,13 +467,13 @@ def test_a_constant_of_one_number_is_as_wide_as_it_needs_to_be(is_known: bool) -
     child, parent = trained(Masked(4), seed=1), trained(Masked(2))
     several = []
     for module in (child, parent):
-        flow = record(module, (vectors(),))
+        flow = capture(module, (vectors(),))
         unknown = [
             replace(op, arguments={"dtype": "float32"}) if op.op == CONSTANT else op
             for op in flow.operations
         ]
         several.append(flow if is_known else replace(flow, operations=tuple(unknown)))
-    outlines = [outline_of(flow) for flow in several]
+    outlines = [skeleton_of(flow) for flow in several]
     made = transfer(
         several[0], several[1], paired(outlines[0], outlines[1]), outlines[0], outlines[1],
         parent.state_dict(), child.state_dict(),
@@ -483,7 +483,7 @@ def test_a_constant_of_one_number_is_as_wide_as_it_needs_to_be(is_known: bool) -
     assert (relative_error(child, parent, vectors()) <= LIMIT) == is_known
 
 
-def run(child: Flow, parent: Flow, rest: tuple[object, ...]) -> Transfer:
+def run(child: OpGraph, parent: OpGraph, rest: tuple[object, ...]) -> Transfer:
     pairs, one, other = rest
     own = Chain((8, 6)).state_dict()
     return transfer(child, parent, pairs, one, other, Chain((4, 6)).state_dict(), own)  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmdb.graph.flow.inputs import Inputs
-from mmdb.graph.flow.record import recorded
+from mmdb.graph.ops.capture import capture_with_inputs
+from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.transfer import difference
 from tests.unit.graph.transfer.networks import Gpt
 
@@ -32,8 +32,10 @@ class Function(nn.Module):
 
 def compared(child: nn.Module, parent: nn.Module, inputs: Inputs | None = None) -> str | None:
     given = inputs or Inputs((torch.zeros(2, 4),))
-    flow, found = recorded(child, given)
-    return difference(child, parent, child.state_dict(), found, (flow, recorded(parent, given)[0]))
+    flow, found = capture_with_inputs(child, given)
+    return difference(
+        child, parent, child.state_dict(), found, (flow, capture_with_inputs(parent, given)[0])
+    )
 
 
 def relu(x: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def test_what_is_not_the_same_is_told(case: str) -> None:
         parent,
         child.state_dict(),
         Inputs((torch.zeros(2, 4),)),
-        (recorded(parent, [torch.zeros(2, 4)])[0],) * 2,
+        (capture_with_inputs(parent, [torch.zeros(2, 4)])[0],) * 2,
     )
     assert found is not None and reason in found
 

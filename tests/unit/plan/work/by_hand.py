@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from mmdb.graph.flow.flow import INPUT, PARAMETER, Flow, Operation, Value
+from mmdb.graph.ops.op_graph import INPUT, PARAMETER, Operation, OpGraph, Value
 from mmdb.plan.work.counts import Counted, Part
 from mmdb.plan.work.rules.registry import count
 from mmdb.plan.work.tensors import Tensors
@@ -91,7 +91,7 @@ def counted(op: str, out: object, **arguments: object) -> Result:
     found = {name: taken(value) for name, value in arguments.items()}
     shapes = tuple(out) if isinstance(out, list) else (out,)
     operations.append(Operation(ordinal=len(operations), op=op, arguments=found, shapes=shapes))
-    flow = Flow(
+    flow = OpGraph(
         operations=tuple(operations), outputs=(Value(len(operations) - 1),), ties={}, unread=()
     )
     tensors = Tensors(flow)

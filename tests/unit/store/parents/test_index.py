@@ -8,21 +8,23 @@ import pytest
 
 from mmdb.db.connection import Connection
 from mmdb.errors import ConnectionLost
-from mmdb.graph.flow.outline import MODEL_INPUT, Layer, Outline
-from mmdb.graph.match.pack import Packed, pack
-from mmdb.graph.match.stack import Stack, stack
+from mmdb.graph.match.pack import PackedSkeleton, pack
+from mmdb.graph.match.packed_zoo import Stack, stack
+from mmdb.graph.ops.skeleton import MODEL_INPUT, LayerSkeleton, SkeletonLayer
 from mmdb.store.parents import index as module
 from mmdb.store.parents.index import Index, index_of
 
 
-def chain(*widths: int) -> Packed:
+def chain(*widths: int) -> PackedSkeleton:
     """Return the outline of linear layers one after the other."""
     sizes = list(pairwise(widths))
     layers = [
-        Layer(ordinal=k, kind="linear", shape=(o, i), parameters=o * i)
+        SkeletonLayer(ordinal=k, kind="linear", shape=(o, i), parameters=o * i)
         for k, (i, o) in enumerate(sizes)
     ]
-    return pack(Outline(layers=tuple(layers), inputs=tuple((k - 1,) for k in range(len(layers)))))
+    return pack(
+        LayerSkeleton(layers=tuple(layers), inputs=tuple((k - 1,) for k in range(len(layers))))
+    )
 
 
 SESSION = cast("Connection", None)

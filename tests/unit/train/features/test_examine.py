@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mmdb.errors import CutNotFound
-from mmdb.graph.build import initial_module
+from mmdb.graph.spec.build import initial_module
 from mmdb.train.features.spec import ExamineSpec, Prefix
 from mmdb.train.session import Session
 from mmdb.train.spec import CandidateSpec

@@ -19,7 +19,7 @@ from mmdb.errors import (
     StateCorrupt,
     TrainingFailed,
 )
-from mmdb.graph.build import initial_module
+from mmdb.graph.spec.build import initial_module
 from mmdb.train.compute.live import weights
 from mmdb.train.features.spec import (
     FEATURE_ROWS,

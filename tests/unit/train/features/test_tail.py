@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import BackboneMismatch, BackboneMissing, CutNotFound, HeadMismatch, NotACut
-from mmdb.graph.build import build as build_module
-from mmdb.graph.build import initial_module
+from mmdb.graph.spec.build import build as build_module
+from mmdb.graph.spec.build import initial_module
 from mmdb.train.compute.initial import build
 from mmdb.train.compute.live import encode, restore
 from mmdb.train.features.backbone import Backbones

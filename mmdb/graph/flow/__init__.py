@@ -1,1 +1,0 @@
-"""What a module computes, operation by operation, and the outline of its layers. Pure."""

@@ -1,0 +1,1 @@
+"""One forward, operation by operation, and the skeleton of its layers."""

@@ -1,0 +1,335 @@
+"""Captures the op graph of a torch module: one forward is traced, without weights.
+
+`cross_check` asks torch.export for a second opinion.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import stops_the_caller
+from mmdb.graph.ops.canonical import name_of
+from mmdb.graph.ops.capture_mode import CaptureMode, ForwardPlace, tidy
+from mmdb.graph.ops.example_inputs import candidates, example_inputs
+from mmdb.graph.ops.known_values import Inputs, Readable, RunInMemory, RunOnMeta
+from mmdb.graph.ops.op_graph import BUFFER, PARAMETER, CannotTrace, OpGraph, TooManyOperations
+from mmdb.graph.ops.tensor_contents import (
+    TensorPaths,
+    Twin,
+    TwinCopy,
+    empty_twin,
+    random_twin,
+    run_weight_hooks,
+    single,
+)
+from mmdb.graph.trace.stand_ins import python_generator_kept
+
+# Modules that only hand their input on to the one they hold.
+_TRANSPARENT = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",  # what torch.compile returns
+}
+
+
+class Forward:
+    """A forward of a module's copy; the module is only read.
+
+    Args:
+        twin: makes what the forward sees in place of a tensor of the module.
+        dtype: of inputs that are floats.
+        memory: computes with values, for twins that have some; without it nothing has values.
+
+    Raises:
+        CannotTrace: a parameter has no shape yet.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        twin: Twin,
+        *,
+        dtype: torch.dtype = torch.float32,
+        memory: RunInMemory | None = None,
+    ) -> None:
+        self._module, self._dtype = module, dtype
+        self._paths, self._place = TensorPaths(module), ForwardPlace()
+        self._copy = TwinCopy(module, self, twin)
+        self._on_meta = None if memory else RunOnMeta(self._copy.originals)
+        self._runs = memory or self._on_meta or RunOnMeta({})
+        self._capture = CaptureMode(self._place, self._paths, self._copy.originals, self._runs)
+
+    def follow(self, inputs: Inputs) -> OpGraph:
+        """Return the flow; to be called once.
+
+        Raises:
+            CannotTrace: the forward fails.
+        """
+        capture = self._capture
+        with python_generator_kept(), torch.inference_mode():
+            try:
+                root = self._copy.root()
+                args, kwargs = self._given(inputs)
+                with Readable(self._runs), capture:
+                    result = root(*args, **kwargs)
+            except Exception as exc:  # the forward is the user's code
+                if stops_the_caller(exc):
+                    raise
+                error = self._place.error(exc)
+                raise error from (None if error is exc else exc)
+            outputs = [capture.value_of(tensor) for tensor in results_of(result)]
+            unread = capture.add_unread()
+        operations, values = tidy(capture.operations, outputs)
+        return OpGraph(operations=operations, outputs=values, ties=self._paths.ties, unread=unread)
+
+    # -- what the copy calls -------------------------------------------------------
+
+    def weight(self, twin: Tensor) -> object:
+        """As `Reports`."""
+        return twin
+
+    def enter(
+        self, module: nn.Module, copy: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        """As `Reports`."""
+        before, self._place.path = self._place.path, self._copy.paths[id(module)]
+        try:
+            held = _TRANSPARENT.get(type(module).__name__, "")
+            if held in module._modules:
+                return copy.get_submodule(held)(*args, **kwargs)
+            run_weight_hooks(module, copy, args)
+            return copy.forward(*args, **kwargs)
+        except Exception as exc:
+            self._place.note(exc)
+            raise
+        finally:
+            self._place.path = before
+
+    # -- inputs --------------------------------------------------------------------
+
+    def _given(self, inputs: Inputs) -> tuple[list[Any], dict[str, Any]]:
+        names = _names(self._module, len(inputs.args))
+        args = [self._input(*pair) for pair in zip(names, inputs.args, strict=True)]
+        return args, {name: self._input(name, value) for name, value in inputs.kwargs.items()}
+
+    def _input(self, name: str, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(self._input(f"{name}.{i}", item) for i, item in enumerate(value))
+        if not isinstance(value, Tensor):
+            return value
+        dtype = self._dtype if value.is_floating_point() else value.dtype
+        if self._on_meta is None:
+            zeros = torch.zeros(value.shape, dtype=value.dtype)
+            tensor = (zeros if value.is_meta else value.detach().to("cpu", copy=True)).to(dtype)
+        else:
+            tensor = torch.empty(value.shape, dtype=dtype, device="meta")
+            if not dtype.is_floating_point and not value.is_meta:
+                self._on_meta.learn(tensor, value.detach().to("cpu", copy=True))
+        self._capture.add_input(name, tensor)
+        return tensor
+
+
+def _names(module: nn.Module, count: int) -> list[str]:
+    """Return names for arguments that are given by position."""
+    try:
+        names = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # written in C
+        names = []
+    return [*names, *(f"input{i}" for i in range(len(names), count))][:count]
+
+
+def results_of(value: object) -> Iterator[Tensor]:
+    """Yield the tensors that a forward returned."""
+    held: Callable[[], Iterator[object]] | None = None
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        held = value.values().__iter__
+    elif isinstance(value, tuple | list):
+        held = value.__iter__
+    elif is_dataclass(value):
+        held = (getattr(value, field.name) for field in fields(value)).__iter__
+    if held is not None:
+        for item in held():
+            yield from results_of(item)
+
+
+_MOST_IN_MEMORY = 64_000_000  # elements of a module that is run with values
+_MOST_CANDIDATES = 8
+
+
+def capture(
+    module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
+) -> OpGraph:
+    """Return the flow of what the module computes when it is evaluated; see `recorded`."""
+    return capture_with_inputs(module, inputs)[0]
+
+
+def capture_with_inputs(
+    module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
+) -> tuple[OpGraph, Inputs]:
+    """Return the flow of what the module computes when it is evaluated, and of which inputs.
+
+    A copy runs on the meta device with every float as float32, then, if that fails, with the
+    module's own dtypes. There a selection by values (the experts that a router chooses, the boxes
+    that pass a threshold) is taken to select all. A forward that reads values otherwise is run on
+    the CPU with random weights, where the module has at most 64 million elements; the flow is then
+    one of those that it may take.
+    Nothing of the module or of a generator changes.
+
+    Args:
+        inputs: of the forward, by position or by name, of any device and with any values; by
+            default the first of `candidates` that the forward takes.
+
+    Raises:
+        CannotTrace: the forward fails, reads values that are not known, or has more than 50,000
+            operations.
+    """
+    found: Iterable[Inputs] = [_as_inputs(inputs)]
+    if inputs is None:
+        found = islice(candidates(module), _MOST_CANDIDATES)
+    failures: list[CannotTrace] = []
+    no_values: list[Inputs] = []
+    for given in found:
+        try:
+            return _on_meta(module, given), given
+        except TooManyOperations:
+            raise
+        except CannotTrace as exc:
+            failures.append(exc)
+            if exc.wants_values:
+                no_values.append(given)
+    for given in no_values[:2]:
+        try:
+            return _in_memory(module, given), given
+        except CannotTrace as exc:
+            failures.append(exc)
+    if not failures:
+        raise CannotTrace("no inputs are known for it; pass inputs, or the shape of its input")
+    raise failures[0]
+
+
+def _as_inputs(inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None) -> Inputs:
+    if isinstance(inputs, Inputs):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Inputs(kwargs=inputs)
+    return Inputs(tuple(inputs or ()))
+
+
+def _on_meta(module: nn.Module, inputs: Inputs) -> OpGraph:
+    try:
+        return Forward(module, lambda one: empty_twin(one, single(one.dtype))).follow(inputs)
+    except CannotTrace as exc:
+        dtypes = {one.dtype for one in _tensors(module) if one.dtype.is_floating_point}
+        if dtypes <= {torch.float32} or isinstance(exc, TooManyOperations):
+            raise
+        first = next(one.dtype for one in _tensors(module) if one.dtype in dtypes)
+        try:
+            own = Forward(module, lambda one: empty_twin(one, one.dtype), dtype=first)
+            return own.follow(inputs)
+        except CannotTrace:
+            raise exc from None
+
+
+def _in_memory(module: nn.Module, inputs: Inputs) -> OpGraph:
+    if sum(one.numel() for one in _tensors(module)) > _MOST_IN_MEMORY:
+        raise CannotTrace("it needs values, and has too many parameters to be run with some")
+    generator = torch.Generator().manual_seed(0)
+    return Forward(
+        module,
+        lambda one: random_twin(one, single(one.dtype), generator),
+        memory=RunInMemory(generator),
+    ).follow(inputs)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    return chain(module.parameters(), module.buffers())
+
+
+_COMPUTE = {
+    "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution",
+    "conv_transpose1d": "convolution", "conv_transpose2d": "convolution",
+    "conv_transpose3d": "convolution", "convolution": "convolution",
+    "linear": "product", "matmul": "product", "addmm": "product", "baddbmm": "product",
+    "batch_norm": "batch_norm", "layer_norm": "layer_norm", "group_norm": "group_norm",
+    "embedding": "embedding", "lstm": "lstm", "gru": "gru",
+    "scaled_dot_product_attention": "scaled_dot_product_attention",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheck:
+    """Where a flow and torch.export's graph differ.
+
+    Attributes:
+        only_flow: parameters that only the flow reads, by path.
+        only_export: parameters that only the exported graph reads.
+        counts: of each group of compute operations, in the flow and in the exported graph.
+    """
+
+    only_flow: tuple[str, ...]
+    only_export: tuple[str, ...]
+    counts: Mapping[str, tuple[int, int]]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both read the same parameters by as many compute operations."""
+        same = all(one == other for one, other in self.counts.values())
+        return same and not self.only_flow and not self.only_export
+
+
+def cross_check(module: nn.Module, flow: OpGraph, inputs: Inputs | None = None) -> CrossCheck:
+    """Compare a flow with what torch.export finds in a copy of the module.
+
+    It costs seconds, a copy of the weights and a run with values: for tests, on small modules.
+
+    Args:
+        inputs: of the forward that `flow` recorded; by default those of `example_inputs`.
+    """
+    given = inputs or example_inputs(module)
+    with torch.no_grad():
+        twin = copy.deepcopy(module).eval()
+        args, kwargs = tuple(map(_real, given.args)), {k: _real(v) for k, v in given.kwargs.items()}
+        exported = torch.export.export(twin, args, kwargs, strict=False)
+    signature = exported.graph_signature
+    paths = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    nodes = list(exported.graph.nodes)
+    reads = {paths[node.name] for node in nodes if node.name in paths and node.users}
+    read = {flow.ties.get(path, path) for path in reads}
+    ours = {
+        op.path
+        for op in flow.operations
+        if op.op in (PARAMETER, BUFFER) and op.path not in flow.unread
+    }
+    names = [_name(node.target) for node in nodes if node.op == "call_function"]
+    mine, theirs = _counts(op.op for op in flow.operations), _counts(names)
+    return CrossCheck(
+        only_flow=tuple(sorted(ours - read)),
+        only_export=tuple(sorted(read - ours)),
+        counts={group: (mine[group], theirs[group]) for group in sorted({*mine, *theirs})},
+    )
+
+
+def _real(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return torch.zeros(value.shape, dtype=value.dtype) if value.is_meta else value.clone()
+
+
+def _name(target: object) -> str:
+    schema = getattr(target, "_schema", None)
+    return "" if schema is None else name_of(schema.name)
+
+
+def _counts(names: Iterable[str]) -> Counter[str]:
+    return Counter(_COMPUTE[name] for name in names if name in _COMPUTE)

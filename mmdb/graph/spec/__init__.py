@@ -1,0 +1,1 @@
+"""How a user writes an architecture, and the module that it becomes."""

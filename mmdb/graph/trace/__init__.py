@@ -1,0 +1,1 @@
+"""Traces a module's forward; the architecture that follows, with hashes."""

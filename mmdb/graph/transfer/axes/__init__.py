@@ -1,1 +1,0 @@
-"""Which axes of a flow's tensors are one: what must be widened together. Pure."""

@@ -1,1 +1,0 @@
-"""Which parts of the parent stand behind those of the child. Pure."""

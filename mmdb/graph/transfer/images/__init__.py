@@ -1,1 +1,0 @@
-"""What the child's tensors are made of. Pure."""
