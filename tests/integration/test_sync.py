@@ -37,7 +37,7 @@ from mmdb.errors import (
     RightsMissing,
     WrongUrl,
 )
-from mmdb.graph.trace.call_tracer import architecture_of
+from mmdb.graph.spec.build import architecture_of
 from mmdb.store.content import hash_of, raw_bytes
 from mmdb.store.files.exchange import Replay
 from mmdb.store.gc import collect

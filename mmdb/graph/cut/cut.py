@@ -30,6 +30,8 @@ from mmdb.graph.cut.segment import Segment, make_segment, segment_plan
 from mmdb.graph.cut.step_tracer import CannotTraceSteps, trace_steps
 from mmdb.messages import show
 
+_POOL = "_pool"
+_TOLERANCE = 1e-4  # of the largest number of an output
 _HINTED = 12  # cuts that a hint lists
 _TUPLES = (nn.MultiheadAttention, nn.RNNBase)  # return several values
 
@@ -50,9 +52,7 @@ def trace_to(
         for length in range(1, len(parts)):
             entered.add(id(module.get_submodule(".".join(parts[:length]))))
     try:
-        return trace_steps(
-            module, lambda part: id(part) in entered, inputs=inputs, training=training
-        )
+        return trace_steps(module, lambda m: id(m) in entered, inputs=inputs, training=training)
     except CannotTraceSteps as exc:
         where = f"the forward of {exc.path}" if exc.path else "the network's forward"
         raise NotACut(
@@ -123,27 +123,21 @@ def _hint(module: nn.Module, inputs: TracedInputs, *, near: str = "") -> str:
     if place is not None:
         before = [path for path, works in found[:place] if works][-2:]
         behind = [path for path, works in found[place + 1 :] if works][:2]
-        return f"Near it one can cut at {_listed([*before, *behind])}." if before or behind else ""
+        return (
+            f"Near it one can cut at {', '.join([*before, *behind])}." if before or behind else ""
+        )
     more = f" and {len(paths) - _HINTED} more" if len(paths) > _HINTED else ""
-    return f"One can cut at {_listed(_spread(paths))}{more}." if paths else ""
+    return f"One can cut at {', '.join(_outermost(paths))}{more}." if paths else ""
 
 
-def _spread(paths: Sequence[str]) -> list[str]:
+def _outermost(paths: Sequence[str]) -> list[str]:
     """Return at most as many as a hint lists, the outermost first to stay, in their order."""
     kept = sorted(paths, key=lambda path: path.count("."))[:_HINTED]
     return [path for path in paths if path in kept]
 
 
-def _listed(paths: Sequence[str]) -> str:
-    return ", ".join(paths)
-
-
 def reads_more(
-    module: nn.Module,
-    cut: str,
-    start: ForwardStep,
-    followed: StepTrace,
-    inputs: TracedInputs,
+    module: nn.Module, cut: str, start: ForwardStep, followed: StepTrace, inputs: TracedInputs
 ) -> NotACut:
     """Return the error for a cut of which what comes after it reads more than its output."""
     other = intruder(start, followed)
@@ -154,10 +148,6 @@ def reads_more(
     return NotACut(what, hint=_hint(module, inputs, near=cut))
 
 
-_POOL = "_pool"
-_TOLERANCE = 1e-4  # of the largest number of an output
-
-
 def cuts_of(module: nn.Module, inputs: TracedInputs = None) -> tuple[str, ...]:
     """Return the paths at which a module can be cut, in the order in which their outputs come.
 
@@ -165,7 +155,7 @@ def cuts_of(module: nn.Module, inputs: TracedInputs = None) -> tuple[str, ...]:
     turns out to return something else is refused when it runs.
 
     Args:
-        inputs: which of the forward's arguments are tensors; see `mmdb.graph.cut.step_tracer.Inputs`.
+        inputs: which of the forward's arguments are tensors; see `TracedInputs`.
     """
     return tuple(path for path, works in survey(module, inputs) if works)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, Literal, cast
 from torch import Tensor, nn
 from torch.fx.proxy import TracerBase
 
-from mmdb.graph.trace.stand_ins import TensorProxy
+from mmdb.graph.trace.stand_ins import TensorProxy, required_arguments
 
 StepKind = Literal["input", "tensor", "constant", "module", "function", "method"]
 
@@ -116,17 +115,7 @@ def input_names(module: nn.Module, inputs: TracedInputs) -> tuple[list[str], lis
     """Return the names of tensors that the forward takes by position, and by name alone."""
     if (names := _named(inputs)) is not None:
         return [], list(names)
-    try:
-        parameters = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):  # written in C
-        return ["input"], []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    by_position = [p for p in parameters if p.kind in kinds]
-    needed = [p.name for p in by_position if p.default is p.empty]
-    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if not needed and not by_name:
-        return [by_position[0].name if by_position else "input"], []
-    return needed, by_name
+    return required_arguments(module)
 
 
 def row_shapes(names: Sequence[str], inputs: TracedInputs) -> dict[str, tuple[int, ...]]:

@@ -31,14 +31,7 @@ from mmdb.graph.ops.tensor_contents import (
     run_weight_hooks,
     single,
 )
-from mmdb.graph.trace.stand_ins import python_generator_kept
-
-# Modules that only hand their input on to the one they hold.
-_TRANSPARENT = {
-    "DataParallel": "module",
-    "DistributedDataParallel": "module",
-    "OptimizedModule": "_orig_mod",  # what torch.compile returns
-}
+from mmdb.graph.trace.stand_ins import TRANSPARENT, python_generator_kept
 
 
 class Forward:
@@ -103,7 +96,7 @@ class Forward:
         """As `Reports`."""
         before, self._place.path = self._place.path, self._copy.paths[id(module)]
         try:
-            held = _TRANSPARENT.get(type(module).__name__, "")
+            held = TRANSPARENT.get(type(module).__name__, "")
             if held in module._modules:
                 return copy.get_submodule(held)(*args, **kwargs)
             run_weight_hooks(module, copy, args)

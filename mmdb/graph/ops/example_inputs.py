@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.ops.op_graph import CannotTrace
+from mmdb.graph.trace.stand_ins import required_arguments
 
 _BATCHES = (2, 1)  # some classifiers take one text at a time
 _TOKENS, _SAMPLES, _FRAMES, _SIDE = 16, 16_000, 128, 224
@@ -42,9 +43,7 @@ def inputs_of_config(module: nn.Module) -> Iterator[Inputs]:
     main = getattr(module, "main_input_name", "input_ids")
     mains = [main] if isinstance(main, str) else list(main)
     taken = [one for one in mains if one in names] or _first_known(names)
-    beside = [
-        one for one in (*_names_required(module), *_BESIDE) if one in names and one not in taken
-    ]
+    beside = [one for one in (*_required(module), *_BESIDE) if one in names and one not in taken]
     others = [one for one in _MODALITIES if one in names and one not in (*taken, *beside)]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in _parameters(module))
     has_cache = "use_cache" in names or (takes_any and hasattr(config, "use_cache"))
@@ -69,7 +68,7 @@ def _parameters(module: nn.Module) -> list[inspect.Parameter]:
     return list(inspect.signature(module.forward).parameters.values())
 
 
-def _names_required(module: nn.Module) -> list[str]:
+def _required(module: nn.Module) -> list[str]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = _parameters(module)
     return [one.name for one in found if one.default is one.empty and one.kind not in kinds]
@@ -292,26 +291,14 @@ def candidates(module: nn.Module, input_shape: Sequence[int] | None = None) -> I
 def _inputs(module: nn.Module, shape: _Shape, *, tokens: bool = False) -> Inputs:
     """Return a tensor of the shape for each argument that the forward must be given."""
     dtype = torch.int64 if tokens else torch.float32
-    count, names = _required(module)
+    positional, names = required_arguments(module)
 
     def one() -> Tensor:
         if tokens:
             return torch.ones((BATCH, *shape), dtype=dtype)
         return torch.empty((BATCH, *shape), dtype=dtype, device="meta")
 
-    return Inputs(tuple(one() for _ in range(count)), {name: one() for name in names})
-
-
-def _required(module: nn.Module) -> tuple[int, list[str]]:
-    """Return how many arguments the forward must be given by position, and the names of others."""
-    try:
-        parameters = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):  # written in C
-        return 1, []
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters if one.kind in by_position and one.default is one.empty]
-    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    return max(len(needed), 0 if named else 1), named
+    return Inputs(tuple(one() for _ in positional), {name: one() for name in names})
 
 
 def _library_sizes(module: nn.Module) -> list[_Shape]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from itertools import product
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ from mmdb.graph.spec.parse import parse as parse
 from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.memory import ran_out, require
 from mmdb.messages import explain, show
+
+if TYPE_CHECKING:
+    from mmdb.graph.trace.structure import Architecture
 
 MAX_PARAMETERS = 1_000_000_000
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
@@ -113,6 +116,31 @@ def initial_module(
         return build(
             architecture, arguments, input_shape, outputs, factories, max_parameters=max_parameters
         )
+
+
+def architecture_of(
+    architecture: str | Mapping[str, object],
+    arguments: Mapping[str, object],
+    input_shape: Shape,
+    outputs: Outputs,
+    factories: Mapping[str, str],
+) -> Architecture:
+    """Return what an architecture, as `build` takes it, computes.
+
+    It is built on the meta device, which allocates nothing, or if its factory does not
+    work there, with weights that are thrown away; torch's generator is left as it was.
+
+    Raises:
+        ArchitectureError: as `build`.
+    """
+    from mmdb.graph.trace.call_tracer import trace  # most who build do not trace
+
+    try:
+        with on_meta():
+            return trace(build(architecture, arguments, input_shape, outputs, factories))
+    except FactoryFailed:
+        pass
+    return trace(initial_module(architecture, arguments, input_shape, outputs, factories, seed=0))
 
 
 def check_output(

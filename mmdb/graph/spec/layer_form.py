@@ -20,8 +20,8 @@ from mmdb.errors import InvalidLayerGraph
 from mmdb.graph import vocabulary
 from mmdb.graph.spec.layer_graph import LayerGraph, build_sized_layers
 from mmdb.graph.spec.layer_writer import FRESH, Json, LayerWriter, NotALayerGraph, is_size
-from mmdb.graph.trace.call_forms import ForwardCall, is_leaf, reached, tensors_of
-from mmdb.graph.trace.call_tracer import CallTracer, trace
+from mmdb.graph.trace.call_forms import ForwardCall, is_leaf, tensors_of
+from mmdb.graph.trace.call_tracer import CallTracer, reached, trace
 from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.graph.trace.structure import Architecture
 from mmdb.messages import show

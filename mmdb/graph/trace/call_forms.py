@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -30,6 +30,12 @@ _OWN_LEAVES = (vocabulary.Embedding, vocabulary.SelfAttention, Position)
 # They say how a layer is computed or where it lies, not what it is.
 _NOT_ATTRIBUTES = frozenset({"self", "args", "kwargs", "device", "dtype", "inplace"})
 _SPELLINGS = (("PReLU", "Prelu"), ("RReLU", "Rrelu"), ("ReLU", "Relu"), ("SiLU", "Silu"))
+# Modules that have moved, by the names that hashes know.
+_HASHED_AS = {
+    "mmdb.graph.vocabulary": "mmdb.graph.ops",
+    "mmdb.graph.spec.layer_graph": "mmdb.graph.layer_module",
+    "mmdb.graph.spec.head": "mmdb.graph.cut.head",
+}
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -58,7 +64,7 @@ def op_of(module: nn.Module) -> str:
         return f"script:{module.original_name}"
     cls = type(module)
     if not is_leaf(module):
-        return f"{cls.__module__}.{cls.__qualname__}"
+        return f"{_HASHED_AS.get(cls.__module__, cls.__module__)}.{cls.__qualname__}"
     if cls is vocabulary.SelfAttention:
         return "self_attention"
     return _snake(cls.__name__)
@@ -391,12 +397,3 @@ def _holds_call(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(_holds_call(item) for item in value)
     return isinstance(value, ForwardCall)
-
-
-def reached(calls: Iterable[ForwardCall], ends: Iterable[ForwardCall]) -> set[int]:
-    """Return the ids of the calls that any of `ends` depends on; `calls` are in order."""
-    needed = {id(call) for call in ends}
-    for call in reversed(list(calls)):
-        if id(call) in needed:
-            needed.update(id(source) for source in call.inputs)
-    return needed

@@ -1,4 +1,4 @@
-"""Follows a module's forward with stand-ins for tensors, and writes down what it calls.
+"""Traces a module: its forward runs on stand-ins for tensors, and its calls are written down.
 
 The forward runs on a copy of the module tree that holds no weights. torch.fx's own
 tracer patches nn.Module for the whole process while it works, and so
@@ -17,9 +17,7 @@ from torch.fx import Graph
 from torch.fx.proxy import Proxy, TracerBase
 from torch.nn.parameter import is_lazy
 
-from mmdb.errors import FactoryFailed, stops_the_caller
-from mmdb.graph.spec.build import build, initial_module
-from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.errors import stops_the_caller
 from mmdb.graph.trace import call_forms as forms
 from mmdb.graph.trace.call_forms import (
     ForwardCall,
@@ -27,31 +25,25 @@ from mmdb.graph.trace.call_forms import (
     encode,
     is_leaf,
     op_of,
-    reached,
     spec_of,
     tensors_of,
 )
 from mmdb.graph.trace.stand_ins import (
+    TRANSPARENT,
     TensorProxy,
     Untraceable,
     WeightlessCopy,
     WeightProxy,
     gradient_codes,
     nothing_real,
-    on_meta,
     python_generator_kept,
+    required_arguments,
     torch_modes,
 )
 from mmdb.graph.trace.structure import UNTRACED, Architecture, GraphEdge, GraphNode, TensorSpec
 
-# Modules that only hand their input on to the one they hold.
 #: A forward with more calls is taken for one that never ends.
 MOST_CALLS = 200_000
-_TRANSPARENT = {
-    "DataParallel": "module",
-    "DistributedDataParallel": "module",
-    "OptimizedModule": "_orig_mod",  # what torch.compile returns
-}
 
 
 class CallTracer(TracerBase):
@@ -85,7 +77,10 @@ class CallTracer(TracerBase):
             inputs: which arguments of the forward are tensors; by default those that
                 must be given, or the first.
         """
-        positional, named = _arguments(self._module, inputs)
+        positional, named = 0, list(inputs or ())
+        if inputs is None:
+            by_position, named = required_arguments(self._module)
+            positional = len(by_position)
         for index in range(positional + len(named)):
             self.calls.append(ForwardCall(op="input", attributes={"index": index}))
         given = [self._value(call) for call in self.calls]
@@ -209,7 +204,7 @@ class CallTracer(TracerBase):
         path = self._copy.paths[id(module)]
         if type(module) is nn.TransformerEncoder and len(args) == 1 and not kwargs:
             return _run_encoder(copy, args[0])
-        held = _TRANSPARENT.get(type(module).__name__, "")
+        held = TRANSPARENT.get(type(module).__name__, "")
         if held in module._modules:
             return copy.get_submodule(held)(*args, **kwargs)
         is_script = isinstance(module, torch.jit.ScriptModule)
@@ -282,23 +277,6 @@ def _run_encoder(copy: nn.Module, x: object) -> object:
     return x if encoder.norm is None else encoder.norm(x)
 
 
-def _arguments(module: nn.Module, inputs: Sequence[str] | None) -> tuple[int, list[str]]:
-    """Return how many tensors the forward takes by position, and the names of others."""
-    if inputs is not None:
-        return 0, list(inputs)
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        parameters = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):  # written in C
-        return 1, []
-    by_position = [p for p in parameters if p.kind in kinds]
-    needed = [p for p in by_position if p.default is p.empty]
-    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if not needed and not by_name:
-        return 1, []
-    return len(needed), by_name
-
-
 def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architecture:
     """Return the structure of what the module computes when it is evaluated.
 
@@ -315,29 +293,6 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architectur
     recorder = CallTracer(module)
     recorder.run(inputs)
     return architecture_of_calls(module, recorder.calls)
-
-
-def architecture_of(
-    architecture: str | Mapping[str, object],
-    arguments: Mapping[str, object],
-    input_shape: Shape,
-    outputs: Outputs,
-    factories: Mapping[str, str],
-) -> Architecture:
-    """Return the structure of an architecture as `build` takes it.
-
-    It is built on the meta device, which allocates nothing, or if its factory does not
-    work there, with weights that are thrown away; torch's generator is left as it was.
-
-    Raises:
-        ArchitectureError: as `build`.
-    """
-    try:
-        with on_meta():
-            return trace(build(architecture, arguments, input_shape, outputs, factories))
-    except FactoryFailed:
-        pass
-    return trace(initial_module(architecture, arguments, input_shape, outputs, factories, seed=0))
 
 
 def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Architecture:
@@ -407,3 +362,12 @@ def _node(
         parameter_bytes=byte_count,
     )
     return node, ties
+
+
+def reached(calls: Iterable[ForwardCall], ends: Iterable[ForwardCall]) -> set[int]:
+    """Return the ids of the calls that any of `ends` depends on; `calls` are in order."""
+    needed = {id(call) for call in ends}
+    for call in reversed(list(calls)):
+        if id(call) in needed:
+            needed.update(id(source) for source in call.inputs)
+    return needed

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import random
 import types
@@ -19,6 +20,12 @@ from torch.fx.proxy import Proxy, TracerBase
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+#: Modules that only hand their input on to the one they hold.
+TRANSPARENT = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",  # what torch.compile returns
+}
 #: Methods that fill a tensor with draws, for which torch would load its compiler's symbols there.
 _FILLING = {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
 
@@ -46,6 +53,21 @@ class _Undrawn(TorchFunctionMode):
             if isinstance(tensor, torch.Tensor) and tensor.is_meta:
                 return tensor
         return func(*args, **given)
+
+
+def required_arguments(module: nn.Module) -> tuple[list[str], list[str]]:
+    """Return the names that the forward must be given, by position and by name, or its first."""
+    try:
+        parameters = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return ["input"], []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_position = [p for p in parameters if p.kind in kinds]
+    needed = [p.name for p in by_position if p.default is p.empty]
+    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if not needed and not by_name:
+        return [by_position[0].name if by_position else "input"], []
+    return needed, by_name
 
 
 class Untraceable(Exception):

@@ -12,10 +12,10 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
 from mmdb.errors import ArchitectureError
-from mmdb.graph.spec.build import parse
+from mmdb.graph.spec.build import architecture_of, parse
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.graph.spec.layer_form import traced
-from mmdb.graph.trace.call_tracer import architecture_of, trace
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model

@@ -13,7 +13,7 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.graph.trace.call_tracer import architecture_of
+from mmdb.graph.spec.build import architecture_of
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store import states
 from mmdb.store.parents import Goal, take_parent

@@ -14,8 +14,8 @@ from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, StateNotFound
 from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import PackedSkeleton
+from mmdb.graph.spec.build import architecture_of
 from mmdb.graph.spec.parse import factories_in
-from mmdb.graph.trace.call_tracer import architecture_of
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store.models import Definition
 from mmdb.store.parents import Limits

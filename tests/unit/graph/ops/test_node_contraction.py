@@ -17,7 +17,8 @@ from mmdb.graph.ops.capture import capture
 from mmdb.graph.ops.node_contraction import MOST_NODES, skeleton_of_architecture
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.skeleton import LayerSkeleton
-from mmdb.graph.trace.call_tracer import architecture_of, trace
+from mmdb.graph.spec.build import architecture_of
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import Architecture, GraphNode, TensorSpec
 
 

@@ -18,12 +18,11 @@ from mmdb.errors import (
 )
 from mmdb.graph.cut.cut import prefix_of
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.spec.build import build, check_output, initial_module
+from mmdb.graph.spec.build import architecture_of, build, check_output, initial_module
 from mmdb.graph.spec.factory_call import Shape
 from mmdb.graph.spec.head import Headed, build_head, pooled_shape, resolve_pool
 from mmdb.graph.spec.layer_form import to_layer_graph, traced
 from mmdb.graph.spec.layer_graph import build_sized_layers
-from mmdb.graph.trace.call_tracer import architecture_of
 from tests.unit.graph.cut.networks import Masked, Pictures, Words, masked, pictures, words
 
 FACTORIES = {

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.spec.build import initial_module
+from mmdb.graph.spec.build import architecture_of, initial_module
 from mmdb.graph.trace import call_tracer
-from mmdb.graph.trace.call_tracer import architecture_of, trace
+from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import Architecture, common_prefix
 
 
