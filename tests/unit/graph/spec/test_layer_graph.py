@@ -15,7 +15,7 @@ from mmdb.graph.spec.build import build, check_output, initial_module, parameter
 from mmdb.graph.spec.layer_graph import MAX_LAYERS, build_layers, build_sized_layers
 from mmdb.graph.vocabulary import OPS
 
-DOCS = Path(__file__).parents[3] / "docs" / "architectures.md"
+DOCS = Path(__file__).parents[4] / "docs" / "architectures.md"
 Json = dict[str, object]
 
 
