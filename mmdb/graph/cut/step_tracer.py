@@ -1,4 +1,4 @@
-"""A module's forward as steps, so that a part of them can be run by itself.
+"""Traces the steps of a forward, so that a part of them can be run by itself.
 
 Only modules that hold a cut are followed; any other is one step, whatever it does inside.
 torch.fx's own tracer patches nn.Module for the whole process while it works, and so disturbs other

@@ -1,7 +1,7 @@
 """How a child and a parent fit together, layer by layer: the best alignment itself.
 
 Many alignments can be the best one: five equal blocks against three. Of those the one is taken
-whose gaps are cheapest. A gap costs 1, and at both of its borders, in both outlines, the results
+whose gaps are cheapest. A gap costs 1, and at both of its borders, in both skeletons, the results
 that pass the border less one: nothing between two blocks, where only one result passes, more
 within a block. So whole blocks are skipped. Two tables are filled: sums of alignments that end in a
 pair, and of those that end in a gap.
@@ -250,21 +250,21 @@ def child_of(packed: PackedSkeleton) -> PackedChild:
 
 
 def align(child: PackedSkeleton, parent: PackedSkeleton) -> Alignment:
-    """Return the alignment of two outlines."""
+    """Return the alignment of two skeletons."""
     zoo = PackedZoo()
     zoo.add(b"", parent)
     return align_with(child_of(child), zoo, 0)
 
 
 def score_all(child: PackedSkeleton, zoo: PackedZoo) -> NDArray[np.float64]:
-    """Return (Z,) the scores of a child with every outline, nothing left out."""
+    """Return (Z,) the scores of a child with every skeleton, nothing left out."""
     orders, scores = orders_of(child), np.empty(len(zoo))
     every_score(orders, zoo.sequences, scores, *room_of(orders, zoo.sequences))
     return scores
 
 
 def align_with(child: PackedChild, zoo: PackedZoo, number: int) -> Alignment:
-    """Return the alignment of a child with an outline of a zoo."""
+    """Return the alignment of a child with a skeleton of a zoo."""
     orders, arrays = child.orders, zoo.sequences
     values, sums = room_of(orders, arrays)
     found = float(score(orders, arrays, number, -1.0, values, sums))

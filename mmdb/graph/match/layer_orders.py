@@ -41,7 +41,7 @@ START = -1
 
 
 class Orders(NamedTuple):
-    """The rows, each after those that it can follow; and the outline that they are of.
+    """The rows, each after those that it can follow; and the skeleton that they are of.
 
     Attributes:
         layer, label: (rows,) int32, the layer of each row, and its label.
@@ -50,7 +50,7 @@ class Orders(NamedTuple):
         ends: int32, the rows that nothing follows, or START.
         slot: (rows,) int32, where a row's values are kept while others need them; 0 is START's.
         slots: how many there are.
-        labels, counts: as of the outline.
+        labels, counts: as of the skeleton.
         weight, parameters: of all layers, in quarters; elements.
     """
 
@@ -68,7 +68,7 @@ class Orders(NamedTuple):
 
 
 def orders_of(packed: PackedSkeleton) -> Orders:
-    """Return the orders of an outline's layers."""
+    """Return the orders of a skeleton's layers."""
     rows = _Rows()
     ends = rows.write(packed.branches, (START,), 1)
     sources = [source for row in rows.sources for source in row]

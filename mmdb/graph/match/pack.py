@@ -181,7 +181,7 @@ def _rank(part: BranchPart) -> tuple[int, bytes, int, bytes, int]:
     return -part.size, part.form, -part.cost, part.name, next(iter(part))
 
 
-#: Layers of an outline; their numbers have 16 bits.
+#: Layers of a skeleton; their numbers have 16 bits.
 MOST_LAYERS = 50_000
 
 _UNREAD = number_of(UNREAD)
@@ -190,7 +190,7 @@ _Label = tuple[int, int, tuple[int, ...], int]  # kind, groups, shape, parameter
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedSkeleton:
-    """An outline without names. n layers, of which L are different.
+    """A skeleton without names. n layers, of which L are different.
 
     Attributes:
         label: (n,) which of the L each layer is, by ordinal.
@@ -290,10 +290,10 @@ HEADER = struct.pack("<4sHH", b"MMOL", 1, len(DTYPES))
 
 
 def pack(outline: LayerSkeleton) -> PackedSkeleton:
-    """Return an outline's arrays.
+    """Return a skeleton's arrays.
 
     Raises:
-        ArchitectureError: the outline has no topological order, a size below 0, or too many layers.
+        ArchitectureError: it has no topological order, a size below 0, or too many layers.
     """
     inputs = _checked(outline)
     keys = [

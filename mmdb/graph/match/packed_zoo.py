@@ -22,7 +22,7 @@ _Starts = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stack:
-    """Packed outlines, Z of them.
+    """Packed skeletons, Z of them.
 
     Attributes:
         arrays: each one's, one after the other.
@@ -44,12 +44,12 @@ class Stack:
         )
 
     def lengths(self, name: str) -> NDArray[np.int64]:
-        """Return (Z,) how many items of an array each outline has."""
+        """Return (Z,) how many items of an array each skeleton has."""
         return np.diff(self.starts[name])
 
 
 def stack(outlines: Iterable[PackedSkeleton]) -> Stack:
-    """Return outlines as one."""
+    """Return skeletons as one."""
     given = list(outlines)
     pieces = {name: [getattr(one, name) for one in given] for name in DTYPES}
     return Stack(
@@ -64,7 +64,7 @@ def stack(outlines: Iterable[PackedSkeleton]) -> Stack:
 
 
 def unpack(rows: Sequence[bytes]) -> tuple[NDArray[np.int64], Stack]:
-    """Return what `Packed.to_bytes` wrote, and the numbers of those rows.
+    """Return what `PackedSkeleton.to_bytes` wrote, and the numbers of those rows.
 
     Rows that are cut short, damaged or of another version are left out.
     """
@@ -159,7 +159,7 @@ def _is_size(items: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _totals(items: NDArray[Any], starts: _Starts) -> NDArray[np.int64]:
-    """Return (Z,) the sum of each outline's items."""
+    """Return (Z,) the sum of each skeleton's items."""
     return np.diff(np.concatenate([[0], np.cumsum(items, dtype=np.int64)])[starts])
 
 
@@ -175,14 +175,14 @@ _FIRST_ROOM = 64
 
 
 class Sequences(NamedTuple):
-    """The outlines' layers in canonical order, one outline after the other.
+    """The skeletons' layers in canonical order, one skeleton after the other.
 
     Attributes:
-        start: (Z + 1,) int64; place[start[z] : start[z + 1]] is outline z.
-        place: uint16, the label of each layer: its place among the outline's own labels.
+        start: (Z + 1,) int64; place[start[z] : start[z + 1]] is skeleton z.
+        place: uint16, the label of each layer: its place among the skeleton's own labels.
         label_start: (Z + 1,) int64; label[label_start[z] : label_start[z + 1]] are its own labels.
         label: int32, their places among the zoo's labels.
-        counts: int64, how many of the outline's layers are of each.
+        counts: int64, how many of the skeleton's layers are of each.
         weight, parameters: (Z,) float64, of all its layers, in quarters; elements.
         labels: the zoo's.
     """
@@ -198,7 +198,7 @@ class Sequences(NamedTuple):
 
 
 class PackedZoo:
-    """Outlines to search, by key and in the order in which they were added.
+    """Skeletons to search, by key and in the order in which they were added.
 
     A key is the hash of an architecture. Nothing is removed: a search can be told what to look at.
     """
@@ -226,17 +226,17 @@ class PackedZoo:
         return key in self._numbers
 
     def find(self, key: bytes) -> int | None:
-        """Return the number of the outline with a key, or None."""
+        """Return the number of the skeleton with a key, or None."""
         return self._numbers.get(key)
 
     def add(self, key: bytes, packed: PackedSkeleton) -> int:
-        """Add an outline and return its number; a key that is there already keeps its outline."""
+        """Add a skeleton and return its number; a key that is there already keeps its skeleton."""
         if key not in self._numbers:
             self.extend([key], stack([packed]))
         return self._numbers[key]
 
     def extend(self, keys: Sequence[bytes], found: Stack) -> None:
-        """Add outlines.
+        """Add skeletons.
 
         Args:
             keys: different ones that are not there yet.
@@ -265,7 +265,7 @@ class PackedZoo:
 
     @property
     def sequences(self) -> Sequences:
-        """The arrays as they are now; they stay valid, and stay behind when outlines are added."""
+        """The arrays as they are now; they stay valid, and stay behind when skeletons are added."""
         return Sequences(
             start=self._start.filled,
             place=self._place.filled,
@@ -283,15 +283,15 @@ class PackedZoo:
         )
 
     def order(self, number: int) -> NDArray[np.uint16]:
-        """Return an outline's ordinals in canonical order."""
+        """Return a skeleton's ordinals in canonical order."""
         return self._order.filled[self._span(number)]
 
     def crossing(self, number: int) -> NDArray[np.uint8]:
-        """Return `Packed.crossing` of an outline."""
+        """Return `PackedSkeleton.crossing` of a skeleton."""
         return self._crossing.filled[self._span(number)]
 
     def column(self, feature: int) -> NDArray[np.float32] | None:
-        """Return (Z,) a feature of all outlines' histograms, or None where it is 0."""
+        """Return (Z,) a feature of all skeletons' histograms, or None where it is 0."""
         found = self._columns.get(feature)
         return None if found is None else found[: len(self)]
 

@@ -1,4 +1,4 @@
-"""Scores of a child with outlines of a zoo, best first: an exact dynamic program, compiled.
+"""Scores of a child with skeletons of a zoo, best first: an exact dynamic program, compiled.
 
 S[r][j] is the best sum over alignments of the layers on a path to row r with j of the parent's:
 
@@ -112,13 +112,13 @@ def score(
     values: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> float:
-    """Return the child's score with outline `number`, or -1 if it is seen to be below `floor`.
+    """Return the child's score with skeleton `number`, or -1 if it is seen to be below `floor`.
 
     Args:
         values, sums: room that `room_of` returns; what is in it does not matter.
     """
     divisor, most = fill_values(child, zoo, number, scales(child, zoo, number), values)
-    if divisor == 0:  # two outlines without layers
+    if divisor == 0:  # two skeletons without layers
         return 1.0
     if most / divisor < floor:
         return -1.0
@@ -174,14 +174,14 @@ def best_of(
     values: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> int:
-    """Find the outlines with the highest scores; among equals those with the lowest numbers.
+    """Find the skeletons with the highest scores; among equals those with the lowest numbers.
 
     Args:
-        numbers: of the outlines to look at, by falling bound.
+        numbers: of the skeletons to look at, by falling bound.
         bounds: of their scores.
         best, scores: (k,) int64, float64, from the best on; filled with -1 where there is none.
     Returns:
-        How many outlines were looked at before the bound of the rest was too low.
+        How many skeletons were looked at before the bound of the rest was too low.
     """
     last = best.size - 1
     for looked in range(numbers.size):
@@ -209,7 +209,7 @@ def every_score(
     values: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> None:
-    """Write (Z,) the scores of all outlines."""
+    """Write (Z,) the scores of all skeletons."""
     for number in range(scores.size):
         scores[number] = score(child, zoo, number, -1.0, values, sums)
 

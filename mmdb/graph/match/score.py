@@ -2,7 +2,7 @@
 
 Layers i of the child and j of the parent have a kind, sizes d (the weight's shape, and the groups),
 parameters p, and a weight c in the count: 1, or 1/4 where results only meet. T and N are the sums
-of p and c over an outline, T* and N* the larger ones of the two outlines' sums.
+of p and c over a skeleton, T* and N* the larger ones of the two skeletons' sums.
 
     apart(i, j)  = sum of |log2(d_i / d_j)| = -log2 prod (min(d_i, d_j) / max(d_i, d_j))
     alike(i, j)  = max(0, 1 - apart / APART)
@@ -11,15 +11,15 @@ of p and c over an outline, T* and N* the larger ones of the two outlines' sums.
 
 An alignment is a set of pairs (i, j) of one kind and rank, each layer in at most one pair: MATCH.
 All other layers are skipped: SKIP_CHILD, SKIP_PARENT. The pairs increase in the canonical order of
-the parent's layers and in one of the orders of the child's (`branches.py`): whole branches that lie
+the parent's layers and in one of the orders of the child's (`pack.py`): whole branches that lie
 side by side may change places, and nothing else. Of all alignments the one with the largest sum of
 c is taken, of those the one with the largest sum of value, and
 
     score = sum of value
 
-Each half is a part of the larger of the two outlines' own sums, with themselves: inserted layers
+Each half is a part of the larger of the two skeletons' own sums, with themselves: inserted layers
 tell, and so do removed ones. Values are whole multiples of 1/SCALE, so that sums do not depend on
-the order of their terms, equal scores are equal, and an outline with itself has 1.
+the order of their terms, equal scores are equal, and a skeleton with itself has 1.
 
 Why so:
 - 0 <= score <= 1, as shared(i, j) <= p_i, p_j and alike <= 1.
@@ -37,7 +37,7 @@ Why so:
 - Half by parameters, half by count: parameters alone are those of one classifier or embedding, the
   count alone is that of the normalisations.
 
-This holds while all orders of free branches are kept apart, `orders.COPIES` of a layer; branches
+This holds while all orders of free branches are kept apart, `layer_orders.COPIES` of a layer; branches
 nested more deeply stand in their canonical order.
 
 A histogram is what is left when edges are forgotten; it bounds scores.
@@ -45,9 +45,9 @@ A histogram is what is left when edges are forgotten; it bounds scores.
 Two layers of one kind share no more parameters than the overlap of the intervals [0, p_i] and
 [0, p_j], and are alike by no more than the overlap of [s_i, s_i + APART] and [s_j, s_j + APART],
 divided by APART, where s is the sum of a layer's log2 sizes: |s_i - s_j| <= apart(i, j). Both
-intervals are cut into fixed pieces, and an outline's histogram adds up the lengths that its
+intervals are cut into fixed pieces, and a skeleton's histogram adds up the lengths that its
 layers have in each piece. For a set of pairs in which each layer is at most once, the sum of
-overlaps in a piece is at most the smaller of the two outlines' entries there.
+overlaps in a piece is at most the smaller of the two skeletons' entries there.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _SLACK = 1e-4
 
 
 def upper_bounds(child: PackedSkeleton, zoo: PackedZoo) -> NDArray[np.float64]:
-    """Return (Z,) numbers that are at least the scores of the child with each outline.
+    """Return (Z,) numbers that are at least the scores of the child with each skeleton.
 
     score <= 1/2 min(T_P, T_C, sum of min(H_P, H_C) over the parameters' features) / T*
            + 1/2 min(N_P, N_C, sum of min(H_P, H_C) over the sizes' features) / N*
@@ -74,7 +74,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundMatches:
-    """The answer of a search, and for how many outlines it had to look beyond the bound."""
+    """The answer of a search, and for how many skeletons it had to look beyond the bound."""
 
     matches: list[Match]
     looked_at: int
@@ -88,11 +88,11 @@ def search(
     key: bytes | None = None,
     among: NDArray[np.bool_] | None = None,
 ) -> list[Match]:
-    """Return the k best outlines, best first; among equal scores the ones that were added first.
+    """Return the k best skeletons, best first; among equal scores the ones that were added first.
 
     Args:
-        key: of the child's architecture; the outline that has it comes first.
-        among: (Z,) which outlines to look at; all without it.
+        key: of the child's architecture; the skeleton that has it comes first.
+        among: (Z,) which skeletons to look at; all without it.
     """
     return explore(child, zoo, k, key=key, among=among).matches
 

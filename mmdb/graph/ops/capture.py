@@ -62,7 +62,7 @@ class Forward:
         self._capture = CaptureMode(self._place, self._paths, self._copy.originals, self._runs)
 
     def follow(self, inputs: Inputs) -> OpGraph:
-        """Return the flow; to be called once.
+        """Return the op graph; to be called once.
 
         Raises:
             CannotTrace: the forward fails.
@@ -163,20 +163,20 @@ _MOST_CANDIDATES = 8
 def capture(
     module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
 ) -> OpGraph:
-    """Return the flow of what the module computes when it is evaluated; see `recorded`."""
+    """Return the op graph of the module in eval mode; see `capture_with_inputs`."""
     return capture_with_inputs(module, inputs)[0]
 
 
 def capture_with_inputs(
     module: nn.Module, inputs: Inputs | Sequence[Tensor] | Mapping[str, Any] | None = None
 ) -> tuple[OpGraph, Inputs]:
-    """Return the flow of what the module computes when it is evaluated, and of which inputs.
+    """Return the op graph of the module in eval mode, and the inputs that its forward took.
 
     A copy runs on the meta device with every float as float32, then, if that fails, with the
     module's own dtypes. There a selection by values (the experts that a router chooses, the boxes
     that pass a threshold) is taken to select all. A forward that reads values otherwise is run on
-    the CPU with random weights, where the module has at most 64 million elements; the flow is then
-    one of those that it may take.
+    the CPU with random weights, where the module has at most 64 million elements; the op graph is
+    then one of those that it may take.
     Nothing of the module or of a generator changes.
 
     Args:
@@ -262,12 +262,12 @@ _COMPUTE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """Where a flow and torch.export's graph differ.
+    """Where an op graph and torch.export's graph differ.
 
     Attributes:
-        only_flow: parameters that only the flow reads, by path.
+        only_flow: parameters that only the op graph reads, by path.
         only_export: parameters that only the exported graph reads.
-        counts: of each group of compute operations, in the flow and in the exported graph.
+        counts: of each group of compute operations, in the op graph and in the exported graph.
     """
 
     only_flow: tuple[str, ...]
@@ -282,7 +282,7 @@ class CrossCheck:
 
 
 def cross_check(module: nn.Module, flow: OpGraph, inputs: Inputs | None = None) -> CrossCheck:
-    """Compare a flow with what torch.export finds in a copy of the module.
+    """Compare an op graph with what torch.export finds in a copy of the module.
 
     It costs seconds, a copy of the weights and a run with values: for tests, on small modules.
 

@@ -1,8 +1,8 @@
-"""From a structure to its outline: nodes without tensors of their own are left out.
+"""Contracts an architecture to its layer skeleton: nodes without tensors are left out.
 
-It gives what `mmdb.graph.ops.op_contraction.skeleton_of` gives of a recorded flow, as far as a structure
+It gives what `skeleton_of` (op_contraction.py) gives of an op graph, as far as an architecture
 shows it: sizes of results are not known, and neither are paths where it was read from a database.
-So nothing here depends on paths, and two structures with one canonical hash have outlines that
+So nothing here depends on paths, and two architectures with one canonical hash have skeletons that
 differ in the order of layers alone.
 """
 
@@ -29,7 +29,7 @@ from mmdb.graph.ops.skeleton import (
 )
 from mmdb.graph.trace.structure import Architecture, GraphNode
 
-#: Nodes of a structure; beyond them nobody would wait for a search.
+#: Nodes of an architecture; beyond them nobody would wait for a search.
 MOST_NODES = 50_000
 
 _MEETINGS = {
@@ -54,7 +54,7 @@ _MOST_SOURCES = 4  # beyond them results meet wherever they do, so that inputs s
 
 
 def skeleton_of_architecture(structure: Architecture) -> LayerSkeleton:
-    """Return the layers of a structure, and what each one reads.
+    """Return the layers of an architecture, and what each one reads.
 
     Raises:
         ArchitectureError: it has more than 50,000 nodes.

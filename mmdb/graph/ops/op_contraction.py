@@ -153,7 +153,7 @@ _Sources = tuple[int, ...]
 
 
 def skeleton_of(flow: OpGraph) -> LayerSkeleton:
-    """Return the layers of a flow, and what each one reads.
+    """Return the layers of an op graph, and what each one reads.
 
     Every parameter is in a layer, and every persistent buffer. Results that meet in an addition, a
     product elementwise or a concatenation make a layer there, if they come from different layers;

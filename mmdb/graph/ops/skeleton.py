@@ -24,7 +24,7 @@ from mmdb.graph.trace.structure import GraphNode, TensorSpec
 ADD, CONCAT, MULTIPLY = "add", "concat", "multiply"
 #: Kind of layers that the forward does not read.
 UNREAD = "unread"
-#: What `Outline.inputs` has for the model's own input.
+#: What `LayerSkeleton.inputs` has for the model's own input.
 MODEL_INPUT = -1
 
 

@@ -1,4 +1,4 @@
-"""From an architecture, as the user wrote it, to a module whose weights depend on a seed alone."""
+"""Builds an architecture, as the user wrote it: a module whose weights depend on a seed alone."""
 
 from __future__ import annotations
 

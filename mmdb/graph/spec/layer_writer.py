@@ -17,7 +17,7 @@ from mmdb.messages import show
 
 Json = dict[str, object]
 
-# Ops of a structure -> ops of a layer graph. Those that own tensors must be modules.
+# Ops of an architecture -> ops of a layer graph. Those that own tensors must be modules.
 _OWNERS = {
     "linear": "Linear",
     "conv1d": "Conv1d",

@@ -278,7 +278,7 @@ def _run_encoder(copy: nn.Module, x: object) -> object:
 
 
 def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architecture:
-    """Return the structure of what the module computes when it is evaluated.
+    """Return the architecture of what the module computes when it is evaluated.
 
     Its forward is followed with stand-ins for tensors; nothing of the module, of torch's
     generators or of other threads changes, and no weight is read. A part that cannot be
@@ -296,7 +296,7 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architectur
 
 
 def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Architecture:
-    """Return the structure of recorded calls, and of what of the module they do not reach."""
+    """Return the architecture of recorded calls, and of what of the module they do not reach."""
     needed = reached(calls, filter(_stays, calls))
     kept = [call for call in calls if id(call) in needed]
     kept = [*kept[:-1], *_unreached(module, kept), kept[-1]]

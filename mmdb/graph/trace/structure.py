@@ -27,7 +27,7 @@ class PrefixHash:
     """The nodes of one prefix hash: alike, with everything that feeds them.
 
     Args:
-        nodes: how many nodes of the structure have the hash; 1 but for parallel branches.
+        nodes: how many nodes of the architecture have the hash; 1 but for parallel branches.
         parameter_bytes: of one such node.
         depth: nodes in its prefix: itself and all that feeds it, the inputs left out.
         prefix_bytes: bytes of the parameters in its prefix.
@@ -42,7 +42,7 @@ class PrefixHash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPrefix:
-    """What two structures share, from the inputs on."""
+    """What two architectures share, from the inputs on."""
 
     nodes: int
     parameter_bytes: int
@@ -67,7 +67,7 @@ def prefixes_of(structure: Architecture) -> tuple[PrefixHash, ...]:
 
 
 def common_prefix(a: Architecture, b: Architecture) -> CommonPrefix:
-    """Return how much of one structure the other has too, from the inputs on.
+    """Return how much of one architecture the other has too, from the inputs on.
 
     A node is in the common prefix if its prefix hash is in both; of parallel nodes with
     one hash, as many as both have. The same over stored rows: join on the prefix hash,
@@ -236,7 +236,7 @@ class Architecture:
     def canonical_order(self) -> tuple[int, ...]:
         """The nodes in an order that names and numbers do not change.
 
-        Nodes at one place in the orders of two structures with one canonical hash
+        Nodes at one place in the orders of two architectures with one canonical hash
         are the same node.
         """
         kinds = [(e.source, e.target, self._kind(e)) for e in self.edges]
@@ -315,7 +315,7 @@ class Architecture:
         return found
 
     def to_json(self) -> str:
-        """Return the structure as JSON; the same structure gives the same bytes."""
+        """Return the architecture as JSON; the same architecture gives the same bytes."""
         nodes = [
             {
                 "path": node.path,
@@ -334,7 +334,7 @@ class Architecture:
 
 
 def from_json(text: str | bytes) -> Architecture:
-    """Return the structure that `Structure.to_json` wrote.
+    """Return the architecture that `Architecture.to_json` wrote.
 
     Raises:
         ArchitectureError: the text is something else.

@@ -281,7 +281,7 @@ _RULES: Mapping[str, Rule] = {**PRODUCTS, **ARRANGEMENTS}
 
 
 def axes_of(flow: OpGraph) -> Axes:
-    """Return the spaces of all axes of a flow, whatever is in it."""
+    """Return the spaces of all axes of an op graph, whatever is in it."""
     axes = Axes(flow)
     for op in flow.operations:
         rule = _RULES.get(op.op)

@@ -1,4 +1,4 @@
-"""What kinds of operations do to elements, by the names that `Flow` gives them."""
+"""What kinds of operations do to elements, by the names that `OpGraph` gives them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _Key: TypeAlias = tuple[str, tuple[Value, ...]]
 def followed_paths(child: OpGraph, parent: OpGraph) -> dict[str, str]:
     """Return the parent's path, by the child's, of tensors of the operations that are the same.
 
-    Both flows are followed from the inputs on. An operation that the parent does not do to what
+    Both op graphs are followed from the inputs on. An operation that the parent does not do to what
     stands for its operands, with no larger weights, is taken to hand on its first operand.
     """
     waiting = _by_operands(parent)

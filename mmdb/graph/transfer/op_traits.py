@@ -174,7 +174,7 @@ def reference(op: Operation) -> Key:
 
 
 def numbers(op: Operation) -> dict[str, object]:
-    """Return what a flow says of the numbers of a constant or buffer, {} if they are not known."""
+    """Return what an op graph knows of a constant's or buffer's numbers, {} for nothing."""
     return {name: op.arguments[name] for name in ("uniform", "digest") if name in op.arguments}
 
 

@@ -1,4 +1,4 @@
-"""The space of every axis of every tensor of a flow."""
+"""The space of every axis of every tensor of an op graph."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def transfer(
     perturb: float | None = None,
     check: Check | None = None,
 ) -> Transfer:
-    """Return tensors for the child; whatever the flows are, each has one.
+    """Return tensors for the child; whatever the op graphs are, each has one.
 
     Constants of both models (masks, angles) whose numbers are not known are taken as equal where
     their shapes are; the result is not called exact then.
@@ -181,7 +181,7 @@ def transfer(
             tensors are added, multiplied by `perturb`, by default 1 - shrink (shrink and perturb,
             arXiv 1910.08475).
         check: is asked before the result is called exact. Without it `exact` is what follows from
-            the flows, which whoever tells it to others verifies.
+            the op graphs, which whoever tells it to others verifies.
     """
     sources = _Sources(parent, parent_tensors)
     try:

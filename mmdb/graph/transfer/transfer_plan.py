@@ -1,4 +1,4 @@
-"""From two flows to the images of the child's tensors, without any values."""
+"""Plans index maps of the child's tensors from two op graphs, without any values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TransferPlan:
         values: of the child's parameters and buffers, by path.
 
     Raises:
-        ValueError: the operations of a flow are not in order.
+        ValueError: the operations of an op graph are not in order.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def planned(child: OpGraph, parent: OpGraph, paths: Mapping[str, str], seed: int
     parent's do.
 
     Raises:
-        ValueError: the operations of a flow are not in order.
+        ValueError: the operations of an op graph are not in order.
     """
     if paths:
         paths = with_ends(paths, child, parent)

@@ -38,7 +38,7 @@ def choose_parent(
     refused. The same zoo gives the same answer on both engines.
 
     Args:
-        child: as `mmdb.graph.trace.call_tracer.trace` or `structure_of` returns it.
+        child: as `trace` or `architecture_of` returns it.
         goal: what it is to be trained for.
         parent: `name`, `name@version` or `name@alias`: look at this model alone, in the zoo or not;
             it is the parent unless it has nothing to give or weights that are no numbers.
