@@ -37,7 +37,7 @@ Why so:
 - Half by parameters, half by count: parameters alone are those of one classifier or embedding, the
   count alone is that of the normalisations.
 
-This holds while all orders of free branches are kept apart, `layer_orders.COPIES` of a layer; branches
+This holds while all orders of free branches are kept apart, `COPIES` of a layer; branches
 nested more deeply stand in their canonical order.
 
 A histogram is what is left when edges are forgotten; it bounds scores.
