@@ -41,9 +41,9 @@ class Model:
         Raises:
             DefinitionMissing: it is not known.
         """
-        from mmdb.store.parents.outlines import architecture_of
+        from mmdb.store.parents.outlines import saved_architecture
 
-        return self._reader.source.newest(lambda session: architecture_of(session, self._saved))
+        return self._reader.source.newest(lambda session: saved_architecture(session, self._saved))
 
     @cached_property
     def tensors(self) -> Tensors:

@@ -118,7 +118,7 @@ def read_structure(connection: Connection, architecture_id: int) -> Architecture
     )
 
 
-def architecture_of(connection: Connection, model: SavedModel) -> Architecture:
+def saved_architecture(connection: Connection, model: SavedModel) -> Architecture:
     """Return a model's architecture as it is stored.
 
     Raises:

@@ -20,7 +20,7 @@ from mmdb.graph.trace.structure import Architecture
 from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
 from mmdb.store.models import Definition, find_model
 from mmdb.store.module import build_empty, check_definition, definition_of
-from mmdb.store.parents.outlines import architecture_id_of, architecture_of
+from mmdb.store.parents.outlines import architecture_id_of, saved_architecture
 from mmdb.store.registry import checked_metric
 from mmdb.store.save import About
 
@@ -118,7 +118,7 @@ def structure_asked(
     if isinstance(architecture, nn.Module):
         return traced(architecture)
     if _names_model(architecture):
-        return architecture_of(connection, find_model(connection, architecture))
+        return saved_architecture(connection, find_model(connection, architecture))
     definition = _definition(connection, architecture, input_shape, outputs, dataset)
     return _structure_of(connection, definition)
 
