@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
     from mmdb.store.recipe import Recipe
-    from mmdb.train.recipe.generators import rng_state
-    from mmdb.train.warm.rows import Transferred
+    from mmdb.train.compute.exact import rng_state
+    from mmdb.train.warm.transfer_rows import Transferred
     from mmdb.zoo.model import Model
 
 #: Public names, and the modules that have them.
@@ -22,9 +22,9 @@ _MODULES = {
     "Model": "zoo.model",
     "Recipe": "store.recipe",
     "Run": "api",
-    "Transferred": "train.warm.rows",
+    "Transferred": "train.warm.transfer_rows",
     "connect": "api",
-    "rng_state": "train.recipe.generators",
+    "rng_state": "train.compute.exact",
 }
 __all__ = [
     "Database",

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from mmdb.data.target import Target
 from mmdb.errors import MmdbError, from_sqlstate
 from mmdb.train.candidate.setup import Setup, setup_of
-from mmdb.train.compute.hop import Outcome
+from mmdb.train.compute.hop import HopOutcome
 from mmdb.train.compute.live import Live, build_live, encode, restore, state_hash
-from mmdb.train.parallel.communicator import Membership
-from mmdb.train.parallel.group import Group
-from mmdb.train.parallel.group_pass import group_pass
-from mmdb.train.threads import start_without_signals
+from mmdb.train.group.collectives import Membership
+from mmdb.train.group.group_pass import group_pass
+from mmdb.train.values.runtime import start_without_signals
+from mmdb.train.values.spec import WorkerGroup
 
 WIDTH, CLASSES = 6, 3
 TARGET = Target(name="y", task="classification", size=CLASSES)
@@ -171,10 +171,10 @@ def _train(membership: Membership, job: dict[str, Any]) -> dict[str, Any]:
     if job.get("state"):
         restore(live, bytes.fromhex(job["state"]))
     ends = time.monotonic() + job.get("stop_s", 1e9)
-    outcomes: list[Outcome] = []
+    outcomes: list[HopOutcome] = []
     for seed, count in job["parts"]:
         state = encode(live)
-        communicator = membership.join(Group(**job["group"]), live.device)
+        communicator = membership.join(WorkerGroup(**job["group"]), live.device)
         x, y = rows_of(seed, count, job.get("fault", ""))
         outcomes += group_pass(
             live,
@@ -192,13 +192,13 @@ def _train(membership: Membership, job: dict[str, Any]) -> dict[str, Any]:
 
 def _sum(membership: Membership, job: dict[str, Any]) -> dict[str, Any]:
     """Sum a tensor over the group; `all_to_all` by the way that NCCL takes."""
-    from mmdb.train.parallel import sums
+    from mmdb.train.group import collectives
 
-    group = Group(**job["group"])
+    group = WorkerGroup(**job["group"])
     communicator = membership.join(group)
     flat = torch.randn(job["count"], generator=torch.Generator().manual_seed(group.rank))
     if job.get("all_to_all"):
-        sums.all_to_all(communicator._process_group, group.size, flat, communicator._wait)
+        collectives.all_to_all(communicator._process_group, group.size, flat, communicator._wait)
     else:
         communicator.sum(flat)
     return {"hash": state_hash(flat.numpy().tobytes()).hex()}
@@ -207,7 +207,7 @@ def _sum(membership: Membership, job: dict[str, Any]) -> dict[str, Any]:
 def _threads(membership: Membership, job: dict[str, Any]) -> dict[str, Any]:
     """Return the blocked signals of the threads that joining a group has started, as bit masks."""
     before = set(os.listdir("/proc/self/task"))
-    membership.join(Group(**job["group"]))
+    membership.join(WorkerGroup(**job["group"]))
     masks = []
     for thread in set(os.listdir("/proc/self/task")) - before:
         with open(f"/proc/self/task/{thread}/status") as status:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.train.recipe.trainer import TrainingData
+from mmdb.train.replay.trainer import TrainingData
 
 
 def fine_tune(

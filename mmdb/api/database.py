@@ -34,7 +34,7 @@ from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
 from mmdb.store.features import drop_features
-from mmdb.train.driver import drop
+from mmdb.train.drive import run_requests
 from mmdb.zoo import Zoo
 
 
@@ -246,7 +246,7 @@ class Database(Predictions, Exports, Sharing, Zoo):
             RunBusy: it is being trained.
             RightsMissing: it is another role's.
         """
-        return drop.drop_run(self.connection, run)
+        return run_requests.drop_run(self.connection, run)
 
     def run(self, name: str) -> Run:
         """Return a run that exists.
@@ -315,7 +315,7 @@ class Database(Predictions, Exports, Sharing, Zoo):
         Raises:
             CandidateNotFound, StateNotFound, InvalidName, InvalidOption
         """
-        from mmdb.train.recipe.either_side import save_on_either_side  # imports torch
+        from mmdb.train.drive.summary import save_on_either_side  # imports torch
 
         row = save_on_either_side(
             self.connection,

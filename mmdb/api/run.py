@@ -13,12 +13,12 @@ from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import MmdbWarning
 from mmdb.server.arguments import json_text
-from mmdb.train.driver import run_requests
+from mmdb.train.drive import run_requests
 
 if TYPE_CHECKING:
     from mmdb.api.database import Database
     from mmdb.report.explanation import Explanation
-    from mmdb.train.driver.summary import Summary
+    from mmdb.train.drive.summary import Summary
     from mmdb.train.watch import Watch
 
 _Q = load("api")
@@ -46,7 +46,7 @@ class Run:
             RunBusy, RunFailed, DatasetDropped
         """
         from mmdb.plan.run.decide import decider  # imports torch: only where a run is trained
-        from mmdb.train.driver.training import train
+        from mmdb.train.drive.train_run import train
 
         def warn(text: str) -> None:
             warnings.warn(text, MmdbWarning, stacklevel=2)

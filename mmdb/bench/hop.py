@@ -22,10 +22,10 @@ from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.store import states
 from mmdb.train.compute.live import weights
-from mmdb.train.dispatch.turn import ordinal_of
-from mmdb.train.seeds import candidate_seed, hop_seed, visit_order
-from mmdb.train.workers.orders import HopOrder
-from mmdb.train.workers.worker import Worker, workers_of
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import HopOrder
+from mmdb.train.hops.turn import ordinal_of
+from mmdb.train.values.seeds import candidate_seed, hop_seed, visit_order
 
 WIDTH, HIDDEN, CLASSES, BATCH = 64, 1024, 10, 128  # a state of 0.9 MB with Adam
 PARTITIONS, EPOCHS, ROUNDS = 2, 2, 3

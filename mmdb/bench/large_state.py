@@ -20,10 +20,10 @@ from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.train.dispatch.turn import ordinal_of
-from mmdb.train.seeds import VALIDATION, visit_order
-from mmdb.train.workers.orders import HopOrder
-from mmdb.train.workers.worker import Worker, workers_of
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import HopOrder
+from mmdb.train.hops.turn import ordinal_of
+from mmdb.train.values.seeds import VALIDATION, visit_order
 
 SHAPE, WIDTH, CLASSES, BATCH = (1, 8, 8), 64, 10, 32
 PARTITIONS, EPOCHS = 4, 2

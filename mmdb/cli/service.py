@@ -14,7 +14,7 @@ from mmdb.cli.models import Add, WrongUse
 from mmdb.errors import DeviceMissing, InvalidName, NotInstalled, WrongUrl
 
 if TYPE_CHECKING:  # it loads torch
-    from mmdb.train.service.process import WorkerProcess
+    from mmdb.train.drive.worker_process import WorkerProcess
 
 
 def add_worker_command(add: Add) -> None:
@@ -51,7 +51,7 @@ def _worker(given: argparse.Namespace) -> int:
     _check_database(given.url)
     from mmdb.data.names import check_name
     from mmdb.plan.run.decide import decider
-    from mmdb.train.service.process import WorkerProcess
+    from mmdb.train.drive.worker_process import WorkerProcess
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -70,7 +70,7 @@ def blocks(
 
 
 def useful_workers(kind: Kind, load: Load) -> int:
-    """Return how many workers a strategy can use (mmdb.train.driver.training.useful_workers)."""
+    """Return how many workers a strategy can use (mmdb.train.drive.train_run.useful_workers)."""
     at_once = 1 if kind in ("mop", "task") else len(load.rows)
     return max(1, len(load.candidates) * at_once)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from mmdb.train.schedule.layout import Placement
+from mmdb.train.schedule.core import Placement
 
 #: The first four are those that mmdb executes; the others are what-ifs.
 Kind = Literal[

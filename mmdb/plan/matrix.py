@@ -15,7 +15,7 @@ from mmdb.plan.equations.hop import Floats
 from mmdb.plan.simulation import HopSeconds, run
 from mmdb.plan.trace import mean_of
 from mmdb.train.schedule import POLICIES, Placement, Policy, Workload
-from mmdb.train.schedule.bound import lower_bound
+from mmdb.train.schedule.simulate import lower_bound
 
 Column = float | Sequence[float] | npt.NDArray[np.float64]
 

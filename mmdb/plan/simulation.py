@@ -11,7 +11,7 @@ from mmdb.plan.clock import Clock
 from mmdb.plan.equations.hop import Floats
 from mmdb.plan.trace import NOTHING, Pieces, Trace
 from mmdb.train.schedule import Assignment, Done, Placement, Policy, Ready, Workload, begin
-from mmdb.train.seeds import MERGE, VALIDATION
+from mmdb.train.values.seeds import MERGE, VALIDATION
 
 #: Seconds of computing and of exchanging in a group's round: (candidate, partitions).
 RoundSeconds = Callable[[int, Sequence[int]], tuple[float, float]]

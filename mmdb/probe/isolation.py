@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.train.compute.compiler import compute_deterministically
-from mmdb.train.compute.exact import exact
+from mmdb.train.compute.exact import compute_deterministically, exact
 
 
 @contextmanager

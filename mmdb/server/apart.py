@@ -23,7 +23,7 @@ from mmdb.errors import WorkerLost, stops_the_caller
 from mmdb.memory import is_bounded, lifted
 from mmdb.server.ending import end_before_libraries
 from mmdb.server.interrupt import heed
-from mmdb.train.threads import start_without_signals
+from mmdb.train.values.runtime import start_without_signals
 
 T = TypeVar("T")
 

@@ -32,8 +32,8 @@ from mmdb.server.ending import end_at_once
 from mmdb.server.interrupt import heed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.priority import stand_back
-from mmdb.train.spec import HopResult, HopSpec
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
+from mmdb.train.values.spec import HopResult, HopSpec
 
 if TYPE_CHECKING:  # these import torch, or drivers of databases
     from torch import nn
@@ -41,9 +41,9 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
     from mmdb.db.url import AnyConnection
     from mmdb.plan.profile.places import Scene
     from mmdb.store.models import SavedModel
-    from mmdb.train.dispatch.dispatcher import Dispatcher
-    from mmdb.train.features.spec import Examined, ExamineSpec, Materialized, MaterializeSpec
-    from mmdb.train.warm.spec import WarmResult, WarmSpec
+    from mmdb.train.hops.runner import HopRunner
+    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
+    from mmdb.train.values.warm_spec import WarmResult, WarmSpec
 
 _T = TypeVar("_T")
 
@@ -66,7 +66,7 @@ class Backend(Protocol):
         """The session."""
 
     @property
-    def dispatcher(self) -> Dispatcher:
+    def runner(self) -> HopRunner:
         """What runs this session's hops."""
 
     @property
@@ -88,7 +88,7 @@ class Backend(Protocol):
         """
 
     def recover(self, model: SavedModel) -> nn.Module:
-        """Return a model's module; see `mmdb.train.recipe.recover.recover_module`."""
+        """Return a model's module; see `mmdb.train.replay.recipe_replay.recover_module`."""
 
     def notice(self, text: str) -> None:
         """Tell the caller something while the function goes on."""
@@ -118,10 +118,12 @@ class _InterruptibleSession:
 
     def __init__(self, plpy: Any, device: str | None) -> None:
         with uncollected():
-            from mmdb.train.session import Session  # imports torch: only where hops run
+            from mmdb.train.hops.device_worker import (
+                DeviceWorker,  # imports torch: only where hops run
+            )
 
         end_at_once()
-        self._plpy, self._session = plpy, Session(device)
+        self._plpy, self._session = plpy, DeviceWorker(device)
         self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
@@ -130,8 +132,8 @@ class _InterruptibleSession:
         self.take_backbone = self._session.take_backbone
 
     def warm_up(self) -> str:
-        from mmdb.train.compute.allocator import keep_freed_memory
-        from mmdb.train.session import warm_up
+        from mmdb.train.hops.device_worker import warm_up
+        from mmdb.train.values.runtime import keep_freed_memory
 
         keep_freed_memory()  # only workers warm up; others' sessions stay as they are
         stand_back()
@@ -180,16 +182,16 @@ class PlpyBackend:
         return self._session
 
     @functools.cached_property
-    def dispatcher(self) -> Dispatcher:
+    def runner(self) -> HopRunner:
         with uncollected():
-            from mmdb.train.dispatch.dispatcher import Dispatcher  # loads torch
+            from mmdb.train.hops.runner import HopRunner  # loads torch
 
         row = self._plpy.execute("SELECT current_setting('application_name') AS name")[0]
         name = str(row["name"])
         if not name or name.startswith("citus_internal"):
             name = "session"
         node = own_node(self.connection) if self.connection.is_spread else None
-        return Dispatcher(self.connection, self._on(None), name, node=node)
+        return HopRunner(self.connection, self._on(None), name, node=node)
 
     def bounded(self) -> AbstractContextManager[None]:
         return bounded(self._memory_limit)
@@ -211,7 +213,7 @@ class PlpyBackend:
         self.connection.run(query, names=names, texts=texts)  # a rollback took back what was set
         if self._serves != (worker, device):
             self._serves = None
-            self.__dict__.pop("dispatcher", None)  # which has the name that the session had
+            self.__dict__.pop("runner", None)  # which has the name that the session had
             self._environment = self.warm_up(device)
             self._serves = (worker, device)
         return self._environment
@@ -225,7 +227,7 @@ class PlpyBackend:
         return session.warm_up()
 
     def recover(self, model: SavedModel) -> nn.Module:
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return recover_module(
             self.connection, model, compute=functools.partial(interruptible, self._plpy)

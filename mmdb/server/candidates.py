@@ -9,7 +9,7 @@ from mmdb.server.backend import Backend, exposed
 @exposed
 def stop_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's end; return the request's id."""
-    from mmdb.train.driver.candidate_requests import ask  # imports torch
+    from mmdb.train.drive.run_requests import ask  # imports torch
 
     return ask(backend.connection, candidate_id, "stop")
 
@@ -17,15 +17,15 @@ def stop_candidate(backend: Backend, candidate_id: int) -> int:
 @exposed
 def resume_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's going on; return the request's id."""
-    from mmdb.train.driver.candidate_requests import ask  # imports torch
+    from mmdb.train.drive.run_requests import ask  # imports torch
 
     return ask(backend.connection, candidate_id, "resume")
 
 
 @exposed
 def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
-    """Clone a candidate; see `mmdb.train.driver.clone.clone_candidate`. Return the clone's id."""
-    from mmdb.train.driver import clone  # imports torch
+    """Clone a candidate; see `mmdb.train.drive.clone.clone_candidate`. Return the clone's id."""
+    from mmdb.train.drive import clone  # imports torch
 
     changes = json_object(config, "config")
     return clone.clone_candidate(backend.connection, candidate_id, changes)[0]

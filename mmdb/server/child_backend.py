@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
-from mmdb.train.dispatch.dispatcher import Dispatcher
-from mmdb.train.workers.child import Child
+from mmdb.train.drive.child import ChildProcess
+from mmdb.train.hops.runner import HopRunner
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,17 +31,17 @@ class ChildBackend:
     def __init__(self, connection: AnyConnection) -> None:
         self.connection = connection
         self.models: OrderedDict[int, Any] = OrderedDict()
-        self._child: Child | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._child: ChildProcess | None = None
+        self._runner: HopRunner | None = None
         #: DuckDB calls a function from several threads when a query reads a large table.
         self.one_at_a_time = threading.RLock()
 
     @property
-    def dispatcher(self) -> Dispatcher:
+    def runner(self) -> HopRunner:
         """What runs hops that someone asks for one by one."""
         self._live_child(None)
-        assert self._dispatcher is not None
-        return self._dispatcher
+        assert self._runner is not None
+        return self._runner
 
     def warm_up(self, device: str) -> str:
         """Start the child process on its device."""
@@ -58,7 +58,7 @@ class ChildBackend:
 
     def recover(self, model: SavedModel) -> nn.Module:
         """Return a model's module."""
-        from mmdb.train.recipe.recover import recover_module  # imports torch
+        from mmdb.train.replay.recipe_replay import recover_module  # imports torch
 
         return recover_module(self.connection, model)
 
@@ -93,12 +93,12 @@ class ChildBackend:
         """End the child process; the session stays open."""
         self._end_child()
 
-    def _live_child(self, device: str | None) -> Child:
+    def _live_child(self, device: str | None) -> ChildProcess:
         if self._child is None or not self._child.alive:
             self._end_child()
-            self._child = Child(device or "cpu")
+            self._child = ChildProcess(device or "cpu")
             self._child.warm_up()
-            self._dispatcher = Dispatcher(self.connection, self._child, "session")
+            self._runner = HopRunner(self.connection, self._child, "session")
         return self._child
 
     def _end_child(self) -> None:

@@ -11,7 +11,7 @@ from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, PlpyBackend, ending_with, exposed
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
 
 if TYPE_CHECKING:  # it loads torch
     from mmdb.plan.run.probe import Probe
@@ -35,7 +35,7 @@ def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, An
         wishes,
         compute=compute,
         probing=partial(probing_of, backend),
-        settle=lambda candidate_id: backend.dispatcher.begin(candidate_id),
+        settle=lambda candidate_id: backend.runner.begin(candidate_id),
     )
 
 

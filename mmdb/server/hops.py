@@ -14,8 +14,8 @@ from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.parallel.group import group_of
-from mmdb.train.workers.orders import answer, hop_order
+from mmdb.train.hops.orders import hop_order, wire_row
+from mmdb.train.values.spec import group_of
 
 #: Their queries are many and short, and what computes goes apart by itself: handing over each query
 #: would take longer than all of them. Loading torch, in a session's first call, goes apart, too.
@@ -26,9 +26,9 @@ _of_hops = functools.partial(exposed, is_quick=lambda backend: "torch" in sys.mo
 def train_hop(
     backend: Backend, part_id: int, candidate_id: int, epoch: int | None, publish: bool
 ) -> list[dict[str, Any]]:
-    """Do one hop and return its row; see `Dispatcher.run_hop`."""
-    row = backend.dispatcher.run_hop(part_id, candidate_id, epoch, publish=publish)
-    return [{**answer(row), "rows": row["row_count"]}]
+    """Do one hop and return its row; see `HopRunner.run_hop`."""
+    row = backend.runner.run_hop(part_id, candidate_id, epoch, publish=publish)
+    return [{**wire_row(row), "rows": row["row_count"]}]
 
 
 @_of_hops
@@ -39,15 +39,15 @@ def train_hops(
     epoch: int | None,
     publish: bool,
 ) -> list[dict[str, Any]]:
-    """Do one hop of each candidate and return their rows; see `Dispatcher.run_hops`."""
+    """Do one hop of each candidate and return their rows; see `HopRunner.run_hops`."""
     if not candidate_ids or any(isinstance(one, list) for one in candidate_ids):
         given = "NULL" if candidate_ids is None else show(candidate_ids) or "empty"
         raise InvalidOption(
             f"candidate_ids is {'empty' if candidate_ids == [] else given}.",
             hint="It is the candidates that hop, such as ARRAY[1, 2].",
         )
-    rows = backend.dispatcher.run_hops(part_id, candidate_ids, epoch, publish=publish)
-    return [{**answer(row), "rows": row["row_count"]} for row in rows]
+    rows = backend.runner.run_hops(part_id, candidate_ids, epoch, publish=publish)
+    return [{**wire_row(row), "rows": row["row_count"]} for row in rows]
 
 
 @_of_hops
@@ -56,21 +56,21 @@ def train_group(
 ) -> list[dict[str, Any]]:
     """Do one member's part of a group's round; the first rank returns the rows of all."""
     group = group_of(json_object(member, "member"))
-    rows = backend.dispatcher.run_group(part_ids, candidate_id, epoch, group)
-    return [{**answer(row), "rows": row["row_count"]} for row in rows]
+    rows = backend.runner.run_group(part_ids, candidate_id, epoch, group)
+    return [{**wire_row(row), "rows": row["row_count"]} for row in rows]
 
 
 @_of_hops
 def merge_epoch(backend: Backend, candidate_id: int, epoch: int) -> list[dict[str, Any]]:
-    """Average an epoch's states; see `Dispatcher.merge`."""
-    row = backend.dispatcher.merge(candidate_id, epoch)
+    """Average an epoch's states; see `HopRunner.merge`."""
+    row = backend.runner.merge(candidate_id, epoch)
     return [{**row, "state_out": bytes(row["state_out"]).hex()}]
 
 
 @exposed
 def begin_candidate(backend: Backend, candidate_id: int) -> list[dict[str, Any]]:
-    """Settle what a candidate begins with; see `Dispatcher.begin`."""
-    row = backend.dispatcher.begin(candidate_id)
+    """Settle what a candidate begins with; see `HopRunner.begin`."""
+    row = backend.runner.begin(candidate_id)
     state = row.pop("state_hash")
     return [{**row, "state": None if state is None else bytes(state).hex()}]
 
@@ -92,7 +92,7 @@ def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any
         raise InvalidOption(
             f"part_id is {part_id}, but the order is for partition {order.part_id}."
         )
-    return [{**row, "rows": row["row_count"]} for row in order.run(backend.dispatcher)]
+    return [{**row, "rows": row["row_count"]} for row in order.run(backend.runner)]
 
 
 @exposed

@@ -24,7 +24,7 @@ from mmdb.messages import show
 from mmdb.store.models import SavedModel, model_of
 from mmdb.store.parents import Choice, Goal, choose_parent
 from mmdb.store.parents.rerank import Sample
-from mmdb.train.recipe.about import structure_asked
+from mmdb.train.replay.model_facts import structure_asked
 from mmdb.train.warm.offers import OF_THE_PARENT
 from mmdb.train.warm.usable import check_module
 

@@ -11,12 +11,11 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.server.predictor import Predictor
 from mmdb.store.models import SavedModel
-from mmdb.train.batch import fitted
-from mmdb.train.candidate.functions import Functions
-from mmdb.train.candidate.measures import Meter, measures_of
-from mmdb.train.candidate.objective import LOSS
+from mmdb.train.candidate.measures import LOSS, Meter, measures_of
+from mmdb.train.candidate.named_choices import Functions
 from mmdb.train.candidate.setup import setup_of_candidate
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.values.row_batch import fitted
+from mmdb.train.values.spec import CandidateSpec
 
 
 def measure(

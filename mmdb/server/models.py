@@ -17,7 +17,7 @@ from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import Backend, exposed
 from mmdb.server.plpy_connection import PlpyConnection
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
 
 if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
@@ -31,10 +31,10 @@ _SHORT_ROW = 4096
 def save_candidate(
     backend: Backend, candidate_id: int, name: str, approach: str, options: str
 ) -> list[dict[str, Any]]:
-    """Save a candidate's best checkpoint; see `mmdb.train.recipe.save.save_candidate`."""
-    from mmdb.train.recipe import save  # a session that predicts need not load it
+    """Save a candidate's best checkpoint; see `mmdb.train.replay.saving.save_candidate`."""
+    from mmdb.train.replay import saving  # a session that predicts need not load it
 
-    row = save.save_candidate(
+    row = saving.save_candidate(
         backend.connection,
         candidate_id,
         name,
@@ -117,7 +117,7 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
     up a request for a tenth of a second. A user's own process is left alone.
     """
     with uncollected():
-        import mmdb.train.recipe.recover  # noqa: F401
+        import mmdb.train.replay.recipe_replay  # noqa: F401
         from mmdb.server import predictor
     if in_server:
         gc.freeze()

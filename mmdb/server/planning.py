@@ -16,7 +16,7 @@ from mmdb.plan.profile.row import Row
 from mmdb.plan.profile.stamp import drifted, stamp_here
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, PlpyBackend, exposed
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
 
 #: Kinds that workers measure, in processes of their own; all but the last several at the same time.
 _BY_WORKERS = ("all_reduce_", "busy_", "meet", "process")

@@ -19,8 +19,8 @@ from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidInput
 from mmdb.server.backend import Backend
 from mmdb.store.models import SavedModel, find_model_id, model_of
-from mmdb.train.batch import call, outputs_of
 from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.values.row_batch import call, outputs_of
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8

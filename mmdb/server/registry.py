@@ -57,7 +57,7 @@ def note_model(backend: Backend, model: str, note: str) -> str:
 def model_diff(backend: Backend, a: str, b: str, norms: bool) -> list[dict[str, Any]]:
     """Return the tensors in which two models differ; recipes are followed."""
     from mmdb.store import diff
-    from mmdb.train.recipe.replay import load_weights
+    from mmdb.train.replay.recipe_replay import load_weights
 
     found = diff.model_diff(backend.connection, a, b, norms=norms, recover=load_weights)
     return [asdict(each) for each in found]

@@ -40,10 +40,10 @@ def create_run(
     seed: int,
     options: str,
 ) -> list[dict[str, Any]]:
-    """Create a run; see `mmdb.train.driver.new_run.create_run`."""
-    from mmdb.train.driver import new_run  # imports torch
+    """Create a run; see `mmdb.train.drive.run_creation.create_run`."""
+    from mmdb.train.drive import run_creation  # imports torch
 
-    run_id, candidates = new_run.create_run(
+    run_id, candidates = run_creation.create_run(
         backend.connection,
         name,
         dataset,
@@ -60,7 +60,7 @@ def create_run(
 
 @exposed
 def drop_run(backend: Backend, run: str) -> int:
-    """See `mmdb.train.driver.drop.drop_run`."""
-    from mmdb.train.driver import drop  # imports torch
+    """See `mmdb.train.drive.run_requests.drop_run`."""
+    from mmdb.train.drive import run_requests  # imports torch
 
-    return drop.drop_run(backend.connection, run)
+    return run_requests.drop_run(backend.connection, run)

@@ -6,12 +6,12 @@ import platform
 from typing import Any
 
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.driver import run_requests
+from mmdb.train.drive import run_requests
 
 
 @exposed
 def submit(backend: Backend, run: str, priority: int | None) -> list[dict[str, Any]]:
-    """Hand a run to the worker processes; see `mmdb.train.driver.run_requests.submit`."""
+    """Hand a run to the worker processes; see `mmdb.train.drive.run_requests.submit`."""
     return [run_requests.submit(backend.connection, run, priority)]
 
 

@@ -46,7 +46,7 @@ def common_prefix(
     """Return the models that share the longest beginnings with an architecture."""
     most = check_whole(k, "k", 1, 10_000)
     from mmdb.store.architectures import common_prefix as find_common_prefix  # imports torch
-    from mmdb.train.recipe.about import beginnings_of
+    from mmdb.train.replay.model_facts import beginnings_of
 
     own = beginnings_of(
         backend.connection,

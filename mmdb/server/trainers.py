@@ -11,7 +11,7 @@ from mmdb.server.backend import Backend, exposed
 @exposed
 def register_trainer(backend: Backend, name: str, target: str) -> str:
     """Put a training function on the allow-list; the engine's rights say who may."""
-    from mmdb.train.recipe.trainer import resolve_trainer  # imports torch
+    from mmdb.train.replay.trainer import resolve_trainer  # imports torch
 
     check_name(name)
     queries = load("recipes")

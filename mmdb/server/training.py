@@ -11,16 +11,16 @@ from mmdb.db.owners import require_own
 from mmdb.db.queries import load
 from mmdb.errors import NoWorkerLogin
 from mmdb.server.backend import Backend, exposed
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 if TYPE_CHECKING:  # it loads torch
-    from mmdb.train.driver.summary import Summary
+    from mmdb.train.drive.summary import Summary
 
 
 @exposed
 def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
-    """Train a run to its end and return its summary; see `mmdb.train.driver.training.train`.
+    """Train a run to its end and return its summary; see `mmdb.train.drive.train_run.train`.
 
     Where the owner has set no login for sessions of the procedure's own, worker processes that
     serve the database train it.
@@ -31,7 +31,7 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     try:
         summary = _drive(backend, run, workers)
     except NoWorkerLogin:
-        from mmdb.train.service.registry import live_workers  # loads torch
+        from mmdb.train.drive.slot_registry import live_workers  # loads torch
 
         if not live_workers(backend.connection):
             raise
@@ -44,7 +44,7 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
 def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
     with uncollected():
         from mmdb.plan.run.decide import decider  # loads torch
-        from mmdb.train.driver import training
+        from mmdb.train.drive import train_run
     notices = Notices()
 
     def show(snapshot: Snapshot) -> None:
@@ -52,7 +52,7 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
             backend.notice(line)
 
     with backend.driving() as (connection, on_wait):
-        return training.train(
+        return train_run.train(
             connection,
             run,
             workers=workers,
@@ -64,8 +64,8 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
 
 def _submit(backend: Backend, run: str) -> Summary:
     with uncollected():
-        from mmdb.train.driver.run_requests import submit, wait_for
-        from mmdb.train.driver.summary import summarise  # loads torch
+        from mmdb.train.drive.run_requests import submit, wait_for
+        from mmdb.train.drive.summary import summarise  # loads torch
     started, connection = perf_counter(), backend.connection
     backend.pause()  # inside a transaction block nobody would see the request
     before = submit(connection, run)["hops_done"]

@@ -9,8 +9,8 @@ from itertools import groupby
 from rich.style import Style
 from rich.text import Text
 
-from mmdb.train.watch import Segment, WorkerView
-from mmdb.train.watch.track import WINDOW_S
+from mmdb.train.watch import WorkerView, WorkSegment
+from mmdb.train.watch.progress import WINDOW_S
 
 #: Distinct on dark and on light, and light enough for black figures; red is kept for failures.
 COLORS = (
@@ -41,12 +41,12 @@ def color_of(candidate: int) -> str:
 class Cell:
     """A stretch of a bar: a segment or, where there is none, idle time or the time before all."""
 
-    segment: Segment | None
+    segment: WorkSegment | None
     begun: bool
 
 
 def cells_of(
-    segments: Sequence[Segment], now: float, began_at: float, width: int
+    segments: Sequence[WorkSegment], now: float, began_at: float, width: int
 ) -> Iterator[Cell]:
     """Yield `width` cells, the last one ending now: what took most of each, if it took half of it.
 
@@ -70,7 +70,7 @@ def cells_of(
         yield Cell(most if busy >= span / 2 else None, end > began_at)
 
 
-def _end(segment: Segment, now: float) -> float:
+def _end(segment: WorkSegment, now: float) -> float:
     return now if segment.end is None else segment.end
 
 
@@ -78,7 +78,7 @@ def bar(worker: WorkerView, now: float, began_at: float, width: int, *, color: b
     """Return a worker's last minute in `width` columns."""
     text = Text(no_wrap=True)
     cells = cells_of(worker.segments, now, began_at, width)
-    before: Segment | None = None
+    before: WorkSegment | None = None
     for (segment, begun), group in groupby(cells, key=lambda cell: (cell.segment, cell.begun)):
         columns = len(list(group))
         if segment is None:
@@ -90,11 +90,11 @@ def bar(worker: WorkerView, now: float, began_at: float, width: int, *, color: b
     return text
 
 
-def _subject(segment: Segment) -> tuple[str, int, bool]:
+def _subject(segment: WorkSegment) -> tuple[str, int, bool]:
     return segment.run, segment.candidate, segment.validates
 
 
-def _stretch(segment: Segment, columns: int, goes_on: bool, color: bool) -> Text:
+def _stretch(segment: WorkSegment, columns: int, goes_on: bool, color: bool) -> Text:
     """Return one hop; its candidate stands in the first one, so that colour is no must."""
     if segment.failed:
         return Text(FAILED * columns, Style(color="red", bold=True))

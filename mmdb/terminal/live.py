@@ -19,8 +19,8 @@ from mmdb.train.watch import (
     duration_text,
     number_text,
 )
+from mmdb.train.watch.progress import WINDOW_S
 from mmdb.train.watch.snapshot import STATES, Failure
-from mmdb.train.watch.track import WINDOW_S
 
 #: A glyph and a style for each state, of one column each.
 GLYPHS = {

@@ -76,7 +76,7 @@ class Exchange:
         """
         from mmdb.arguments import check_flag
         from mmdb.store.files.exchange import export_model
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return export_model(
             self.connection,
@@ -105,7 +105,7 @@ class Exchange:
             ModelNotFound, CorruptTensor, FileError, RecipeError
         """
         from mmdb.store.files.zoo_exchange import export_zoo
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return export_zoo(self.connection, folder, names, replay=recover_module)
 
@@ -124,7 +124,7 @@ class Exchange:
         """
         from mmdb.probe import probe
         from mmdb.store.models import find_model
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         found = find_model(self.connection, model)
         summary = probe(recover_module(self.connection, found), inputs, **options)

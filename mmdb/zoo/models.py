@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     from mmdb.store.recipe import Recipe
     from mmdb.store.recover import ModelReader, Verify
     from mmdb.store.save import Saved
-    from mmdb.train.warm.rows import Transferred
+    from mmdb.train.warm.transfer_rows import Transferred
 
 
 class Models:
@@ -82,9 +82,9 @@ class Models:
             InvalidName, InvalidOption, ArchitectureError
         """
         from mmdb.store.save import save_model
-        from mmdb.train.recipe.about import about_module
-        from mmdb.train.recipe.save import save_with_recipe
-        from mmdb.train.warm.rows import add_transfer, check_transferred
+        from mmdb.train.replay.model_facts import about_module
+        from mmdb.train.replay.saving import save_with_recipe
+        from mmdb.train.warm.transfer_rows import add_transfer, check_transferred
 
         check_name(name)
         if warm is not None:
@@ -131,7 +131,7 @@ class Models:
         Raises:
             ModelNotFound, CorruptTensor, DefinitionMissing, ModuleMismatch, RecipeError
         """
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return recover_module(
             self.connection,
@@ -187,7 +187,7 @@ class Models:
         Raises:
             ArchitectureError, DatasetNotFound, ModelNotFound, DefinitionMissing
         """
-        from mmdb.train.recipe.about import structure_asked
+        from mmdb.train.replay.model_facts import structure_asked
 
         return structure_asked(
             self.connection,
@@ -215,7 +215,7 @@ class Models:
             ArchitectureError, DatasetNotFound, ModelNotFound
         """
         from mmdb.store.architectures import common_prefix
-        from mmdb.train.recipe.about import beginnings_of
+        from mmdb.train.replay.model_facts import beginnings_of
 
         own = beginnings_of(
             self.connection,

@@ -45,7 +45,7 @@ class Parents:
         """
         from mmdb.arguments import check_whole
         from mmdb.server.matching import Asked, find_parents
-        from mmdb.train.recipe.recover import recover_module
+        from mmdb.train.replay.recipe_replay import recover_module
 
         asked = Asked(
             architecture=architecture,

@@ -95,7 +95,7 @@ def _arguments(
     on_progress: _Report | None,
 ) -> dict[str, Any]:
     from mmdb.store.sync.copy import CopyOptions
-    from mmdb.train.recipe.recover import recover_module
+    from mmdb.train.replay.recipe_replay import recover_module
 
     return {
         "options": CopyOptions(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # these load torch
     import torch
     from torch import nn
 
-    from mmdb.train.warm.rows import Transferred
+    from mmdb.train.warm.transfer_rows import Transferred
 
 
 class WarmStarts:
@@ -55,8 +55,8 @@ class WarmStarts:
         """
         from mmdb.arguments import check_whole
         from mmdb.server.matching import check_metric
-        from mmdb.train.warm.options import parse_warm_options
         from mmdb.train.warm.outside import warm_start
+        from mmdb.train.warm.warm_options import parse_warm_options
 
         given = {"threshold": threshold, "coverage": coverage, "shrink": shrink}
         return warm_start(

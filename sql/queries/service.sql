@@ -1,5 +1,5 @@
 -- name: lock_service
--- Become the dispatcher of this database for the rest of the session, or say that another is.
+-- Become the leader of this database for the rest of the session, or say that another is.
 SELECT pg_try_advisory_lock(1835889765, 0) AS locked;
 
 -- name: lock_worker_name
@@ -95,7 +95,7 @@ WHERE
 RETURNING assignment_id, worker_id, detail::text AS detail;
 
 -- name: finish_assignment
--- Say how an assignment ended, unless it was given up, and wake the dispatcher.
+-- Say how an assignment ended, unless it was given up, and wake the leader.
 WITH ended AS (
     UPDATE mmdb.assignment
     SET

@@ -18,8 +18,8 @@ from mmdb import cli, errors
 from mmdb.data.options import Options
 from mmdb.server.declarations import Declaration, declarations
 from mmdb.train import search
-from mmdb.train.driver import new_run
-from mmdb.train.driver.run_options import CHOICES, KNOWN
+from mmdb.train.drive import run_creation
+from mmdb.train.ledger.run_options import CHOICES, KNOWN
 from tests.acceptance.pages import FILE, PAGES, ROOT, allow_workers, examples, run_page
 
 DOCS = ROOT / "docs"
@@ -144,7 +144,7 @@ def test_every_option_is_in_the_docs() -> None:
     named = first_cells(section("search.md", "Options of a run"))
     assert {f"options.{name}" for name in KNOWN} == {n for n in named if n.startswith("options.")}
     text = section("search.md", "Options of a run")
-    for value in (*new_run.STRATEGIES, *(v for values in CHOICES.values() for v in values)):
+    for value in (*run_creation.STRATEGIES, *(v for values in CHOICES.values() for v in values)):
         assert f"`{value}`" in text
 
 

@@ -20,13 +20,13 @@ from mmdb.db.nodes import keys_of_nodes, places
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, OutOfTurn, RanOnCoordinator
-from mmdb.train.driver.driver import Driver
-from mmdb.train.driver.summary import Summary
-from mmdb.train.driver.sweeper import NAME as SWEEPER
-from mmdb.train.driver.sweeper import Sweeper
-from mmdb.train.workers.citus_worker import CitusWorker, processors
-from mmdb.train.workers.orders import HopOrder
-from mmdb.train.workers.worker import Worker, workers_of
+from mmdb.train.drive.cleanup import NAME as SWEEPER
+from mmdb.train.drive.cleanup import Sweeper
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.server_worker import CitusWorker, processors
+from mmdb.train.drive.summary import Summary
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import HopOrder
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.citus
@@ -181,7 +181,7 @@ def move_once(connection: psycopg.Connection) -> None:
 def test_a_run_goes_on_at_another_address_that_its_workers_know_of_first(
     db: Database, expected: list[tuple[int, int, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdb.train.driver.driver.LOOK_S", 60.0)  # the driver would look later
+    monkeypatch.setattr("mmdb.train.drive.driver.LOOK_S", 60.0)  # the driver would look later
     connection = db.connection
     assert isinstance(connection, PostgresConnection)
     create(db, "readdressed")
@@ -366,5 +366,5 @@ def test_a_sweeper_goes_on_after_an_error_that_nobody_expected(
     for part_id in (1, 2, 3):
         sweeper.hop_done({"candidate_id": 78, "part_id": part_id, "state_out": "no hash"})
     sweeper.close()
-    assert [record.name for record in caplog.records] == ["mmdb.train.driver.sweeper"] * 2
+    assert [record.name for record in caplog.records] == ["mmdb.train.drive.cleanup"] * 2
     assert "ValueError" in caplog.text

@@ -16,7 +16,7 @@ from mmdb.db.check import shown
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import InvalidOption, MmdbWarning, OutOfTurn
 from mmdb.plan.run import decide, probe
-from mmdb.train.driver.training import train
+from mmdb.train.drive.train_run import train
 from mmdb.train.watch import Watch
 from tests.worker_process import WorkerCommand
 

@@ -259,7 +259,7 @@ def test_a_run_that_trained_less_than_was_planned_says_so(db: Database) -> None:
     run.explain()
     db.resume_candidate(first)
     connection = db.connection
-    from mmdb.train.driver.training import train
+    from mmdb.train.drive.train_run import train
 
     train(connection, "search", workers=1)  # without another plan
     plan = run.explain()

@@ -12,7 +12,7 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.errors import InvalidHyperparameter, InvalidOption
-from mmdb.train.driver import driver
+from mmdb.train.drive import driver
 from mmdb.train.schedule import Done
 
 NETWORK = "mlp(hidden=[24, 16])"

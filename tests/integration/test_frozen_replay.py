@@ -14,8 +14,8 @@ from mmdb.graph.factories import SHIPPED
 from mmdb.graph.spec.build import initial_module
 from mmdb.store import features
 from mmdb.store.models import find_model
-from mmdb.train.recipe.recover import recover_module
-from mmdb.train.recipe.save import save_candidate
+from mmdb.train.replay.recipe_replay import recover_module
+from mmdb.train.replay.saving import save_candidate
 
 NETWORK = "mlp(hidden=[24, 16])"
 SPACE = {"freeze_up_to": ["1"], "head": ["linear", None], "lr": 0.05}

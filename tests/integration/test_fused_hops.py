@@ -18,12 +18,11 @@ from mmdb.api import Database
 from mmdb.db.queries import load
 from mmdb.store import features
 from mmdb.store.features import FeatureSpec
-from mmdb.train.driver.control import Control
-from mmdb.train.driver.driver import Driver
-from mmdb.train.driver.runs import Member, load_run
-from mmdb.train.driver.sharing import Sharing
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.locked_connection import LockedConnection
+from mmdb.train.drive.run_state import CandidateState, FeatureGroups, load_run
+from mmdb.train.drive.worker import workers_of
 from mmdb.train.watch import Watch
-from mmdb.train.workers.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_strategies import train_all
 from tests.points import fill, logged
@@ -250,14 +249,14 @@ def test_candidates_that_are_none_are_refused(
 def test_who_shares_is_asked_again_after_a_first_hop(db: Database) -> None:
     """The features of candidates may be settled with the first hop of one of them."""
     shared = load_run(db.connection, "together")
-    sharing = Sharing(Control(db.connection), shared)
+    sharing = FeatureGroups(LockedConnection(db.connection), shared)
     (feature_id,) = {sharing.of(member) for member in shared.members}
     assert feature_id is not None and sharing.settled_by([0, 1]) == []
     db.create_run("late", dataset="d", architecture="linear", search=GRID)
     state = load_run(db.connection, "late")
-    sharing = Sharing(Control(db.connection), state)
+    sharing = FeatureGroups(LockedConnection(db.connection), state)
     plain, *frozen = (
-        Member(candidate_id=m.candidate_id, ordinal=m.ordinal, config=config)
+        CandidateState(candidate_id=m.candidate_id, ordinal=m.ordinal, config=config)
         for m, config in zip(state.members, [{}, *[{"freeze_up_to": "0"}] * 4], strict=True)
     )
     assert [sharing.of(member) for member in (plain, *frozen)] == [None] * 5

@@ -15,9 +15,9 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.connection import Row
-from mmdb.train.driver.driver import Driver
-from mmdb.train.workers.orders import Order
-from mmdb.train.workers.worker import Worker, workers_of
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import Order
 from tests.points import NOW, at, fill, logged
 
 
@@ -37,7 +37,7 @@ def worker_processes() -> list[int]:
             line = (path.parent / "cmdline").read_text()
         except OSError:
             continue  # it has just ended
-        if fields[1] == str(os.getpid()) and "mmdb.train.workers.child" in line:
+        if fields[1] == str(os.getpid()) and "mmdb.train.drive.child" in line:
             found.append(int(path.parent.name))
     return found
 

@@ -25,12 +25,11 @@ from mmdb.store.content import hash_of
 from mmdb.store.models import find_model
 from mmdb.store.recipe import Recipe
 from mmdb.store.save import Saved, save_model
+from mmdb.train.compute.exact import rng_state
 from mmdb.train.compute.live import weights
-from mmdb.train.recipe.generators import rng_state
-from mmdb.train.recipe.recover import recover_module
-from mmdb.train.recipe.replay import load_weights
-from mmdb.train.recipe.save import save_candidate, save_with_recipe
-from mmdb.train.recipe.trainer import TrainingData
+from mmdb.train.replay.recipe_replay import load_weights, recover_module
+from mmdb.train.replay.saving import save_candidate, save_with_recipe
+from mmdb.train.replay.trainer import TrainingData
 from tests import trainers
 from tests.cluster import Cluster
 

@@ -14,14 +14,14 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.store.states import in_flight
-from mmdb.train.driver.run_requests import (
+from mmdb.train.drive.run_requests import (
     add_outcome,
     last_request,
     open_requests,
     priority_of,
     requests_since,
 )
-from mmdb.train.service.registry import Pulse, live_workers, register, unregister
+from mmdb.train.drive.slot_registry import Pulse, live_workers, register, unregister
 from tests.cluster import Cluster
 
 
@@ -165,7 +165,7 @@ def test_a_slot_lives_while_its_process_holds_its_name_and_beats(
     pulse = Pulse(url, "box", lambda: None)
     try:
         assert [row["name"] for row in live_workers(postgres.connection)] == ["box 0"]
-        monkeypatch.setattr("mmdb.train.service.registry.LEASE_S", 0.0)
+        monkeypatch.setattr("mmdb.train.drive.slot_registry.LEASE_S", 0.0)
         assert live_workers(postgres.connection) == []
         monkeypatch.undo()
         unregister(postgres.connection, list(slots))

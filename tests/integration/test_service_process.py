@@ -11,7 +11,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.train.service.registry import live_workers
+from mmdb.train.drive.slot_registry import live_workers
 from tests.worker_process import WorkerCommand, until
 
 SEARCH = {"space": {"optimizer": ["sgd"], "lr": [0.1, 0.01]}}

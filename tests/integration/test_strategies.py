@@ -17,13 +17,13 @@ from mmdb.data import node_states
 from mmdb.db.connection import Connection
 from mmdb.store import states
 from mmdb.train.compute.live import state_hash, weights
-from mmdb.train.driver import job
-from mmdb.train.driver.driver import Driver
-from mmdb.train.driver.logged_search import settled
-from mmdb.train.driver.runs import RunState, load_run, search_of
+from mmdb.train.drive import job
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.logged_search import last_goals
+from mmdb.train.drive.run_state import RunState, load_run, search_of
+from mmdb.train.drive.worker import workers_of
 from mmdb.train.search import Decision, Report, Start, Stop, Want, from_row
 from mmdb.train.watch import Watch
-from mmdb.train.workers.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_same_bits import fill
 
@@ -165,7 +165,7 @@ def test_a_search_decides_the_same_when_its_log_is_told_again(
         assert decided == logged
         assert told.done
         assert sum(isinstance(entry, Start) for entry in logged) == len(state.members)
-        ends = settled([{**row, "detail": json.dumps(row["detail"])} for row in rows])
+        ends = last_goals([{**row, "detail": json.dumps(row["detail"])} for row in rows])
         for member in state.members:
             end = ends[member.ordinal]
             if not isinstance(end, Stop):

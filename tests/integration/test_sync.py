@@ -47,9 +47,8 @@ from mmdb.store.recover import load_tensors
 from mmdb.store.registry import drop_model, log_metric, note_model, set_alias, tag_model
 from mmdb.store.save import About, save_model
 from mmdb.store.sync.copy import Copied, CopyOptions, copy_model, pull, push
-from mmdb.train.recipe.recover import recover_module
-from mmdb.train.recipe.replay import train_by_recipe
-from mmdb.train.recipe.save import save_candidate, save_with_recipe
+from mmdb.train.replay.recipe_replay import recover_module, train_by_recipe
+from mmdb.train.replay.saving import save_candidate, save_with_recipe
 from tests.cluster import Cluster
 from tests.relay import Relay
 

@@ -12,8 +12,8 @@ import pytest
 from mmdb.api import Database, connect
 from mmdb.db import totals
 from mmdb.db.postgres import PostgresConnection
-from mmdb.train.dispatch.ledger import Ledger
-from mmdb.train.spec import HopResult, HopStep
+from mmdb.train.ledger.ledger import Ledger
+from mmdb.train.values.spec import HopResult, HopStep
 from tests.bench.bi.fill import Size, fill
 from tests.cluster import Cluster
 

@@ -11,7 +11,7 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.db.queries import sql_directory
-from mmdb.train.service.registry import LEASE_S
+from mmdb.train.drive.slot_registry import LEASE_S
 from tests.cluster import Cluster
 from tests.run_rows import START, Writer, add_run, ids, insert
 

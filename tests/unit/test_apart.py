@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.errors import Cancelled
 from mmdb.server.apart import POLL_S, Call, this_call
-from mmdb.train.threads import start_without_signals
+from mmdb.train.values.runtime import start_without_signals
 
 #: Seconds that a call takes which nobody ends.
 LONG_S = 30.0

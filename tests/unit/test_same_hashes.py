@@ -40,14 +40,14 @@ from mmdb.store.files.exchange import state_hash as entries_hash
 from mmdb.store.models import Definition, weights_hash
 from mmdb.store.parents.outlines import VERSION, outlined
 from mmdb.store.planes import Node as Plane
-from mmdb.train import seeds
-from mmdb.train.candidate.architecture import architecture_hash
+from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import build_live, encoding, state_hash
 from mmdb.train.compute.live import encode as encode_state
-from mmdb.train.features import keys
-from mmdb.train.warm.spec import OPERATORS_VERSION
+from mmdb.train.features import prefix_groups
+from mmdb.train.values import seeds
+from mmdb.train.values.warm_spec import OPERATORS_VERSION
 from tests.unit.hash_corpus import DATASETS, TABLE, WRITTEN, Model, models
 
 GOLDEN = Path(__file__).with_name("same_hashes.txt")
@@ -254,10 +254,12 @@ def key_facts() -> Facts:
         "candidate": digest([seeds.candidate_seed(7, k) for k in numbers], seeds.frozen_seed(7)),
         "hop": digest([seeds.hop_seed(7, k, k % 3, part) for k in numbers for part in (-2, -1, 4)]),
         "order": digest([seeds.visit_order(7, k, epoch, 9) for k in numbers for epoch in (1, 2)]),
-        "prefix": digest(keys.prefix_key(a, b)),
-        "feature": digest(keys.feature_key(a, b, "float16", "cpu")),
-        "partition": digest(keys.partition_key(a, "owner", b)),
-        "network": digest(*(keys.network_hash({"factory": "mlp"}, {"w": 1}, o) for o in origins)),
+        "prefix": digest(prefix_groups.prefix_key(a, b)),
+        "feature": digest(prefix_groups.feature_key(a, b, "float16", "cpu")),
+        "partition": digest(prefix_groups.partition_key(a, "owner", b)),
+        "network": digest(
+            *(prefix_groups.network_hash({"factory": "mlp"}, {"w": 1}, o) for o in origins)
+        ),
         "dtypes": digest(sorted(DTYPES), *map(hash_of, tensors)),
         "shapes": digest(*(hash_of(torch.zeros(s)) for s in [(), (0,), (3, 0), (1, 1), (2, 3)])),
     }

@@ -12,8 +12,8 @@ from mmdb import cli
 from mmdb.terminal.gantt import bar, cells_of
 from mmdb.terminal.live import TrainingView
 from mmdb.terminal.training import training_watch
-from mmdb.train.seeds import VALIDATION
-from mmdb.train.watch import Segment, Snapshot, Watch, WorkerView
+from mmdb.train.values.seeds import VALIDATION
+from mmdb.train.watch import Snapshot, Watch, WorkerView, WorkSegment
 
 
 def training(candidates: int = 3, workers: int = 2) -> Watch:
@@ -103,13 +103,15 @@ def test_the_view_before_anything_has_begun() -> None:
 # -- the bars of the workers --------------------------------------------------
 
 
-def segment(begin: float, end: float | None, candidate: int = 0, part: int = 0) -> Segment:
-    return Segment(
+def segment(begin: float, end: float | None, candidate: int = 0, part: int = 0) -> WorkSegment:
+    return WorkSegment(
         run="r", candidate=candidate, label=candidate, epoch=0, part=part, begin=begin, end=end
     )
 
 
-def text_of(*segments: Segment, now: float = 60.0, width: int = 12, began_at: float = 0.0) -> str:
+def text_of(
+    *segments: WorkSegment, now: float = 60.0, width: int = 12, began_at: float = 0.0
+) -> str:
     worker = WorkerView(worker="w", node="", device="", up=True, segments=segments, busy=0.0)
     return bar(worker, now, began_at, width, color=False).plain
 
@@ -123,7 +125,7 @@ def test_a_bar_shows_hops_validations_and_idle_time() -> None:
 
 
 def test_a_failed_hop_is_seen_however_short_it_was() -> None:
-    failed = Segment(
+    failed = WorkSegment(
         run="r", candidate=1, label=1, epoch=0, part=0, begin=21, end=21.5, failed=True
     )
     assert text_of(segment(0, 21), failed, segment(21.5, 60)) == "0━━━✗0━━━━━━"

@@ -13,7 +13,7 @@ def steps(rows: Number, batch_size: Number) -> Floats:
     """Return the optimizer's steps of a pass over `rows`.
 
     ceil(n / b), less one where the last batch would have a single row: it joins the one before
-    (mmdb.train.compute.portions.batches).
+    (mmdb.train.compute.optimizer.batches).
     """
     n, b = np.asarray(rows, dtype=np.float64), np.asarray(batch_size, dtype=np.float64)
     count = np.ceil(n / b)
@@ -33,7 +33,7 @@ def train_s(rows: Number, batch_size: Number, step_s: Number, row_s: Number) -> 
 def take_s(state_bytes: Number, build_s: Number, load_byte_s: float) -> Floats:
     """Return the seconds until a state that another worker left is live here: build, then load.
 
-    Source: measured; linear in the bytes (mmdb.train.session.Session._take).
+    Source: measured; linear in the bytes (mmdb.train.hops.device_worker.DeviceWorker._take).
     """
     return np.asarray(build_s + np.asarray(state_bytes) * load_byte_s)
 
@@ -52,7 +52,7 @@ def merge_s(
     """Return the seconds in which one worker averages the states of `partitions` hops.
 
     They are read and added one by one, in float64: hop + P * S * (load + merge).
-    Source: mmdb.train.parallel.average; the rates are measured.
+    Source: mmdb.train.group.average; the rates are measured.
     """
     bytes_read = partitions * np.asarray(state_bytes)
     return np.asarray(hop_s + bytes_read * (load_byte_s + merge_byte_s))

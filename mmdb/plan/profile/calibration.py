@@ -17,8 +17,8 @@ from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, FIRST, Order
 from mmdb.plan.profile.places import Place
 from mmdb.plan.profile.row import Row
 from mmdb.plan.work.learned import learned_rows
-from mmdb.train.parallel.rendezvous import Rendezvous
-from mmdb.train.threads import start_without_signals
+from mmdb.train.group.rendezvous import Rendezvous
+from mmdb.train.values.runtime import start_without_signals
 
 #: Shares of the budget. What a step's time is made of gets most of it.
 SHARES = {

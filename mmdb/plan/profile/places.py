@@ -19,9 +19,8 @@ from mmdb.db.connection import Connection
 from mmdb.errors import Cancelled, MmdbError, WorkerLost, from_sqlstate
 from mmdb.plan.profile.measures.orders import Order, order_of, perform
 from mmdb.plan.profile.row import Row, row_of
-from mmdb.train.compute.allocator import keep_freed_memory
-from mmdb.train.session import warm_up
-from mmdb.train.workers.ending import end
+from mmdb.train.hops.device_worker import warm_up
+from mmdb.train.values.runtime import end, keep_freed_memory
 
 
 class Place(Protocol):

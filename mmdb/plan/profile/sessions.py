@@ -11,7 +11,7 @@ from mmdb.db.queries import load
 from mmdb.plan.profile.calibration import side_by_side
 from mmdb.plan.profile.measures.orders import Order
 from mmdb.plan.profile.row import Row, row_of
-from mmdb.train.workers.postgres_worker import SETTINGS
+from mmdb.train.drive.server_worker import SETTINGS
 
 
 class SessionPlace:

@@ -17,7 +17,7 @@ from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.plan.run.built import REMEMBERED, Recorded, recorded
 from mmdb.plan.work.update import Update
 from mmdb.plan.work.work import Line, Work
-from mmdb.train.workers.ending import end
+from mmdb.train.values.runtime import end
 
 _known: dict[str, Recorded] = {}
 _ARRAYS: Mapping[str, Any] = {"NDArray[np.int64]": np.int64, "NDArray[np.bool_]": np.bool_}

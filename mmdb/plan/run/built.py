@@ -26,8 +26,8 @@ from mmdb.plan.run.frozen import Part
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.update import Update, update_of
 from mmdb.plan.work.work import HEAP, Work, work_of
-from mmdb.train.candidate.choices import OPTIMIZERS
 from mmdb.train.candidate.config import Config
+from mmdb.train.candidate.named_choices import OPTIMIZERS
 
 #: Architectures, and optimizers of one, whose work a process remembers.
 REMEMBERED = 256

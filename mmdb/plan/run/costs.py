@@ -30,7 +30,7 @@ from mmdb.plan.work.residual import Residual, features
 from mmdb.plan.work.roofline import Speeds, candidate_cost, update_seconds
 from mmdb.plan.work.speeds import speeds_of
 from mmdb.plan.work.work import FIRST_STEP_BYTES, Work
-from mmdb.train.features.spec import FEATURE_ROWS
+from mmdb.train.values.feature_spec import FEATURE_ROWS
 
 #: Relative standard deviations of costs: measured, by the roofline, and by an assumed profile.
 WARM, COLD, ASSUMED = 0.03, 0.10, 0.40

@@ -34,11 +34,9 @@ from mmdb.plan.run.plan import plan
 from mmdb.plan.run.probe import probing
 from mmdb.plan.run.wishes import MOST_PROBE_S, wishes_of
 from mmdb.plan.run.workload import PlannedRun, planned_run
-from mmdb.train.dispatch.decision import Decision
-from mmdb.train.driver.decision import Decide
-from mmdb.train.driver.run_options import SAME, parse_run_options
-from mmdb.train.threads import start_without_signals
-from mmdb.train.workers.time_limit import TimeLimit
+from mmdb.train.ledger.run_options import SAME, parse_run_options
+from mmdb.train.ledger.strategy_choice import Decide, StrategyChoice
+from mmdb.train.values.runtime import TimeLimit, start_without_signals
 
 #: Seconds that following a run's models may take, and a process or session to load torch before.
 LIMIT_S, LOAD_S = 10.0, 20.0
@@ -60,7 +58,7 @@ def decider(*, say: Callable[[str], None], on_wait: Callable[[], None] = lambda:
     """
     lost: set[str] = set()
 
-    def decide(connection: Connection, name: str, workers: int | None) -> Decision | None:
+    def decide(connection: Connection, name: str, workers: int | None) -> StrategyChoice | None:
         if name in lost:  # the server crashed over it
             say(f"Run {name!r} is trained without a plan: the server crashed while it was made.")
             return None
@@ -80,7 +78,7 @@ def decider(*, say: Callable[[str], None], on_wait: Callable[[], None] = lambda:
 
 def _decision(
     connection: Connection, name: str, workers: int | None, on_wait: Callable[[], None]
-) -> Decision | None:
+) -> StrategyChoice | None:
     """Keep a plan of a run; return what it says of how to train it."""
     (run,) = connection.rows(_Q.find_run, name=name)
     options = _options(run, workers)
@@ -97,8 +95,10 @@ def _decision(
         return None
     if taken is None:
         reason = next((row["why_not"] for row in rows if row["why_not"]), "nothing was estimated")
-        return Decision(strategy="mop", plan_id=plan_id, reason=f"Nothing is possible: {reason}.")
-    return Decision(
+        return StrategyChoice(
+            strategy="mop", plan_id=plan_id, reason=f"Nothing is possible: {reason}."
+        )
+    return StrategyChoice(
         strategy=taken["strategy"],
         group=taken["group_size"],
         workers=taken["workers"] if workers is None else None,
@@ -107,10 +107,10 @@ def _decision(
     )
 
 
-def _open(strategies: Sequence[str]) -> Decision:
+def _open(strategies: Sequence[str]) -> StrategyChoice:
     """Return how a run is trained whose frozen layers nobody has looked at."""
     reason = "What its frozen layers share is settled with the first hop: no plan was made."
-    return Decision(strategy="mop" if "mop" in strategies else strategies[0], reason=reason)
+    return StrategyChoice(strategy="mop" if "mop" in strategies else strategies[0], reason=reason)
 
 
 def _probe_s(rows: Sequence[Row]) -> float:

@@ -18,8 +18,8 @@ from mmdb.plan.ranking import explain, ranked
 from mmdb.plan.run.costs import Costs
 from mmdb.plan.run.wishes import Wishes
 from mmdb.plan.run.workload import PlannedRun, place_of
-from mmdb.train.features.request import STRATEGIES
-from mmdb.train.session import STATE_BYTES
+from mmdb.train.features.feature_planning import STRATEGIES
+from mmdb.train.hops.device_worker import STATE_BYTES
 
 _Q = load("explain")
 #: Runs, the last ones, of which it is looked at how far they were from their plans.

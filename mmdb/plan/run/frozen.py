@@ -10,8 +10,8 @@ from mmdb.db.connection import Connection
 from mmdb.store import feature_uses
 from mmdb.store.feature_uses import Use
 from mmdb.store.features import Feature, find_of_run
-from mmdb.train.features.options import Transfer, parse_transfer, unshared
-from mmdb.train.features.spec import READY
+from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options, unshared
+from mmdb.train.values.feature_spec import READY
 
 #: Of hops whose rows are features that lie in the node's cache.
 READ = "read"
@@ -37,7 +37,7 @@ class Part:
         row_s: seconds in which a hop computes the features of a row; 0 where it reads them.
     """
 
-    transfer: Transfer
+    transfer: FrozenOptions
     source: str | None = None
     shape: tuple[int, ...] | None = None
     row_s: float = 0.0
@@ -74,7 +74,7 @@ def _shares(config: Config) -> bool:
 
 
 def _unshared(config: Config) -> str:
-    transfer = parse_transfer(config)
+    transfer = parse_frozen_options(config)
     assert transfer is not None
     return unshared(transfer)
 
@@ -101,7 +101,7 @@ def parts_of(
     """
     found = {}
     for candidate_id, config in configs.items():
-        transfer = parse_transfer(config)
+        transfer = parse_frozen_options(config)
         if transfer is None:
             continue
         one = shared.get(taken.get(candidate_id, -1))

@@ -18,12 +18,12 @@ from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost, stops_t
 from mmdb.messages import show
 from mmdb.plan.run.wishes import MOST_PROBE_S
 from mmdb.plan.run.workload import Planned, PlannedRun
-from mmdb.train.compute.steps import StepTimes
-from mmdb.train.features.spec import READY
-from mmdb.train.spec import CandidateSpec
-from mmdb.train.workers.child import Child
-from mmdb.train.workers.postgres_worker import SETTINGS
-from mmdb.train.workers.time_limit import TimeLimit
+from mmdb.train.compute.step_times import StepTimes
+from mmdb.train.drive.child import ChildProcess
+from mmdb.train.drive.server_worker import SETTINGS
+from mmdb.train.values.feature_spec import READY
+from mmdb.train.values.runtime import TimeLimit
+from mmdb.train.values.spec import CandidateSpec
 
 #: What a candidate may take beyond its share of the budget, until it is broken off.
 _OVER_S = 5.0
@@ -53,7 +53,7 @@ class ChildProbe:
     def __init__(self, connection: Connection) -> None:
         """Start it."""
         self._connection = connection
-        self._child = Child()
+        self._child = ChildProcess()
         self.environment = self._child.warm_up()
 
     def time(self, candidate_id: int, part_id: int, budget_s: float) -> StepTimes:
@@ -149,7 +149,7 @@ def in_session(
     Raises:
         InvalidOption: the order says none.
     """
-    from mmdb.train.session import Session
+    from mmdb.train.hops.device_worker import DeviceWorker
 
     try:
         candidate_id, part_id = int(order["candidate_id"]), int(order["part_id"])
@@ -159,7 +159,7 @@ def in_session(
     if not 0 < budget_s <= MOST_PROBE_S:
         raise InvalidOption(f"budget_s is {show(budget_s)}.", hint="From 0 to 60.")
     spec, key = spec_of(connection, candidate_id, part_id)
-    times = compute(lambda stopped: Session("cpu").time_steps(spec, key, budget_s, stopped))
+    times = compute(lambda stopped: DeviceWorker("cpu").time_steps(spec, key, budget_s, stopped))
     common = {"size": float(times.rows), "deviation": 0.0, "samples": times.steps}
     return [
         {**common, "kind": "step", "value": times.seconds, "unit": "s"},

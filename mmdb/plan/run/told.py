@@ -8,7 +8,7 @@ from math import prod
 from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.cost import FEATURES
 from mmdb.plan.run.frozen import Shared
-from mmdb.train.features.spec import STORAGES
+from mmdb.train.values.feature_spec import STORAGES
 
 _HOW = {
     "stored": "stored",

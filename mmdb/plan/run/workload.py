@@ -17,10 +17,9 @@ from mmdb.plan.profile.stamp import Stamp
 from mmdb.plan.run.frozen import Part, Shared, parts_of, shared_of
 from mmdb.plan.run.measured import likeness
 from mmdb.store import feature_uses
-from mmdb.train.candidate.architecture import architecture_hash
-from mmdb.train.candidate.config import Config, parse_config
-from mmdb.train.dispatch.turn import workload
-from mmdb.train.driver.run_options import RunOptions, parse_run_options
+from mmdb.train.candidate.config import Config, architecture_hash, parse_config
+from mmdb.train.hops.turn import workload
+from mmdb.train.ledger.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Workload
 
 _Q = load("explain")

@@ -11,7 +11,7 @@ mmdb exchanges after each backward pass, and hides nothing (`collective.direct_s
 and those that overlap with the backward pass are what-ifs. With fewer groups than candidates it is
 the hybrid: groups of g workers through which candidates hop.
 Source: DDP, PVLDB 13(12) 2020, and Galvatron, PVLDB 16(3) 2022, for the shape of a step;
-mmdb.train.parallel for rounds and messages.
+mmdb.train.group for rounds and messages.
 Memory: one candidate's with its batch, its gradients once more, and those that arrive.
 """
 

@@ -8,7 +8,7 @@
 
 Every hop takes the state up anew: what a session holds live is the state after its own hop. The
 merge reads P states (`equations.hop.merge_s`) and makes their mean durable.
-Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.dispatch for what it does.
+Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.ledger for what it does.
 Memory: one candidate's, or while merging one state and a sum of twice its size.
 """
 

@@ -8,7 +8,7 @@ Where workers of a node slow each other down, W is what they are worth (`capacit
 and q_c is multiplied by the slowdown in what it takes about. A state that changes its worker adds
 `publish` and `take`: at each hop where nodes hold their own partitions or the policy rotates, and
 once an epoch where one node holds all (affinity). Near its end a run publishes every state.
-Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of mmdb.train.schedule.bound.
+Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of mmdb.train.schedule.simulate.
 Memory: the state and batch of one candidate, and the states that a worker keeps live.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from mmdb.train.candidate.config import parse_config
-from mmdb.train.candidate.optimizer import advance, make_optimizer, make_schedule
+from mmdb.train.compute.optimizer import advance, make_optimizer, make_schedule
 
 _KEYS = ("lr", "weight_decay", "optimizer", "schedule")
 

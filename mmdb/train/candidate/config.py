@@ -1,31 +1,38 @@
-"""A candidate's configuration: hyper-parameters with their types, ranges and defaults."""
+"""A candidate's configuration: hyper-parameters with their types, ranges and defaults.
+
+The architecture's hash says which candidates differ in the other hyper-parameters alone.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from blake3 import blake3
 
 from mmdb.arguments import is_number, is_whole
 from mmdb.data.target import Target, Task
 from mmdb.errors import InvalidHyperparameter
 from mmdb.messages import show
-from mmdb.train.candidate.choices import (
-    Choice,
-    has_weight_decay,
-    parse_choice,
-    parse_optimizer,
-    parse_schedule,
-)
-from mmdb.train.candidate.functions import Functions, registered
 from mmdb.train.candidate.losses import (
     ClassWeights,
     parse_class_weights,
     parse_loss_weights,
     parse_losses,
 )
-from mmdb.train.features.options import KEYS as TRANSFER_KEYS
-from mmdb.train.features.options import Transfer, parse_transfer
+from mmdb.train.candidate.named_choices import (
+    Functions,
+    NamedChoice,
+    has_weight_decay,
+    parse_choice,
+    parse_optimizer,
+    parse_schedule,
+    registered,
+)
+from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
+from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options
 
 ARCHITECTURE_PREFIX = "architecture."
 #: What automatic mixed precision computes in, where the device does.
@@ -39,22 +46,22 @@ _LARGEST_BATCH = 2**31 - 1
 class Config:
     """What one candidate trains with; see docs/candidates.md. Tuples are in the targets' order."""
 
-    optimizer: Choice
-    losses: tuple[Choice, ...]
+    optimizer: NamedChoice
+    losses: tuple[NamedChoice, ...]
     loss_weights: tuple[float, ...] = (1.0,)
     class_weights: tuple[ClassWeights, ...] = (None,)
     lr: float = 1e-3
     batch_size: int = 32
     accumulate: int = 1  # batches of an optimizer step
     weight_decay: float = 0.0
-    schedule: Choice | None = None
+    schedule: NamedChoice | None = None
     schedule_per: str = "epoch"  # or "step"
     clip_norm: float | None = None
     clip_value: float | None = None
     amp: str | None = None  # one of PRECISIONS
-    augment: tuple[Choice, ...] = ()
+    augment: tuple[NamedChoice, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
-    transfer: Transfer | None = None  # what is frozen; None: everything trains
+    transfer: FrozenOptions | None = None  # what is frozen; None: everything trains
 
 
 KEYS = (
@@ -117,7 +124,7 @@ def parse_config(
         amp=_precision(raw.get("amp")),
         augment=_augment(raw.get("augment"), functions or {}),
         arguments=arguments,
-        transfer=parse_transfer(raw),
+        transfer=parse_frozen_options(raw),
     )
     _check_together(config, targets)
     return config
@@ -178,7 +185,24 @@ def _precision(value: Any) -> str | None:
     return str(value)
 
 
-def _augment(value: Any, functions: Functions) -> tuple[Choice, ...]:
+def _augment(value: Any, functions: Functions) -> tuple[NamedChoice, ...]:
     given = [] if value is None else value if isinstance(value, list) else [value]
     known = registered(functions, "augmentation")
     return tuple(parse_choice("augment", one, known, {}) for one in given)
+
+
+def architecture_hash(architecture: Mapping[str, Any], config: Mapping[str, Any]) -> bytes:
+    """Return BLAKE3-256 of an architecture with the arguments that a configuration gives it.
+
+    Args:
+        architecture: parsed, a factory with its own arguments or a layer graph.
+        config: what it freezes and puts in place of the rest counts, too.
+    """
+    prefix = ARCHITECTURE_PREFIX
+    given = {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
+    whole: object = [architecture, given]
+    if "factory" in architecture:
+        whole = [architecture["factory"], {**architecture.get("arguments", {}), **given}]
+    if config.get("freeze_up_to") is not None:
+        whole = [whole, {key: config.get(key) for key in TRANSFER_KEYS}]
+    return blake3(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).digest()

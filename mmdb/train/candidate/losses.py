@@ -16,9 +16,15 @@ from mmdb.arguments import is_number
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidHyperparameter
 from mmdb.messages import show
-from mmdb.train.batch import Labels, fitted, tensors_in
-from mmdb.train.candidate.choices import Choice, parse_choice, takes
-from mmdb.train.candidate.functions import Functions, function_of, registered
+from mmdb.train.candidate.named_choices import (
+    Functions,
+    NamedChoice,
+    function_of,
+    parse_choice,
+    registered,
+    takes,
+)
+from mmdb.train.values.row_batch import Labels, fitted, tensors_in
 
 #: By task; the first is the default.
 LOSSES: dict[Task, dict[str, type[nn.Module]]] = {
@@ -89,7 +95,7 @@ class Criterion:
 
 def criterion_of(
     targets: Sequence[Target],
-    losses: Sequence[Choice],
+    losses: Sequence[NamedChoice],
     loss_weights: Sequence[float],
     class_weights: Sequence[ClassWeights],
     functions: Functions,
@@ -108,7 +114,9 @@ def criterion_of(
     return Criterion(found, loss_weights)
 
 
-def _loss(target: Target, choice: Choice, weights: Tensor | None, functions: Functions) -> Loss:
+def _loss(
+    target: Target, choice: NamedChoice, weights: Tensor | None, functions: Functions
+) -> Loss:
     kind = LOSSES[target.task].get(choice.name)
     if kind is None:
         return _checked(choice.name, function_of(functions, "loss", choice))
@@ -160,7 +168,9 @@ def _weights(target: Target, weights: ClassWeights, rows: TrainRows | None) -> T
     return torch.tensor(found, dtype=torch.float32)
 
 
-def parse_losses(value: Any, targets: Sequence[Target], functions: Functions) -> tuple[Choice, ...]:
+def parse_losses(
+    value: Any, targets: Sequence[Target], functions: Functions
+) -> tuple[NamedChoice, ...]:
     """Return the loss of each target.
 
     Args:
@@ -171,10 +181,10 @@ def parse_losses(value: Any, targets: Sequence[Target], functions: Functions) ->
     return tuple(_parse_loss(given.get(t.name), t, functions) for t in targets)
 
 
-def _parse_loss(value: Any, target: Target, functions: Functions) -> Choice:
+def _parse_loss(value: Any, target: Target, functions: Functions) -> NamedChoice:
     known = LOSSES[target.task]
     if value is None:
-        return Choice(name=next(iter(known)))
+        return NamedChoice(name=next(iter(known)))
     arguments = {name: takes(kind, TAKEN) for name, kind in known.items()}
     try:
         return parse_choice("loss", value, (*known, *registered(functions, "loss")), arguments)

@@ -1,4 +1,4 @@
-"""The metrics that a run records: names and arguments out of its options, and their values."""
+"""The metrics that a run records, and the one that compares its candidates and epochs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from torch import Tensor
 
 from mmdb.arguments import is_whole
 from mmdb.data.target import Target
-from mmdb.errors import FunctionFailed, InvalidOption
+from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.messages import show
-from mmdb.train.candidate.choices import Choice
-from mmdb.train.candidate.functions import Functions, function_of, registered
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS, Compute, metrics_of
+from mmdb.train.candidate.named_choices import Functions, NamedChoice, function_of, registered
 
 #: Keys of a metric in the options that are no arguments of it.
 _OWN = ("name", "target", "maximize", "as")
@@ -178,7 +177,7 @@ def _compute(measure: Measure, target: Target, functions: Functions) -> Compute:
     own = METRICS.get(measure.name)
     if own is not None and target.task in own.by_task:
         return partial(own.by_task[target.task], **measure.arguments)
-    choice = Choice(name=measure.name, arguments=measure.arguments)
+    choice = NamedChoice(name=measure.name, arguments=measure.arguments)
     function = function_of(functions, "metric", choice)
 
     def compute(output: Tensor, y: Tensor) -> float:
@@ -191,3 +190,55 @@ def _compute(measure: Measure, target: Target, functions: Functions) -> Compute:
             ) from error
 
     return compute
+
+
+#: The validation loss as an objective.
+LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The metric that a run compares its candidates by."""
+
+    metric: str  # "loss", or a key of a validation's metrics: "accuracy", "digit.accuracy"
+    maximize: bool
+
+    def value(self, metrics: Mapping[str, float], loss: float) -> float:
+        """Return the objective's value in a validation.
+
+        Raises:
+            NotANumber: the metric is not defined on the validation slice.
+        """
+        if self.metric == LOSS:
+            return loss
+        if self.metric not in metrics:
+            raise NotANumber(
+                f"The metric {self.metric!r} is not defined on the validation slice.",
+                hint="Some need rows of every class, or labels other than 0; "
+                "choose another options.metric.",
+            )
+        return metrics[self.metric]
+
+
+def objective_of(
+    targets: Sequence[Target], options: Mapping[str, Any], functions: Functions | None = None
+) -> Objective:
+    """Return the objective that a run's options choose: `metric`, or the first target's default.
+
+    Raises:
+        InvalidOption: an unknown metric; a registered one without its direction.
+    """
+    given = options.get("metric")
+    if given == LOSS:
+        return Objective(metric=LOSS, maximize=False)
+    if given is None:
+        first = measures_of(targets, {}, {})[0]
+        assert first.maximize is not None
+        return Objective(metric=first.key, maximize=first.maximize)
+    measure = parse_measure(given, targets, functions or {})
+    if measure.maximize is None:
+        raise InvalidOption(
+            f"options.metric is {given!r}, a registered metric.",
+            hint=f'Say which way is better: {{"name": "{measure.name}", "maximize": true}}.',
+        )
+    return Objective(metric=measure.key, maximize=measure.maximize)

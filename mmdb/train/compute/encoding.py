@@ -27,7 +27,7 @@ _ORDER = (
 _RANKS = {torch_dtype: _ORDER.index(n) for torch_dtype, n in NAMES.items() if n in _ORDER}
 
 
-class Encoding:
+class StateEncoding:
     """What `safetensors.torch.save` would return, as long as the tensors stay as they are."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:

@@ -24,7 +24,12 @@ from mmdb.errors import (
     stops_the_caller,
 )
 from mmdb.memory import ran_out, require
-from mmdb.train.batch import (
+from mmdb.train.candidate.setup import Setup, augmentation_generator
+from mmdb.train.compute.device import CPU, autocast
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.live import Live
+from mmdb.train.compute.optimizer import Planner, Portion, scaled, step_of, steps, took_step
+from mmdb.train.values.row_batch import (
     Inputs,
     Labels,
     call,
@@ -37,15 +42,7 @@ from mmdb.train.batch import (
     take_labels,
     tensors_in,
 )
-from mmdb.train.candidate.augment import augmentation_generator
-from mmdb.train.candidate.optimizer import scaled, step_of, took_step
-from mmdb.train.candidate.setup import Setup
-from mmdb.train.compute.device import CPU
-from mmdb.train.compute.exact import environment, exact
-from mmdb.train.compute.live import Live
-from mmdb.train.compute.portions import Planner, Portion, steps
-from mmdb.train.compute.precision import autocast
-from mmdb.train.failure import trace_of
+from mmdb.train.values.runtime import trace_of
 
 #: Rows of one forward pass when nothing is learned.
 EVALUATION_BATCH = 1024
@@ -54,7 +51,7 @@ _WAITING_LOSSES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class HopOutcome:
     """What a pass over a partition measured."""
 
     rows: int
@@ -76,7 +73,7 @@ def train_pass(
     stopped: Callable[[], bool] = lambda: False,
     plan: Planner | None = None,
     reduce: Callable[[nn.Module], None] | None = None,
-) -> Outcome:
+) -> HopOutcome:
     """Train `live` in place for one pass over a partition.
 
     Args:
@@ -119,7 +116,7 @@ def train_pass(
         raise NotANumber(f"The loss became {mean}.")
     if ends_epoch and not all(p.isfinite().all() for p in live.module.parameters()):
         raise NotANumber("A weight became infinite or not a number.")
-    return Outcome(rows=row_count(x), steps=taken, loss=mean, metrics={}, environment=here)
+    return HopOutcome(rows=row_count(x), steps=taken, loss=mean, metrics={}, environment=here)
 
 
 class Learner:
@@ -251,7 +248,7 @@ def validate_pass(
     *,
     setup: Setup,
     stopped: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> HopOutcome:
     """Measure `live` on a partition, in float32, and change nothing in it.
 
     Raises:
@@ -277,7 +274,7 @@ def validate_pass(
         if not math.isfinite(loss):
             raise NotANumber(f"The validation loss became {loss}.")
         metrics = setup.measure([o for o, _ in measured], [t for _, t in measured])
-        return Outcome(
+        return HopOutcome(
             rows=row_count(x),
             steps=0,
             loss=loss,

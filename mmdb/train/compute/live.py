@@ -1,8 +1,4 @@
-"""A candidate ready to step: module, optimizer and schedule, and their exact encoding.
-
-The encoding holds everything training needs: weights, buffers, optimizer state, schedule step and
-random generator. Equal states have equal bytes, so the hash of the bytes names the state.
-"""
+"""A candidate ready to step: its module and optimizer, and their exact encoding."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import blake3
 import torch
@@ -18,12 +14,17 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter, StateCorrupt
+from mmdb.graph.spec.build import initial_module
 from mmdb.messages import explain
-from mmdb.train.candidate.config import Config
-from mmdb.train.candidate.optimizer import advance, make_optimizer, make_schedule
-from mmdb.train.compute.device import CPU, synchronize
-from mmdb.train.compute.encoding import Encoding, decode
-from mmdb.train.compute.precision import scaler_of
+from mmdb.train.candidate.config import Config, parse_config
+from mmdb.train.compute.device import CPU, scaler_of, synchronize
+from mmdb.train.compute.encoding import StateEncoding, decode
+from mmdb.train.compute.optimizer import advance, check_memory, make_optimizer, make_schedule
+from mmdb.train.values.spec import CandidateSpec
+
+if TYPE_CHECKING:
+    from mmdb.train.compute.backbone import Backbones
+
 
 _MODEL = "model."
 _OPTIMIZER = "optimizer."
@@ -99,7 +100,7 @@ def encode(live: Live) -> bytes:
     return bytes(encoding(live))
 
 
-def encoding(live: Live) -> Encoding:
+def encoding(live: Live) -> StateEncoding:
     """Return the encoded state over the live tensors, to be used before they change.
 
     Tied weights are written once; `aliases` in the header's metadata names their other paths.
@@ -125,7 +126,7 @@ def encoding(live: Live) -> Encoding:
     if live.scaler is not None:
         header["scaler"] = live.scaler.state_dict()
     on_host = _to_host(tensors, live.device)
-    return Encoding(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
+    return StateEncoding(on_host, {"mmdb": json.dumps(header, sort_keys=True)})
 
 
 def _to_host(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
@@ -303,3 +304,52 @@ def _weights(
 def state_hash(state: bytes) -> bytes:
     """Return the name of a state: BLAKE3-256 of its encoding, 32 bytes."""
     return blake3.blake3(state).digest()
+
+
+def build(
+    candidate: CandidateSpec,
+    device: torch.device = CPU,
+    backbones: Backbones | None = None,
+    *,
+    blank: bool = False,
+    feature_shape: tuple[int, ...] | None = None,
+) -> Live:
+    """Return a candidate with its initial state, which its seed alone decides.
+
+    With frozen layers it is the state of what trains, which the backbone decides, too. The state
+    is drawn on the CPU, so that it is the same on every device.
+
+    Args:
+        backbones: where networks with frozen layers are kept, on `device`.
+        blank, feature_shape: see `head_of`; nothing to candidates without frozen layers.
+    """
+    config = parse_config(candidate.config, candidate.targets, candidate.functions)
+    if candidate.frozen is not None:
+        from mmdb.train.compute.backbone import Backbones  # loads torch.fx
+        from mmdb.train.compute.trainable_head import head_of
+
+        tail = head_of(
+            candidate,
+            backbones or Backbones(device),
+            blank=blank,
+            feature_shape=feature_shape,
+        )
+        return build_live(
+            tail.module,
+            config,
+            device,
+            frozen=tail.layers,
+            omitted=tail.omitted,
+            is_partial=True,
+        )
+    module = initial_module(
+        candidate.architecture,
+        config.arguments,
+        candidate.input_shape,
+        candidate.outputs,
+        candidate.factories,
+        seed=candidate.seed,
+    )
+    if device == CPU:
+        check_memory(module, config)
+    return build_live(module, config, device)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmdb.train.schedule.core import POLICIES, Policy
-from mmdb.train.schedule.events import Done, Event, Failed, Lost, Ready
-from mmdb.train.schedule.layout import Placement
+from mmdb.train.schedule.core import POLICIES, Placement, Policy
 from mmdb.train.schedule.portfolio import choose
 from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, Schedule
 from mmdb.train.schedule.simulate import Simulation, simulate
 from mmdb.train.schedule.strategy import STRATEGIES, Strategy, strategy_of
-from mmdb.train.schedule.turns import next_part, next_parts
-from mmdb.train.schedule.workload import Assignment, Hop, Progress, Workload
+from mmdb.train.schedule.workload import (
+    Assignment,
+    Done,
+    Event,
+    Failed,
+    Lost,
+    Ready,
+    ScheduledHop,
+    TrainingProgress,
+    Workload,
+    next_part,
+    next_parts,
+)
 
 __all__ = [
     "MAX_FAILURES",
@@ -23,15 +32,15 @@ __all__ = [
     "Done",
     "Event",
     "Failed",
-    "Hop",
     "Lost",
     "Placement",
     "Policy",
-    "Progress",
     "Ready",
     "Schedule",
+    "ScheduledHop",
     "Simulation",
     "Strategy",
+    "TrainingProgress",
     "Workload",
     "begin",
     "choose",
@@ -44,7 +53,7 @@ __all__ = [
 
 def begin(
     workload: Workload,
-    progress: Mapping[int, Progress] | None = None,
+    progress: Mapping[int, TrainingProgress] | None = None,
     *,
     placement: Placement | None = None,
     policy: Policy | None = None,
@@ -53,5 +62,5 @@ def begin(
     """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
     schedule = Schedule(workload, placement=placement, policy=policy, fuse=fuse)
     for candidate in range(workload.candidates):
-        schedule.add((progress or {}).get(candidate, Progress()), workload.epochs)
+        schedule.add((progress or {}).get(candidate, TrainingProgress()), workload.epochs)
     return schedule

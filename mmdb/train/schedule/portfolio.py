@@ -1,8 +1,4 @@
-"""Which policy a run follows: the one that simulates best on its own costs.
-
-No policy is best everywhere. Strict rotation keeps candidates of equal cost in step where there are
-about as many as workers; longest remaining first wins where costs differ.
-"""
+"""Which policy a run follows: the one that simulates best on its own costs."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mmdb.train.schedule.core import POLICIES, Policy
-from mmdb.train.schedule.layout import Placement
+from mmdb.train.schedule.candidate_queue import CandidateQueue
+from mmdb.train.schedule.core import POLICIES, Placement, Policy
 from mmdb.train.schedule.simulate import Seconds, Simulation, simulate_load
 from mmdb.train.schedule.workload import Workload
 
@@ -161,3 +157,45 @@ class Portfolio:
         found = {n: c for n, c in slots.items() if any(n in x for x in self._placement.values())}
         self.policy, _ = choose(costs, found or slots, load, self._placement)
         return self.policy
+
+
+class HopCosts:
+    """Tells the candidates' queue and the portfolio of measured means."""
+
+    def __init__(self, queue: CandidateQueue, portfolio: Portfolio) -> None:
+        self._queue, self._portfolio = queue, portfolio
+        self._unmeasured: set[int] = set()
+        self._assumed_s = 0.0  # of a hop that is not measured yet
+        self.slowest_s = 0.0  # the longest mean of any candidate's hops so far
+
+    @property
+    def guess_s(self) -> float:
+        """Return the predicted seconds of a hop of a candidate that is new."""
+        return self._assumed_s or 1.0
+
+    @property
+    def stale(self) -> bool:
+        """Whether all costs are known, and the policy was chosen on others."""
+        return self._portfolio.stale and not self._unmeasured
+
+    def add(self, candidate: int, hop_s: float | None) -> None:
+        """Note a new candidate, with its mean where it is known."""
+        if hop_s is None:
+            self._unmeasured.add(candidate)
+        else:
+            self._assume(hop_s)
+
+    def measure(self, candidate: int, hop_s: float) -> None:
+        """Note a candidate's mean."""
+        self._unmeasured.discard(candidate)
+        self._queue.weigh(candidate, max(hop_s, 1e-9))
+        self._portfolio.note(candidate, hop_s)
+        self._assume(hop_s)
+
+    def _assume(self, hop_s: float) -> None:
+        """Take a hop not measured yet for the slowest: begun too late, it would end last."""
+        self.slowest_s = max(self.slowest_s, hop_s)
+        if self.slowest_s > MOVED * self._assumed_s:
+            self._assumed_s = self.slowest_s
+            for other in self._unmeasured:
+                self._queue.weigh(other, self.slowest_s)

@@ -10,14 +10,20 @@ from dataclasses import replace
 from itertools import chain
 
 from mmdb.train.schedule.backlog import NOBODY
-from mmdb.train.schedule.core import Policy
-from mmdb.train.schedule.costs import Costs
-from mmdb.train.schedule.crew import Crew
-from mmdb.train.schedule.events import Done, Event, Failed, Lost, Ready
-from mmdb.train.schedule.layout import Layout, Placement
-from mmdb.train.schedule.portfolio import Portfolio
+from mmdb.train.schedule.core import Crew, Placement, Policy, RunLayout
+from mmdb.train.schedule.portfolio import HopCosts, Portfolio
 from mmdb.train.schedule.snapshots import Snapshots
-from mmdb.train.schedule.workload import Assignment, Hop, Progress, Workload
+from mmdb.train.schedule.workload import (
+    Assignment,
+    Done,
+    Event,
+    Failed,
+    Lost,
+    Ready,
+    ScheduledHop,
+    TrainingProgress,
+    Workload,
+)
 
 #: A hop that raised is tried once more; then its candidate is closed.
 MAX_FAILURES = 2
@@ -50,22 +56,22 @@ class Schedule:
             ValueError: there is no such strategy.
         """
         self.workload, self.placement = workload, placement or {}
-        self.running: dict[str, Hop] = {}  # by worker; each member of a group has its own
-        self._layout = Layout(workload, self.placement)
+        self.running: dict[str, ScheduledHop] = {}  # by worker; each member of a group has its own
+        self._layout = RunLayout(workload, self.placement)
         self._portfolio = Portfolio(workload, self.placement, policy)
         self._core = self._layout.core(self._portfolio.policy)
-        self._standing = self._core.standing
-        self._costs = Costs(self._standing, self._portfolio)
+        self._queue = self._core.queue
+        self._costs = HopCosts(self._queue, self._portfolio)
         self._crew = Crew(self._core, self._layout)
         self._groups: dict[str, tuple[tuple[str, int], ...]] = {}  # by each member
         self._fuse, self._bundles = fuse, self._core.bundles
         self._fused: dict[str, tuple[int, ...]] = {}  # by worker: candidates beside that of its hop
         self._unfinished = 0  # candidates that are neither closed nor at their goal
-        self.progress: Snapshots = Snapshots(self._standing, self._crew.names)
+        self.progress: Snapshots = Snapshots(self._queue, self._crew.names)
 
     # -- candidates -----------------------------------------------------------
 
-    def add(self, progress: Progress, goal: int) -> int:
+    def add(self, progress: TrainingProgress, goal: int) -> int:
         """Add a candidate that trains until it has done `goal` epochs; return its ordinal."""
         load, layout = self.workload, self._layout
         ordinal = len(self.progress)
@@ -76,11 +82,11 @@ class Schedule:
         last = trained[-1] if trained else ordinal % load.partitions - 1
         hop_s = progress.hop_s
         self.progress.add(progress, visited)
-        self._standing.add(epoch, goal, layout.set_of(visited), last, hop_s or self._costs.guess_s)
+        self._queue.add(epoch, goal, layout.set_of(visited), last, hop_s or self._costs.guess_s)
         if progress.closed:
-            self._standing.change(ordinal, goal, closed=True)
+            self._queue.change(ordinal, goal, closed=True)
         self._costs.add(ordinal, hop_s)
-        self._unfinished += self._standing.active(ordinal)
+        self._unfinished += self._queue.active(ordinal)
         return ordinal
 
     def join(self, candidate: int, bundle: int) -> None:
@@ -100,7 +106,7 @@ class Schedule:
 
     def set_goal(self, candidate: int, epochs: int) -> None:
         """Let a candidate train until it has done so many epochs; a running hop is finished."""
-        self._change(candidate, epochs, self._standing.closed[candidate])
+        self._change(candidate, epochs, self._queue.closed[candidate])
 
     def close(self, candidate: int) -> None:
         """Stop a candidate; a running hop is finished, and counts."""
@@ -113,12 +119,12 @@ class Schedule:
 
     def goal(self, candidate: int) -> int:
         """Return the epochs after which a candidate rests."""
-        return self._standing.goal[candidate]
+        return self._queue.goal[candidate]
 
     def at_rest(self, candidate: int) -> bool:
         """Return whether a candidate has nothing to do and no hop running."""
-        standing = self._standing
-        return not standing.active(candidate) and not standing.doing[candidate]
+        queue = self._queue
+        return not queue.active(candidate) and not queue.doing[candidate]
 
     @property
     def finished(self) -> bool:
@@ -126,9 +132,9 @@ class Schedule:
         return not self._unfinished and not self.running
 
     def _change(self, candidate: int, goal: int, closed: bool) -> None:
-        before = self._standing.active(candidate)
-        self._standing.change(candidate, goal, closed)
-        self._unfinished += self._standing.active(candidate) - before
+        before = self._queue.active(candidate)
+        self._queue.change(candidate, goal, closed)
+        self._unfinished += self._queue.active(candidate) - before
         self.progress.touch(candidate)
 
     # -- events ---------------------------------------------------------------
@@ -153,7 +159,7 @@ class Schedule:
             return ()
         for c in (hop.candidate, *fused):
             for _, part in members:
-                self._standing.undo(c, self._layout.part_of[part])
+                self._queue.undo(c, self._layout.part_of[part])
         if fused:
             return self._part((hop.candidate, *fused), event)
         return self._blame(hop.candidate, event)
@@ -163,9 +169,9 @@ class Schedule:
         number = self._crew.dismiss(worker)
         if number is None:
             return
-        for candidate, home in enumerate(self._standing.home):
-            if number in (home, self._standing.pin[candidate]):
-                self._standing.leave(candidate)
+        for candidate, home in enumerate(self._queue.home):
+            if number in (home, self._queue.pin[candidate]):
+                self._queue.leave(candidate)
                 self.progress.touch(candidate)
 
     def _absorb(self, event: Done) -> None:
@@ -174,17 +180,17 @@ class Schedule:
         members = self._release(event.worker)
         if hop is None:
             return
-        standing = self._standing
+        queue = self._queue
         seconds = event.seconds / len(members) / (1 + len(fused))
         for c in (*fused, hop.candidate):  # the worker goes on with the one that it started
             stays = self._core.strategy.stays or not self.progress.published(c)
-            standing.fix(c, self._crew.numbers[event.worker] if stays else NOBODY)
-            before = standing.active(c)
+            queue.fix(c, self._crew.numbers[event.worker] if stays else NOBODY)
+            before = queue.active(c)
             for member, part in members:
-                epoch = standing.epoch[c]
+                epoch = queue.epoch[c]
                 self._core.done(c, self._crew.numbers[member], self._layout.part_of[part])
-                self.progress.visit(c, part, ends=standing.epoch[c] > epoch)
-            self._unfinished += standing.active(c) - before
+                self.progress.visit(c, part, ends=queue.epoch[c] > epoch)
+            self._unfinished += queue.active(c) - before
             self._costs.measure(c, self.progress.measure(c, seconds))
         if self._bundles.members and not fused:
             self._bundles.hopped_alone(hop.candidate)
@@ -198,18 +204,18 @@ class Schedule:
         if isinstance(event, Failed) or not event.bystander:
             self._bundles.part(candidates)
         for c in candidates:
-            self._standing.leave(c)
+            self._queue.leave(c)
             self.progress.touch(c)
         return ()
 
     def _blame(self, candidate: int, event: Failed | Lost) -> tuple[int, ...]:
         if isinstance(event, Failed):
             failures = self.progress.fail(candidate)
-            self._standing.leave(candidate)
+            self._queue.leave(candidate)
             over = event.final or failures >= MAX_FAILURES
         else:
             over = self.progress.lose(candidate, blamed=not event.bystander) >= MAX_LOSSES
-        if not over or self._standing.closed[candidate]:
+        if not over or self._queue.closed[candidate]:
             return ()
         self.close(candidate)
         return (candidate,)
@@ -242,7 +248,7 @@ class Schedule:
             return self._assign_groups(starts)
         for c, number, part in starts:
             worker, ordinal = self._crew.names[number], self._layout.ordinals[part]
-            hop = Hop(c, self._standing.epoch[c], ordinal)
+            hop = ScheduledHop(c, self._queue.epoch[c], ordinal)
             self.running[worker] = hop
             publish = self._publish(c, number)
             self.progress.publish(c, publish or self._ends_training(c))
@@ -261,22 +267,22 @@ class Schedule:
 
     def _share(self, idle: int, started: int, workers: int) -> int:
         """Return how many candidates may hop together so that no worker is left without any."""
-        standing = self._standing
-        pinned = sum(map(int.bit_count, standing.pinned))
-        waiting = started + standing.loose.bit_count() + pinned
+        queue = self._queue
+        pinned = sum(map(int.bit_count, queue.pinned))
+        waiting = started + queue.loose.bit_count() + pinned
         return min(self._fuse, -(-waiting // idle), -(-self._unfinished // max(workers, 1)))
 
     def _take_along(self, assignment: Assignment, most: int) -> Assignment:
         """Return an assignment with others of its candidate's bundle, `most` with it."""
         hop, worker = assignment.hop, self._crew.numbers[assignment.worker]
-        part, standing = self._layout.part_of[hop.part], self._standing
-        others = self._bundles.companions(standing, hop.candidate, worker, part, most - 1)
+        part, queue = self._layout.part_of[hop.part], self._queue
+        others = self._bundles.companions(queue, hop.candidate, worker, part, most - 1)
         if not others:
             return assignment
         for c in others:
-            standing.start(c, part)
+            queue.start(c, part)
             if self._core.strategy.stays:
-                standing.fix(c, worker)
+                queue.fix(c, worker)
         self._fused[assignment.worker] = others
         publish = assignment.publish or any(self._publish(c, worker) for c in others)
         for c in (hop.candidate, *others):
@@ -291,7 +297,7 @@ class Schedule:
         for c, members in ranks.items():
             group = tuple(members)
             for worker, part in group:
-                self.running[worker] = Hop(c, self._standing.epoch[c], part)
+                self.running[worker] = ScheduledHop(c, self._queue.epoch[c], part)
                 self._groups[worker] = group
             worker = group[0][0]
             assignments.append(Assignment(worker, self.running[worker], True, group))
@@ -328,12 +334,12 @@ class Schedule:
         if self._unfinished >= 2 * (len(self.running) + len(fused)):
             return False  # whatever those are about to do
         hopping = {*fused, *(h.candidate for h in self.running.values())}
-        busy = {c for c in hopping if self._standing.active(c)}
+        busy = {c for c in hopping if self._queue.active(c)}
         return sum(map(self._nears_goal, busy)) > self._unfinished - len(busy)
 
     def _nears_goal(self, candidate: int) -> bool:
-        standing, visited = self._standing, self.progress.visited(candidate)
-        last = standing.epoch[candidate] + 1 >= standing.goal[candidate]
+        queue, visited = self._queue, self.progress.visited(candidate)
+        last = queue.epoch[candidate] + 1 >= queue.goal[candidate]
         return last and len(visited) + 1 >= self.workload.visits
 
     @property
@@ -346,11 +352,11 @@ class Schedule:
 
         It takes up to a second: call it while all workers are busy, where `stale` says so.
         """
-        standing = self._standing
-        active = [c for c in range(len(standing.bits)) if standing.active(c)]
+        queue = self._queue
+        active = [c for c in range(len(queue.bits)) if queue.active(c)]
         policy = self._portfolio.choose(
-            {c: standing.weight[c] for c in active},
-            max((standing.goal[c] - standing.epoch[c] for c in active), default=1),
+            {c: queue.weight[c] for c in active},
+            max((queue.goal[c] - queue.epoch[c] for c in active), default=1),
             self._crew.slots(),
         )
         if policy != self._core.policy:
@@ -374,12 +380,12 @@ class Schedule:
 
     def remaining_s(self, candidate: int) -> float:
         """Return the predicted seconds of hops that a candidate still needs."""
-        return self._standing.remaining_s(candidate)
+        return self._queue.remaining_s(candidate)
 
     def lower_bound_s(self) -> float:
         """Return the predicted seconds that the rest of the run takes at least."""
-        standing = self._standing
+        queue = self._queue
         chain = 1 if self._core.strategy.alone else self.workload.partitions
-        longest = max(map(standing.remaining_s, range(len(standing.bits))), default=0.0)
+        longest = max(map(queue.remaining_s, range(len(queue.bits))), default=0.0)
         group = self._core.strategy.group
-        return max(standing.load_s / max(self._core.crew, 1), longest / chain / group)
+        return max(queue.load_s / max(self._core.crew, 1), longest / chain / group)

@@ -1,4 +1,4 @@
-"""A run in simulated time, decided by the code that decides real ones."""
+"""Simulates a run with the code that schedules real ones, and bounds its makespan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,36 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdb.train.schedule.bound import lower_bound
-from mmdb.train.schedule.core import Core, Policy
-from mmdb.train.schedule.layout import Layout, Placement
+from mmdb.train.schedule.core import Core, Placement, Policy, RunLayout
 from mmdb.train.schedule.workload import Workload
+
+
+def lower_bound(
+    work: npt.NDArray[np.float64],
+    slots: Mapping[str, int],
+    placement: Placement,
+    *,
+    chain_s: float | None = None,
+) -> float:
+    """Return the seconds that no schedule can go below.
+
+    The longest of: a candidate's own hops one after another; what only one node can do, shared by
+    its slots; everything, shared by all slots (open shop; Gonzalez and Sahni, JACM 23(4) 1976).
+
+    Args:
+        work: (M, P) seconds of every candidate on every partition, all epochs added up.
+        slots: node -> its workers.
+        placement: see `Placement`.
+        chain_s: the longest chain of hops, where a candidate is in several places at once.
+    """
+    by_part = work.sum(axis=0)
+    bound = by_part.sum() / sum(slots.values())
+    longest = work.sum(axis=1).max(initial=0.0) if chain_s is None else chain_s
+    for node, count in slots.items():
+        alone = [p for p, nodes in placement.items() if nodes == {node} and p >= 0]
+        bound = max(bound, by_part[alone].sum() / count)
+    return float(max(bound, longest))
+
 
 Seconds = npt.NDArray[np.float64]
 
@@ -107,7 +133,7 @@ def simulate_load(
     noise: float = 0.0,
 ) -> Simulation:
     """Return what a workload comes to; see `simulate`. Its seed draws the noise too."""
-    run = _Run(load, slots, placement, policy, move_s, sync_s)
+    run = _SimulatedRun(load, slots, placement, policy, move_s, sync_s)
     zeros = np.zeros(load.candidates)
     extra = [zeros if x is None else x for x in (merge, validation)]
     ring = list(run.layout.ordinals[: load.partitions])
@@ -116,7 +142,7 @@ def simulate_load(
     return run.simulate()
 
 
-class _Run:
+class _SimulatedRun:
     costs: Seconds  # (M, P + 2), in the order of the core's parts
     noise: float
     source: np.random.Generator
@@ -130,7 +156,7 @@ class _Run:
         move_s: float,
         sync_s: float,
     ) -> None:
-        self.layout = Layout(load, placement)
+        self.layout = RunLayout(load, placement)
         self._load, self._slots, self._placement = load, slots, placement
         self._move_s, self._sync_s = move_s, sync_s
         self._core: Core = self.layout.core(policy)
@@ -145,16 +171,16 @@ class _Run:
     def simulate(self) -> Simulation:
         """Run until nothing is left."""
         core, load = self._core, self._load
-        standing = core.standing
-        weights = self.costs.sum(axis=1) / standing.visits
+        queue = core.queue
+        weights = self.costs.sum(axis=1) / queue.visits
         for c, weight in enumerate(weights.tolist()):
-            standing.add(0, load.epochs, 0, c % load.partitions - 1, weight)
+            queue.add(0, load.epochs, 0, c % load.partitions - 1, weight)
         workers = core.crew = len(core.warm)
         for worker in range(workers):
             core.offer(worker)
         busy_s = [0.0] * workers
         now = self._groups(busy_s) if core.strategy.group > 1 else self._solo(busy_s)
-        if any(map(standing.active, range(load.candidates))):
+        if any(map(queue.active, range(load.candidates))):
             raise ValueError("A partition lies on no node that has a worker.")
         return Simulation(
             makespan_s=now,
@@ -166,8 +192,8 @@ class _Run:
         )
 
     def _solo(self, busy_s: list[float]) -> float:
-        core, standing, move_s = self._core, self._core.standing, self._move_s
-        epoch, home, drawn = standing.epoch, standing.home, self._epochs
+        core, queue, move_s = self._core, self._core.queue, self._move_s
+        epoch, home, drawn = queue.epoch, queue.home, self._epochs
         ends: list[tuple[float, int, int, int]] = []
         now, hops, moves = 0.0, 0, 0
         starts, ended = core.decide(), False
@@ -199,7 +225,7 @@ class _Run:
             starts = core.decide()
 
     def _groups(self, busy_s: list[float]) -> float:
-        core, standing = self._core, self._core.standing
+        core, queue = self._core, self._core.queue
         ends: list[tuple[float, int, list[tuple[int, int]]]] = []
         now = 0.0
         while True:
@@ -207,7 +233,7 @@ class _Run:
             for c, worker, part in core.decide():
                 members.setdefault(c, []).append((worker, part))
             for c, group in members.items():
-                seconds = max(self._seconds(standing.epoch[c])[c][part] for _, part in group)
+                seconds = max(self._seconds(queue.epoch[c])[c][part] for _, part in group)
                 seconds += self._sync_s if len(group) > 1 else 0.0
                 for worker, _ in group:
                     busy_s[worker] += seconds

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from mmdb.train.schedule.standing import Standing
-from mmdb.train.schedule.workload import Progress
+from mmdb.train.schedule.candidate_queue import CandidateQueue
+from mmdb.train.schedule.workload import TrainingProgress
 
 #: Share of the newest hop in the mean of a candidate's hops.
 NEWEST = 0.3
 
 
-class Snapshots(Sequence[Progress]):
-    """`Progress` by candidate ordinal; made when it is looked at."""
+class Snapshots(Sequence[TrainingProgress]):
+    """`TrainingProgress` by candidate ordinal; made when it is looked at."""
 
-    def __init__(self, standing: Standing, workers: Sequence[str]) -> None:
-        """Begin without candidates; `workers` are the names behind the numbers in `standing`."""
-        self._standing, self._workers = standing, workers
-        self._made: list[Progress | None] = []
+    def __init__(self, queue: CandidateQueue, workers: Sequence[str]) -> None:
+        """Begin without candidates; `workers` are the names behind the numbers in `queue`."""
+        self._queue, self._workers = queue, workers
+        self._made: list[TrainingProgress | None] = []
         self._visited: list[list[int]] = []
         self._failures: list[int] = []
         self._losses: list[int] = []
@@ -29,10 +29,10 @@ class Snapshots(Sequence[Progress]):
         return len(self._made)
 
     @overload
-    def __getitem__(self, index: int) -> Progress: ...
+    def __getitem__(self, index: int) -> TrainingProgress: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Progress, ...]: ...
-    def __getitem__(self, index: int | slice) -> Progress | tuple[Progress, ...]:
+    def __getitem__(self, index: slice) -> tuple[TrainingProgress, ...]: ...
+    def __getitem__(self, index: int | slice) -> TrainingProgress | tuple[TrainingProgress, ...]:
         if isinstance(index, slice):
             return tuple(self[c] for c in range(*index.indices(len(self))))
         made = self._made[index]
@@ -40,12 +40,12 @@ class Snapshots(Sequence[Progress]):
             made = self._made[index] = self._make(index % len(self))
         return made
 
-    def _make(self, c: int) -> Progress:
-        home = self._standing.home[c]
-        return Progress(
-            epoch=self._standing.epoch[c],
+    def _make(self, c: int) -> TrainingProgress:
+        home = self._queue.home[c]
+        return TrainingProgress(
+            epoch=self._queue.epoch[c],
             visited=tuple(self._visited[c]),
-            closed=self._standing.closed[c],
+            closed=self._queue.closed[c],
             failures=self._failures[c],
             losses=self._losses[c],
             home=self._workers[home] if home >= 0 else None,
@@ -53,7 +53,7 @@ class Snapshots(Sequence[Progress]):
             hop_s=self._hop_s[c],
         )
 
-    def add(self, progress: Progress, visited: Sequence[int]) -> None:
+    def add(self, progress: TrainingProgress, visited: Sequence[int]) -> None:
         """Add a candidate that has visited so much of its epoch."""
         self._made.append(None)
         self._visited.append(list(visited))

@@ -50,7 +50,7 @@ class Mop:
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Mop):
+class TaskParallel(Mop):
     """Task parallelism: a candidate visits all partitions on one worker."""
 
     name: str = "task"
@@ -94,7 +94,7 @@ def strategy_of(name: str, group: int = 1) -> Strategy:
         raise ValueError(f"A group of {group} workers trains nothing.")
     if name == "data_parallel":
         return DataParallel(group=group)
-    for known in (Mop(), Task(), ModelAverage()):
+    for known in (Mop(), TaskParallel(), ModelAverage()):
         if known.name == name:
             return known
     raise ValueError(f"There is no strategy {name!r}; known: {', '.join(STRATEGIES)}.")

@@ -1,7 +1,8 @@
 """Searches: which candidates a run trains, and how far each. Pure."""
 
-from mmdb.train.search.base import Search
-from mmdb.train.search.decisions import (
+from mmdb.train.search.base_search import Search
+from mmdb.train.search.factory import candidates, compares, make_search, possible, stops_early
+from mmdb.train.search.search_log import (
     Decision,
     Entry,
     Goal,
@@ -12,9 +13,8 @@ from mmdb.train.search.decisions import (
     from_row,
     to_row,
 )
-from mmdb.train.search.factory import candidates, compares, make_search, possible, stops_early
-from mmdb.train.search.options import METHODS
-from mmdb.train.search.space import MAX_CANDIDATES
+from mmdb.train.search.search_options import METHODS
+from mmdb.train.search.search_space import MAX_CANDIDATES
 
 __all__ = [
     "MAX_CANDIDATES",

@@ -6,19 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmdb.errors import InvalidOption
-from mmdb.train.search.base import BaseSearch, Rules, Search
-from mmdb.train.search.halving import Bracket, Halving, bracket_sizes, ladder
-from mmdb.train.search.options import SearchOptions, parse_options, patience
-from mmdb.train.search.population import Evolution, Population, changing
-from mmdb.train.search.source import (
+from mmdb.train.search.base_search import (
+    BaseSearch,
     Check,
+    ConfigSource,
     Listed,
-    Source,
+    Search,
+    SearchRules,
     Suggested,
     random_configs,
     shuffled_grid,
 )
-from mmdb.train.search.space import MAX_CANDIDATES, Config, Space, parse_space
+from mmdb.train.search.methods import (
+    Bracket,
+    Evolution,
+    Halving,
+    Population,
+    bracket_sizes,
+    changing,
+    ladder,
+)
+from mmdb.train.search.search_options import SearchOptions, parse_options, patience
+from mmdb.train.search.search_space import MAX_CANDIDATES, Config, SearchSpace, parse_space
 from mmdb.train.search.study import Study, make_pruner
 
 
@@ -47,7 +56,7 @@ def make_search(
     space, found = _parse(search, epochs)
     epochs_without, min_delta = patience(options)
     source = _source(space, found, epochs, seed, check)
-    rules = Rules(
+    rules = SearchRules(
         epochs=epochs,
         maximize=maximize,
         concurrent=_concurrent(found, source),
@@ -130,7 +139,7 @@ def stops_early(search: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     return parse_options(search).pruner is not None or patience(options)[0] is not None
 
 
-def _parse(search: Mapping[str, Any], epochs: int | None) -> tuple[Space, SearchOptions]:
+def _parse(search: Mapping[str, Any], epochs: int | None) -> tuple[SearchSpace, SearchOptions]:
     found = parse_options(search, epochs)
     space = parse_space(search.get("space", {}), search.get("constraints", ()))
     if found.method == "pbt" and not changing(space):
@@ -162,13 +171,15 @@ def _count(found: SearchOptions, epochs: int) -> int:
     return found.trials or sum(_sizes(found, epochs))
 
 
-def _configs(space: Space, found: SearchOptions, epochs: int, seed: int) -> list[Config]:
+def _configs(space: SearchSpace, found: SearchOptions, epochs: int, seed: int) -> list[Config]:
     if found.sampler == "grid":
         return space.grid() if found.method == "grid" else shuffled_grid(space, seed)
     return random_configs(space, _count(found, epochs), seed)
 
 
-def _source(space: Space, found: SearchOptions, epochs: int, seed: int, check: Check) -> Source:
+def _source(
+    space: SearchSpace, found: SearchOptions, epochs: int, seed: int, check: Check
+) -> ConfigSource:
     if found.sampler != "tpe":
         return Listed(_configs(space, found, epochs, seed))
     study = Study(space.dimensions, epochs=epochs, multivariate=found.multivariate)
@@ -176,13 +187,15 @@ def _source(space: Space, found: SearchOptions, epochs: int, seed: int, check: C
     return Suggested(space, study, count=count, startup=found.startup, seed=seed, check=check)
 
 
-def _concurrent(found: SearchOptions, source: Source) -> int | None:
+def _concurrent(found: SearchOptions, source: ConfigSource) -> int | None:
     """Return how many train at once: all, where no result decides which is next."""
     decided = found.method in ("grid", "random") and found.pruner is None
     return source.count if decided and found.concurrent is None else found.concurrent
 
 
-def _pruning_study(space: Space, found: SearchOptions, epochs: int, maximize: bool) -> Study | None:
+def _pruning_study(
+    space: SearchSpace, found: SearchOptions, epochs: int, maximize: bool
+) -> Study | None:
     if found.pruner is None:
         return None
     pruner = make_pruner(*found.pruner, maximize=maximize)

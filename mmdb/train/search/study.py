@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mmdb.train.search.dimensions import Dimension, Values
-from mmdb.train.search.member import PATIENCE, Member
+from mmdb.train.search.search_log import PATIENCE, Trial
+from mmdb.train.search.search_space import Dimension, Values
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.study import Study as OptunaStudy
     from optuna.trial import FrozenTrial, TrialState
+
 
 #: Stands for a score that is no number: percentiles cannot count with infinities.
 WORST = -1e300
@@ -54,11 +55,11 @@ class Study:
         }
         self._trials: dict[int, FrozenTrial] = {}
 
-    def results(self, members: Sequence[Member]) -> int:
+    def results(self, members: Sequence[Trial]) -> int:
         """Return how many candidates have a result to learn from."""
         return sum(m.number is not None and bool(m.scores) and self._settled(m) for m in members)
 
-    def suggest(self, members: Sequence[Member], seed: int) -> dict[str, Any]:
+    def suggest(self, members: Sequence[Trial], seed: int) -> dict[str, Any]:
         """Return a value for every dimension, also for those that will not count."""
         from optuna.samplers import TPESampler
 
@@ -71,17 +72,17 @@ class Study:
             for name, dimension in self._dimensions.items()
         }
 
-    def prunes(self, member: Member, members: Sequence[Member]) -> bool:
+    def prunes(self, member: Trial, members: Sequence[Trial]) -> bool:
         """Return whether the pruner gives a candidate up after its last report."""
         if self._pruner is None:
             return False
         return self._pruner.prune(self._study(members), self._trial(member))
 
-    def _settled(self, member: Member) -> bool:
+    def _settled(self, member: Trial) -> bool:
         """Return whether what a candidate has shown counts as its result, for now."""
         return member.promoted or not member.in_flight
 
-    def _study(self, members: Sequence[Member], sampler: BaseSampler | None = None) -> OptunaStudy:
+    def _study(self, members: Sequence[Trial], sampler: BaseSampler | None = None) -> OptunaStudy:
         from optuna import create_study
         from optuna.samplers import RandomSampler
 
@@ -94,7 +95,7 @@ class Study:
                 direction="maximize",
             )
 
-    def _trial(self, member: Member) -> FrozenTrial:
+    def _trial(self, member: Trial) -> FrozenTrial:
         from optuna.trial import TrialState
 
         trial = self._trials.get(member.ordinal)
@@ -108,7 +109,7 @@ class Study:
         trial.values = [max(member.best, WORST)] if state == TrialState.COMPLETE else None
         return trial
 
-    def _state(self, member: Member) -> TrialState:
+    def _state(self, member: Trial) -> TrialState:
         from optuna.trial import TrialState
 
         if member.failed:
@@ -119,7 +120,7 @@ class Study:
             return TrialState.RUNNING
         return TrialState.PRUNED if member.scores else TrialState.FAIL
 
-    def _new_trial(self, member: Member) -> FrozenTrial:
+    def _new_trial(self, member: Trial) -> FrozenTrial:
         from optuna.trial import TrialState, create_trial
 
         parameters = {

@@ -1,10 +1,16 @@
-"""What a candidate begins with: the best parent that gives something, or its seed's weights."""
+"""What a candidate begins with: a parent's tensors, or its seed's weights.
+
+Parents are models of the zoo, and candidates of its run that rest or have ended.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -13,14 +19,22 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
+from mmdb.errors import ArchitectureError, StateNotFound
+from mmdb.graph.match.alignment import align
+from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.spec.build import architecture_of
+from mmdb.graph.spec.parse import factories_in
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store import states
-from mmdb.store.parents import Goal, take_parent
+from mmdb.store.models import Definition
+from mmdb.store.parents import Goal, Limits, take_parent
+from mmdb.store.parents.outlines import outlined
 from mmdb.train.compute.live import state_hash
-from mmdb.train.dispatch.performer import Performer
-from mmdb.train.recipe.save import candidate_definition
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.replay.parent_models import example_of, read_candidate, read_model
+from mmdb.train.replay.saving import best_checkpoint, candidate_definition
+from mmdb.train.values.executor import Executor
+from mmdb.train.values.spec import CandidateSpec, shape_of_json
+from mmdb.train.values.warm_spec import Example, WarmResult, WarmSpec
 from mmdb.train.warm.offers import (
     MOST_TRIES,
     OF_THE_PARENT,
@@ -28,13 +42,95 @@ from mmdb.train.warm.offers import (
     ModelOffer,
     Offer,
     Offers,
+    rank_of,
 )
-from mmdb.train.warm.options import WarmOptions, lr_scale, parse_warm_options
-from mmdb.train.warm.read import example_of, read_candidate, read_model
-from mmdb.train.warm.rows import Transferred, add_transfer, said
-from mmdb.train.warm.spec import Example, WarmResult, WarmSpec
+from mmdb.train.warm.transfer_rows import Transferred, add_transfer, transfer_reason
+from mmdb.train.warm.warm_options import WarmOptions, lr_scale, parse_warm_options
 
-_Q = load("warm")
+_WITHIN = load("warm")
+
+
+def offers_within(
+    connection: Connection,
+    row: Row,
+    child: Architecture,
+    *,
+    limits: Limits,
+    factories: Mapping[str, str],
+) -> list[CandidateOffer]:
+    """Return the candidates of a candidate's run that could be its parents, the best ones first.
+
+    There are no more of them than parents are tried.
+
+    Args:
+        row: of `find_candidate`.
+    """
+    ended = connection.rows(_WITHIN.find_ended, run=row["run"], candidate_id=row["candidate_id"])
+    if not ended:
+        return []
+    own = outlined(child)
+    fit: list[tuple[Row, float]] = []
+    for candidate in ({**row, **other} for other in ended):
+        with suppress(ArchitectureError):  # it could not be built again
+            alignment = align(own, _packed(candidate_definition(candidate), factories))
+            if alignment.score >= limits.similarity and alignment.coverage >= limits.coverage:
+                fit.append((candidate, alignment.score))
+    fit.sort(
+        key=lambda one: rank_of(one[1], one[0]["best_value"], maximize=row["maximize"]),
+        reverse=True,  # equal ones stay in the order of their ids
+    )
+    offers = (_offer(connection, candidate, similarity) for candidate, similarity in fit)
+    return list(islice(filter(None, offers), MOST_TRIES))
+
+
+def _offer(connection: Connection, candidate: Row, similarity: float) -> CandidateOffer | None:
+    """Return a candidate as an offer, None where its checkpoint is gone."""
+    try:
+        _, checkpoint = best_checkpoint(connection, candidate)
+    except StateNotFound:
+        return None
+    return CandidateOffer(
+        candidate_id=candidate["candidate_id"],
+        part_id=checkpoint["part_id"],
+        state=bytes(checkpoint["state_hash"]),
+        value=candidate["best_value"],
+        similarity=similarity,
+        reason=_reason(candidate, candidate["best_value"], similarity),
+    )
+
+
+def _reason(candidate: Row, value: float | None, similarity: float) -> str:
+    measured = "" if value is None else f", {candidate['metric']} {value:.4g}"
+    return (
+        f"candidate {candidate['candidate_id']} of the run, similarity {similarity:.2f}{measured}"
+    )
+
+
+def _packed(definition: Definition, factories: Mapping[str, str]) -> PackedSkeleton:
+    taken = {name: factories.get(name) for name in factories_in(definition.architecture)}
+    return _packed_text(json.dumps([asdict(definition), taken]))
+
+
+@lru_cache(maxsize=1024)
+def _packed_text(text: str) -> PackedSkeleton:
+    """Return the outline of a definition with its factory's target, both as JSON.
+
+    Raises:
+        ArchitectureError
+    """
+    raw, factories = json.loads(text)
+    return outlined(
+        architecture_of(
+            raw["architecture"],
+            raw["arguments"],
+            shape_of_json(raw["input_shape"]),
+            raw["outputs"],
+            factories,
+        )
+    )
+
+
+_WARM = load("warm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +153,8 @@ class _Child:
 class Beginner:
     """Decides what candidates begin with, over one connection, in the caller's transaction."""
 
-    def __init__(self, connection: Connection, performer: Performer) -> None:
-        self._connection, self._performer = connection, performer
+    def __init__(self, connection: Connection, executor: Executor) -> None:
+        self._connection, self._executor = connection, executor
 
     def begin(self, row: Row, part_id: int) -> None:
         """Settle what a candidate begins with, and write it down.
@@ -113,7 +209,6 @@ class Beginner:
     ) -> list[CandidateOffer]:
         if not options.within_run:
             return []
-        from mmdb.train.warm.within import offers_within  # loads numba
 
         limits = options.limits
         return offers_within(self._connection, row, child, limits=limits, factories=factories)
@@ -141,7 +236,7 @@ class Beginner:
     def _make(self, child: _Child, offer: Offer) -> tuple[WarmResult, bytes]:
         connection, factories = self._connection, child.spec.factories
         if isinstance(offer, ModelOffer):
-            model_id, follow = offer.chosen.model_id, self._performer.follow
+            model_id, follow = offer.chosen.model_id, self._executor.follow
             form, tensors = read_model(
                 connection, factories, model_id, decoding=child.decoding, follow=follow
             )
@@ -150,7 +245,7 @@ class Beginner:
         spec = WarmSpec(
             candidate=child.spec, example=child.example, parent=form, shrink=child.options.shrink
         )
-        return self._performer.warm_start(spec, tensors)
+        return self._executor.warm_start(spec, tensors)
 
     # -- writing it down -----------------------------------------------------------
 
@@ -165,7 +260,7 @@ class Beginner:
             similarity=offer.similarity or result.similarity,
             coverage=result.coverage,
             exact=result.exact,
-            reason=said(
+            reason=transfer_reason(
                 offer.reason, result.exact, result.reasons, result.notes, child.offers.reason
             ),
             tensors=result.origins,
@@ -196,7 +291,7 @@ class Beginner:
     def _add_warm_start(self, child: _Child, reason: str, **columns: Any) -> None:
         fresh = {"transfer_id": None, "state_hash": None, "lr_scale": 1.0, "lr_epochs": 0}
         self._connection.run(
-            _Q.add_warm_start,
+            _WARM.add_warm_start,
             candidate_id=child.candidate_id,
             reason=reason,
             match_s=child.offers.match_s,

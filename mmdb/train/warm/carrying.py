@@ -1,9 +1,11 @@
-"""A child's tensors made from a parent's: both forwards are recorded, layers are paired, tensors
-are carried over. No I/O.
+"""Makes a child's tensors and its first state from a parent's. No I/O.
+
+Both forwards are traced, layers are paired, tensors are carried over.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,8 +23,11 @@ from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
 from mmdb.store.module import assemble, build_empty, build_filled
-from mmdb.train.warm.spec import ParentForm, TensorOrigin
-from mmdb.train.warm.translate import ByName, Translated, resized, translate
+from mmdb.train.compute.encoding import StateEncoding
+from mmdb.train.compute.exact import exact
+from mmdb.train.compute.live import build, encode, weights
+from mmdb.train.compute.translate import ByName, Translated, resized, translate
+from mmdb.train.values.warm_spec import ParentForm, TensorOrigin, WarmResult, WarmSpec
 
 _LONGEST_REASON = 200
 #: What an odd module could bring to light: it begins fresh then, and training goes on.
@@ -258,3 +263,60 @@ def _reason_of(path: str, reasons: Sequence[str]) -> str | None:
 def _short(error: Exception | None) -> str:
     text = str(error) if error is not None else "no inputs are known for it"
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
+
+
+_MODEL = "model."  # as in an encoded state, so that `weights` reads both
+
+
+def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+    """Return what was carried over, and the candidate's encoded state; b"" where nothing was.
+
+    The state depends on the spec and the tensors alone: the weights of the candidate's seed, with
+    the parent's in their place, and a fresh optimizer.
+
+    Args:
+        tensors: an encoded state, or what `packed` returns.
+    """
+    with exact(0):
+        live = build(spec.candidate)
+        try:
+            carried = carry(
+                live.module,
+                [spec.example.inputs()],
+                spec.parent,
+                weights(tensors),
+                seed=spec.candidate.seed,
+                shrink=spec.shrink,
+            )
+        except Unfit as refusal:
+            return WarmResult(refused=str(refusal), is_final=refusal.is_final), b""
+        fill(live.module, carried.tensors)
+        state = encode(live)
+    result = WarmResult(
+        similarity=carried.similarity,
+        coverage=carried.coverage,
+        exact=carried.exact,
+        reasons=carried.reasons,
+        notes=carried.notes,
+        origins=carried.origins,
+    )
+    return result, state
+
+
+def packed(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return a model's tensors as bytes that `make` takes; tied ones are written once.
+
+    Raises:
+        KeyError: safetensors has no name for a dtype.
+    """
+    found: dict[str, torch.Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for path, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and key in first:
+            aliases[path] = first[key]
+            continue
+        first[key] = path
+        found[_MODEL + path] = tensor.detach().contiguous()
+    return bytes(StateEncoding(found, {"mmdb": json.dumps({"aliases": aliases})}))

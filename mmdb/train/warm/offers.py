@@ -24,7 +24,7 @@ from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
 from mmdb.store.parents.choice import bucket_of
-from mmdb.train.warm.options import AUTO, WarmOptions
+from mmdb.train.warm.warm_options import AUTO, WarmOptions
 
 #: Parents that are tried; where so many could not be used, the next ones could not either.
 MOST_TRIES = 5

@@ -18,13 +18,13 @@ from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
 from mmdb.store.models import find_model
 from mmdb.store.parents import Goal, take_parent
-from mmdb.train.recipe.generators import neutral
+from mmdb.train.compute.exact import neutral
+from mmdb.train.replay.parent_models import example_of, model_and_weights
 from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
 from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers
-from mmdb.train.warm.options import AUTO, WarmOptions
-from mmdb.train.warm.read import example_of, model_and_weights
-from mmdb.train.warm.rows import Transferred, said
+from mmdb.train.warm.transfer_rows import Transferred, transfer_reason
 from mmdb.train.warm.usable import check_fillable
+from mmdb.train.warm.warm_options import AUTO, WarmOptions
 
 #: What a forward is called with: by position, or by name.
 Given = Sequence[Any] | Mapping[str, Any] | Tensor
@@ -92,7 +92,9 @@ def warm_start(
             similarity=offer.similarity or carried.similarity,
             coverage=carried.coverage,
             exact=carried.exact,
-            reason=said(offer.reason, carried.exact, carried.reasons, carried.notes, offers.reason),
+            reason=transfer_reason(
+                offer.reason, carried.exact, carried.reasons, carried.notes, offers.reason
+            ),
             tensors=carried.origins,
             seed=seed,
             shrink=options.shrink,

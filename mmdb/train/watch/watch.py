@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from mmdb.train.seeds import VALIDATION
-from mmdb.train.watch.snapshot import Failure, RunView, Segment, Snapshot, WorkerView
-from mmdb.train.watch.standing import Member, Standing
-from mmdb.train.watch.track import Track
+from mmdb.train.values.seeds import VALIDATION
+from mmdb.train.watch.progress import Track, WatchedCandidate, WatchedRun
+from mmdb.train.watch.snapshot import Failure, RunView, Snapshot, WorkerView, WorkSegment
 
 #: Failures that a snapshot carries at most.
 FAILURES = 100
@@ -36,7 +35,7 @@ class Watch:
     ) -> None:
         self._show, self._every_s = show, every_s
         self._shown_at: float | None = None
-        self._runs: dict[str, Standing] = {}
+        self._runs: dict[str, WatchedRun] = {}
         self._tracks: dict[str, Track] = {}
         self._joined: dict[str, list[int]] = {}  # by worker: candidates beside that of its hop
         self._failures: deque[Failure] = deque(maxlen=FAILURES)
@@ -59,7 +58,7 @@ class Watch:
         Args:
             visits: hops of one epoch of a candidate, the validation included.
         """
-        self._runs[run] = Standing(run, strategy, metric, maximize, epochs, visits, at)
+        self._runs[run] = WatchedRun(run, strategy, metric, maximize, epochs, visits, at)
 
     def candidate(
         self,
@@ -78,10 +77,10 @@ class Watch:
             goal: epochs that it trains up to; the run's epochs if left out.
             hop_s: mean seconds of those hops.
         """
-        standing = self._runs[run]
+        watched = self._runs[run]
         label = candidate if candidate_id is None else candidate_id
-        goal = standing.epochs if goal is None else goal
-        standing.add(Member(candidate, label, config, goal, hops, hop_s))
+        goal = watched.epochs if goal is None else goal
+        watched.add(WatchedCandidate(candidate, label, config, goal, hops, hop_s))
 
     def goal(self, run: str, candidate: int, epochs: int) -> None:
         """Let a candidate, also a stopped one, train up to a number of epochs."""
@@ -102,8 +101,8 @@ class Watch:
         self, run: str, candidate: int, epoch: int, value: float, at: float | None = None
     ) -> None:
         """Take in the metric of a validated epoch; `at` is None for one of an earlier call."""
-        standing = self._runs[run]
-        standing.validate(standing.members[candidate], epoch + 1, value, at)
+        watched = self._runs[run]
+        watched.validate(watched.members[candidate], epoch + 1, value, at)
 
     def end(self, run: str) -> None:
         """Take a run for ended; it stays in the snapshots until it is forgotten."""
@@ -130,13 +129,13 @@ class Watch:
         self, run: str, worker: str, candidate: int, epoch: int, part: int, at: float
     ) -> None:
         """Take in that a worker begins a hop."""
-        standing = self._runs[run]
-        member = standing.members[candidate]
+        watched = self._runs[run]
+        member = watched.members[candidate]
         track = self._tracks.setdefault(worker, Track("", ""))
         self._leave(worker, track.present)
-        standing.start_hop(member, at)
+        watched.start_hop(member, at)
         track.start(
-            Segment(
+            WorkSegment(
                 run=run,
                 candidate=candidate,
                 label=member.label,
@@ -178,23 +177,23 @@ class Watch:
         hop = self._finish(worker, at, failed=False)
         if hop is None or hop.part < VALIDATION or hop.run not in self._runs:
             return
-        standing = self._runs[hop.run]
-        member = standing.members[hop.candidate]
-        standing.count_hop(member, at - hop.begin, at)
+        watched = self._runs[hop.run]
+        member = watched.members[hop.candidate]
+        watched.count_hop(member, at - hop.begin, at)
         if objective is not None:
-            standing.validate(member, hop.epoch + 1, objective, at)
+            watched.validate(member, hop.epoch + 1, objective, at)
 
     def hop_failed(self, worker: str, at: float) -> None:
         """Take in that a worker's hop raised or was lost, and will be done again, if at all."""
         self._finish(worker, at, failed=True)
 
-    def _finish(self, worker: str, at: float, *, failed: bool) -> Segment | None:
+    def _finish(self, worker: str, at: float, *, failed: bool) -> WorkSegment | None:
         track = self._tracks.get(worker)
         hop = None if track is None else track.finish(at, failed=failed)
         self._leave(worker, hop)
         return hop
 
-    def _leave(self, worker: str, hop: Segment | None) -> None:
+    def _leave(self, worker: str, hop: WorkSegment | None) -> None:
         joined = self._joined.pop(worker, [])
         if hop is not None and hop.run in self._runs:
             for candidate in (hop.candidate, *joined):
@@ -206,7 +205,7 @@ class Watch:
         """Show a snapshot if it is time for one; call it often."""
         if self._show is None:
             return
-        members = sum(len(standing.members) for standing in self._runs.values())
+        members = sum(len(watched.members) for watched in self._runs.values())
         every_s = self._every_s * max(1.0, members / MANY)
         if self._shown_at is None or now - self._shown_at >= every_s:
             self._shown_at = now
@@ -240,20 +239,20 @@ class Watch:
                 of_run = elapsed[hop.run]
                 of_run[hop.candidate] = of_run.get(hop.candidate, 0.0) + now - hop.begin
         workers = max(1, sum(track.up for track in self._tracks.values()))
-        active = max(1, sum(not standing.ended for standing in self._runs.values()))
+        active = max(1, sum(not watched.ended for watched in self._runs.values()))
         return tuple(
-            standing.view(now, _seconds_left(standing, elapsed[name], workers / active))
-            for name, standing in self._runs.items()
+            watched.view(now, _seconds_left(watched, elapsed[name], workers / active))
+            for name, watched in self._runs.items()
         )
 
 
 def _seconds_left(
-    standing: Standing, elapsed_s: Mapping[int, float], workers: float
+    watched: WatchedRun, elapsed_s: Mapping[int, float], workers: float
 ) -> float | None:
     """Return how long a run still takes: on its share of the workers, or its longest candidate."""
-    if standing.ended:
+    if watched.ended:
         return 0.0
-    found = standing.remaining_s(elapsed_s)
+    found = watched.remaining_s(elapsed_s)
     if found is None:
         return None
     total, longest = found

@@ -13,7 +13,7 @@ from mmdb.api import Database
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.store import states
-from mmdb.train.driver.runs import load_run, search_of
+from mmdb.train.drive.run_state import load_run, search_of
 from mmdb.train.search import Decision, Goal, Report, Start, Stop, Want, from_row
 
 Key = tuple[int, int, int]  # candidate, epoch, part_id

@@ -129,4 +129,4 @@ def _computes(pid: int) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"mmdb.train.workers.child" in command
+    return b"mmdb.train.drive.child" in command

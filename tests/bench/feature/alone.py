@@ -16,13 +16,13 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.store import features as stored_features
-from mmdb.train.compute.initial import build
-from mmdb.train.dispatch.turn import ordinal_of
-from mmdb.train.features.backbone import Backbones
-from mmdb.train.features.compute import features_of
-from mmdb.train.features.keys import partition_key
-from mmdb.train.seeds import VALIDATION, hop_seed, visit_order
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.compute.backbone import Backbones
+from mmdb.train.compute.feature_pass import features_of
+from mmdb.train.compute.live import build
+from mmdb.train.features.prefix_groups import partition_key
+from mmdb.train.hops.turn import ordinal_of
+from mmdb.train.values.seeds import VALIDATION, hop_seed, visit_order
+from mmdb.train.values.spec import CandidateSpec
 from tests.bench.feature.subject import BATCH, OPTIMIZER, Subject
 
 #: Ordinal of a partition -> its rows and their labels.

@@ -12,7 +12,7 @@ from mmdb.api import Run
 from mmdb.bench.figures import Figure
 from mmdb.data import node_cache
 from mmdb.data.feature_codec import row_bytes
-from mmdb.train.driver.training import train
+from mmdb.train.drive.train_run import train
 from tests.bench.feature.compare import largest_gap, within
 from tests.bench.feature.networks import FEATURES
 from tests.bench.feature.saving import WORKERS

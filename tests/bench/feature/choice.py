@@ -9,7 +9,7 @@ from statistics import median
 
 from mmdb.api import Run
 from mmdb.bench.figures import Figure
-from mmdb.train.features.options import ASKED
+from mmdb.train.values.feature_options import ASKED
 from tests.bench.feature.saving import WORKERS
 from tests.bench.feature.subject import Subject
 from tests.bench.feature.turns import Runs, train_in_turn

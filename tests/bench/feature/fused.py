@@ -10,8 +10,8 @@ from typing import Any
 from mmdb.api import Run
 from mmdb.bench.figures import Figure
 from mmdb.bench.timing import seconds_of
-from mmdb.train.workers.orders import FusedOrder, HopOrder, Order
-from mmdb.train.workers.worker import Worker, workers_of
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import FusedOrder, HopOrder, Order
 from tests.bench.feature.alone import Alone
 from tests.bench.feature.networks import FEATURES
 from tests.bench.feature.subject import HEADS, Subject

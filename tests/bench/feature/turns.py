@@ -8,8 +8,8 @@ from time import perf_counter
 
 from mmdb.api import Database
 from mmdb.errors import MmdbError
-from mmdb.train.driver.driver import Driver
-from mmdb.train.workers.worker import workers_of
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.worker import workers_of
 
 #: Yields the name of a run, is sent the seconds that it took, and so on.
 Runs = Generator[str, float, None]

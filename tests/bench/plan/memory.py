@@ -36,10 +36,10 @@ def main() -> None:
     """
     import torch
 
-    from mmdb.train.compute.allocator import keep_freed_memory
-    from mmdb.train.session import warm_up
+    from mmdb.train.hops.device_worker import warm_up
+    from mmdb.train.values.runtime import keep_freed_memory
 
-    import_module("mmdb.train.workers.child")  # what a worker loads
+    import_module("mmdb.train.drive.child")  # what a worker loads
     keep_freed_memory()
     warm_up()
     before = _held("VmRSS")

@@ -25,11 +25,11 @@ from mmdb.plan.work.speeds import speeds_of
 from mmdb.plan.work.training import batch_of
 from mmdb.plan.work.work import Work, work_of
 from mmdb.train.candidate.setup import setup_of
-from mmdb.train.compute.allocator import keeping_freed_memory
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import Learner, Total
 from mmdb.train.compute.live import build_live
-from mmdb.train.compute.portions import steps
+from mmdb.train.compute.optimizer import steps
+from mmdb.train.values.runtime import keeping_freed_memory
 from tests.bench.plan.memory import peak_bytes
 from tests.bench.plan.models import CLASSES, Model, rows_of
 

@@ -15,11 +15,11 @@ from mmdb.bench.timing import one_thread
 from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection
-from mmdb.train.driver.driver import Driver
-from mmdb.train.driver.job import Job
-from mmdb.train.driver.runs import RunState
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.job import Job
+from mmdb.train.drive.run_state import RunState
+from mmdb.train.hops.orders import Order
 from mmdb.train.watch import Watch
-from mmdb.train.workers.orders import Order
 
 #: Sigma of the lognormal factor of a hop's seconds.
 NOISE = 0.05

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmdb.train.schedule import Done, Placement, Ready, Schedule, Workload, begin
-from mmdb.train.schedule.bound import lower_bound
-from mmdb.train.schedule.simulate import Seconds
+from mmdb.train.schedule.simulate import Seconds, lower_bound
 
 EPOCHS, NOISE = 5, 0.05
 #: Share of the candidates of a mixed case that cost more, and how much more.

@@ -22,9 +22,9 @@ from mmdb.store.models import find_model
 from mmdb.store.recipe import Recipe
 from mmdb.store.recover import ModelReader, Verify
 from mmdb.store.save import save_model
-from mmdb.train.recipe.generators import rng_state
-from mmdb.train.recipe.replay import load_weights
-from mmdb.train.recipe.save import save_candidate, save_with_recipe
+from mmdb.train.compute.exact import rng_state
+from mmdb.train.replay.recipe_replay import load_weights
+from mmdb.train.replay.saving import save_candidate, save_with_recipe
 from tests import points, trainers
 
 #: Models, and how each is saved.

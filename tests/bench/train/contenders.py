@@ -24,7 +24,7 @@ from mmdb.bench.spans import makespan
 from mmdb.bench.workload import clean, new_prefix
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
-from mmdb.train.seeds import candidate_seed
+from mmdb.train.values.seeds import candidate_seed
 from tests.bench.points import load_points
 from tests.bench.train.memory import PeakMemory, parent_of
 from tests.bench.train.workload import (

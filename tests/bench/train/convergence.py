@@ -30,7 +30,7 @@ from mmdb.graph.factories import mlp
 from mmdb.store import states
 from mmdb.terminal import show_rows
 from mmdb.train.compute.live import weights
-from mmdb.train.seeds import candidate_seed, hop_seed
+from mmdb.train.values.seeds import candidate_seed, hop_seed
 from tests.bench.points import load_points
 from tests.bench.train.plot import line_plots
 

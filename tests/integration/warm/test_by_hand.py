@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.graph.factories import mlp
+from mmdb.train.values.warm_spec import OPERATORS_VERSION
 from mmdb.train.warm import outside
-from mmdb.train.warm.spec import OPERATORS_VERSION
 from tests.integration.test_same_bits import CLASSES, WIDTH
 from tests.warm_runs import RUNS, WIDE, chain, held_out, hexed, warm
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mmdb.train.warm import read
-from mmdb.train.warm.mapping import RowMap, row_map
+from mmdb.train.replay import parent_models
+from mmdb.train.values.warm_spec import RowMap, row_map
 from tests.bench.search.warm_columns import warm_figures
 
 
@@ -25,7 +25,7 @@ def test_the_search_finds_columns_that_are_matched_by_position(
     def by_position(*decodings: Any) -> RowMap:
         return replace(row_map(*decodings), inputs={}, outputs={}, doubts=(), class_doubts=())
 
-    monkeypatch.setattr(read, "row_map", by_position)
+    monkeypatch.setattr(parent_models, "row_map", by_position)
     wrong = {figure.name: figure.value for figure in warm_figures(seed=3, cases=16)}
     assert wrong["children said to be exact that are not"] > 0
     assert wrong["outputs of a known class that are not the parent's"] > 0

@@ -23,8 +23,8 @@ from mmdb.graph.factories import mlp
 from mmdb.store import states
 from mmdb.store.models import find_model
 from mmdb.train.compute.live import weights
-from mmdb.train.driver.driver import ATTEND_S
-from mmdb.train.warm.options import lr_scale
+from mmdb.train.drive.driver import ATTEND_S
+from mmdb.train.warm.warm_options import lr_scale
 from tests.cluster import Cluster
 from tests.integration.test_lost_sessions import worker_processes
 from tests.integration.test_same_bits import CLASSES, WIDTH

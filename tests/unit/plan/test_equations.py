@@ -15,7 +15,7 @@ from mmdb.plan.equations import collective, server
 from mmdb.plan.equations.band import Z90, band, deviation_of
 from mmdb.plan.equations.hop import leave_s, merge_s, steps, take_s, train_s
 from mmdb.plan.equations.makespan import capacity, longest_first_s, open_shop_s, slowdown_at
-from mmdb.train.compute.portions import batches
+from mmdb.train.compute.optimizer import batches
 
 LINK = Link(latency_s=1e-3, bytes_per_s=1e9)
 amounts = st.floats(0, 1e3, allow_nan=False)

@@ -16,7 +16,7 @@ from mmdb.plan.work.work import Work
 from mmdb.store.feature_uses import Use
 from mmdb.store.features import Feature
 from mmdb.train.candidate.config import parse_config
-from mmdb.train.features.options import parse_transfer
+from mmdb.train.values.feature_options import parse_frozen_options
 
 TARGETS = (Target(name="y", task="classification", size=10),)
 HEAD = {"freeze_up_to": "3", "head": "linear"}
@@ -125,7 +125,7 @@ def built(**given: Any) -> Built:
 
 def work(config: dict[str, Any], *, source: str | None, shape: tuple[int, ...]) -> Work:
     raw = {"lr": 0.1, "batch_size": 32} | config
-    transfer = parse_transfer(raw)
+    transfer = parse_frozen_options(raw)
     assert transfer is not None
     part = Part(transfer=transfer, source=source, shape=shape if source else None)
     found = built().work(parse_config(raw, TARGETS), part)
@@ -172,7 +172,7 @@ def test_heads_of_strangers_are_strange_too() -> None:
     assert is_strange([parse("resnet"), {"factory": "heads"}], theirs)
     text = built(factories=theirs).text(
         parse_config({"lr": 0.1}, TARGETS),
-        Part(transfer=parse_transfer(HEAD | {"head": "heads"}), source=READ, shape=(4,)),  # type: ignore[arg-type]
+        Part(transfer=parse_frozen_options(HEAD | {"head": "heads"}), source=READ, shape=(4,)),  # type: ignore[arg-type]
     )
     assert "my.package:heads" in text
 

@@ -13,7 +13,7 @@ HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 FAULTS = """
 import resource, sys
 import torch
-from mmdb.train.compute.allocator import keep_freed_memory
+from mmdb.train.values.runtime import keep_freed_memory
 if sys.argv[1] == "kept" and not keep_freed_memory():
     sys.exit(77)
 def step():

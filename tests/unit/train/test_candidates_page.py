@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mmdb.train.candidate import choices
+from mmdb.train.candidate import named_choices
 from mmdb.train.candidate.config import KEYS
 from mmdb.train.candidate.losses import LOSSES, TAKEN
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS
@@ -49,8 +49,8 @@ def test_every_hyper_parameter() -> None:
 @pytest.mark.parametrize(
     ("heading", "known", "without"),
     [
-        ("Optimizers", choices.OPTIMIZERS, choices._TAKEN),
-        ("Schedules", choices.SCHEDULES, choices._OWN),
+        ("Optimizers", named_choices.OPTIMIZERS, named_choices._TAKEN),
+        ("Schedules", named_choices.SCHEDULES, named_choices._OWN),
     ],
 )
 def test_every_optimizer_and_schedule_with_its_arguments(

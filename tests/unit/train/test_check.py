@@ -17,8 +17,8 @@ from mmdb.errors import (
     MmdbError,
     OutputMismatch,
 )
-from mmdb.train.candidate.check import CandidateCheck
-from mmdb.train.spec import CandidateSpec, HopSpec, HopStep
+from mmdb.train.compute.candidate_check import CandidateCheck
+from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
 
 HERE = "tests.unit.train.test_check"
 FACTORIES = {

@@ -10,9 +10,9 @@ import textwrap
 BEGIN = """
 import sys
 import torch
-from mmdb.train.compute.compiler import KEPT
+from mmdb.train.compute.exact import KEPT
 from mmdb.train.compute.exact import exact
-from mmdb.train.session import Session, warm_up
+from mmdb.train.hops.device_worker import DeviceWorker, warm_up
 
 def is_loaded():
     return "torch._dynamo.convert_frame" in sys.modules
@@ -26,7 +26,7 @@ def step(module):
     schedule.step()
     optimizer.load_state_dict(optimizer.state_dict())
 
-warm_up(Session("cpu").device)
+warm_up(DeviceWorker("cpu").device)
 module = torch.nn.Linear(3, 3)
 with exact(0):
     step(module)

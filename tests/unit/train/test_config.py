@@ -8,9 +8,9 @@ import pytest
 
 from mmdb.data.target import Target
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES, Choice
 from mmdb.train.candidate.config import KEYS, Config, parse_config
 from mmdb.train.candidate.losses import LOSSES
+from mmdb.train.candidate.named_choices import OPTIMIZERS, SCHEDULES, NamedChoice
 
 TWO = (
     Target(name="digit", task="classification", size=3),
@@ -26,13 +26,13 @@ OWN = {
 
 def test_defaults() -> None:
     assert parse_config({}, "classification") == Config(
-        optimizer=Choice(name="adam"),
-        losses=(Choice(name="cross_entropy"),),
+        optimizer=NamedChoice(name="adam"),
+        losses=(NamedChoice(name="cross_entropy"),),
         lr=1e-3,
         batch_size=32,
     )
-    assert parse_config({}, "regression").losses == (Choice(name="mse"),)
-    assert parse_config({}, "multilabel").losses == (Choice(name="bce"),)
+    assert parse_config({}, "regression").losses == (NamedChoice(name="mse"),)
+    assert parse_config({}, "multilabel").losses == (NamedChoice(name="bce"),)
 
 
 def test_everything_at_once() -> None:
@@ -52,12 +52,15 @@ def test_everything_at_once() -> None:
     }
     found = parse_config(raw, "regression", OWN)
     assert isinstance(found.lr, float)
-    assert found.optimizer == Choice(name="sgd", arguments={"momentum": 0.9})
-    assert found.schedule == Choice(name="step", arguments={"step_size": 2})
-    assert found.losses == (Choice(name="huber", arguments={"delta": 2}),)
+    assert found.optimizer == NamedChoice(name="sgd", arguments={"momentum": 0.9})
+    assert found.schedule == NamedChoice(name="step", arguments={"step_size": 2})
+    assert found.losses == (NamedChoice(name="huber", arguments={"delta": 2}),)
     assert (found.schedule_per, found.accumulate, found.amp) == ("step", 4, "bfloat16")
     assert (found.clip_norm, found.clip_value) == (1.0, None)
-    assert found.augment == (Choice(name="flip"), Choice(name="noise", arguments={"std": 0.1}))
+    assert found.augment == (
+        NamedChoice(name="flip"),
+        NamedChoice(name="noise", arguments={"std": 0.1}),
+    )
     assert found.arguments == {"hidden": [4], "": 5}
 
 
@@ -77,27 +80,27 @@ def test_a_limit_of_null_is_none() -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_is_known_by_its_name(name: str) -> None:
-    assert parse_config({"optimizer": name}, "regression").optimizer == Choice(name=name)
+    assert parse_config({"optimizer": name}, "regression").optimizer == NamedChoice(name=name)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_known_by_its_name(name: str) -> None:
-    assert parse_config({"schedule": name}, "regression").schedule == Choice(name=name)
+    assert parse_config({"schedule": name}, "regression").schedule == NamedChoice(name=name)
 
 
 @pytest.mark.parametrize(("task", "name"), [(t, n) for t, known in LOSSES.items() for n in known])
 def test_every_loss_is_known_by_its_name(task: Any, name: str) -> None:
-    assert parse_config({"loss": name}, task).losses == (Choice(name=name),)
+    assert parse_config({"loss": name}, task).losses == (NamedChoice(name=name),)
 
 
 def test_a_list_of_schedules_is_a_sequence() -> None:
     parts = [{"name": "linear", "total_iters": 3, "until": 3}, {"name": "cosine", "T_max": 9}]
-    expected = Choice(
+    expected = NamedChoice(
         name="sequence",
         arguments={
             "parts": (
-                Choice(name="linear", arguments={"total_iters": 3}),
-                Choice(name="cosine", arguments={"T_max": 9}),
+                NamedChoice(name="linear", arguments={"total_iters": 3}),
+                NamedChoice(name="cosine", arguments={"T_max": 9}),
             ),
             "until": (3,),
         },
@@ -124,7 +127,9 @@ def test_each_of_several_labels_has_its_loss_weight_and_class_weights() -> None:
 
 def test_a_registered_loss_is_named_like_torchs_with_arguments_of_its_own() -> None:
     raw = {"loss": {"name": "ours", "gamma": 2}}
-    assert parse_config(raw, TAGS, OWN).losses == (Choice(name="ours", arguments={"gamma": 2}),)
+    assert parse_config(raw, TAGS, OWN).losses == (
+        NamedChoice(name="ours", arguments={"gamma": 2}),
+    )
 
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400

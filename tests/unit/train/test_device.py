@@ -11,12 +11,11 @@ from torch import nn
 from mmdb.data.target import Target
 from mmdb.errors import DeviceMissing, PrecisionMissing
 from mmdb.train.candidate.setup import setup_of
-from mmdb.train.compute import precision
-from mmdb.train.compute.device import CPU, described, device_of, peak_bytes, reset_peak
+from mmdb.train.compute import device
+from mmdb.train.compute.device import CPU, described, device_of, peak_bytes, reset_peak, scaler_of
 from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.live import build_live
-from mmdb.train.compute.precision import scaler_of
-from mmdb.train.session import Session
+from mmdb.train.hops.device_worker import DeviceWorker
 
 TARGETS = (Target(name="y", task="classification", size=2),)
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -24,7 +23,7 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU he
 
 def test_the_cpu_is_a_device() -> None:
     assert device_of("cpu") == CPU
-    assert Session().device == CPU
+    assert DeviceWorker().device == CPU
 
 
 @pytest.mark.parametrize("text", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1 ", "cpu:0", 5])
@@ -46,10 +45,10 @@ def test_a_gpu_that_is_not_there_is_named_with_what_is(text: str) -> None:
 def test_a_session_takes_its_device_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMDB_DEVICE", "cuda:1")
     with pytest.raises(DeviceMissing, match="cuda:1"):
-        Session()
-    assert Session("cpu").device == CPU
+        DeviceWorker()
+    assert DeviceWorker("cpu").device == CPU
     monkeypatch.setenv("MMDB_DEVICE", "")
-    assert Session().device == CPU
+    assert DeviceWorker().device == CPU
 
 
 def test_cublas_is_told_to_be_deterministic_before_a_gpu_is_looked_for(
@@ -78,7 +77,7 @@ def test_the_peak_of_the_cpu_is_the_process_s() -> None:
 
 
 def test_a_precision_that_the_device_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_computes", lambda device, name: False)
+    monkeypatch.setattr(device, "_computes", lambda device, name: False)
     with pytest.raises(PrecisionMissing, match="cpu does not compute in bfloat16") as raised:
         build_live(nn.Linear(2, 2), setup_of({"amp": "bfloat16"}, TARGETS).config)
     assert "amp" in raised.value.hint

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from mmdb.train.driver.shares import Shares
+from mmdb.train.drive.fair_queue import FairQueue
 
 
 def simulate(
@@ -26,7 +26,7 @@ def simulate(
         width: hops that one run can have under way at most.
     """
     source = random.Random(seed)
-    shares, used = Shares(), defaultdict[str, float](float)
+    shares, used = FairQueue(), defaultdict[str, float](float)
     under_way: dict[str, int] = defaultdict(int)
     events: list[tuple[float, int, str, float]] = []
     waiting = sorted((joins, name) for name, (_, _, joins) in runs.items())
@@ -83,7 +83,7 @@ def test_what_a_narrow_run_leaves_goes_to_the_others() -> None:
 
 
 def test_hops_under_way_count_before_they_end() -> None:
-    shares = Shares()
+    shares = FairQueue()
     for run in ("a", "b"):
         shares.add(run)
     turns = []
@@ -94,7 +94,7 @@ def test_hops_under_way_count_before_they_end() -> None:
 
 
 def test_a_group_counts_for_each_of_its_workers() -> None:
-    shares = Shares()
+    shares = FairQueue()
     for run in ("grouped", "alone"):
         shares.add(run)
     shares.begin("grouped", 4)
@@ -108,7 +108,7 @@ def test_a_group_counts_for_each_of_its_workers() -> None:
 
 
 def test_a_changed_priority_holds_from_now_on() -> None:
-    shares = Shares()
+    shares = FairQueue()
     shares.add("a")
     shares.add("b")
     shares.begin("a")
@@ -120,7 +120,7 @@ def test_a_changed_priority_holds_from_now_on() -> None:
 
 
 def test_a_hop_that_ends_after_its_run_has_left_is_no_error() -> None:
-    shares = Shares()
+    shares = FairQueue()
     shares.add("a")
     shares.begin("a")
     shares.remove("a")

@@ -9,7 +9,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.train.compute.encoding import Encoding
+from mmdb.train.compute.encoding import StateEncoding
 
 DTYPES = [
     torch.bool,
@@ -43,7 +43,7 @@ def test_the_bytes_are_those_of_the_library(
         for name, (dtype, shape) in kinds.items()
     }
     kept = {name: tensor for name, tensor in tensors.items() if name != "__metadata__"}
-    found, written = Encoding(kept, metadata), safetensors.torch.save(kept, metadata)
+    found, written = StateEncoding(kept, metadata), safetensors.torch.save(kept, metadata)
     assert bytes(found) == written
     assert len(found) == len(written)
     assert found.digest() == blake3(written).digest()
@@ -51,4 +51,4 @@ def test_the_bytes_are_those_of_the_library(
 
 def test_a_dtype_without_a_name_is_refused() -> None:
     with pytest.raises(KeyError):
-        Encoding({"a": torch.zeros(1, dtype=torch.complex128)}, {})
+        StateEncoding({"a": torch.zeros(1, dtype=torch.complex128)}, {})

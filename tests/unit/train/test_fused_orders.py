@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mmdb.train.driver.rounds import orders_of, tell_done
-from mmdb.train.schedule import Assignment, Hop
-from mmdb.train.seeds import VALIDATION
-from mmdb.train.service.remote import part_of, recorded_by
+from mmdb.train.drive.leader import part_of, recorded_by
+from mmdb.train.drive.worker import Message
+from mmdb.train.drive.worker_pool import orders_of, tell_done
+from mmdb.train.hops.orders import FusedOrder, HopOrder, from_json, timed_out, to_json
+from mmdb.train.schedule import Assignment, ScheduledHop
+from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Watch
-from mmdb.train.workers.orders import FusedOrder, HopOrder, from_json, timed_out, to_json
-from mmdb.train.workers.worker_threads import Message
 
 ORDER = FusedOrder(part_id=3, candidate_ids=(7, 5), epoch=1, publish=False, limit_s=4.0)
 
@@ -29,7 +29,7 @@ def job_of(limit_s: float | None = None) -> Any:
 
 
 def orders(fused: tuple[int, ...], part: int, limit_s: float | None = None) -> list[Any]:
-    assignment = Assignment("w", Hop(2, 1, part), True, (), fused)
+    assignment = Assignment("w", ScheduledHop(2, 1, part), True, (), fused)
     return list(orders_of(job_of(limit_s), assignment, lambda members: []))
 
 
@@ -70,7 +70,7 @@ def begin(watch: Watch, fused: tuple[int, ...], part: int = 0) -> Assignment:
     watch.hop_started("r", "w", 2, 0, part, 10.0)
     for other in fused:
         watch.hop_joined("w", other)
-    return Assignment("w", Hop(2, 0, part), True, (), fused)
+    return Assignment("w", ScheduledHop(2, 0, part), True, (), fused)
 
 
 def states(watch: Watch) -> list[str]:

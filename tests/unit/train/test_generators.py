@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmdb.errors import InvalidRecipe
-from mmdb.train.recipe.generators import borrowed, rng_state
+from mmdb.train.compute.exact import borrowed, rng_state
 
 
 def draws() -> tuple[float, float, float]:

@@ -22,15 +22,15 @@ from mmdb.errors import (
     OutputMismatch,
     TrainingFailed,
 )
-from mmdb.train.batch import Inputs, Labels
-from mmdb.train.candidate.check import CandidateCheck
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.setup import Setup, check_setup, setup_of
-from mmdb.train.compute.hop import Outcome, train_pass, validate_pass
+from mmdb.train.compute.candidate_check import CandidateCheck
+from mmdb.train.compute.exact import neutral
+from mmdb.train.compute.hop import HopOutcome, train_pass, validate_pass
 from mmdb.train.compute.live import Live, build_live, encode
-from mmdb.train.compute.portions import Portion, batches, steps
-from mmdb.train.failure import TRACE_LIMIT, trace_of
-from mmdb.train.recipe.generators import neutral
+from mmdb.train.compute.optimizer import Portion, batches, steps
+from mmdb.train.values.row_batch import Inputs, Labels
+from mmdb.train.values.runtime import TRACE_LIMIT, trace_of
 
 ROWS, WIDTH, CLASSES = 64, 6, 3
 CLASS = Target(name="digit", task="classification", size=CLASSES)
@@ -99,7 +99,7 @@ def setup(raw: Mapping[str, Any], *targets: Target, **options: Any) -> Setup:
 
 def trained(
     made: Setup, x: Inputs, y: Labels, module: nn.Module | None = None, **options: Any
-) -> tuple[Live, Outcome]:
+) -> tuple[Live, HopOutcome]:
     live = build_live(module or linear(), made.config)
     return live, train_pass(live, x, y, setup=made, seed=5, ends_epoch=True, **options)
 
@@ -454,11 +454,11 @@ def test_a_function_that_is_gone_is_named(target: str) -> None:
 
 
 def test_a_function_that_is_not_registered_is_named() -> None:
-    from mmdb.train.candidate.augment import Augmentation
-    from mmdb.train.candidate.choices import Choice
+    from mmdb.train.candidate.named_choices import NamedChoice
+    from mmdb.train.candidate.setup import Augmentation
 
     with pytest.raises(FunctionNotFound, match="spin"):
-        Augmentation([Choice(name="spin")], FUNCTIONS)
+        Augmentation([NamedChoice(name="spin")], FUNCTIONS)
 
 
 def test_the_traceback_of_a_users_module_is_kept() -> None:

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from mmdb.data.target import Target
 from mmdb.errors import InvalidHyperparameter
-from mmdb.train.candidate.choices import OPTIMIZERS, SCHEDULES
 from mmdb.train.candidate.config import parse_config
-from mmdb.train.candidate.optimizer import check_steps
+from mmdb.train.candidate.named_choices import OPTIMIZERS, SCHEDULES
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import (
@@ -26,6 +25,7 @@ from mmdb.train.compute.live import (
     state_hash,
     weights,
 )
+from mmdb.train.compute.optimizer import check_steps
 
 WIDTH, CLASSES, ROWS = 6, 3, 40
 TARGETS = (Target(name="y", task="classification", size=CLASSES),)

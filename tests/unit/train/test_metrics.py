@@ -14,9 +14,8 @@ from torch import Tensor
 from mmdb.data.target import Target, Task
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.train.candidate import metrics
-from mmdb.train.candidate.measures import Meter, measures_of, parse_measure
+from mmdb.train.candidate.measures import Meter, Objective, measures_of, objective_of, parse_measure
 from mmdb.train.candidate.metrics import METRICS
-from mmdb.train.candidate.objective import Objective, objective_of
 
 CLASSES = (Target(name="y", task="classification", size=4),)
 NUMBER = (Target(name="y", task="regression", size=1),)

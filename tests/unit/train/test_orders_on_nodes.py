@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption
-from mmdb.train.spec import Past
-from mmdb.train.workers.orders import HopOrder, from_json, hop_order, to_json
+from mmdb.train.hops.orders import HopOrder, from_json, hop_order, to_json
+from mmdb.train.values.spec import Past
 
 ORDER = HopOrder(
     part_id=3,

@@ -16,12 +16,11 @@ from torch import nn
 
 from mmdb.errors import Cancelled, GroupBroken, NotANumber, StatesDiffer
 from mmdb.train.compute.live import encode, state_hash, weights
-from mmdb.train.parallel.communicator import Membership
-from mmdb.train.parallel.group import Group
-from mmdb.train.parallel.plan import portion_sizes
-from mmdb.train.parallel.rendezvous import Rendezvous
-from mmdb.train.parallel.replay import replay_group
-from mmdb.train.parallel.sums import PIECE, in_rank_order
+from mmdb.train.group.collectives import PIECE, Membership, in_rank_order
+from mmdb.train.group.group_pass import portion_sizes
+from mmdb.train.group.rendezvous import Rendezvous
+from mmdb.train.replay.stages import replay_group
+from mmdb.train.values.spec import WorkerGroup
 from tests.ranks import Rank, errors_of, live_of, module_of, ranks, rows_of, setup_from, together
 
 ADAM = {"lr": 0.01, "batch_size": 16}
@@ -240,13 +239,13 @@ def test_no_signal_can_reach_the_threads_of_a_group(
 def test_a_rendezvous_that_does_not_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    group = Group(name="g", rank=0, size=2, host="127.0.0.1", port=port, timeout_s=0.2)
+    group = WorkerGroup(name="g", rank=0, size=2, host="127.0.0.1", port=port, timeout_s=0.2)
     with pytest.raises(GroupBroken, match=f"No rendezvous answers at 127.0.0.1:{port}"):
         Membership().join(group)
 
 
 def test_a_group_of_one_needs_no_rendezvous() -> None:
-    alone = Membership().join(Group(name="g", rank=0, size=1, host="nowhere.invalid", port=1))
+    alone = Membership().join(WorkerGroup(name="g", rank=0, size=1, host="nowhere.invalid", port=1))
     flat = torch.arange(3.0)
     alone.sum(flat)
     assert flat.tolist() == [0, 1, 2] and alone.gather(b"x") == [b"x"]

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from mmdb.errors import InvalidOption
-from mmdb.train.driver.rounds import orders_of
-from mmdb.train.parallel.group import Group, group_of
-from mmdb.train.schedule import Assignment, Hop
-from mmdb.train.seeds import VALIDATION
-from mmdb.train.workers.orders import GroupOrder, HopOrder
+from mmdb.train.drive.worker_pool import orders_of
+from mmdb.train.hops.orders import GroupOrder, HopOrder
+from mmdb.train.schedule import Assignment, ScheduledHop
+from mmdb.train.values.seeds import VALIDATION
+from mmdb.train.values.spec import WorkerGroup, group_of
 
 PART_IDS = {0: 10, 1: 11, VALIDATION: 19}
 JOB: Any = SimpleNamespace(
@@ -24,13 +24,13 @@ JOB: Any = SimpleNamespace(
 )
 
 
-def meet(members: Sequence[str]) -> Sequence[Group]:
+def meet(members: Sequence[str]) -> Sequence[WorkerGroup]:
     size = len(members)
-    return [Group(name="g", rank=k, size=size, host="h", port=1) for k in range(size)]
+    return [WorkerGroup(name="g", rank=k, size=size, host="h", port=1) for k in range(size)]
 
 
 def orders(*group: tuple[str, int], job: Any = JOB, epoch: int = 3) -> list[Any]:
-    hop = Hop(2, epoch, group[0][1])
+    hop = ScheduledHop(2, epoch, group[0][1])
     return list(orders_of(cast(Any, job), Assignment(group[0][0], hop, True, group), meet))
 
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mmdb.train.compute.portions import steps
-from mmdb.train.parallel.gradients import Gradients
-from mmdb.train.parallel.plan import group_plan, portion_sizes
-from mmdb.train.parallel.sums import in_rank_order
+from mmdb.train.compute.optimizer import steps
+from mmdb.train.group.collectives import in_rank_order
+from mmdb.train.group.group_pass import Gradients, group_plan, portion_sizes
 
 ROWS = st.lists(st.integers(1, 60), min_size=2, max_size=5)
 

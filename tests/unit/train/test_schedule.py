@@ -15,17 +15,17 @@ from mmdb.train.schedule import (
     Assignment,
     Done,
     Failed,
-    Hop,
     Lost,
     Placement,
     Policy,
-    Progress,
     Ready,
     Schedule,
+    ScheduledHop,
+    TrainingProgress,
     Workload,
     begin,
 )
-from mmdb.train.seeds import MERGE, VALIDATION, visit_order
+from mmdb.train.values.seeds import MERGE, VALIDATION, visit_order
 
 
 def workload_of(source: random.Random, strategy: str = "mop") -> Workload:
@@ -58,7 +58,7 @@ class Pool:
     schedule: Schedule
     workers: dict[str, str]  # worker -> node
     source: random.Random
-    done: list[Hop] = field(default_factory=list)
+    done: list[ScheduledHop] = field(default_factory=list)
     up: set[str] = field(default_factory=set)
     lent: set[str] = field(default_factory=set)
 
@@ -81,7 +81,7 @@ class Pool:
         assert not progress.closed and progress.epoch == hop.epoch < schedule.goal(hop.candidate)
         for worker, part in members:
             assert part not in progress.visited
-            assert schedule.running[worker] == Hop(hop.candidate, hop.epoch, part)
+            assert schedule.running[worker] == ScheduledHop(hop.candidate, hop.epoch, part)
             nodes = schedule.placement.get(part)
             assert nodes is None or self.workers[worker] in nodes
         trained = [part for part in progress.visited if part >= 0]
@@ -182,7 +182,7 @@ def wanted(load: Workload, epochs: int) -> Counter[tuple[int, int]]:
     return Counter((epoch, part) for epoch in range(epochs) for part in parts)
 
 
-def visits(done: list[Hop], candidate: int) -> Counter[tuple[int, int]]:
+def visits(done: list[ScheduledHop], candidate: int) -> Counter[tuple[int, int]]:
     return Counter((h.epoch, h.part) for h in done if h.candidate == candidate)
 
 
@@ -257,7 +257,7 @@ def test_goals_stops_and_newcomers_are_heeded_while_hops_run(seed: int, strategy
             schedule.reopen(candidate)
         elif len(schedule.progress) < 10:
             goal = source.randint(0, 3)
-            assert schedule.add(Progress(), goal) == len(schedule.progress) - 1
+            assert schedule.add(TrainingProgress(), goal) == len(schedule.progress) - 1
             assert schedule.goal(len(schedule.progress) - 1) == goal
         if source.random() < 0.1 and strategy == "mop":
             schedule._core.follow(source.choice(("rotation", "longest", "affinity")))
@@ -287,7 +287,7 @@ def test_a_run_resumed_from_its_progress_does_the_rest_and_nothing_else(
     except AssertionError as error:
         assert "does not end" in str(error)
     kept = {
-        c: Progress(epoch=p.epoch, visited=p.visited, closed=p.closed, hop_s=p.hop_s)
+        c: TrainingProgress(epoch=p.epoch, visited=p.visited, closed=p.closed, hop_s=p.hop_s)
         for c, p in enumerate(pool.schedule.progress)
     }
     again = Pool(begin(load, kept), pool.workers, source)
@@ -299,7 +299,7 @@ def test_a_run_resumed_from_its_progress_does_the_rest_and_nothing_else(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_same_events_give_the_same_assignments(seed: int) -> None:
-    def hops() -> list[Hop]:
+    def hops() -> list[ScheduledHop]:
         source = random.Random(seed)
         pool = pool_of(source, workload_of(source))
         pool.until_finished(trouble=0.1)
@@ -400,7 +400,7 @@ def test_a_candidate_rests_at_its_goal_and_frees_its_worker_at_once() -> None:
     schedule.set_goal(first, 2)
     assert not over(schedule)
     (more,) = schedule.assign(["w"])
-    assert more.hop == Hop(first, 1, 0)
+    assert more.hop == ScheduledHop(first, 1, 0)
 
 
 def test_a_closed_candidate_keeps_what_its_running_hop_does() -> None:
@@ -479,11 +479,11 @@ def test_a_candidate_that_goes_on_goes_where_its_state_is() -> None:
 
 def test_an_epoch_that_is_done_when_a_run_is_resumed_is_over() -> None:
     load = Workload(candidates=1, partitions=2, epochs=2, seed=0, validates=True)
-    schedule = begin(load, {0: Progress(visited=(1, 0, VALIDATION))})
+    schedule = begin(load, {0: TrainingProgress(visited=(1, 0, VALIDATION))})
     assert schedule.progress[0].epoch == 1 and schedule.progress[0].visited == ()
     schedule.take(Ready("w"))
     (assignment,) = schedule.assign(["w"])
-    assert assignment.hop == Hop(0, 1, visit_order(0, 0, 1, 2)[0])
+    assert assignment.hop == ScheduledHop(0, 1, visit_order(0, 0, 1, 2)[0])
 
 
 def test_a_partition_whose_node_has_no_worker_is_named() -> None:

@@ -14,16 +14,16 @@ from mmdb.train.schedule import (
     Assignment,
     Done,
     Failed,
-    Hop,
     Lost,
     Policy,
     Ready,
     Schedule,
+    ScheduledHop,
     Workload,
     begin,
 )
-from mmdb.train.schedule.bundles import MAX_APART
-from mmdb.train.seeds import VALIDATION
+from mmdb.train.schedule.candidate_queue import MAX_APART
+from mmdb.train.values.seeds import VALIDATION
 from tests.unit.train.test_schedule import Pool, visits, wanted, workload_of
 
 
@@ -32,7 +32,7 @@ class Bundled(Pool):
 
     together: Counter[int]
 
-    def hopping(self, worker: str) -> list[Hop]:
+    def hopping(self, worker: str) -> list[ScheduledHop]:
         hop = self.schedule.running[worker]
         return [replace(hop, candidate=c) for c in (hop.candidate, *self.fused(worker))]
 
@@ -151,7 +151,7 @@ def test_goals_stops_and_newcomers_to_a_bundle_are_heeded(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_events_give_the_same_assignments(seed: int) -> None:
-    def hops() -> list[Hop]:
+    def hops() -> list[ScheduledHop]:
         source = random.Random(seed)
         pool = bundled(source, load_of(source), bundles=2)
         pool.until_finished(trouble=0.1)

@@ -10,15 +10,15 @@ import pytest
 from mmdb.train.schedule import (
     Done,
     Policy,
-    Progress,
     Simulation,
+    TrainingProgress,
     Workload,
     begin,
     choose,
     simulate,
 )
-from mmdb.train.schedule.bound import lower_bound
 from mmdb.train.schedule.portfolio import sample
+from mmdb.train.schedule.simulate import lower_bound
 from tests.bench.schedule.cases import Case, costs_of, enlist, learn, nodes_of
 
 
@@ -175,7 +175,7 @@ def test_the_lower_bound_is_the_longest_of_candidate_node_and_share() -> None:
 def test_a_run_too_large_to_simulate_whole_chooses_a_policy_on_many_nodes() -> None:
     case = Case(400, 200)
     slots, placement = nodes_of(case.workers)
-    known = {c: Progress(hop_s=1.0 + c % 8) for c in range(case.candidates)}
+    known = {c: TrainingProgress(hop_s=1.0 + c % 8) for c in range(case.candidates)}
     schedule = begin(case.load, known, placement=placement)
     idle = enlist(schedule, slots)
     assert len(schedule.assign(list(idle))) == case.workers

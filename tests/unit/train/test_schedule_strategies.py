@@ -15,9 +15,8 @@ from mmdb.train.schedule import (
     begin,
     strategy_of,
 )
-from mmdb.train.schedule.groups import match
-from mmdb.train.schedule.places import Places
-from mmdb.train.seeds import MERGE, VALIDATION, visit_order
+from mmdb.train.schedule.places import Places, match
+from mmdb.train.values.seeds import MERGE, VALIDATION, visit_order
 
 WORKERS = ("a", "b", "c", "d")
 

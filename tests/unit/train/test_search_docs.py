@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from mmdb.train.search import METHODS
-from mmdb.train.search.options import KEYS, PRUNERS, TRIALS, SearchOptions
-from mmdb.train.search.population import LASTING
-from mmdb.train.search.space import COMPARISONS
+from mmdb.train.search.methods import LASTING
+from mmdb.train.search.search_options import KEYS, PRUNERS, TRIALS, SearchOptions
+from mmdb.train.search.search_space import COMPARISONS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "search.md").read_text()
 

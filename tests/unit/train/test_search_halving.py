@@ -10,7 +10,7 @@ import pytest
 
 from mmdb.errors import EmptySearch, InvalidOption, SearchError
 from mmdb.train.search import Goal, Report, Start, make_search, possible
-from mmdb.train.search.halving import bracket_sizes, ladder
+from mmdb.train.search.methods import bracket_sizes, ladder
 from tests.searches import NOISE, SPACE, Bench, bench, quality
 
 ASHA = {"method": "asha", "space": SPACE, "trials": 9}

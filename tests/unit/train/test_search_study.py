@@ -13,8 +13,8 @@ import pytest
 
 from mmdb.errors import InvalidOption
 from mmdb.train.search import Report, Start, candidates, make_search
-from mmdb.train.search.dimensions import parse_dimension
-from mmdb.train.search.member import Member, begin_member
+from mmdb.train.search.search_log import Trial, begin_trial
+from mmdb.train.search.search_space import parse_dimension
 from mmdb.train.search.study import Study
 from tests.searches import SPACE, bench, quality
 
@@ -66,9 +66,9 @@ def test_candidates_that_are_asked_for_at_once_lie_apart() -> None:
 def test_what_is_being_tried_counts_as_bad() -> None:
     dimension = parse_dimension("lr", {"low": 0, "high": 1})
 
-    def trial(ordinal: int, lr: float, score: float | None) -> Member:
+    def trial(ordinal: int, lr: float, score: float | None) -> Trial:
         start = Start(config={"lr": lr}, goal=1)
-        member = begin_member(start, ordinal, ordinal, None)
+        member = begin_trial(start, ordinal, ordinal, None)
         if score is not None:
             member.absorb(Report(candidate=ordinal, epoch=1, value=score), score, 0)
         return member

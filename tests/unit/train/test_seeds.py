@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from mmdb.train.seeds import VALIDATION, candidate_seed, hop_seed, visit_order
+from mmdb.train.values.seeds import VALIDATION, candidate_seed, hop_seed, visit_order
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 16])

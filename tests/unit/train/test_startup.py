@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from mmdb.train.startup import uncollected
+from mmdb.train.values.runtime import uncollected
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mmdb.train.workers.time_limit import TimeLimit
+from mmdb.train.values.runtime import TimeLimit
 
 
 def test_work_within_its_time_is_left_alone() -> None:
@@ -26,7 +26,7 @@ def test_work_without_a_limit_needs_no_thread() -> None:
 def test_work_that_takes_too_long_is_ended_by_the_first_step_that_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mmdb.train.workers.time_limit.STEP_S", 0.05)
+    monkeypatch.setattr("mmdb.train.values.runtime.STEP_S", 0.05)
     work_ends, steps = threading.Event(), list[str]()
 
     def cancel() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mmdb.errors import OutOfTurn
-from mmdb.train.dispatch.turn import check_turn, next_step, ordinal_of, progress, workload
-from mmdb.train.schedule import Progress
-from mmdb.train.seeds import VALIDATION, hop_seed, visit_order
+from mmdb.train.hops.turn import check_turn, next_step, ordinal_of, progress, workload
+from mmdb.train.schedule import TrainingProgress
+from mmdb.train.values.seeds import VALIDATION, hop_seed, visit_order
 
 PARTITIONS, EPOCHS, SEED = 3, 2, 5
 RUN = {"run_seed": SEED, "epochs": EPOCHS, "options": "{}"}
@@ -39,7 +39,7 @@ def walk(run: dict[str, Any], parts: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def allowed(
-    run: dict[str, Any], parts: list[dict[str, Any]], now: Progress
+    run: dict[str, Any], parts: list[dict[str, Any]], now: TrainingProgress
 ) -> list[dict[str, Any]]:
     found = []
     for part in parts:
@@ -81,16 +81,16 @@ def test_a_fixed_order_allows_one_partition_and_a_free_one_all_that_are_left(don
 @pytest.mark.parametrize("epoch", [-1, 1, 2, 2**31 - 1])
 def test_another_epoch_is_refused_with_the_hop_whose_turn_it_is(epoch: int) -> None:
     parts = parts_of()
-    part = allowed(RUN, parts, Progress())[0]
+    part = allowed(RUN, parts, TrainingProgress())[0]
     with pytest.raises(OutOfTurn, match=f"partition {part['part_id']}, epoch {epoch}") as raised:
-        check_turn(CANDIDATE, workload(RUN, parts), parts, part, epoch, Progress())
+        check_turn(CANDIDATE, workload(RUN, parts), parts, part, epoch, TrainingProgress())
     assert raised.value.hint == f"Its next hop is epoch 0 on partition {part['part_id']}."
 
 
 def test_after_the_last_epoch_nothing_is_allowed() -> None:
     parts = parts_of()
     now = progress(walk(RUN, parts), parts)
-    assert now == Progress(epoch=EPOCHS)
+    assert now == TrainingProgress(epoch=EPOCHS)
     for part in parts:
         with pytest.raises(OutOfTurn, match=f"all its {EPOCHS} epochs"):
             check_turn(CANDIDATE, workload(RUN, parts), parts, part, EPOCHS, now)
@@ -100,9 +100,9 @@ def test_the_seed_of_a_hop_depends_on_ordinals_and_never_on_ids() -> None:
     parts = parts_of()
     moved = [part | {"part_id": part["part_id"] + 1000} for part in parts]
     steps = [
-        next_step(candidate, workload(RUN, some), some[2], Progress(), 0, True)
+        next_step(candidate, workload(RUN, some), some[2], TrainingProgress(), 0, True)
         for candidate, some in ((CANDIDATE, parts), (CANDIDATE | {"candidate_id": 2}, moved))
     ]
     assert steps[0].seed == steps[1].seed == hop_seed(SEED, CANDIDATE["ordinal"], 0, 2)
-    held_out = next_step(CANDIDATE, workload(RUN, parts), parts[3], Progress(), 3, True)
+    held_out = next_step(CANDIDATE, workload(RUN, parts), parts[3], TrainingProgress(), 3, True)
     assert held_out.validates and held_out.seed == hop_seed(SEED, 1, 0, VALIDATION)

@@ -14,11 +14,10 @@ from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models import Definition
 from mmdb.train.compute.live import state_hash, weights
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.warm_spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
 from mmdb.train.warm import carrying
-from mmdb.train.warm.carrying import Unfit, carry, fill
-from mmdb.train.warm.making import make, packed
-from mmdb.train.warm.spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
+from mmdb.train.warm.carrying import Unfit, carry, fill, make, packed
 from tests.unit.train.test_warm_rate import TARGET, rows
 
 FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}

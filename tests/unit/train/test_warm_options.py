@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mmdb.errors import InvalidOption
 from mmdb.store.parents import Limits
-from mmdb.train.driver.run_options import parse_run_options
-from mmdb.train.warm.options import (
+from mmdb.train.ledger.run_options import parse_run_options
+from mmdb.train.warm.warm_options import (
     LEAST_LR_SCALE,
     OFF,
     WarmOptions,

@@ -12,10 +12,10 @@ from torch import nn
 
 from mmdb.data.target import Target
 from mmdb.train.candidate.setup import setup_of, setup_of_candidate
+from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, build_live, encode, restore
-from mmdb.train.recipe.generators import neutral
-from mmdb.train.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec
 
 TARGET = Target(name="y", task="classification", size=3)
 SGD = {"name": "sgd", "momentum": 0.9}

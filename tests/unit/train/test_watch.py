@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from mmdb.train.seeds import VALIDATION
+from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Notices, RunView, Snapshot, Watch, notice
-from mmdb.train.watch.standing import LEADERS
-from mmdb.train.watch.track import RESOLUTION_S, WINDOW_S
+from mmdb.train.watch.progress import LEADERS, RESOLUTION_S, WINDOW_S
 from mmdb.train.watch.watch import MANY
 
 MERGE = VALIDATION - 1

@@ -21,8 +21,8 @@ import torch
 from mmdb.plan.profile.fits.points import coefficient_of_variation
 from mmdb.plan.profile.measures.timing import LEAST, MOST, Allowance, Timed
 from mmdb.plan.profile.row import Row
-from mmdb.train.parallel.communicator import Communicator, Membership
-from mmdb.train.parallel.group import Group
+from mmdb.train.group.collectives import Communicator, Membership
+from mmdb.train.values.spec import WorkerGroup
 
 #: Bytes of gradients in float32.
 GRADIENT_BYTES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25)
@@ -33,7 +33,7 @@ _OUTLYING = 4.0
 
 
 def measure_group(
-    allowance: Allowance, group: Group, device: torch.device, budget_s: float
+    allowance: Allowance, group: WorkerGroup, device: torch.device, budget_s: float
 ) -> Iterator[Row]:
     """Measure how long members take to meet, and sums over them; all return the same rows."""
     membership = Membership()

@@ -31,7 +31,7 @@ from mmdb.plan.profile.measures.updates import measure_updates
 from mmdb.plan.profile.row import Row
 from mmdb.train.compute.device import device_of, synchronize
 from mmdb.train.compute.exact import exact
-from mmdb.train.parallel.group import group_of
+from mmdb.train.values.spec import group_of
 
 _Compute = Callable[[Allowance, int, torch.device], Iterator[Row]]
 

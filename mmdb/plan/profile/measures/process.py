@@ -12,7 +12,7 @@ import torch
 
 from mmdb.plan.profile.measures.timing import Allowance
 from mmdb.plan.profile.row import Row
-from mmdb.train.workers.child import Child
+from mmdb.train.drive.child import ChildProcess
 
 #: Pages of its own, and of files that it maps; a database's shared memory is not a worker's.
 _COUNTED = ("RssAnon", "RssFile")
@@ -23,7 +23,7 @@ def measure_process(allowance: Allowance, seed: int, device: torch.device) -> It
     if "plpy" in sys.modules:
         yield _row(held_bytes())
         return
-    with closing(Child(str(device))) as worker:
+    with closing(ChildProcess(str(device))) as worker:
         worker.warm_up()
         yield _row(held_bytes(worker.pid))
 

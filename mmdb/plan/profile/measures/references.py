@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mmdb.plan.profile.measures.timing import Allowance
 from mmdb.plan.profile.row import Row
-from mmdb.train.candidate.optimizer import step_of
+from mmdb.train.compute.optimizer import step_of
 
 #: Rows of a network's data, in batches; classes.
 _BATCHES, _CLASSES = 2, 10

@@ -12,7 +12,7 @@ from mmdb.plan.profile.measures.timing import Allowance, Task, measure_sizes
 from mmdb.plan.profile.row import Row
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.compute.live import Live, build_live, encode, encoding, restore
-from mmdb.train.parallel.average import average
+from mmdb.train.group.average import average
 
 #: Inputs and outputs of a layer without a bias; with Adam a state has 12 n * n bytes.
 WIDTHS = (32, 128, 384, 768, 1536)

@@ -11,7 +11,7 @@ from torch import nn
 
 from mmdb.plan.profile.measures.timing import Allowance, Task, measure_sizes
 from mmdb.plan.profile.row import Row
-from mmdb.train.candidate.optimizer import step_of
+from mmdb.train.compute.optimizer import step_of
 
 #: Bytes of a parameter, and numbers of tiny parameters.
 PARAMETER_BYTES = (2**12, 2**15, 2**18, 2**20, 2**22, 2**24)

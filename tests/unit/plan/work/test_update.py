@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mmdb.plan.work.update import MakeOptimizer, Update, update_of
-from mmdb.train.candidate.choices import OPTIMIZERS
+from mmdb.train.candidate.named_choices import OPTIMIZERS
 
 SHAPES = ((10, 20), (10,))
 ELEMENTS = 210

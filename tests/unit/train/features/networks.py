@@ -13,8 +13,8 @@ from torch.nn import functional
 from mmdb.data import node_cache
 from mmdb.data.target import Target
 from mmdb.graph.factories import SHIPPED
-from mmdb.train.features.spec import Frozen
-from mmdb.train.spec import CandidateSpec, HopSpec, HopStep
+from mmdb.train.values.feature_spec import Frozen
+from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
 
 HERE = "tests.unit.train.features.networks"
 SHAPE, CLASSES, ROWS = (3, 8, 8), 3, 150

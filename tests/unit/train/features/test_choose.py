@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmdb.train.features import search
-from mmdb.train.features.choose import Conditions, Demand, Plan, choose
-from mmdb.train.features.cost import OPTIONS, Problem
+from mmdb.train.features import storage_solver
+from mmdb.train.features.storage_choice import Conditions, Demand, StoragePlan, choose
+from mmdb.train.features.storage_cost import OPTIONS, Problem
 
 MB = 10**6
 FREE = Conditions(
@@ -42,7 +42,7 @@ def under(**changes: object) -> Conditions:
     return Conditions(**(known | changes))
 
 
-def choices(plan: Plan) -> tuple[str, ...]:
+def choices(plan: StoragePlan) -> tuple[str, ...]:
     return tuple(one.choice for one in plan.chosen)
 
 
@@ -145,9 +145,9 @@ def test_what_is_chosen_for_many_is_nearly_the_best(
         for place in range(18)
     ]
     problem = Problem.of(given, under(disk_bytes=20 * MB, memory_bytes=15 * MB))
-    near = problem.total_s(search.best(problem))
-    monkeypatch.setattr(search, "EXACT", 18)
-    assert near <= 1.02 * problem.total_s(search.best(problem))
+    near = problem.total_s(storage_solver.best(problem))
+    monkeypatch.setattr(storage_solver, "EXACT", 18)
+    assert near <= 1.02 * problem.total_s(storage_solver.best(problem))
 
 
 # -- what choices cost -------------------------------------------------------------------
@@ -322,4 +322,4 @@ def test_what_is_fixed_stays_so(choice: str) -> None:
 
 
 def test_nothing_to_choose() -> None:
-    assert choose([], FREE) == Plan(chosen=(), disk_bytes=0, memory_bytes=0)
+    assert choose([], FREE) == StoragePlan(chosen=(), disk_bytes=0, memory_bytes=0)

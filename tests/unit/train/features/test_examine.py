@@ -10,10 +10,10 @@ from torch import nn
 
 from mmdb.errors import CutNotFound
 from mmdb.graph.spec.build import initial_module
-from mmdb.train.features.spec import ExamineSpec, Prefix
-from mmdb.train.session import Session
-from mmdb.train.spec import CandidateSpec
-from mmdb.train.warm.making import packed
+from mmdb.train.hops.device_worker import DeviceWorker
+from mmdb.train.values.feature_spec import ExamineSpec, FrozenPrefix
+from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.warm.carrying import packed
 from tests.unit.train.features.networks import FACTORIES, SHAPE, candidate, freezing
 
 CUTS = (("last", "none"), ("stem", "none"), ("middle", "auto"))
@@ -23,14 +23,14 @@ def examined(
     raw: str,
     spec: CandidateSpec,
     *cuts: tuple[str, str],
-    session: Session | None = None,
-) -> tuple[Prefix, ...]:
-    session = session or Session("cpu")
+    session: DeviceWorker | None = None,
+) -> tuple[FrozenPrefix, ...]:
+    session = session or DeviceWorker("cpu")
     asked = ExamineSpec(candidate=spec, partition=raw, cuts=cuts or CUTS, rows=32)
     return session.examine(asked).prefixes
 
 
-def names(prefix: Prefix) -> tuple[str, str]:
+def names(prefix: FrozenPrefix) -> tuple[str, str]:
     return prefix.architecture_hash, prefix.tensors_hash
 
 
@@ -73,7 +73,7 @@ def test_other_layers_and_other_numbers_have_other_names(raw: str) -> None:
 
 
 def test_a_model_and_a_seed_with_the_same_tensors_have_the_same_names(raw: str) -> None:
-    session = Session("cpu")
+    session = DeviceWorker("cpu")
     model = initial_module("small", {}, SHAPE, 7, FACTORIES, seed=9)
     state = model.state_dict()
     session.take_backbone("12", packed(state))
@@ -95,7 +95,7 @@ def test_a_model_and_a_seed_with_the_same_tensors_have_the_same_names(raw: str) 
     ],
 )
 def test_features_that_cannot_be_shared(raw: str, factory: str, reason: str, learns: bool) -> None:
-    session, spec = Session("cpu"), candidate(freezing(), factory=factory)
+    session, spec = DeviceWorker("cpu"), candidate(freezing(), factory=factory)
     stem, middle = examined(raw, spec, ("stem", "none"), ("middle", "none"), session=session)
     assert stem.not_reusable is None
     assert middle.not_reusable is not None

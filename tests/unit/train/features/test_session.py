@@ -20,8 +20,11 @@ from mmdb.errors import (
     TrainingFailed,
 )
 from mmdb.graph.spec.build import initial_module
+from mmdb.train.compute.feature_executor import FeatureExecutor
 from mmdb.train.compute.live import weights
-from mmdb.train.features.spec import (
+from mmdb.train.drive.child import ChildProcess
+from mmdb.train.hops.device_worker import DeviceWorker
+from mmdb.train.values.feature_spec import (
     FEATURE_ROWS,
     STORAGES,
     Examined,
@@ -30,11 +33,8 @@ from mmdb.train.features.spec import (
     MaterializeSpec,
     Wanted,
 )
-from mmdb.train.features.work import FeatureWork
-from mmdb.train.session import Session
-from mmdb.train.spec import CandidateSpec
-from mmdb.train.warm.making import packed
-from mmdb.train.workers.child import Child
+from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.warm.carrying import packed
 from tests.unit.train.features.networks import (
     FACTORIES,
     FUNCTIONS,
@@ -57,12 +57,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def session(raw: str) -> Iterator[Session]:
-    yield Session("cpu")
+def session(raw: str) -> Iterator[DeviceWorker]:
+    yield DeviceWorker("cpu")
 
 
 def materialized(
-    session: Session | Child,
+    session: DeviceWorker | ChildProcess,
     spec: CandidateSpec,
     source: str,
     *wanted: Wanted,
@@ -77,7 +77,7 @@ def key(name: str) -> str:
     return name.encode().hex().ljust(64, "0")
 
 
-def stored(session: Session | Child, spec: CandidateSpec, raw: str) -> str:
+def stored(session: DeviceWorker | ChildProcess, spec: CandidateSpec, raw: str) -> str:
     """Return the key of the features that a candidate trains on."""
     frozen = spec.frozen
     assert frozen is not None
@@ -91,7 +91,7 @@ def features(name: str) -> np.ndarray:
     return node_cache.map(bytes.fromhex(name)).plain[0]
 
 
-def trained(session: Session, spec: CandidateSpec, partition: str) -> tuple[str, bytes]:
+def trained(session: DeviceWorker, spec: CandidateSpec, partition: str) -> tuple[str, bytes]:
     """Return a state after two hops, of which the second is in a session of its own."""
     first, state = session.perform(hop(spec, partition), None)
     assert state is not None
@@ -104,7 +104,9 @@ def trained(session: Session, spec: CandidateSpec, partition: str) -> tuple[str,
 
 @pytest.mark.parametrize("kind", ["head", "rest", "adapter"])
 @pytest.mark.parametrize("storage", STORAGES)
-def test_choices_give_the_same_bits(session: Session, raw: str, kind: str, storage: str) -> None:
+def test_choices_give_the_same_bits(
+    session: DeviceWorker, raw: str, kind: str, storage: str
+) -> None:
     found = {}
     for choice in ("stored", "memory", "recomputed"):
         spec = candidate(freezing(choice=choice, storage=storage, **KINDS[kind]))
@@ -120,7 +122,9 @@ def test_choices_give_the_same_bits(session: Session, raw: str, kind: str, stora
     assert all(torch.allclose(one[path].float(), other[path].float(), atol=1e-6) for path in one)
 
 
-def test_a_head_trains_as_in_a_network_that_is_frozen_by_hand(session: Session, raw: str) -> None:
+def test_a_head_trains_as_in_a_network_that_is_frozen_by_hand(
+    session: DeviceWorker, raw: str
+) -> None:
     spec = candidate(freezing(choice="stored"))
     state = weights(trained(session, spec, stored(session, spec, raw))[1])
     network: Any = initial_module("small", {}, SHAPE, 3, FACTORIES, seed=9).eval()
@@ -139,7 +143,9 @@ def test_a_head_trains_as_in_a_network_that_is_frozen_by_hand(session: Session, 
         assert torch.allclose(state[path], tensor, atol=1e-6, rtol=0)
 
 
-def test_a_hop_goes_on_from_what_is_held_as_from_what_travels(session: Session, raw: str) -> None:
+def test_a_hop_goes_on_from_what_is_held_as_from_what_travels(
+    session: DeviceWorker, raw: str
+) -> None:
     spec = candidate(freezing(choice="recomputed", head=MLP))
     there, _ = trained(session, spec, raw)
     session.forget()
@@ -149,7 +155,7 @@ def test_a_hop_goes_on_from_what_is_held_as_from_what_travels(session: Session, 
     assert second.state_out == there
 
 
-def test_lossy_storage_is_trained_on(session: Session, raw: str) -> None:
+def test_lossy_storage_is_trained_on(session: DeviceWorker, raw: str) -> None:
     states = set()
     for storage in STORAGES:
         spec = candidate(freezing(choice="recomputed", storage=storage))
@@ -158,7 +164,7 @@ def test_lossy_storage_is_trained_on(session: Session, raw: str) -> None:
     assert len(states) == len(STORAGES)
 
 
-def test_a_validation_measures_the_same(session: Session, raw: str) -> None:
+def test_a_validation_measures_the_same(session: DeviceWorker, raw: str) -> None:
     found = []
     for choice in ("stored", "recomputed", "streamed"):
         spec = candidate(freezing(choice=choice))
@@ -170,7 +176,7 @@ def test_a_validation_measures_the_same(session: Session, raw: str) -> None:
     assert found[0] == found[1] == pytest.approx(found[2], abs=1e-6)
 
 
-def test_features_are_those_of_the_layers_in_chunks(session: Session, raw: str) -> None:
+def test_features_are_those_of_the_layers_in_chunks(session: DeviceWorker, raw: str) -> None:
     spec = candidate(freezing())
     name = stored(session, spec, raw)
     network = initial_module("small", {}, SHAPE, 3, FACTORIES, seed=9).eval()
@@ -183,7 +189,7 @@ def test_features_are_those_of_the_layers_in_chunks(session: Session, raw: str) 
 
 
 def test_several_come_out_of_one_pass_and_deeper_ones_out_of_shallower(
-    session: Session, raw: str
+    session: DeviceWorker, raw: str
 ) -> None:
     spec = candidate(freezing())
     asked = [("last", "none"), ("stem", "none"), ("middle", "mean"), ("drop", "none")]
@@ -206,7 +212,7 @@ def test_several_come_out_of_one_pass_and_deeper_ones_out_of_shallower(
     assert np.array_equal(features(key("stdrop")), features(key("oncedrop")))
 
 
-def test_errors_of_a_storage_are_told(session: Session, raw: str) -> None:
+def test_errors_of_a_storage_are_told(session: DeviceWorker, raw: str) -> None:
     spec = candidate(freezing())
     wanted = [Wanted(cut="stem", pool="none", storage=s, key=key(f"error{s}")) for s in STORAGES]
     done = materialized(session, spec, raw, *wanted)
@@ -219,7 +225,7 @@ def test_errors_of_a_storage_are_told(session: Session, raw: str) -> None:
     assert done.max_error[wanted[1].key] < done.max_error[wanted[2].key] < 0.01
 
 
-def test_several_labels_go_along(session: Session) -> None:
+def test_several_labels_go_along(session: DeviceWorker) -> None:
     two = "2" * 64
     put_rows(two, labels=2)
     name = key("labels")
@@ -229,7 +235,7 @@ def test_several_labels_go_along(session: Session) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_augmented_rows_pass_the_frozen_layers(session: Session, raw: str) -> None:
+def test_augmented_rows_pass_the_frozen_layers(session: DeviceWorker, raw: str) -> None:
     plain = candidate(freezing(choice="streamed"))
     loud = replace(plain, config=plain.config | {"augment": ["noise"]}, functions=FUNCTIONS)
     results = []
@@ -239,8 +245,8 @@ def test_augmented_rows_pass_the_frozen_layers(session: Session, raw: str) -> No
     assert results[0] != results[1] == results[2]
 
 
-def test_features_are_kept_for_the_next_hop(session: Session, raw: str) -> None:
-    work = FeatureWork()
+def test_features_are_kept_for_the_next_hop(session: DeviceWorker, raw: str) -> None:
+    work = FeatureExecutor()
     x = torch.randn(10, *SHAPE)
     spec = candidate(freezing(choice="recomputed"))
     first = work.recomputed(spec, raw, x, lambda: False)
@@ -250,7 +256,7 @@ def test_features_are_kept_for_the_next_hop(session: Session, raw: str) -> None:
     assert not torch.equal(work.recomputed(deeper, raw, x, lambda: False), first)
 
 
-def test_what_is_stopped_or_fails_leaves_nothing(session: Session, raw: str) -> None:
+def test_what_is_stopped_or_fails_leaves_nothing(session: DeviceWorker, raw: str) -> None:
     name = key("nothing")
     wanted = Wanted(cut="stem", pool="mean", storage="int8", key=name)
     spec = MaterializeSpec(
@@ -269,7 +275,7 @@ def test_what_is_stopped_or_fails_leaves_nothing(session: Session, raw: str) -> 
         materialized(session, candidate(freezing()), "4" * 64, wanted)
 
 
-def test_the_model_is_taken_once(session: Session, raw: str) -> None:
+def test_the_model_is_taken_once(session: DeviceWorker, raw: str) -> None:
     spec = candidate(freezing(backbone=MODEL, choice="recomputed"))
     assert not session.has_backbone(MODEL)
     with pytest.raises(BackboneMissing):
@@ -285,18 +291,18 @@ def test_the_model_is_taken_once(session: Session, raw: str) -> None:
     assert session.perform(hop(of_a_seed, raw), None)[0].state_out != result.state_out
 
 
-def test_time_is_measured_on_what_is_trained(session: Session, raw: str) -> None:
+def test_time_is_measured_on_what_is_trained(session: DeviceWorker, raw: str) -> None:
     for choice in ("recomputed", "streamed", "whole"):
         times = session.time_steps(candidate(freezing(choice=choice)), raw, 0.01)
         assert times.rows == 32
 
 
-def test_a_worker_process_does_the_same(session: Session, raw: str) -> None:
+def test_a_worker_process_does_the_same(session: DeviceWorker, raw: str) -> None:
     model = packed(initial_module("small", {}, SHAPE, 7, FACTORIES, seed=77).state_dict())
     spec = candidate(freezing(backbone=MODEL, choice="stored", **KINDS["adapter"]))
     cuts = (("stem", "none"), ("middle", "mean"))
     asked = ExamineSpec(candidate=spec, partition=raw, cuts=cuts)
-    child = Child()
+    child = ChildProcess()
     try:
         child.warm_up()
         assert not child.has_backbone(MODEL)

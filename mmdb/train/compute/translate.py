@@ -1,0 +1,304 @@
+"""A parent's tensors in the order of its child's columns and classes. No I/O."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mmdb.data.matching import MISSING
+from mmdb.errors import ArchitectureError, BackboneMismatch
+from mmdb.graph.ops.capture import capture, results_of
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.op_graph import BUFFER, INPUT, PARAMETER, CannotTrace, Operation, OpGraph, Value
+from mmdb.graph.transfer import difference
+from mmdb.graph.transfer.axis_terms import CAT, ONE, AxisSpace, find, leaves, parts_of
+from mmdb.graph.transfer.computed_axes import axes_of
+from mmdb.store.module import assemble
+from mmdb.train.values.warm_spec import Moved, ParentForm, RowMap
+
+Places = NDArray[np.int64]
+
+
+class _Apart(Exception):
+    """Columns do not keep to themselves in what reads them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """A parent as it would be had it been trained on its child's rows.
+
+    Attributes:
+        tensors: by path; those that read nothing that the child has are left out.
+        shares: of the elements of tensors that are the parent's, by path, where that is not 1.
+        is_resized: whether shapes differ from those of the parent.
+        kept: those of the tensors that are as they were.
+        doubts: why it does not compute what the parent does.
+    """
+
+    tensors: Mapping[str, Tensor]
+    shares: Mapping[str, float] = field(default_factory=dict)
+    is_resized: bool = False
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+
+
+def translate(rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> Translated:
+    """Return a parent that reads the rows of its child.
+
+    A column, or a category, that the parent does not know begins with weights of zero: it changes
+    nothing at first. A class that it does not know begins with the mean of those that it does.
+
+    Args:
+        flow: the parent's own.
+        tensors: the parent's, by path.
+    """
+    if rows.is_same:
+        return Translated(tensors=tensors, doubts=(*rows.doubts, *rows.class_doubts))
+    found = _Translation(rows, flow, tensors)
+    made = found.tensors()
+    return Translated(
+        tensors=made,
+        shares=found.shares,
+        is_resized=any(made[path].shape != tensors[path].shape for path in made),
+        kept={path: tensor for path, tensor in made.items() if tensor is tensors[path]},
+        doubts=(*rows.doubts, *rows.class_doubts, *found.doubts),
+    )
+
+
+class ByName(nn.Module):
+    """A parent as it was trained, which takes its child's rows and puts each number in its place.
+
+    Returns the outputs in the order in which the child has them. With it a claim is verified.
+    """
+
+    def __init__(self, module: nn.Module, rows: RowMap) -> None:
+        super().__init__()
+        self.module, self._rows = module, rows
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> object:
+        """Return what the parent computes."""
+        if self._rows.is_same:
+            return self.module(*args, **kwargs)
+        moved = self._rows.inputs
+        placed = [_placed(x, moved.get("")) for x in args]
+        named = {name: _placed(x, moved.get(name) or moved.get("")) for name, x in kwargs.items()}
+        found = list(results_of(self.module(*placed, **named)))
+        for number, one in self._rows.outputs.items():
+            found[number] = found[number][..., list(one.places)]
+        return found
+
+
+def _placed(x: Tensor, moved: Moved | None) -> Tensor:
+    if moved is None:
+        return x
+    found = x.new_zeros(len(x), moved.width)
+    known = [place != MISSING for place in moved.places]
+    found[:, [place for place in moved.places if place != MISSING]] = x[:, known]
+    return found
+
+
+def resized(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Return a copy of a module, on the meta device, whose tensors have the shapes of others."""
+    module = copy.deepcopy(module).to("meta")
+    made: dict[int, nn.Parameter] = {}
+    for path, tensor in tensors.items():
+        owner_path, _, name = path.rpartition(".")
+        owner = module.get_submodule(owner_path)
+        own = owner._parameters.get(name)
+        if own is not None and own.shape != tensor.shape:
+            if id(own) not in made:
+                made[id(own)] = nn.Parameter(own.new_empty(tensor.shape), requires_grad=False)
+            owner._parameters[name] = made[id(own)]
+        own_buffer = owner._buffers.get(name)
+        if own_buffer is not None and own_buffer.shape != tensor.shape:
+            owner._buffers[name] = own_buffer.new_empty(tensor.shape)
+    return module
+
+
+class _Translation:
+    """Which axes of which tensors are columns, or classes, and where these are."""
+
+    def __init__(self, rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors, self._flow, self._axes = tensors, flow, axes_of(flow)
+        self.doubts: list[str] = []
+        self.shares: dict[str, float] = {}
+        self._of: dict[AxisSpace, Places] = {}
+        self._lost: set[AxisSpace] = (
+            set()
+        )  # columns, or classes, that the child's cannot be told from
+        self._outputs: set[AxisSpace] = set()
+        given = [op for op in flow.operations if op.op == INPUT]
+        for name, moved in rows.inputs.items():
+            named = [op for op in given if op.arguments["name"] == name or not name]
+            self._place(self._last([Value(op.ordinal) for op in named]), moved)
+        for number, moved in rows.outputs.items():
+            space = self._last(flow.outputs[number : number + 1])
+            self._outputs.update(leaves(space) if space is not None else ())
+            self._place(space, moved)
+
+    def _last(self, values: Sequence[Value]) -> AxisSpace | None:
+        """Return the axis of the numbers of a row, None unless there is one array of such rows."""
+        if len(values) != 1 or len(self._axes[values[0]]) != 2:
+            return None
+        return self._axes[values[0]][-1]
+
+    def _place(self, space: AxisSpace | None, moved: Moved) -> None:
+        if space is None or space is ONE or space.size != moved.width:
+            self.doubts.append("the parent does not take, or give, rows as its dataset has them")
+            return
+        if max(moved.places) == MISSING:
+            self._lost.update(leaves(space))
+            return
+        try:
+            self._spread(space, np.array(moved.places, np.int64))
+        except _Apart:
+            self._lost.update(leaves(space))
+            self.doubts.append("the parent's layers read parts of a row")
+
+    def _spread(self, space: AxisSpace, places: Places) -> None:
+        """Set the places of a space, and of the parts that it is cut into."""
+        space = find(space)
+        if space.form is None:
+            self._of[space] = places
+        elif space.form == CAT and len(places) == space.size:
+            start = 0
+            for part in parts_of(space):
+                own = places[start : start + part.size] - start
+                if own.min() < 0 or own.max() >= part.size:
+                    raise _Apart
+                self._spread(part, own)
+                start += part.size
+        else:
+            raise _Apart
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the parent's tensors by the child's columns and classes."""
+        operations = self._flow.operations
+        firsts = {op.path: op for op in operations if op.op in (PARAMETER, BUFFER)}
+        made: dict[str, Tensor] = {}
+        for path, tensor in self._tensors.items():
+            first = self._flow.ties.get(path, path)
+            if first in made and first != path:
+                made[path] = made[first]
+                continue
+            own = self._one(path, tensor, firsts.get(first))
+            if own is not None:
+                made[path] = own
+        return made
+
+    def _one(self, path: str, tensor: Tensor, op: Operation | None) -> Tensor | None:
+        spaces = self._axes[Value(op.ordinal)] if op is not None else ()
+        if len(spaces) != tensor.ndim:
+            return tensor
+        if any(leaf in self._lost for space in spaces for leaf in leaves(space)):
+            return None
+        for axis, space in enumerate(spaces):
+            places = self._places_of(space)
+            if places is None:
+                continue
+            is_output = any(leaf in self._outputs for leaf in leaves(space))
+            share = float((places != MISSING).mean())
+            if share < 1:
+                self.shares[path] = self.shares.get(path, 1.0) * share
+            tensor = _taken(tensor, axis, places, with_mean=is_output or tensor.ndim < 2)
+        return tensor
+
+    def _places_of(self, space: AxisSpace) -> Places | None:
+        """Return the places of an axis, None where each element is in its own."""
+        space = find(space)
+        if space in self._of:
+            return self._of[space]
+        parts = parts_of(space)
+        found = [self._places_of(part) for part in parts]
+        if all(one is None for one in found):
+            return None
+        own = [
+            np.arange(part.size) if one is None else one
+            for part, one in zip(parts, found, strict=True)
+        ]
+        if space.form == CAT:
+            starts = np.cumsum([0, *(part.size for part in parts[:-1])])
+            moved = [
+                np.where(one == MISSING, MISSING, one + start)
+                for one, start in zip(own, starts, strict=True)
+            ]
+            return np.concatenate(moved)
+        whole = np.zeros(1, np.int64)
+        for part, one in zip(parts, own, strict=True):
+            is_new = (whole[:, None] == MISSING) | (one[None, :] == MISSING)
+            wide = whole[:, None] * part.size + one[None, :]
+            whole = np.where(is_new, MISSING, wide).reshape(-1)
+        return whole
+
+
+def _taken(tensor: Tensor, axis: int, places: Places, *, with_mean: bool) -> Tensor:
+    """Return elements by their places along an axis; the mean, or 0, where there is none."""
+    found = tensor.index_select(axis, torch.from_numpy(np.maximum(places, 0)).to(tensor.device))
+    new = torch.from_numpy(places == MISSING).to(tensor.device)
+    if not new.any():
+        return found
+    shape = [1] * tensor.ndim
+    shape[axis] = -1
+    filler = torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+    if with_mean and tensor.is_floating_point():
+        filler = tensor.double().mean(axis, keepdim=True).to(tensor.dtype)
+    return torch.where(new.reshape(shape), filler, found)
+
+
+_HINT = "Freeze layers of a model that was trained on the same columns, in any order."
+
+
+def by_name(
+    model: ParentForm, tensors: Mapping[str, Tensor], given: Inputs
+) -> Mapping[str, Tensor]:
+    """Return a model's tensors in the order of the columns and classes of other rows.
+
+    Args:
+        given: what a network for those rows takes.
+    Raises:
+        BackboneMismatch: the model reads other columns or categories, or they cannot be told apart
+            in it.
+    """
+    rows = model.rows
+    if not rows.is_known:
+        return tensors
+    is_new = any(MISSING in moved.places for moved in rows.inputs.values())
+    if rows.doubts or is_new:
+        differs = "; ".join((*rows.doubts, *rows.notes))
+        raise BackboneMismatch(
+            f"The layers that are to be frozen were trained on other rows than the dataset's: "
+            f"{differs}.",
+            hint=_HINT,
+        )
+    if rows.is_same:
+        return tensors
+    try:
+        module = assemble(
+            model.definition, model.factories, tensors, trainable={}, reference=model.reference
+        )
+        own = model.examples[0].inputs()  # of the dataset that it was trained on
+        flow = capture(module, own)
+    except (ArchitectureError, CannotTrace) as error:
+        raise BackboneMismatch(
+            f"The columns of {model.reference} are in another order, and its forward cannot be "
+            f"followed: {error}",
+            hint=_HINT,
+        ) from error
+    reads = translate(replace(rows, outputs={}, class_doubts=()), flow, tensors)
+    found = reads.doubts[0] if reads.doubts else None
+    if rows.inputs and found is None:
+        whole = ByName(module, replace(rows, outputs={}))
+        found = difference(module, whole, reads.tensors, given, (flow, flow))
+    if found is not None:
+        raise BackboneMismatch(
+            f"The columns of {model.reference} are in another order, and cannot be told apart in "
+            f"its layers: {found}",
+            hint=_HINT,
+        )
+    return translate(replace(rows, inputs={}), flow, reads.tensors).tensors

@@ -1,0 +1,102 @@
+"""`train`: one run, trained to its end by a driver of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+from mmdb.arguments import is_whole
+from mmdb.db.install import Mode
+from mmdb.db.owners import check_start, require_own
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InTransaction, InvalidOption, MmdbError
+from mmdb.messages import show
+from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.run_state import RunState, load_run
+from mmdb.train.drive.server_worker import processors
+from mmdb.train.drive.summary import Summary
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.ledger.strategy_choice import Decide
+from mmdb.train.watch import Watch
+
+
+def train(
+    connection: AnyConnection,
+    name: str,
+    *,
+    workers: int | None = None,
+    devices: tuple[str, ...] = ("cpu",),
+    mode: Mode | None = None,
+    watch: Watch | None = None,
+    on_wait: Callable[[], None] = lambda: None,
+    decide: Decide | None = None,
+) -> Summary:
+    """Train a run to its end, or go on with one that was interrupted, and save its best candidate.
+
+    Args:
+        workers: sessions to train with; None for one per processor.
+        devices: where they compute, dealt out in turn.
+        mode: on PostgreSQL, whether hops compute in the server or in processes of the client.
+        watch: is told what happens.
+        on_wait: called about every 0.1 seconds; may raise to end the call.
+        decide: how the run is to be trained, if it never was; without it, `auto` is `mop`.
+    Raises:
+        RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption, Cancelled
+        RightsMissing: it is another team's.
+        LimitReached: its owner has no workers, seconds or bytes left for it.
+    """
+    count = _worker_count(workers)
+    if connection.in_transaction:
+        raise InTransaction("train cannot run inside a transaction block.")
+    require_own(connection, name)
+    run = load_run(connection, name)
+    nodes = sorted(frozenset[str]().union(*run.placement.values()))
+    if nodes and workers is None and isinstance(connection, PostgresConnection):
+        there = processors(connection)
+        count = sum(there.get(node, 1) for node in nodes)
+    if count < run.workload.group:
+        raise InvalidOption(
+            f"Run {name!r} trains with groups of {run.workload.group} workers; "
+            f"there {'is' if count == 1 else 'are'} {count}.",
+            hint=f"Train it with workers => {run.workload.group}, or more.",
+        )
+    useful = count
+    serial = itertools.count()
+
+    def workers_on(node: str) -> list[Worker]:
+        share = max(1, useful // max(len(nodes), 1))
+        name = f"worker {next(serial)} on {node}"
+        return workers_of(connection, share, devices=devices, name=name, nodes=[node])
+
+    driver = Driver(connection, watch=watch, on_wait=on_wait, decide=decide, workers_on=workers_on)
+    run = driver.add_run(name, workers)
+    if not driver.is_finished(name):  # else there is nothing to open sessions for
+        useful = min(count, useful_workers(run))
+        if workers is None and run.workers is not None:
+            useful = min(useful, run.workers)
+        opened = workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes)
+        check_start(connection, run.run_id, len(opened))  # on a cluster, one for each node at least
+        for worker in opened:
+            driver.add_worker(worker)
+    driver.drive()
+    outcome = driver.outcomes[name]
+    if isinstance(outcome, MmdbError):
+        raise outcome
+    return outcome
+
+
+def useful_workers(run: RunState) -> int:
+    """Return how many workers a run can use at most."""
+    candidates = len(run.members) if run.search.get("method", "grid") == "grid" else 10_000
+    partitions = run.workload.partitions
+    at_once = {"model_average": partitions, "data_parallel": partitions}
+    return max(1, candidates * at_once.get(run.workload.strategy, 1))
+
+
+def _worker_count(workers: int | None) -> int:
+    count = os.cpu_count() or 1 if workers is None else workers
+    if not is_whole(count, 1):
+        raise InvalidOption(f"workers is {show(workers)}.", hint="It is a whole number from 1.")
+    return count

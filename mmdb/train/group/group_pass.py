@@ -1,0 +1,268 @@
+"""One pass of a group over as many partitions: gradients are summed at each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate as running
+from itertools import pairwise
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import EnvironmentChanged, StatesDiffer
+from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import HopOutcome, train_pass
+from mmdb.train.compute.live import Live
+from mmdb.train.compute.optimizer import Planner, Portion, steps
+from mmdb.train.group.average import WeightedMean
+from mmdb.train.group.collectives import Communicator
+from mmdb.train.values.row_batch import Inputs, Labels, row_count
+
+
+def portion_sizes(rows: Sequence[int], batch_size: int) -> list[tuple[int, ...]]:
+    """Return how many rows each rank puts through in each batch of the group.
+
+    There are ceil(sum(rows) / batch_size) batches, and each rank's rows are split among them as
+    evenly as can be. A portion has two rows or more, or none: BatchNorm cannot learn from a single
+    row. Where that leaves a rank with fewer portions than batches, they are spread, and ranks take
+    turns.
+
+    Args:
+        rows: of each rank's partition, at least 1.
+        batch_size: of the group, not of a rank.
+
+    >>> portion_sizes([6, 5], 4)
+    [(2, 2), (2, 0), (2, 3)]
+    >>> portion_sizes([4, 4], 2)
+    [(2, 0), (0, 2), (2, 0), (0, 2)]
+    """
+    batches = -(-sum(rows) // batch_size)
+    found = [[0] * len(rows) for _ in range(batches)]
+    for rank, count in enumerate(rows):
+        pieces = min(batches, max(1, count // 2))
+        for piece in range(pieces):
+            batch = (piece * len(rows) + rank) * batches // (pieces * len(rows))
+            found[batch][rank] = (piece + 1) * count // pieces - piece * count // pieces
+    return [tuple(sizes) for sizes in found if any(sizes)]
+
+
+def group_plan(rows: Sequence[int], rank: int, batch_size: int, accumulate: int = 1) -> Planner:
+    """Return the plan of one rank's pass, which has as many steps as that of each other rank.
+
+    A step takes `accumulate` batches of the group. A portion's share is its part of all rows of
+    the step, so that the sum of the ranks' gradients is that of the mean loss over those rows. A
+    group of one has the plan of an ordinary hop.
+
+    Args:
+        rows: of each rank's partition, in rank order.
+        batch_size: of the group, not of a rank.
+    """
+    if len(rows) == 1:
+        return lambda order: steps(order, batch_size, accumulate)
+    batches = portion_sizes(rows, batch_size)
+    ends = [0, *running(sizes[rank] for sizes in batches)]
+
+    def plan(order: Tensor) -> list[list[Portion]]:
+        parts = [order[low:high] for low, high in pairwise(ends)]
+        found = []
+        for first in range(0, len(batches), accumulate):
+            chosen = slice(first, first + accumulate)
+            total = sum(map(sum, batches[chosen]))
+            found.append([Portion(part, len(part) / total) for part in parts[chosen]])
+        return found
+
+    return plan
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Parameters whose gradients are summed in one tensor; a flag for each stands at the end."""
+
+    parameters: list[nn.Parameter] = field(default_factory=list)
+    flat: Tensor | None = None
+
+
+class Gradients:
+    """The gradients of a module's parameters: float64 in one flat tensor, all else in float32.
+
+    A flag says whether a parameter has a gradient. Where no rank has one it stays without: an
+    optimizer would step on zeros, and weight decay shrink it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._buckets: dict[torch.dtype, _Bucket] = {}
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+                self._buckets.setdefault(dtype, _Bucket()).parameters.append(parameter)
+
+    def pack(self) -> list[Tensor]:
+        """Copy the gradients into the flat tensors and return those; a missing one is zero."""
+        return [_packed(bucket, dtype) for dtype, bucket in self._buckets.items()]
+
+    def unpack(self, flats: Sequence[Tensor]) -> None:
+        """Let sums of packed gradients be the parameters' gradients; float32 ones share memory."""
+        for bucket, flat in zip(self._buckets.values(), flats, strict=True):
+            count = len(bucket.parameters)
+            sizes = [parameter.numel() for parameter in bucket.parameters]
+            found = flat[-count:].tolist()
+            for parameter, part, flag in zip(
+                bucket.parameters, flat[:-count].split(sizes), found, strict=True
+            ):
+                grad = part.view(parameter.shape).to(parameter.dtype)
+                parameter.grad = grad if flag else None
+
+
+def _packed(bucket: _Bucket, dtype: torch.dtype) -> Tensor:
+    count = len(bucket.parameters)
+    if bucket.flat is None:
+        rows = sum(parameter.numel() for parameter in bucket.parameters)
+        device = bucket.parameters[0].device
+        bucket.flat = torch.empty(rows + count, dtype=dtype, device=device)
+    sizes = [parameter.numel() for parameter in bucket.parameters]
+    parts = bucket.flat[:-count].split(sizes)
+    for parameter, part in zip(bucket.parameters, parts, strict=True):
+        grad = parameter.grad
+        if grad is None:
+            part.zero_()
+        else:
+            dense = grad.to_dense() if grad.is_sparse else grad
+            part.view(parameter.shape).copy_(dense)
+    flags = [parameter.grad is not None for parameter in bucket.parameters]
+    bucket.flat[-count:] = torch.tensor(flags, dtype=dtype)
+    return bucket.flat
+
+
+_GENERATOR = "generator"
+
+
+def group_pass(
+    live: Live,
+    x: Inputs,
+    y: Labels,
+    *,
+    communicator: Communicator,
+    state: str,
+    setup: Setup,
+    seed: int,
+    ends_epoch: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[HopOutcome, ...]:
+    """Train `live` in place with the other members of a group, each on a partition of its own.
+
+    The configuration's batch_size is the group's. Dropout and row order are of each rank's own
+    seed. At the end float buffers, such as BatchNorm's running statistics, become the mean over the
+    ranks weighted by rows, integer buffers the maximum, and the generator is rank 0's.
+
+    Args:
+        x, y: the rows of this rank's partition.
+        state: hash in hex of the state that `live` is in.
+        seed: of the hop of this rank's partition.
+        ends_epoch: as in `train_pass`; the same for all ranks.
+    Returns:
+        Each rank's outcome, in rank order, the same on all ranks.
+    Raises:
+        StatesDiffer, EnvironmentChanged: the ranks would not go the same way.
+        GroupBroken: a member was lost, or did not answer in time.
+        NotANumber, TrainingFailed, Cancelled: on all ranks, whichever had it.
+    """
+    with communicator.during(stopped):
+        rows = _begin(live, row_count(x), state, communicator)
+        config, gradients = setup.config, Gradients(live.module)
+
+        def reduce(module: nn.Module) -> None:
+            flats = gradients.pack()
+            for flat in flats:
+                communicator.sum(flat)
+            gradients.unpack(flats)
+
+        ready_scaler(live)
+        outcome = train_pass(
+            live,
+            x,
+            y,
+            setup=setup,
+            seed=seed,
+            ends_epoch=ends_epoch,
+            stopped=stopped,
+            plan=group_plan(rows, communicator.group.rank, config.batch_size, config.accumulate),
+            reduce=reduce,
+        )
+        return merge(live, communicator.gather(result(live, outcome)))
+
+
+def _begin(live: Live, rows: int, state: str, communicator: Communicator) -> list[int]:
+    """Check that all ranks start alike; return the rows of their partitions."""
+    with exact(0, device=live.device):
+        here = environment(live.device)
+    mine = json.dumps({"state": state, "environment": here, "rows": rows})
+    found = [json.loads(text) for text in communicator.gather(mine.encode())]
+    for rank, other in enumerate(found):
+        if other["state"] != found[0]["state"]:
+            raise StatesDiffer(
+                f"Rank {rank} of the group starts from state {other['state'][:12]}, "
+                f"rank 0 from {found[0]['state'][:12]}."
+            )
+        if other["environment"] != found[0]["environment"]:
+            raise EnvironmentChanged(
+                f"Rank {rank} of the group has {other['environment']}, "
+                f"rank 0 {found[0]['environment']}."
+            )
+    return [int(other["rows"]) for other in found]
+
+
+def ready_scaler(live: Live) -> None:
+    """Let a float16 scaler make its state, which a rank without rows in the first step needs."""
+    if live.scaler is not None:
+        live.scaler.scale(torch.zeros((), device=live.device))
+
+
+def result(live: Live, outcome: HopOutcome) -> bytes:
+    """Return what a rank tells the others at the end of a pass: buffers, generator and outcome."""
+    whole = torch.contiguous_format  # safetensors takes no views, and none that share memory
+    tensors = {
+        path: buffer.detach().cpu().clone(memory_format=whole)
+        for path, buffer in _buffers(live.module)
+    }
+    return safetensors.torch.save(
+        tensors | {_GENERATOR: live.generator}, {"outcome": json.dumps(asdict(outcome))}
+    )
+
+
+def merge(live: Live, results: Sequence[bytes]) -> tuple[HopOutcome, ...]:
+    """Give `live` the group's buffers and generator; return the ranks' outcomes.
+
+    Args:
+        results: what `result` returned on each rank, in rank order.
+    """
+    mean, outcomes = WeightedMean(), []
+    for rank, message in enumerate(results):
+        tensors = safetensors.torch.load(message)
+        generator = tensors.pop(_GENERATOR)
+        if rank == 0:
+            live.generator = generator
+        outcomes.append(HopOutcome(**_outcome(message)))
+        mean.add(tensors, outcomes[-1].rows)
+    merged = mean.result()
+    with torch.no_grad():
+        for path, buffer in _buffers(live.module):
+            if not torch.equal(buffer.cpu(), merged[path]):
+                buffer.copy_(merged[path])
+    return tuple(outcomes)
+
+
+def _outcome(message: bytes) -> dict[str, Any]:
+    size = int.from_bytes(message[:8], "little")
+    metadata = json.loads(message[8 : 8 + size])["__metadata__"]
+    found: dict[str, Any] = json.loads(metadata["outcome"])
+    return found
+
+
+def _buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(f"buffer.{path}", buffer) for path, buffer in module.named_buffers()]

@@ -1,0 +1,1 @@
+"""Hops as a worker performs them: orders, turns, states, rows."""

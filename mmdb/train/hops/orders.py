@@ -1,0 +1,201 @@
+"""What a worker is told to do, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.connection import Row
+from mmdb.db.queries import Query, load
+from mmdb.errors import HopTimedOut, InvalidOption
+from mmdb.train.values.spec import Past, WorkerGroup
+
+if TYPE_CHECKING:
+    from mmdb.train.hops.runner import HopRunner
+
+
+_Q = load("api")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopOrder:
+    """One hop; `publish` as in `HopRunner.run_hop`."""
+
+    part_id: int
+    candidate_id: int
+    epoch: int
+    publish: bool = True
+    limit_s: float | None = None  # seconds that it may take; None: as long as it needs
+    begins: bool = False  # settle first, in another transaction, what the candidate begins with
+    past: Past | None = None  # of the candidate, on a cluster
+    holder: int | None = None  # number of the coordinator's session that holds the candidate
+    brings: bool = False  # only what it starts from; on a cluster the same order without it follows
+
+    def run(self, runner: HopRunner) -> list[Row]:
+        """Do it over a hop runner's connection."""
+        if self.begins:
+            runner.begin(self.candidate_id)
+        place = (self.part_id, self.candidate_id, self.epoch)
+        known: dict[str, Any] = {"publish": self.publish, "past": self.past, "holder": self.holder}
+        if self.brings:
+            runner.bring_hop(*place, **known)
+            return []
+        return [wire_row(runner.run_hop(*place, **known))]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_hop, {
+            "part_id": self.part_id,
+            "candidate_id": self.candidate_id,
+            "epoch": self.epoch,
+            "publish": self.publish,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedOrder:
+    """One hop of each of several candidates on the same partition: all of them, or none."""
+
+    part_id: int
+    candidate_ids: tuple[int, ...]
+    epoch: int
+    publish: bool = True
+    limit_s: float | None = None  # of all together
+    begins = False
+
+    @property
+    def candidate_id(self) -> int:
+        """The first of the candidates, which stands for all."""
+        return self.candidate_ids[0]
+
+    def run(self, runner: HopRunner) -> list[Row]:
+        """Do it over a hop runner's connection; rows come in the order of the candidates."""
+        rows = runner.run_hops(self.part_id, self.candidate_ids, self.epoch, publish=self.publish)
+        return [wire_row(row) for row in rows]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_hops, {
+            "part_id": self.part_id,
+            "candidate_ids": list(self.candidate_ids),
+            "epoch": self.epoch,
+            "publish": self.publish,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOrder:
+    """One member's part of a round of a group."""
+
+    part_ids: tuple[int, ...]  # in the order of the ranks
+    candidate_id: int
+    epoch: int
+    group: WorkerGroup
+    limit_s: float | None = None
+    begins: bool = False  # as in `HopOrder`
+
+    def run(self, runner: HopRunner) -> list[Row]:
+        """Do it over a hop runner's connection; the first rank alone returns rows."""
+        if self.begins:
+            runner.begin(self.candidate_id)
+        rows = runner.run_group(self.part_ids, self.candidate_id, self.epoch, self.group)
+        return [wire_row(row) for row in rows]
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.train_group, {
+            "part_ids": list(self.part_ids),
+            "candidate_id": self.candidate_id,
+            "epoch": self.epoch,
+            "member": json.dumps(asdict(self.group)),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOrder:
+    """The mean of the states that an epoch's hops have left."""
+
+    candidate_id: int
+    epoch: int
+    limit_s: float | None = None
+    begins = False
+
+    def run(self, runner: HopRunner) -> list[Row]:
+        """Do it over a hop runner's connection."""
+        runner.merge(self.candidate_id, self.epoch)
+        return []
+
+    def call(self) -> tuple[Query, dict[str, Any]]:
+        """Return the call of mmdb's function that does it inside the server."""
+        return _Q.merge_epoch, {"candidate_id": self.candidate_id, "epoch": self.epoch}
+
+
+Order = HopOrder | FusedOrder | GroupOrder | MergeOrder
+_KINDS: dict[str, type[Order]] = {
+    "hop": HopOrder,
+    "fused": FusedOrder,
+    "group": GroupOrder,
+    "merge": MergeOrder,
+}
+
+
+def to_json(order: Order) -> str:
+    """Return an order as JSON."""
+    (kind,) = (name for name, cls in _KINDS.items() if isinstance(order, cls))
+    return json.dumps({"kind": kind} | asdict(order))
+
+
+def from_json(text: str) -> Order:
+    """Return the order that `to_json` wrote."""
+    raw = json.loads(text)
+    cls = _KINDS[raw.pop("kind")]
+    if cls is FusedOrder:
+        raw |= {"candidate_ids": tuple(raw["candidate_ids"])}
+    if cls is GroupOrder:
+        raw |= {"part_ids": tuple(raw["part_ids"]), "group": WorkerGroup(**raw["group"])}
+    if raw.get("past"):
+        raw["past"] = _past(raw["past"])
+    return cls(**raw)
+
+
+def hop_order(raw: Mapping[str, Any]) -> HopOrder:
+    """Return the hop that a driver orders, from JSON that anybody may have written.
+
+    Raises:
+        InvalidOption: it is no such order.
+    """
+    try:
+        past, holder = raw.get("past"), raw.get("holder")
+        return HopOrder(
+            part_id=index(raw["part_id"]),
+            candidate_id=index(raw["candidate_id"]),
+            epoch=index(raw["epoch"]),
+            publish=bool(raw.get("publish", True)),
+            past=None if past is None else _past(past),
+            holder=None if holder is None else index(holder),
+            brings=bool(raw.get("brings", False)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidOption(
+            "detail is not the order of a hop.", hint="A driver makes it; by hand: mmdb.train_hop."
+        ) from error
+
+
+def _past(raw: Mapping[str, Any]) -> Past:
+    return Past(epoch=index(raw["epoch"]), part_ids=tuple(map(index, raw["part_ids"])))
+
+
+def wire_row(row: Mapping[str, Any]) -> Row:
+    """Return a hop runner's hop row as workers give it: states in hex, an objective or None."""
+    states = {name: bytes(row[name]).hex() for name in ("state_in", "state_out")}
+    return {"objective": None} | dict(row) | states
+
+
+def timed_out(order: Order) -> HopTimedOut:
+    """Return the error of a hop that took longer than it may."""
+    return HopTimedOut(
+        f"A hop of candidate {order.candidate_id} took longer than {order.limit_s:g} s."
+    )

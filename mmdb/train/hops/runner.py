@@ -1,0 +1,586 @@
+"""The database's side of a hop: whose turn it is, where its state is, and its row.
+
+A `HopRunner` prepares a hop, lets an `Executor` compute it, and records it. Inside PostgreSQL all
+three happen in one session; on DuckDB, and where PostgreSQL has no PL/Python, the process with the
+connection prepares and records, and a child process performs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter, time
+from typing import Any
+
+from blake3 import blake3
+
+from mmdb.data.functions import find_factories, find_functions
+from mmdb.data.reader import ensure_partition
+from mmdb.db import nodes
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
+from mmdb.store.states import in_flight
+from mmdb.train.features.feature_cache import FeatureCache, on_features
+from mmdb.train.hops.turn import next_steps, progress
+from mmdb.train.hops.warm_starts import CandidateInitialiser
+from mmdb.train.ledger.ledger import CandidateRecord, Ledger
+from mmdb.train.ledger.state_history import (
+    Located,
+    NewState,
+    Retention,
+    locate,
+    repeated,
+    wants_checkpoint,
+)
+from mmdb.train.values.executor import Executor
+from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
+
+#: The registered factories, and functions by kind: name -> target.
+_Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Hops that may start now: one, or a group's in the order of its ranks."""
+
+    candidate: CandidateRecord
+    steps: tuple[HopStep, ...]
+    state_in: str | None  # hash in hex; None: the initial state
+    environment: str | None  # that the hops before ran in; None: any will do
+    started: float
+    durable: bool = False  # whether the new state is to be durable though no epoch ends
+    left_at: int | None = None  # on a cluster: the partition whose node has the state
+    holder: int | None = None  # on a cluster: a driver's session, which holds the candidate
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a driver does what concerns the other nodes of a cluster."""
+        return self.holder is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Brought:
+    """What a hop starts from, but for what the executor keeps."""
+
+    spec: HopSpec
+    state: bytes | None
+    read_s: float
+    find_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """A computed hop, and what it took to bring its inputs."""
+
+    result: HopResult
+    state: bytes | None
+    read_s: float
+    find_s: float
+
+
+class HopRunner:
+    """Runs hops over one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        executor: Executor,
+        worker: str,
+        *,
+        node: str | None = None,
+    ) -> None:
+        """Serve one session.
+
+        Args:
+            node: of a cluster that the tables are spread over, where the session is inside it.
+        """
+        self._connection = connection
+        self._executor = executor
+        self._is_spread = node is not None
+        self._ledger = Ledger(connection, worker, node)
+        self._in_flight = in_flight(connection, spread=self._is_spread)
+        self._retention = Retention(connection, self._in_flight, spread=self._is_spread)
+        self._initialiser = CandidateInitialiser(connection, executor, self._ledger)
+        self._features = FeatureCache(connection, executor, self._ledger)
+        #: The next hop of a driver, by what its order says.
+        self._next: dict[tuple[object, ...], tuple[_Turn, _Brought]] = {}
+
+    def bring_hop(
+        self,
+        part_id: int,
+        candidate_id: int,
+        epoch: int,
+        *,
+        publish: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
+    ) -> None:
+        """Have what a hop starts from in this session, in a transaction before the hop's own.
+
+        So the hop's own uses no other node of a cluster until it is recorded: each that it had used
+        would be told of every query of the hop and waited for, and one that does not answer would
+        break off the session in the midst of its Python.
+
+        Args:
+            as of `run_hop`
+        """
+        place = (part_id, candidate_id, epoch, publish, past, holder)
+        self._next.clear()
+        with self._whole():
+            self._prepare(part_id, candidate_id)
+            # First what the node itself has, while no other one has a part in the transaction.
+            code = self._code()
+            read_s = self._have_rows(part_id, candidate_id)
+            turn = self._turn(candidate_id, (part_id,), epoch, publish, past=past, holder=holder)
+            if isinstance(turn, _Turn):
+                brought = self._bring(turn, turn.steps[0], code=code)
+                self._next[place] = turn, replace(brought, read_s=brought.read_s + read_s)
+
+    def run_hop(
+        self,
+        part_id: int,
+        candidate_id: int,
+        epoch: int | None,
+        *,
+        publish: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
+    ) -> dict[str, Any]:
+        """Do one hop, whole or not at all, and return its row.
+
+        A hop that was done before is not done again: its row is returned.
+
+        Args:
+            epoch: None for the candidate's current epoch.
+            publish: leave the new state where other sessions find it; else only this one holds
+                it, and another one would have to replay the hop. An epoch's end always does.
+            past: on a cluster, what the driver knows, who then keeps the other nodes in order.
+            holder: on a cluster, the coordinator's session that holds the candidate for this hop.
+        Raises:
+            HopError, NotFound
+        """
+        found = self._next.pop((part_id, candidate_id, epoch, publish, past, holder), None)
+        with self._whole():
+            if found is not None:  # whole or not at all: it is all that the statement does
+                return self._hop(*found)
+            self._prepare(part_id, candidate_id)
+            with self._connection.transaction():
+                place = (candidate_id, (part_id,), epoch, publish)
+                return self._hop(self._turn(*place, past=past, holder=holder))
+
+    def run_hops(
+        self,
+        part_id: int,
+        candidate_ids: Sequence[int],
+        epoch: int | None,
+        *,
+        publish: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Do one hop of each of several candidates on a partition, one after the other.
+
+        All of them or none, with the bits that each would have apart; see `run_hop`.
+
+        Returns:
+            Their rows, in the order of the candidates.
+        Raises:
+            HopError, NotFound
+        """
+        with self._whole():
+            for candidate_id in candidate_ids:
+                self._prepare(part_id, candidate_id)
+            with self._connection.transaction():
+                return [
+                    self._hop(self._turn(candidate_id, (part_id,), epoch, publish))
+                    for candidate_id in candidate_ids
+                ]
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Forget what was read of candidates where it may be undone with the hop."""
+        try:
+            yield
+            self._features.finish()
+        except BaseException:
+            self._features.forget()
+            raise
+
+    def run_group(
+        self, part_ids: Sequence[int], candidate_id: int, epoch: int, group: WorkerGroup
+    ) -> list[dict[str, Any]]:
+        """Do this rank's part of one round of a group; the first rank records every hop of it.
+
+        Args:
+            part_ids: in the order of the ranks; this one trains on `part_ids[group.rank]`.
+        Returns:
+            The rows of the round, in the same order; none from the other ranks.
+        Raises:
+            HopError, NotFound
+        """
+        leads = group.rank == 0
+        with self._connection.transaction():
+            turn = self._turn(candidate_id, part_ids, epoch, True, leads=leads)
+            if isinstance(turn, list):
+                return turn if leads else []
+            done = self._do(turn, turn.steps[group.rank], group)
+            if not leads:
+                return []
+            done = self._leave(turn, done)
+            return [
+                self._record(turn, step, replace(done, result=replace(done.result, **member)))
+                for step, member in zip(turn.steps, done.result.members, strict=True)
+            ]
+
+    def begin(self, candidate_id: int) -> dict[str, Any]:
+        """Settle what a candidate of a run with a warm start begins with, before its first hop.
+
+        Its first hop does that, too. Where sessions train a candidate side by side, they must
+        all find it settled.
+
+        Where it freezes layers, it is settled how their features come to it, and to all others of
+        its run.
+
+        Returns:
+            candidate_id, parent, similarity, coverage, reason and state_hash.
+        Raises:
+            CandidateNotFound, DatasetDropped, CandidateStopped
+        """
+        with self._whole():
+            if self._ledger.candidate(candidate_id).freezes:
+                self._features.plan_features(candidate_id)
+        return self._initialiser.initialise(candidate_id)
+
+    def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:
+        """Average the states that an epoch's train hops left, once; return the merge's row.
+
+        Raises:
+            HopError, NotFound
+            OutOfTurn: not all of the epoch's train hops are done.
+        """
+        started = time()
+        with self._connection.transaction():
+            candidate = self._ledger.candidate(candidate_id)
+            if not self._connection.try_lock("hop", candidate_id):
+                raise CandidateBusy(f"Candidate {candidate_id} is being merged by another session.")
+            merges = self._ledger.merges(candidate_id)
+            if epoch in merges:
+                return {"candidate_id": candidate_id, **merges[epoch]}
+            self._ledger.check_alive(candidate)
+            hops = [h for h in self._ledger.train_hops(candidate_id) if h["epoch"] == epoch]
+            if not candidate.averages or len(hops) < candidate.trains:
+                raise OutOfTurn(
+                    f"Epoch {epoch} of candidate {candidate_id} cannot be merged.",
+                    hint=f"{len(hops)} of {candidate.trains} train hops are done; only the "
+                    "strategy model_average merges.",
+                )
+            state_in = bytes(merges[epoch - 1]["state_out"]).hex() if epoch else None
+            parts = [self._part_state(candidate, hop, state_in) for hop in hops]
+            name, state = self._executor.average(parts, [hop["row_count"] for hop in hops])
+            left = NewState(
+                part_id=hops[0]["part_id"],
+                epoch=epoch,
+                state_in=state_in or "",
+                state_out=name,
+                state=state,
+            )
+            ends = epoch == candidate.row["epochs"] - 1
+            self._retention.make_durable(candidate.row, left, ends=ends)
+            place = (candidate, epoch, left.part_id)
+            return self._ledger.add_merge(*place, name, len(state), started)
+
+    # -- what may start ------------------------------------------------------
+
+    def _turn(
+        self,
+        candidate_id: int,
+        part_ids: Sequence[int],
+        epoch: int | None,
+        publish: bool,
+        *,
+        leads: bool = True,
+        past: Past | None = None,
+        holder: int | None = None,
+    ) -> _Turn | list[dict[str, Any]]:
+        """Return what may start now, or the rows of what is done already."""
+        started = time()
+        candidate = self._ledger.candidate(candidate_id)
+        chosen = [candidate.part(part_id) for part_id in part_ids]
+        if self._is_spread:
+            nodes.check_here(self._connection, part_ids[0])
+        is_driven = self._is_spread and holder is not None
+        # A group's other members compute for the transaction of its first.
+        locked = not leads or is_driven
+        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids))
+        hops = self._hops(candidate, part_ids, epoch, past)
+        now = progress(hops, candidate.parts)
+        wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
+        done = {(h["part_id"], h["epoch"]) for h in hops}
+        if all((part_id, wanted) in done for part_id in part_ids):
+            return [self._ledger.hop(part_id, candidate_id, wanted) for part_id in part_ids]
+        if not locked:
+            raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
+        self._ledger.check_alive(candidate, is_driven=is_driven)
+        ordinal = hops[-1]["ordinal"] + 1 if hops else 0
+        durable = self._wants_checkpoint(candidate, hops)
+        steps = next_steps(
+            candidate.row, candidate.parts, chosen, wanted, now, ordinal, publish or durable
+        )
+        if not hops and not candidate.has_begun:
+            if len(part_ids) > 1:
+                raise OutOfTurn(
+                    f"It is not settled what candidate {candidate_id} begins with.",
+                    hint=f"SELECT * FROM mmdb.begin_candidate({candidate_id});",
+                )
+            candidate = self._initialiser.initialised(candidate, part_ids[0])
+        return _Turn(
+            candidate=candidate,
+            steps=steps,
+            state_in=self._state_before(candidate, hops, steps[0]),
+            environment=_environment(candidate, hops),
+            started=started,
+            durable=durable,
+            left_at=hops[-1]["part_id"] if hops and self._is_spread else None,
+            holder=holder if is_driven else None,
+        )
+
+    def _hops(
+        self,
+        candidate: CandidateRecord,
+        part_ids: Sequence[int],
+        epoch: int | None,
+        past: Past | None,
+    ) -> list[Row]:
+        """Return the candidate's last hops, and this one if it is done already."""
+        if not self._is_spread:
+            return self._ledger.recent_hops(candidate.candidate_id, epoch)
+        if past is not None and epoch is not None:
+            done = self._ledger.find_hop(part_ids[0], candidate.candidate_id, epoch)
+            if done is not None:
+                return [done]
+            if candidate.checkpoint == "auto":  # asks how long all hops computed
+                past = None
+        return self._ledger.hops_at(candidate, epoch, past)
+
+    def _state_before(
+        self, candidate: CandidateRecord, hops: Sequence[Row], step: HopStep
+    ) -> str | None:
+        """Return the hash of the state that a hop starts from; None for the initial one."""
+        if not candidate.averages:
+            return bytes(hops[-1]["state_out"]).hex() if hops else None
+        merged = step.epoch if step.validates else step.epoch - 1
+        if merged < 0:
+            return None
+        merges = self._ledger.merges(candidate.candidate_id)
+        if merged not in merges:
+            raise OutOfTurn(
+                f"Epoch {merged} of candidate {candidate.candidate_id} is not merged yet.",
+                hint=f"SELECT * FROM mmdb.merge_epoch({candidate.candidate_id}, {merged});",
+            )
+        return bytes(merges[merged]["state_out"]).hex()
+
+    def _wants_checkpoint(self, candidate: CandidateRecord, hops: Sequence[Row]) -> bool:
+        mode = candidate.checkpoint
+        if mode != "auto" or not hops:
+            return wants_checkpoint(mode, 0.0, 0)
+        durable = self._ledger.durable(candidate.candidate_id)
+        at_risk_s = hops[-1]["compute_s"]  # of the hop to come, as far as one can tell
+        for hop in reversed(hops):
+            if bytes(hop["state_out"]).hex() in durable:
+                break
+            at_risk_s += hop["compute_s"]
+        return wants_checkpoint(mode, at_risk_s, hops[-1]["state_bytes"])
+
+    # -- computing it --------------------------------------------------------
+
+    def _prepare(self, part_id: int, candidate_id: int) -> None:
+        """Have what a candidate trains on where it is kept, before its hop's transaction."""
+        if self._ledger.candidate(candidate_id).freezes:
+            self._features.prepare(candidate_id, part_id)
+
+    def _hop(
+        self, turn: _Turn | list[dict[str, Any]], brought: _Brought | None = None
+    ) -> dict[str, Any]:
+        """Do the one hop whose turn it is, and return its row; or that of a hop done before."""
+        if isinstance(turn, list):
+            return turn[0]
+        done = self._compute(brought or self._bring(turn, turn.steps[0]))
+        return self._record(turn, turn.steps[0], self._leave(turn, done))
+
+    def _do(self, turn: _Turn, step: HopStep, group: WorkerGroup | None = None) -> _Done:
+        """Bring a hop's state and partitions to the executor, and let it compute."""
+        return self._compute(self._bring(turn, step, group))
+
+    def _compute(self, brought: _Brought) -> _Done:
+        result, state = self._executor.perform(brought.spec, brought.state)
+        return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
+
+    def _bring(
+        self,
+        turn: _Turn,
+        step: HopStep,
+        group: WorkerGroup | None = None,
+        code: _Code | None = None,
+    ) -> _Brought:
+        """Bring a hop's partitions to the executor; return its state and the rest."""
+        begun = perf_counter()
+        found = self._locate(turn.candidate, turn.state_in, turn.left_at)
+        find_s = perf_counter() - begun if found.state is not None else 0.0
+        spec = HopSpec(
+            candidate=CandidateSpec.from_row(turn.candidate.row, *(code or self._code())),
+            step=step,
+            state_in=turn.state_in,
+            environment=turn.environment,
+            base=found.base,
+            replays=found.replays,
+            adopts=found.adopts,
+            group=group,
+            round=turn.steps if group else (),
+        )
+        if spec.candidate.frozen is None:
+            read_s = self._read(spec)
+        else:
+            spec, read_s = self._on_features(turn.candidate, spec)
+        return _Brought(spec=spec, state=found.state, read_s=read_s, find_s=find_s)
+
+    def _code(self) -> _Code:
+        """Return the registered factories and functions."""
+        return find_factories(self._connection), find_functions(self._connection)
+
+    def _have_rows(self, part_id: int, candidate_id: int) -> float:
+        """Bring the rows that a candidate trains on itself to the executor; return the seconds."""
+        candidate = self._ledger.candidate(candidate_id)
+        if candidate.freezes:
+            return 0.0
+        key = bytes(candidate.part(part_id)["content_hash"]).hex()
+        return self._have({key: part_id})
+
+    def _have(self, parts: Mapping[str, int]) -> float:
+        """Bring partitions to the executor; return the seconds, 0 if it had them."""
+        begun = perf_counter()
+        missing = {key: p for key, p in parts.items() if not self._executor.has_partition(key)}
+        for key, part_id in missing.items():
+            ensure_partition(self._connection, part_id, bytes.fromhex(key))
+            self._executor.map_partition(key)
+        return perf_counter() - begun if missing else 0.0
+
+    def _locate(
+        self, candidate: CandidateRecord, state_in: str | None, left_at: int | None = None
+    ) -> Located:
+        if state_in is not None and self._executor.held(candidate.candidate_id) == state_in:
+            return Located(base=None, state=None)
+        place = (candidate.row, candidate.parts, state_in, left_at)
+        return locate(self._connection, self._in_flight, *place)
+
+    def _read(self, spec: HopSpec) -> float:
+        """Bring the hop's partitions to the executor; return the seconds, 0 if it had them."""
+        replayed = (step for stage in spec.replays for step in stage.steps)
+        return self._have({step.partition: step.part_id for step in (spec.step, *replayed)})
+
+    def _on_features(self, candidate: CandidateRecord, spec: HopSpec) -> tuple[HopSpec, float]:
+        """Bring what the steps of a hop train on; return the hop over it, and the seconds."""
+        begun = perf_counter()
+        replayed = [step for stage in spec.replays for step in stage.steps]
+        state = spec.state_in if not replayed else spec.base
+        keys = self._features.bring(candidate, spec.candidate, [spec.step, *replayed], state)
+        return on_features(spec, keys), perf_counter() - begun
+
+    def _part_state(self, candidate: CandidateRecord, hop: Row, state_in: str | None) -> bytes:
+        """Return what a hop of an averaged epoch left; the hop is done again where it is lost."""
+        name = bytes(hop["state_out"]).hex()
+        found = self._in_flight.read(hop["part_id"], candidate.candidate_id, name)
+        if found is not None and blake3(found).hexdigest() == name:
+            return found
+        step = repeated(hop, candidate.part(hop["part_id"]))
+        turn = _Turn(
+            candidate=candidate,
+            steps=(step,),
+            state_in=state_in,
+            environment=None,
+            started=time(),
+        )
+        done = self._do(turn, step)
+        if done.result.state_out != name or done.state is None:
+            raise ReplayMismatch(
+                f"Doing hop {hop['ordinal']} of candidate {candidate.candidate_id} again gave "
+                f"state {done.result.state_out[:12]}, stored is {name[:12]} "
+                f"({done.result.environment})."
+            )
+        return done.state
+
+    # -- what it leaves ------------------------------------------------------
+
+    def _leave(self, turn: _Turn, done: _Done) -> _Done:
+        """Leave the new state where the next hop finds it; count the seconds as storing."""
+        begun = perf_counter()
+        candidate, step, result = turn.candidate, turn.steps[-1], done.result
+        left = NewState(
+            part_id=turn.steps[0].part_id,
+            epoch=step.epoch,
+            state_in=result.state_in,
+            state_out=result.state_out,
+            state=done.state,
+        )
+        if step.validates:
+            if turn.is_driven:
+                return done
+            now = {"objective": result.objective, "state_out": bytes.fromhex(result.state_out)}
+            self._retention.prune(candidate.row, {result.state_out}, [now])
+        elif candidate.averages:
+            self._retention.add_part(candidate.row, left)
+        elif step.ends_epoch or turn.durable:
+            ends = step.ends_epoch and step.epoch == candidate.row["epochs"] - 1
+            self._retention.make_durable(candidate.row, left, ends=ends, prunes=not turn.is_driven)
+        else:
+            self._retention.pass_on(candidate.row, left)
+        store_s = result.encode_s + perf_counter() - begun
+        return replace(done, result=replace(result, encode_s=store_s))
+
+    def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
+        self._ledger.keep_strategy(turn.candidate)
+        row = self._ledger.add_hop(
+            turn.candidate,
+            step,
+            done.result,
+            group=len(turn.steps),
+            started=turn.started,
+            read_s=done.read_s,
+            find_s=done.find_s,
+            unseals=not turn.is_driven,
+        )
+        if self._is_spread:  # the last query: the coordinator has a part in the hop from here on
+            self._check_lock(turn)
+        return row
+
+    def _check_lock(self, turn: _Turn) -> None:
+        """Check that the lock outlived the hop: it goes with the coordinator if that crashes.
+
+        Raises:
+            CandidateBusy
+        """
+        key = _lock_key(turn.candidate, [step.part_id for step in turn.steps])
+        if turn.holder is None:
+            held = self._connection.try_lock("hop", key)
+        else:
+            rows = self._connection.rows(load("nodes").is_held, holder=turn.holder)
+            held = bool(rows[0]["held"])
+        if not held:
+            name = turn.candidate.candidate_id
+            raise CandidateBusy(f"Candidate {name} was taken over by another session.")
+
+
+def _lock_key(candidate: CandidateRecord, part_ids: Sequence[int]) -> int:
+    """Return the key of the lock that keeps a second session away.
+
+    The hops of an averaged epoch run side by side, so each has its own; that two candidates may
+    come to the same key costs a short wait.
+    """
+    if candidate.averages:
+        return candidate.candidate_id * 1_000_003 + part_ids[0]
+    return candidate.candidate_id
+
+
+def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:
+    any_will_do = json.loads(candidate.row["options"]).get("environment") == "any"
+    return None if any_will_do or not hops else str(hops[-1]["environment"])

@@ -1,0 +1,1 @@
+"""What the database records of runs, candidates, hops and states."""

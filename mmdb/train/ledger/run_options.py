@@ -1,0 +1,122 @@
+"""The options of a run, checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.arguments import is_number, is_whole
+from mmdb.errors import InvalidOption
+from mmdb.messages import show
+from mmdb.train.ledger.state_history import CHECKPOINTS
+from mmdb.train.schedule.strategy import STRATEGIES
+from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
+from mmdb.train.values.feature_options import FeatureOptions, parse_feature_options
+
+#: Options with a few values, the default first.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "order": ("fixed", "free"),  # of the partitions: by the seed alone, or as it goes fastest
+    "environment": ("exact", "any"),  # that may go on with the run: one that gives equal bits
+    "checkpoint": CHECKPOINTS,  # when states become durable
+}
+#: Options that other parts check: metrics by `measures_of`, patience by the search, warm starts by
+#: `parse_warm_options`, what is frozen by `parse_frozen_options`.
+_ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start", *TRANSFER_KEYS)
+#: Every option.
+KNOWN = (*CHOICES, *_ELSEWHERE, "features", "group", "hop_limit_s", "priority", "strategies")
+#: What `auto` may choose from, if it is not told: they train the same thing.
+SAME = ("mop", "task")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run is told beside its search; see docs/search.md."""
+
+    order: str
+    environment: str
+    checkpoint: str
+    group: int | None  # workers that train a candidate together, for data_parallel; None: 2
+    strategies: tuple[str, ...]  # that `auto` may choose from
+    hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
+    features: FeatureOptions  # how features of frozen layers are kept
+
+
+def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
+    """Return a run's options.
+
+    Raises:
+        InvalidOption: an unknown option or value, or options that exclude each other.
+    """
+    for key in raw:
+        if key not in KNOWN:
+            raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(KNOWN)}.")
+    chosen = {key: _choice(raw, key) for key in CHOICES}
+    strategies = _strategies(raw, strategy)
+    group = raw.get("group")
+    if group is not None and "data_parallel" not in (strategy, *strategies):
+        raise InvalidOption(
+            f"options.group is given with the strategy {strategy!r}.",
+            hint="Only data_parallel has groups of workers.",
+        )
+    if group is not None and not is_whole(group, 2, 1024):
+        raise InvalidOption(f"options.group is {show(group)}.", hint="It is a whole number from 2.")
+    if "model_average" in (strategy, *strategies) and raw.get("order") == "fixed":
+        raise InvalidOption(
+            "options.order is 'fixed' with the strategy 'model_average'.",
+            hint="The hops of an epoch run side by side there: leave the order out.",
+        )
+    limit = raw.get("hop_limit_s")
+    if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
+        raise InvalidOption(
+            f"options.hop_limit_s is {show(limit)}.", hint="It is a number of seconds above 0."
+        )
+    if not is_whole(raw.get("priority", 0), -5, 5):
+        raise InvalidOption(
+            f"options.priority is {show(raw['priority'])}.",
+            hint="It is a whole number from -5 to 5.",
+        )
+    return RunOptions(
+        **chosen,
+        group=group,
+        strategies=strategies,
+        hop_limit_s=None if limit is None else float(limit),
+        features=parse_feature_options(raw.get("features")),
+    )
+
+
+def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:
+    """Return what `auto` may choose from; nothing with another strategy."""
+    given = raw.get("strategies")
+    if strategy != "auto":
+        if given is not None:
+            raise InvalidOption(
+                f"options.strategies is given with the strategy {strategy!r}.",
+                hint="Only auto chooses among strategies.",
+            )
+        return ()
+    if given is None:
+        return SAME
+    if not isinstance(given, list | tuple) or not given:
+        raise InvalidOption(
+            f"options.strategies is {show(given)}.", hint="It is a list, and not empty."
+        )
+    for name in given:
+        if name not in STRATEGIES:
+            raise InvalidOption(
+                f"options.strategies names {show(name)}.", hint=f"Known: {_listed(STRATEGIES)}."
+            )
+    return tuple(name for name in STRATEGIES if name in given)
+
+
+def _choice(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key, CHOICES[key][0])
+    if value not in CHOICES[key]:
+        raise InvalidOption(
+            f"options.{key} is {show(value)}.", hint=f"Known: {_listed(CHOICES[key])}."
+        )
+    return str(value)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)

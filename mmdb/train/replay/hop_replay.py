@@ -1,0 +1,244 @@
+"""A run's model made again: from its nearest durable checkpoint, or its seed, hop by hop."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from mmdb.data.functions import find_factories, find_functions
+from mmdb.data.reader import read_partition
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.errors import (
+    BlockCorrupt,
+    DatasetDropped,
+    EnvironmentDiffers,
+    HopError,
+    NotReplayable,
+    ReplayMismatch,
+    StateCorrupt,
+)
+from mmdb.train.candidate.setup import Setup, setup_of_candidate
+from mmdb.train.compute.backbone import Backbones
+from mmdb.train.compute.exact import environment, exact, neutral
+from mmdb.train.compute.feature_pass import features_of
+from mmdb.train.compute.hop import train_pass
+from mmdb.train.compute.live import Live, adopt, build, restore, state_hash
+from mmdb.train.compute.trainable_head import whole_module
+from mmdb.train.hops.device_worker import Partition
+from mmdb.train.ledger.state_history import Located, history, locate
+from mmdb.train.replay.backbones import read_backbones, read_features
+from mmdb.train.replay.stages import Differs, repeat, train_together
+from mmdb.train.values.feature_spec import ON_FEATURES
+from mmdb.train.values.row_batch import tensors_of
+from mmdb.train.values.spec import CandidateSpec, HopStep
+
+_T = TypeVar("_T")
+Stopped = Callable[[], bool]
+
+
+def at_once(work: Callable[[Stopped], _T]) -> _T:
+    """Run `work(stopped)` here and now; inside PostgreSQL it must be interruptible instead."""
+    return work(lambda: False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopReplay:
+    """Everything that a replay needs, out of the database.
+
+    Attributes:
+        model: name@version, for messages.
+        hops: by ordinal: who did them, and where.
+        partitions: rows by key, or stored features of them where `featured` has the key.
+        backbones: of a candidate with frozen layers.
+    """
+
+    model: str
+    candidate: CandidateSpec
+    hops: dict[int, Row]
+    located: Located
+    partitions: dict[str, Partition]
+    featured: set[str] = field(default_factory=set)
+    backbones: Backbones | None = None
+
+    def run(self, stopped: Stopped) -> nn.Module:
+        """Return the module as its last hop left it. No I/O.
+
+        Raises:
+            ReplayMismatch: with the first hop that gives another state.
+            StateCorrupt: the checkpoint is damaged. Cancelled
+        """
+        setup_of_epoch = cache(partial(setup_of_candidate, self.candidate))
+
+        def train(live: Live, step: HopStep) -> None:
+            self._train(live, step, setup_of_epoch(step.epoch), stopped)
+
+        def train_group(live: Live, steps: tuple[HopStep, ...]) -> None:
+            parts = [self.partitions[step.partition] for step in steps]
+            train_together(live, self.candidate, parts, steps, stopped)
+
+        with neutral(self.candidate.seed):
+            live = self._start()
+            for stage in self.located.replays:
+                try:
+                    repeat(live, stage, train, train_group)
+                except Differs as difference:
+                    what = f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}"
+                    raise self._mismatch(difference.step, what) from difference
+            if self.backbones is None:
+                return live.module
+            return whole_module(self.candidate, live.module, self.backbones)
+
+    def _start(self) -> Live:
+        is_blank = self.located.state is not None
+        live = build(self.candidate, backbones=self.backbones, blank=is_blank)
+        if self.located.state is not None:
+            found = state_hash(self.located.state).hex()
+            if found != self.located.base:
+                raise StateCorrupt(
+                    f"A checkpoint of candidate {self.candidate.candidate_id} has the hash "
+                    f"{found[:12]}, not {(self.located.base or '')[:12]}."
+                )
+            (adopt if self.located.adopts else restore)(live, self.located.state)
+        return live
+
+    def _train(self, live: Live, step: HopStep, setup: Setup, stopped: Stopped) -> None:
+        x, y = self._rows(step.partition, stopped)
+        try:
+            train_pass(
+                live,
+                x,
+                y,
+                setup=setup,
+                seed=step.seed,
+                ends_epoch=step.ends_epoch,
+                stopped=stopped,
+            )
+        except HopError as error:  # which the hop itself did not meet
+            raise self._mismatch(step, f"failed: {error.message}") from error
+
+    def _rows(self, key: str, stopped: Stopped) -> Partition:
+        """Return what the candidate trains on: rows, or features, which are computed once."""
+        x, y = self.partitions[key]
+        frozen = self.candidate.frozen
+        if frozen is None or frozen.choice not in ON_FEATURES or key in self.featured:
+            return x, y
+        assert self.backbones is not None
+        layers = self.backbones.of(self.candidate).prefix(frozen.cut, frozen.pool)
+        self.partitions[key] = features_of(layers, x, frozen.storage, stopped=stopped), y
+        self.featured.add(key)
+        return self.partitions[key]
+
+    def _mismatch(self, step: HopStep, what: str) -> ReplayMismatch:
+        hop = self.hops[step.ordinal]
+        with exact(0):
+            here = environment()
+        return ReplayMismatch(
+            f"{self.hop_name(step)} {what}. Worker {hop['worker']!r} on node {hop['node']!r} "
+            f"did it with {hop['environment']}; here is {here}."
+        )
+
+    @property
+    def steps(self) -> list[HopStep]:
+        """Every hop that is done again."""
+        return [step for stage in self.located.replays for step in stage.steps]
+
+    def hop_name(self, step: HopStep) -> str:
+        """Return which hop a step is."""
+        hop = self.hops[step.ordinal]
+        return (
+            f"Model {self.model}, hop {step.ordinal} of candidate "
+            f"{self.candidate.candidate_id} (epoch {step.epoch}, partition {hop['partition']})"
+        )
+
+
+def replay_hops(
+    connection: Connection,
+    model: str,
+    candidate_id: int,
+    epoch: int,
+    compute: Callable[[Callable[[Stopped], nn.Module]], nn.Module] = at_once,
+) -> nn.Module:
+    """Return a candidate's module as it was at the end of an epoch.
+
+    Args:
+        model: name@version, for messages.
+        compute: runs what it is given; partitions are read before.
+    Raises:
+        NotReplayable: the dataset or a hop's row is gone.
+        ReplayMismatch, BlockCorrupt: with the hop that differs, or whose rows are damaged.
+    """
+    queries = load("hops")
+    (row,) = connection.rows(queries.find_candidate, candidate_id=candidate_id)
+    parts = connection.rows(queries.find_partitions, dataset_id=row["dataset_id"])
+    hops = connection.rows(load("recipes").find_recipe_hops, candidate_id=candidate_id, epoch=epoch)
+    _check_complete(model, hops, parts, epoch)
+    factories, functions = find_factories(connection), find_functions(connection)
+    candidate = CandidateSpec.from_row(row, factories, functions)
+    located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
+    prepared = HopReplay(
+        model=model,
+        candidate=candidate,
+        hops={hop["ordinal"]: hop for hop in hops},
+        located=located,
+        partitions={},
+        backbones=read_backbones(connection, candidate, begins=located.state is None),
+    )
+    _warn(prepared)
+    for step in prepared.steps:
+        if step.partition not in prepared.partitions:
+            x, y = _read(connection, prepared, step)
+            features = read_features(connection, candidate, row, step.part_id)
+            if features is not None:
+                prepared.featured.add(step.partition)
+            given = x if features is None else torch.from_numpy(features)
+            prepared.partitions[step.partition] = given, y
+    return compute(prepared.run)
+
+
+def _wanted(connection: Connection, candidate: Row, parts: Sequence[Row], epoch: int) -> str:
+    """Return the hash of the state that an epoch ended with."""
+    stages = history(connection, candidate, parts)
+    return [stage.state_out for stage in stages if stage.steps[0].epoch == epoch][-1]
+
+
+def _check_complete(model: str, hops: Sequence[Row], parts: Sequence[Row], epoch: int) -> None:
+    wanted = (epoch + 1) * sum(part["role"] == "train" for part in parts)
+    if len(hops) != wanted:
+        raise NotReplayable(
+            f"Model {model} cannot be made again: {len(hops)} of its {wanted} hops are recorded.",
+            hint="Rows of mmdb.hop were deleted; restore the database's backup.",
+        )
+
+
+def _read(connection: Connection, prepared: HopReplay, step: HopStep) -> Partition:
+    try:
+        decoded = read_partition(connection, step.part_id, bytes.fromhex(step.partition))
+    except DatasetDropped as error:
+        raise NotReplayable(
+            f"Model {prepared.model} cannot be made again: {error.message}",
+            hint="Dropping the dataset by force gave the model up; restore the database's backup.",
+        ) from error
+    except BlockCorrupt as error:
+        raise BlockCorrupt(f"{prepared.hop_name(step)}: {error.message}") from error
+    return tensors_of(decoded)
+
+
+def _warn(prepared: HopReplay) -> None:
+    """Warn where hops that are to be replayed ran in another environment."""
+    with exact(0):
+        here = environment()
+    others = {prepared.hops[step.ordinal]["environment"] for step in prepared.steps} - {here}
+    if others:
+        warnings.warn(
+            f"Model {prepared.model} was trained with {'; '.join(sorted(others))}; here is {here}. "
+            "Its hops are replayed all the same, and each is compared.",
+            EnvironmentDiffers,
+            stacklevel=2,
+        )

@@ -1,1 +1,0 @@
-"""Training as a service: runs are handed to worker processes, which share their slots fairly."""

@@ -1,0 +1,1 @@
+"""Plain values and small helpers that the rest of train builds on."""

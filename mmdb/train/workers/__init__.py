@@ -1,1 +1,0 @@
-"""Workers: long-lived sessions that do the hops they are given."""
