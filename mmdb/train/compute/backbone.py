@@ -201,7 +201,7 @@ class Backbones:
         return name in self._tensors
 
     def take(self, name: str, tensors: bytes) -> None:
-        """Keep the tensors of a model, as `mmdb.train.warm.carrying.packed` writes them.
+        """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them.
 
         Raises:
             StateCorrupt

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmdb.errors import DeviceMissing, PrecisionMissing
-from mmdb.train.values.row_batch import Inputs, Labels, tensors_in
+from mmdb.train.values.row_batch import Inputs, Labels, Partition, tensors_in
 
 CPU = torch.device("cpu")
 #: cuBLAS is deterministic only with a workspace of its own, named before CUDA starts.
@@ -134,8 +134,6 @@ def _computes(device: torch.device, precision: str) -> bool:
 #: Bytes of each of the two pinned buffers.
 BUFFER_BYTES = 32 << 20
 
-Rows = tuple[Inputs, Labels]
-
 
 class DevicePartitions:
     """The partitions that a session keeps on its GPU; the least recently used one goes first."""
@@ -143,10 +141,10 @@ class DevicePartitions:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._budget = partition_budget(device)
-        self._kept: OrderedDict[str, tuple[int, Rows]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[int, Partition]] = OrderedDict()
         self._staging = Staging(device)
 
-    def place(self, key: str, rows: Rows) -> Rows:
+    def place(self, key: str, rows: Partition) -> Partition:
         """Return the rows on the GPU; those that are larger than the budget stay where they are.
 
         Then each batch is copied by itself.

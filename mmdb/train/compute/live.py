@@ -306,6 +306,25 @@ def state_hash(state: bytes) -> bytes:
     return blake3.blake3(state).digest()
 
 
+def packed(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return a model's tensors as bytes that `weights` reads; tied ones are written once.
+
+    Raises:
+        KeyError: safetensors has no name for a dtype.
+    """
+    found: dict[str, torch.Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for path, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and key in first:
+            aliases[path] = first[key]
+            continue
+        first[key] = path
+        found[_MODEL + path] = tensor.detach().contiguous()
+    return bytes(StateEncoding(found, {"mmdb": json.dumps({"aliases": aliases})}))
+
+
 def build(
     candidate: CandidateSpec,
     device: torch.device = CPU,

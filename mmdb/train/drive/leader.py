@@ -34,7 +34,7 @@ from mmdb.train.watch import Watch
 #: Seconds between two looks at whether a hop was cancelled meanwhile.
 LOOK_S = 0.1
 
-_SLOTS = load("service")
+_Q = load("service")
 
 
 class RemoteWorker:
@@ -59,7 +59,7 @@ class RemoteWorker:
             )
         elif not self._connection.alive():
             self._connection.reconnect()
-        self._connection.run(_SLOTS.listen_outcomes)
+        self._connection.run(_Q.listen_outcomes)
         if not is_alive(self._connection, self.worker_id):
             raise WorkerLost(f"Worker {self.name} has gone.")
         self._cancelled.clear()
@@ -90,7 +90,7 @@ class RemoteWorker:
 
     def _do(self, connection: PostgresConnection, order: Order) -> list[Row]:
         (given,) = connection.rows(
-            _SLOTS.assign,
+            _Q.assign,
             worker_id=self.worker_id,
             candidate_id=order.candidate_id,
             epoch=order.epoch,
@@ -116,7 +116,7 @@ class RemoteWorker:
         while True:
             if time.monotonic() - looked_at > BEAT_S:
                 looked_at = time.monotonic()
-                (found,) = connection.rows(_SLOTS.find_assignment, assignment_id=assignment_id)
+                (found,) = connection.rows(_Q.find_assignment, assignment_id=assignment_id)
                 if found["finished"]:
                     return found
                 if not is_alive(connection, self.worker_id):
@@ -130,7 +130,7 @@ class RemoteWorker:
                 looked_at = 0.0
 
     def _give_up(self, connection: PostgresConnection, assignment_id: int, why: str) -> None:
-        connection.run(_SLOTS.give_up, assignment_id=assignment_id, message=why)
+        connection.run(_Q.give_up, assignment_id=assignment_id, message=why)
 
 
 def part_of(order: Order) -> int | None:
@@ -156,7 +156,7 @@ def recorded_by(order: Order) -> list[tuple[int, int]]:
 
 def give_up_all(connection: PostgresConnection) -> None:
     """End what a leader that is gone has left under way: nobody waits for it."""
-    connection.run(_SLOTS.give_up, assignment_id=None, message="The leader has gone.")
+    connection.run(_Q.give_up, assignment_id=None, message="The leader has gone.")
 
 
 def _error(ended: Row) -> MmdbError:
@@ -164,9 +164,6 @@ def _error(ended: Row) -> MmdbError:
     if isinstance(known, TrainingFailed):
         known.trace = ended["trace"] or ""
     return known or DatabaseFailed(ended["message"] or "")
-
-
-_Q = load("service")
 
 
 class Deposed(Exception):

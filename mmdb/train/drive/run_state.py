@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmdb.data.names import found_run
 from mmdb.db import nodes
@@ -15,13 +15,15 @@ from mmdb.db.queries import load
 from mmdb.errors import (
     DatasetDropped,
 )
-from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.hops.turn import ordinal_of, workload
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, TrainingProgress, Workload
 from mmdb.train.search import Search, make_search
 from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.values.spec import Past
+
+if TYPE_CHECKING:  # it imports psycopg and duckdb
+    from mmdb.train.drive.locked_connection import LockedConnection
 
 _Q = load("runs")
 

@@ -43,7 +43,7 @@ from mmdb.train.group.collectives import Membership
 from mmdb.train.group.group_pass import group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.values.feature_spec import READY
-from mmdb.train.values.row_batch import Inputs, Labels, tensors_in, tensors_of
+from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ STATE_BYTES = int(os.environ.get("MMDB_STATE_BYTES", 1 << 30))
 #: Partitions that a session keeps mapped; their pages are shared by the node's sessions.
 MAPPED_PARTITIONS = int(os.environ.get("MMDB_MAPPED_PARTITIONS", "256"))
 
-Partition = tuple[Inputs, Labels]
 _T = TypeVar("_T")
 
 
@@ -316,7 +315,7 @@ class DeviceWorker:
         return self._features.backbones.names if "_features" in vars(self) else []
 
     def take_backbone(self, name: str, tensors: bytes) -> None:
-        """Keep the tensors of a model, as `mmdb.train.warm.carrying.packed` writes them.
+        """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them.
 
         Raises:
             StateCorrupt

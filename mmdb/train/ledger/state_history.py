@@ -91,7 +91,7 @@ def _out(row: Row) -> str:
     return bytes(row["state_out"]).hex()
 
 
-_HOPS = load("hops")
+_Q = load("hops")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +156,8 @@ def history(connection: Connection, candidate: Row, parts: Sequence[Row]) -> lis
     candidate_id = candidate["candidate_id"]
     averages = candidate["strategy"] == "model_average"
     return stages(
-        connection.rows(_HOPS.find_train_hops, candidate_id=candidate_id),
-        connection.rows(_HOPS.find_merges, candidate_id=candidate_id) if averages else [],
+        connection.rows(_Q.find_train_hops, candidate_id=candidate_id),
+        connection.rows(_Q.find_merges, candidate_id=candidate_id) if averages else [],
         {p["part_id"]: p["content_hash"].hex() for p in parts if p["role"] == "train"},
         candidate["strategy"],
     )
@@ -186,8 +186,6 @@ def _beginning(connection: Connection, candidate: Row, replays: tuple[Stage, ...
         )
     return Located(base=base, state=state, replays=replays, adopts=is_clone)
 
-
-_STATES = load("hops")
 
 #: Values of a run's option `checkpoint`.
 CHECKPOINTS = ("epoch", "hop", "auto")
@@ -272,7 +270,7 @@ class Retention:
             validations: those not yet in the database: objective and state_out.
         """
         candidate_id = candidate["candidate_id"]
-        rows = self._connection.rows(_STATES.find_validations, candidate_id=candidate_id)
+        rows = self._connection.rows(_Q.find_validations, candidate_id=candidate_id)
         kept = kept | lasting(candidate, [*rows, *validations])
         states.prune_checkpoints(self._connection, candidate_id, kept)
 

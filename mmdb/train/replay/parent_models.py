@@ -9,17 +9,12 @@ from torch import Tensor
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.db.connection import Connection
-from mmdb.db.queries import load
-from mmdb.errors import DatasetNotFound, StateCorrupt, StateNotFound, UnsupportedTensor
-from mmdb.store import states
+from mmdb.errors import DatasetNotFound, UnsupportedTensor
 from mmdb.store.models import SavedModel, model_of
-from mmdb.train.compute.live import state_hash
+from mmdb.train.compute.live import packed
 from mmdb.train.replay.hop_replay import at_once
 from mmdb.train.replay.recipe_replay import Compute, Weights, load_weights
-from mmdb.train.replay.saving import candidate_definition
 from mmdb.train.values.warm_spec import Example, ParentForm, row_map
-from mmdb.train.warm.carrying import packed
-from mmdb.train.warm.offers import CandidateOffer
 
 
 def read_model(
@@ -30,7 +25,7 @@ def read_model(
     decoding: Decoding | None,
     follow: Compute = at_once,
 ) -> tuple[ParentForm, bytes]:
-    """Return a model as a parent, and its tensors as `making.packed` writes them.
+    """Return a model as a parent, and its tensors as `packed` writes them.
 
     Args:
         decoding: of the rows that the child reads; None where they are not known.
@@ -46,7 +41,7 @@ def read_model(
 
 
 def packed_weights(form: ParentForm, weights: Mapping[str, Tensor]) -> bytes:
-    """Return a model's tensors as `making.packed` writes them.
+    """Return a model's tensors as `packed` writes them.
 
     Raises:
         UnsupportedTensor: one is of a dtype that no file of tensors has.
@@ -110,31 +105,3 @@ def example_of(decoding: Decoding) -> Example:
     return Example(
         shape=decoding.input_shape, dtypes=dtypes if isinstance(dtypes, str) else dict(dtypes)
     )
-
-
-def read_candidate(
-    connection: Connection,
-    factories: Mapping[str, str],
-    example: Example,
-    offer: CandidateOffer,
-) -> tuple[ParentForm, bytes]:
-    """Return a candidate as a parent, and its state.
-
-    Raises:
-        StateNotFound: the checkpoint has been pruned meanwhile.
-        StateCorrupt
-    """
-    (row,) = connection.rows(load("hops").find_candidate, candidate_id=offer.candidate_id)
-    name = offer.state.hex()
-    state = states.read_checkpoint(connection, offer.part_id, offer.candidate_id, name)
-    if state is None:
-        raise StateNotFound(f"The state {name[:12]} of {offer.name} has just been replaced.")
-    if state_hash(state) != offer.state:
-        raise StateCorrupt(f"A checkpoint of {offer.name} is damaged.")
-    form = ParentForm(
-        reference=offer.name,
-        definition=candidate_definition(row),
-        factories=factories,
-        examples=(example,),
-    )
-    return form, state

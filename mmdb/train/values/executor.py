@@ -40,7 +40,7 @@ class Executor(Protocol):
         """Return whether it has the tensors of a model whose layers are frozen."""
 
     def take_backbone(self, name: str, tensors: bytes) -> None:
-        """Keep the tensors of a model, as `mmdb.train.warm.carrying.packed` writes them."""
+        """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them."""
 
     def materialize(self, spec: MaterializeSpec) -> Materialized:
         """Put features of a mapped partition into the node's cache."""

@@ -15,6 +15,8 @@ from mmdb.errors import OutputMismatch
 Inputs = Tensor | dict[str, Tensor]
 #: int64 (n,), float32 (n,) or (n, size): one target's, or those of several in order.
 Labels = Tensor | tuple[Tensor, ...]
+#: What a pass takes: the rows of a partition, or features of them, with their labels.
+Partition = tuple[Inputs, Labels]
 
 
 def tensors_of(decoded: Decoded) -> tuple[Inputs, Labels]:

@@ -19,7 +19,7 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import ArchitectureError, StateNotFound
+from mmdb.errors import ArchitectureError, StateCorrupt, StateNotFound
 from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.spec.build import architecture_of
@@ -30,11 +30,11 @@ from mmdb.store.models import Definition
 from mmdb.store.parents import Goal, Limits, take_parent
 from mmdb.store.parents.outlines import outlined
 from mmdb.train.compute.live import state_hash
-from mmdb.train.replay.parent_models import example_of, read_candidate, read_model
+from mmdb.train.replay.parent_models import example_of, read_model
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition
 from mmdb.train.values.executor import Executor
 from mmdb.train.values.spec import CandidateSpec, shape_of_json
-from mmdb.train.values.warm_spec import Example, WarmResult, WarmSpec
+from mmdb.train.values.warm_spec import Example, ParentForm, WarmResult, WarmSpec
 from mmdb.train.warm.offers import (
     MOST_TRIES,
     OF_THE_PARENT,
@@ -47,7 +47,7 @@ from mmdb.train.warm.offers import (
 from mmdb.train.warm.transfer_rows import Transferred, add_transfer, transfer_reason
 from mmdb.train.warm.warm_options import WarmOptions, lr_scale, parse_warm_options
 
-_WITHIN = load("warm")
+_Q = load("warm")
 
 
 def offers_within(
@@ -65,7 +65,7 @@ def offers_within(
     Args:
         row: of `find_candidate`.
     """
-    ended = connection.rows(_WITHIN.find_ended, run=row["run"], candidate_id=row["candidate_id"])
+    ended = connection.rows(_Q.find_ended, run=row["run"], candidate_id=row["candidate_id"])
     if not ended:
         return []
     own = outlined(child)
@@ -130,7 +130,32 @@ def _packed_text(text: str) -> PackedSkeleton:
     )
 
 
-_WARM = load("warm")
+def read_candidate(
+    connection: Connection,
+    factories: Mapping[str, str],
+    example: Example,
+    offer: CandidateOffer,
+) -> tuple[ParentForm, bytes]:
+    """Return a candidate as a parent, and its state.
+
+    Raises:
+        StateNotFound: the checkpoint has been pruned meanwhile.
+        StateCorrupt
+    """
+    (row,) = connection.rows(load("hops").find_candidate, candidate_id=offer.candidate_id)
+    name = offer.state.hex()
+    state = states.read_checkpoint(connection, offer.part_id, offer.candidate_id, name)
+    if state is None:
+        raise StateNotFound(f"The state {name[:12]} of {offer.name} has just been replaced.")
+    if state_hash(state) != offer.state:
+        raise StateCorrupt(f"A checkpoint of {offer.name} is damaged.")
+    form = ParentForm(
+        reference=offer.name,
+        definition=candidate_definition(row),
+        factories=factories,
+        examples=(example,),
+    )
+    return form, state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +316,7 @@ class Beginner:
     def _add_warm_start(self, child: _Child, reason: str, **columns: Any) -> None:
         fresh = {"transfer_id": None, "state_hash": None, "lr_scale": 1.0, "lr_epochs": 0}
         self._connection.run(
-            _WARM.add_warm_start,
+            _Q.add_warm_start,
             candidate_id=child.candidate_id,
             reason=reason,
             match_s=child.offers.match_s,

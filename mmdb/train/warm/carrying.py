@@ -5,7 +5,6 @@ Both forwards are traced, layers are paired, tensors are carried over.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,7 +22,6 @@ from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models import Definition
 from mmdb.store.module import assemble, build_empty, build_filled
-from mmdb.train.compute.encoding import StateEncoding
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.live import build, encode, weights
 from mmdb.train.compute.translate import ByName, Translated, resized, translate
@@ -265,9 +263,6 @@ def _short(error: Exception | None) -> str:
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 
 
-_MODEL = "model."  # as in an encoded state, so that `weights` reads both
-
-
 def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
     """Return what was carried over, and the candidate's encoded state; b"" where nothing was.
 
@@ -301,22 +296,3 @@ def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         origins=carried.origins,
     )
     return result, state
-
-
-def packed(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return a model's tensors as bytes that `make` takes; tied ones are written once.
-
-    Raises:
-        KeyError: safetensors has no name for a dtype.
-    """
-    found: dict[str, torch.Tensor] = {}
-    aliases: dict[str, str] = {}
-    first: dict[tuple[object, ...], str] = {}
-    for path, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if tensor.numel() and key in first:
-            aliases[path] = first[key]
-            continue
-        first[key] = path
-        found[_MODEL + path] = tensor.detach().contiguous()
-    return bytes(StateEncoding(found, {"mmdb": json.dumps({"aliases": aliases})}))

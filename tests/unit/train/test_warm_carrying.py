@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models import Definition
-from mmdb.train.compute.live import state_hash, weights
+from mmdb.train.compute.live import packed, state_hash, weights
 from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.values.warm_spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
 from mmdb.train.warm import carrying
-from mmdb.train.warm.carrying import Unfit, carry, fill, make, packed
+from mmdb.train.warm.carrying import Unfit, carry, fill, make
 from tests.unit.train.test_warm_rate import TARGET, rows
 
 FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}

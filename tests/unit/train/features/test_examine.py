@@ -10,10 +10,10 @@ from torch import nn
 
 from mmdb.errors import CutNotFound
 from mmdb.graph.spec.build import initial_module
+from mmdb.train.compute.live import packed
 from mmdb.train.hops.device_worker import DeviceWorker
 from mmdb.train.values.feature_spec import ExamineSpec, FrozenPrefix
 from mmdb.train.values.spec import CandidateSpec
-from mmdb.train.warm.carrying import packed
 from tests.unit.train.features.networks import FACTORIES, SHAPE, candidate, freezing
 
 CUTS = (("last", "none"), ("stem", "none"), ("middle", "auto"))

@@ -21,7 +21,7 @@ from mmdb.errors import (
 )
 from mmdb.graph.spec.build import initial_module
 from mmdb.train.compute.feature_executor import FeatureExecutor
-from mmdb.train.compute.live import weights
+from mmdb.train.compute.live import packed, weights
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.hops.device_worker import DeviceWorker
 from mmdb.train.values.feature_spec import (
@@ -34,7 +34,6 @@ from mmdb.train.values.feature_spec import (
     Wanted,
 )
 from mmdb.train.values.spec import CandidateSpec
-from mmdb.train.warm.carrying import packed
 from tests.unit.train.features.networks import (
     FACTORIES,
     FUNCTIONS,

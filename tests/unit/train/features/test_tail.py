@@ -14,11 +14,10 @@ from mmdb.errors import BackboneMismatch, BackboneMissing, CutNotFound, HeadMism
 from mmdb.graph.spec.build import build as build_module
 from mmdb.graph.spec.build import initial_module
 from mmdb.train.compute.backbone import Backbones
-from mmdb.train.compute.live import build, encode, restore
+from mmdb.train.compute.live import build, encode, packed, restore
 from mmdb.train.compute.trainable_head import needs_backbone, tensors_of, whole_module
 from mmdb.train.values.feature_spec import CHOICES, Frozen
 from mmdb.train.values.spec import CandidateSpec
-from mmdb.train.warm.carrying import packed
 from tests.unit.train.features.networks import (
     CLASSES,
     FACTORIES,
