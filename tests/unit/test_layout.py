@@ -98,3 +98,17 @@ def test_parts_do_not_import_each_other_in_a_circle() -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as circle:
         pytest.fail(f"circle: {' <- '.join(circle.args[1])}")
+
+
+def test_folders_of_train_do_not_import_each_other_in_a_circle() -> None:
+    imports: dict[str, set[str]] = {}
+    for file in (PACKAGE / "train").glob("*/*.py"):
+        folder = file.parent.name
+        found = re.findall(
+            r"^\s*(?:from|import) mmdb\.train\.(\w+)", file.read_text(), re.MULTILINE
+        )
+        imports.setdefault(folder, set()).update({*found} - {folder})
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as circle:
+        pytest.fail(f"circle: {' <- '.join(circle.args[1])}")

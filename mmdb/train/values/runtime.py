@@ -9,11 +9,13 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from subprocess import Popen
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mmdb.errors import MmdbError
+
+if TYPE_CHECKING:  # few of the processes start others
+    from subprocess import Popen
 
 
 @contextmanager
