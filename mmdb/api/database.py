@@ -24,7 +24,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled
 from mmdb.messages import show
-from mmdb.plan.profile.budget import check_budget
+from mmdb.plan.profile.measurements import check_budget
 from mmdb.server.arguments import (
     architecture_text,
     check_candidate_id,

@@ -45,7 +45,7 @@ class Run:
         Raises:
             RunBusy, RunFailed, DatasetDropped
         """
-        from mmdb.plan.run.decide import decider  # imports torch: only where a run is trained
+        from mmdb.plan.auto_strategy import decider  # imports torch: only where a run is trained
         from mmdb.train.drive.train_run import train
 
         def warn(text: str) -> None:

@@ -50,7 +50,7 @@ def _worker(given: argparse.Namespace) -> int:
         raise WrongUse(f"--grace is {given.grace}; it is a number of seconds.")
     _check_database(given.url)
     from mmdb.data.names import check_name
-    from mmdb.plan.run.decide import decider
+    from mmdb.plan.auto_strategy import decider
     from mmdb.train.drive.worker_process import WorkerProcess
 
     def say(text: str) -> None:

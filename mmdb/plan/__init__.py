@@ -6,20 +6,20 @@ From plain numbers, without a database: `explain` ranks every way of training a 
 
 from __future__ import annotations
 
+from mmdb.plan.cluster import cluster_of
 from mmdb.plan.cost import (
     EXECUTED,
     PHASES,
     CandidateCost,
     Cluster,
+    ClusterNode,
+    CostedWorkload,
     Estimate,
-    Kind,
     Knobs,
-    Layer,
+    LayerCost,
     Link,
-    Load,
-    Node,
+    StrategyName,
 )
-from mmdb.plan.described import cluster_of
 from mmdb.plan.matrix import simulate
 from mmdb.plan.ranking import KINDS, Objective, explain
 
@@ -29,14 +29,14 @@ __all__ = [
     "PHASES",
     "CandidateCost",
     "Cluster",
+    "ClusterNode",
+    "CostedWorkload",
     "Estimate",
-    "Kind",
     "Knobs",
-    "Layer",
+    "LayerCost",
     "Link",
-    "Load",
-    "Node",
     "Objective",
+    "StrategyName",
     "cluster_of",
     "explain",
     "simulate",

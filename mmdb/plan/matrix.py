@@ -1,4 +1,4 @@
-"""A run out of a matrix of seconds, with nothing else known about it."""
+"""The simulation of a run from a matrix of seconds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy.typing as npt
 
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
-from mmdb.plan.cost import EXECUTED, Estimate, Kind, Knobs
-from mmdb.plan.equations.band import band, deviation_of
-from mmdb.plan.equations.hop import Floats
-from mmdb.plan.simulation import HopSeconds, run
-from mmdb.plan.trace import mean_of
+from mmdb.plan.cost import EXECUTED, Estimate, Knobs, StrategyName
+from mmdb.plan.equations import Floats, band, deviation_of
+from mmdb.plan.simulation import HopSeconds, mean_of, run
 from mmdb.train.schedule import POLICIES, Placement, Policy, Workload
 from mmdb.train.schedule.simulate import lower_bound
 
@@ -26,7 +24,7 @@ def simulate(
     *,
     workers: int | Mapping[str, int] = 1,
     placement: Placement | None = None,
-    strategy: Kind = "mop",
+    strategy: StrategyName = "mop",
     group: int = 1,
     epochs: int = 1,
     free: bool = False,

@@ -15,14 +15,22 @@ import numpy as np
 
 from mmdb.errors import InvalidOption
 from mmdb.messages import bytes_text, show
-from mmdb.plan.checks import check_cluster, check_load
-from mmdb.plan.choices import Block, blocks, scheduled, why_not
-from mmdb.plan.columns import columns
-from mmdb.plan.cost import EXECUTED, PHASES, Cluster, Estimate, Kind, Knobs, Load
-from mmdb.plan.crews import crews_of
-from mmdb.plan.equations.band import band, deviation_of
-from mmdb.plan.rehearsal import part_of, rehearse
-from mmdb.plan.trace import Trace, mean_of
+from mmdb.plan.cost import (
+    EXECUTED,
+    PHASES,
+    Cluster,
+    CostedWorkload,
+    Estimate,
+    Knobs,
+    StrategyName,
+    check_cluster,
+    check_workload,
+)
+from mmdb.plan.cost_columns import allocations_of, columns
+from mmdb.plan.equations import band, deviation_of
+from mmdb.plan.sampled_simulation import sample_of, simulate_sample
+from mmdb.plan.search_space import StrategyBlock, blocks, scheduled, why_not
+from mmdb.plan.simulation import SimulationResult, mean_of
 
 Objective = Literal["time", "worker_hours"]
 #: Ways that are simulated, at most; and of the best of those, how many once more, and how closely:
@@ -32,7 +40,7 @@ SIMULATED, CLOSELY, CLOSELY_SHARE = 20, 3, 1 / 3
 HOPS, HOPS_OF_LARGE, LARGE = 6_000, 20_000, 20_000
 #: Simulations of one way, over which its seconds are averaged.
 SEEDS = 3
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[StrategyName, ...] = (
     *EXECUTED,
     "data_parallel_tree",
     "data_parallel_overlap",
@@ -44,8 +52,8 @@ KINDS: tuple[Kind, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
-    block: Block
+class _Variant:
+    block: StrategyBlock
     number: int  # of the crew
     policy: str | None
     seconds: float  # about, by the formula
@@ -60,15 +68,15 @@ class _Choice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Simulated:
     seconds: float
-    trace: Trace | None  # of the whole; None where a part stood for it
+    trace: SimulationResult | None  # of the whole; None where a part stood for it
 
 
 def explain(
-    load: Load,
+    load: CostedWorkload,
     cluster: Cluster,
     *,
     objective: Objective = "time",
-    kinds: Sequence[Kind] = KINDS,
+    kinds: Sequence[StrategyName] = KINDS,
     workers: int | None = None,
     group: int | None = None,
     batches: Sequence[int | None] = (None,),
@@ -95,9 +103,9 @@ def explain(
     Raises:
         EmptySearch, TooFewRows, InvalidOption
     """
-    check_load(load)
+    check_workload(load)
     check_cluster(cluster, load)
-    _check_wishes(cluster, objective, kinds, workers, group, batches, partitions)
+    _check_options(cluster, objective, kinds, workers, group, batches, partitions)
     if partitions and max(partitions) > sum(load.rows):
         raise InvalidOption(
             f"partitions is {max(partitions)}.", hint=f"There are {sum(load.rows)} rows."
@@ -114,7 +122,7 @@ def explain(
             batches=batches,
             partitions=partitions,
         )
-        for choice in _choices(block, cluster, bytes_limit)
+        for choice in _variants(block, cluster, bytes_limit)
     ]
     found.sort(key=lambda c: (bool(c.why_not), c.price(c.seconds, objective), c.workers))
     large = len(load.candidates) * len(load.rows) > LARGE
@@ -139,14 +147,14 @@ def ranked(estimates: Sequence[Estimate], objective: Objective = "time") -> list
     return sorted(estimates, key=order)
 
 
-def _choices(block: Block, cluster: Cluster, bytes_limit: float | None) -> list[_Choice]:
+def _variants(block: StrategyBlock, cluster: Cluster, bytes_limit: float | None) -> list[_Variant]:
     terms, found = block.terms, []
     for number, reason in enumerate(why_not(block, cluster)):
         moved = float(terms.bytes_moved[number])
         if not reason and bytes_limit is not None and moved > bytes_limit:
             reason = f"{bytes_text(moved)} move, and the limit is {bytes_text(bytes_limit)}"
         found += [
-            _Choice(
+            _Variant(
                 block=block,
                 number=number,
                 policy=policy,
@@ -160,7 +168,7 @@ def _choices(block: Block, cluster: Cluster, bytes_limit: float | None) -> list[
     return found
 
 
-def _knobs(choice: _Choice) -> Knobs:
+def _knobs(choice: _Variant) -> Knobs:
     block = choice.block
     return Knobs(
         strategy=block.strategy,
@@ -176,7 +184,7 @@ def _knobs(choice: _Choice) -> Knobs:
 
 
 def _simulate(
-    found: list[_Choice], cluster: Cluster, live: float, budget: int, objective: Objective
+    found: list[_Variant], cluster: Cluster, live: float, budget: int, objective: Objective
 ) -> dict[int, _Simulated]:
     """Return by index what the most promising choices are simulated at."""
     simulated: dict[int, _Simulated] = {}
@@ -191,7 +199,7 @@ def _simulate(
         if choice.price(choice.bound_s, objective) < best_of[kind]:
             left_of[kind] -= 1
             try:
-                simulated[k] = one = _rehearse(choice, cluster, live, each)
+                simulated[k] = one = _simulate_sample(choice, cluster, live, each)
             except ValueError as error:  # workers that its hops need at once are not there
                 found[k] = replace(choice, why_not=str(error))
                 continue
@@ -199,34 +207,34 @@ def _simulate(
     order = sorted(simulated, key=lambda k: found[k].price(simulated[k].seconds, objective))
     for k in order[:CLOSELY]:
         if simulated[k].trace is None:
-            simulated[k] = _rehearse(found[k], cluster, live, int(budget * CLOSELY_SHARE))
+            simulated[k] = _simulate_sample(found[k], cluster, live, int(budget * CLOSELY_SHARE))
     return simulated
 
 
-def _hops(choice: _Choice) -> int:
+def _hops(choice: _Variant) -> int:
     table = choice.block.table
     visits = table.visits + (choice.block.strategy == "model_average")
     return table.candidates * visits * table.epochs
 
 
-def _rehearse(choice: _Choice, cluster: Cluster, live: float, hops: int) -> _Simulated:
+def _simulate_sample(choice: _Variant, cluster: Cluster, live: float, hops: int) -> _Simulated:
     """Simulate a choice in so many hops; what is left out takes as much more by the formula."""
     block = choice.block
-    part = part_of(block, cluster, choice.number, hops)
+    part = sample_of(block, cluster, choice.number, hops)
     knobs = _knobs(choice)
     seeds = min(SEEDS, max(1, hops // max(_hops(choice), 1)))
-    trace = mean_of([rehearse(part, knobs, live, seed) for seed in range(seeds)])
+    trace = mean_of([simulate_sample(part, knobs, live, seed) for seed in range(seeds)])
     if part.whole:
         return _Simulated(seconds=max(trace.makespan_s, choice.bound_s), trace=trace)
     table = columns(part.load, part.cluster, knobs.batch_size)
-    crew = crews_of(part.cluster, np.array([part.counts]))
+    crew = allocations_of(part.cluster, np.array([part.counts]))
     terms = scheduled(block.strategy, table, crew, part.cluster, part.load, live, knobs.group)
     ratio = trace.makespan_s / float(terms.seconds[0])
     return _Simulated(seconds=max(choice.seconds * ratio, choice.bound_s), trace=None)
 
 
 def _estimate(
-    choice: _Choice, cluster: Cluster, one: _Simulated | None, seen: float | None
+    choice: _Variant, cluster: Cluster, one: _Simulated | None, seen: float | None
 ) -> Estimate:
     block, n = choice.block, choice.number
     terms, table = block.terms, block.table
@@ -267,7 +275,7 @@ def _estimate(
     )
 
 
-def _check_wishes(
+def _check_options(
     cluster: Cluster,
     objective: str,
     kinds: Sequence[str],

@@ -3,15 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
 
 import numpy as np
 
-from mmdb.plan.clock import Clock
-from mmdb.plan.equations.hop import Floats
-from mmdb.plan.trace import NOTHING, Pieces, Trace
+from mmdb.plan.equations import Floats, slowdown_at
 from mmdb.train.schedule import Assignment, Done, Placement, Policy, Ready, Workload, begin
 from mmdb.train.values.seeds import MERGE, VALIDATION
+
+
+class Clock:
+    """Work under way on nodes, and which of it ends next.
+
+    While k workers of a node are busy its work goes on at a rate of 1 / slowdown_k: each node has
+    a time of its own in which it does not slow down, and its work ends in the order of that.
+    """
+
+    def __init__(self, slowdowns: Sequence[tuple[float, ...]]) -> None:
+        """Begin at 0. Args: slowdowns: of each node, see `mmdb.plan.cost.ClusterNode`."""
+        self.now = 0.0
+        self._slowdowns = slowdowns
+        self._steady = [set(s) == {1.0} for s in slowdowns]
+        self._own = [0.0] * len(slowdowns)  # each node's time
+        self._rate = [1.0] * len(slowdowns)
+        self._looked = [0.0] * len(slowdowns)  # when its time was put right
+        self._busy = [0] * len(slowdowns)
+        self._stamp = [0] * len(slowdowns)  # of its last turn: what was planned before is void
+        self._turned: set[int] = set()
+        self._work: list[list[tuple[float, int]]] = [[] for _ in slowdowns]
+        self._next: list[tuple[float, int, int]] = []  # (when, node, its stamp)
+        self._waiting: list[tuple[float, int]] = []  # (when, what): work that nothing slows down
+
+    def start(self, what: int, node: int, seconds: float, workers: int = 1) -> None:
+        """Begin work of so many seconds alone; `workers` of the node are busy with it."""
+        if self._steady[node]:
+            self.wait(what, seconds)
+            return
+        self._turn(node, workers)
+        heappush(self._work[node], (self._own[node] + seconds, what))
+
+    def wait(self, what: int, seconds: float) -> None:
+        """Begin something that nothing slows down, and that slows nothing down."""
+        heappush(self._waiting, (self.now + seconds, what))
+
+    def look(self) -> None:
+        """Say that all that starts now has been started."""
+        for node in self._turned:
+            if self._work[node]:
+                self._plan(node)
+        self._turned.clear()
+
+    def end(self, workers: Sequence[int]) -> int | None:
+        """Go on to the next end; return what has ended, or None where nothing is under way.
+
+        Args:
+            workers: by what, how many were busy with it.
+        """
+        while self._next and self._next[0][2] != self._stamp[self._next[0][1]]:
+            heappop(self._next)
+        if self._waiting and (not self._next or self._waiting[0][0] <= self._next[0][0]):
+            self.now, what = heappop(self._waiting)
+            return what
+        if not self._next:
+            return None
+        self.now, node, _ = heappop(self._next)
+        _, what = heappop(self._work[node])
+        self._turn(node, -workers[what])
+        return what
+
+    def _turn(self, node: int, workers: int) -> None:
+        """Put a node's time right, and change how many of its workers are busy."""
+        self._own[node] += (self.now - self._looked[node]) * self._rate[node]
+        self._looked[node] = self.now
+        self._busy[node] += workers
+        self._rate[node] = 1 / slowdown_at(self._slowdowns[node], self._busy[node])
+        self._stamp[node] += 1
+        self._turned.add(node)
+
+    def _plan(self, node: int) -> None:
+        left = self._work[node][0][0] - self._own[node]
+        when = self._looked[node] + max(left, 0.0) / self._rate[node]
+        heappush(self._next, (when, node, self._stamp[node]))
+
+
+#: Seconds of computing, reading, the hop itself, exchanging, and validating.
+Pieces = tuple[float, float, float, float, float]
+NOTHING: Pieces = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(slots=True)
+class SimulationResult:
+    """What a simulated run came to; the phases are worker-seconds."""
+
+    makespan_s: float = 0.0
+    compute_s: float = 0.0
+    read_s: float = 0.0
+    hop_s: float = 0.0
+    communication_s: float = 0.0
+    validation_s: float = 0.0
+    hops: int = 0
+    moves: int = 0  # hops that took up a state which another worker had left
+    bytes_moved: float = 0.0
+
+    def add(self, pieces: Pieces, took_s: float, workers: int, gap_s: float = 0.0) -> None:
+        """Count an assignment: what it takes alone, and what it took among others."""
+        alone = sum(pieces)
+        scale = workers * took_s / alone if alone else 0.0
+        compute, read, hop, communication, validation = pieces
+        if hop >= gap_s:
+            hop -= gap_s
+        else:
+            validation = max(0.0, validation - gap_s)
+        self.compute_s += scale * compute
+        self.read_s += scale * read
+        self.hop_s += scale * hop
+        self.communication_s += scale * communication
+        self.validation_s += scale * validation
+        self.hops += workers
+
+    def scale(self, factor: float) -> None:
+        """Multiply all seconds."""
+        for name in SECONDS:
+            setattr(self, name, getattr(self, name) * factor)
+
+
+#: Fields of a trace that are seconds.
+SECONDS = tuple(one.name for one in fields(SimulationResult) if one.name.endswith("_s"))
+
+
+def mean_of(traces: Sequence[SimulationResult]) -> SimulationResult:
+    """Return the mean of runs that differ in their noise and their order."""
+    found = SimulationResult()
+    for one in fields(SimulationResult):
+        mean = sum(getattr(trace, one.name) for trace in traces) / len(traces)
+        setattr(found, one.name, round(mean) if isinstance(one.default, int) else mean)
+    return found
+
 
 #: Seconds of computing and of exchanging in a group's round: (candidate, partitions).
 RoundSeconds = Callable[[int, Sequence[int]], tuple[float, float]]
@@ -48,7 +176,7 @@ def run(
     placement: Placement | None = None,
     policy: Policy | None = None,
     source: np.random.Generator | None = None,
-) -> Trace:
+) -> SimulationResult:
     """Return what a run comes to.
 
     The schedule learns hops' seconds as they end, as it does in a real run.
@@ -60,10 +188,10 @@ def run(
     Raises:
         ValueError: a partition lies where no worker is.
     """
-    return _Run(seconds, load, slots, placement or {}, policy, source).trace()
+    return _Simulation(seconds, load, slots, placement or {}, policy, source).trace()
 
 
-class _Run:
+class _Simulation:
     def __init__(
         self,
         seconds: HopSeconds,
@@ -96,9 +224,9 @@ class _Run:
         self._met: dict[str, tuple[str, ...]] = {}
         self._noise = self._draw(source) if source is not None and seconds.noise else None
         self._expected_s = self._drawn_s = 0.0  # of all pieces, without their noise and with it
-        self._trace = Trace()
+        self._trace = SimulationResult()
 
-    def trace(self) -> Trace:
+    def trace(self) -> SimulationResult:
         """Run until nothing is left."""
         schedule, clock, trace = self._schedule, self._clock, self._trace
         started: list[tuple[Assignment | None, list[str], float, Pieces]] = []

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
     from torch import nn
 
     from mmdb.db.url import AnyConnection
-    from mmdb.plan.profile.places import Scene
+    from mmdb.plan.profile.measurers import CalibrationSetup
     from mmdb.store.models import SavedModel
     from mmdb.train.hops.runner import HopRunner
     from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
@@ -109,7 +109,7 @@ class Backend(Protocol):
     def compute(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run `work(stopped)`, which touches no database, so that it can be cancelled."""
 
-    def measuring(self, count: int) -> AbstractContextManager[Scene]:
+    def measuring(self, count: int) -> AbstractContextManager[CalibrationSetup]:
         """Yield where a calibration measures, with `count` workers if there can be several."""
 
 
@@ -273,21 +273,23 @@ class PlpyBackend:
         return interruptible(self._plpy, work)
 
     @contextmanager
-    def measuring(self, count: int) -> Iterator[Scene]:
+    def measuring(self, count: int) -> Iterator[CalibrationSetup]:
         """Yield sessions of the owner's worker login; this session alone where there is none."""
-        from mmdb.plan.profile.places import Here, Scene
+        from mmdb.plan.profile.measurers import CalibrationSetup, LocalMeasurer
 
         rows = self.connection.rows(load("catalog").find_setting, name="worker_dsn")
         if not rows:
-            own = Here(self.connection)
+            own = LocalMeasurer(self.connection)
             lacking = "the server has no login for worker sessions (mmdb.setting 'worker_dsn')"
-            yield Scene(places=[Here()], database=own, on_wait=self._serve, lacking=lacking)
+            yield CalibrationSetup(
+                places=[LocalMeasurer()], database=own, on_wait=self._serve, lacking=lacking
+            )
             return
-        from mmdb.plan.profile.sessions import sessions  # loads a driver
+        from mmdb.plan.calibration import sessions  # loads a driver
 
         ending_with()
         with sessions(str(rows[0]["value"]), count, self._serve) as places:
-            yield Scene(places=places, database=places[0], on_wait=self._serve)
+            yield CalibrationSetup(places=places, database=places[0], on_wait=self._serve)
 
     def _serve(self) -> None:
         """Let PostgreSQL interrupt."""

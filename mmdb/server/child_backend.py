@@ -16,7 +16,7 @@ from mmdb.train.hops.runner import HopRunner
 if TYPE_CHECKING:
     from torch import nn
 
-    from mmdb.plan.profile.places import Scene
+    from mmdb.plan.profile.measurers import CalibrationSetup
     from mmdb.store.models import SavedModel
 
 _T = TypeVar("_T")
@@ -82,12 +82,14 @@ class ChildBackend:
         return work(lambda: False)
 
     @contextmanager
-    def measuring(self, count: int) -> Iterator[Scene]:
+    def measuring(self, count: int) -> Iterator[CalibrationSetup]:
         """Yield processes, as workers are; the database is measured through this session."""
-        from mmdb.plan.profile.places import Here, Scene, processes
+        from mmdb.plan.profile.measurers import CalibrationSetup, LocalMeasurer, processes
 
         with processes(count) as places:
-            yield Scene(places=places, database=Here(self.connection), on_wait=lambda: None)
+            yield CalibrationSetup(
+                places=places, database=LocalMeasurer(self.connection), on_wait=lambda: None
+            )
 
     def close(self) -> None:
         """End the child process; the session stays open."""

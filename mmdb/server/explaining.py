@@ -14,17 +14,17 @@ from mmdb.server.backend import Backend, PlpyBackend, ending_with, exposed
 from mmdb.train.values.runtime import uncollected
 
 if TYPE_CHECKING:  # it loads torch
-    from mmdb.plan.run.probe import Probe
+    from mmdb.plan.step_probe import StepProbe
 
 _T = TypeVar("_T")
 
 
 @exposed
 def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, Any]]:
-    """Return what every way of training a run would take; see `mmdb.plan.run.plan`."""
+    """Return what every way of training a run would take; see `mmdb.plan.explain_train`."""
     wishes = json_object(options, "options")
     with uncollected():
-        from mmdb.plan.run.plan import explain_run  # loads torch
+        from mmdb.plan.explain_train import explain_run  # loads torch
 
     def compute(work: Callable[[], _T]) -> _T:
         return backend.compute(lambda stopped: work())
@@ -40,13 +40,13 @@ def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, An
 
 
 @contextmanager
-def probing_of(backend: Backend) -> Iterator[Probe]:
+def probing_of(backend: Backend) -> Iterator[StepProbe]:
     """Yield where steps are timed: a process, or a session of the owner's worker login.
 
     Raises:
         NoWorkerLogin: it is in the server, and the owner has set none.
     """
-    from mmdb.plan.run.probe import probing
+    from mmdb.plan.step_probe import probing
 
     if not isinstance(backend, PlpyBackend):
         with probing(backend.connection) as probe:

@@ -8,12 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mmdb.db.queries import load
-from mmdb.plan.profile import store
-from mmdb.plan.profile.budget import check_budget
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.profile.row import Row
-from mmdb.plan.profile.stamp import drifted, stamp_here
+from mmdb.plan.profile import machine_profile
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurements import KINDS, Measurement, check_budget, drifted, stamp_here
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, PlpyBackend, exposed
 from mmdb.train.values.runtime import uncollected
@@ -27,12 +24,12 @@ def calibrate(backend: Backend, budget_s: float) -> list[dict[str, Any]]:
     """Measure, keep the rows and return them; then a row for each thing to be said of them."""
     check_budget(budget_s)
     with uncollected():
-        from mmdb.plan.profile.calibration import GROUPS
-        from mmdb.plan.profile.calibration import calibrate as measured  # loads torch
+        from mmdb.plan.calibration import GROUPS
+        from mmdb.plan.calibration import calibrate as measured  # loads torch
     connection = backend.connection
     stamp = stamp_here(connection.engine, datetime.now(UTC))
-    earlier, _ = store.find(connection, stamp)
-    gone = [] if earlier else store.changes(connection, stamp)
+    earlier, _ = machine_profile.find_profile(connection, stamp)
+    gone = [] if earlier else machine_profile.profile_changes(connection, stamp)
     readable = connection.rows(load("plan").find_readable)
     part_id = int(readable[0]["part_id"]) if readable else None
     with backend.measuring(min(stamp.machine.cores, max(GROUPS))) as scene:
@@ -46,7 +43,7 @@ def calibrate(backend: Backend, budget_s: float) -> list[dict[str, Any]]:
             )
         )
         workers, lacking = len(scene.places), scene.lacking
-    store.put(connection, stamp, rows)
+    machine_profile.keep_profile(connection, stamp, rows)
     said: list[tuple[str | None, str]] = list(_unmeasured(rows, workers, lacking))
     said += [(None, f"Since the last calibration {text}.") for text in drifted(earlier, rows)]
     said += [(None, f"What was measured before no longer counts: {why}.") for why in gone]
@@ -57,10 +54,10 @@ def calibrate(backend: Backend, budget_s: float) -> list[dict[str, Any]]:
 def measure(backend: Backend, detail: str) -> list[dict[str, Any]]:
     """Measure one thing in this session."""
     with uncollected():
-        from mmdb.plan.profile.measures.orders import DATABASE, order_of, perform  # load torch
+        from mmdb.plan.profile.measurers import DATABASE, order_of, perform  # load torch
     raw = json_object(detail, "detail")
     if raw.get("what") == "steps" and isinstance(backend, PlpyBackend):
-        from mmdb.plan.run.probe import in_session
+        from mmdb.plan.step_probe import in_session
 
         return in_session(backend.connection, raw, backend.compute)
     order = order_of(raw)
@@ -71,7 +68,7 @@ def measure(backend: Backend, detail: str) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def _shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _shown(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
     """Return measured rows as the function does, alike ones together."""
     places = {kind: place for place, kind in enumerate(KINDS)}
     return [
@@ -95,7 +92,7 @@ def _note(kind: str | None, text: str) -> dict[str, Any]:
 
 
 def _unmeasured(
-    rows: Iterable[Row], workers: int, lacking: str
+    rows: Iterable[Measurement], workers: int, lacking: str
 ) -> Iterator[tuple[str | None, str]]:
     """Yield each kind that was not measured, with the reason."""
     assumed = profile_of(rows).assumed

@@ -43,7 +43,7 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
 
 def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
     with uncollected():
-        from mmdb.plan.run.decide import decider  # loads torch
+        from mmdb.plan.auto_strategy import decider  # loads torch
         from mmdb.train.drive import train_run
     notices = Notices()
 

@@ -18,4 +18,4 @@ COMMENT ON TABLE mmdb.step_prediction IS 'What a profile says of a candidate''s 
 COMMENT ON COLUMN mmdb.step_prediction.fingerprint IS 'Of the profile, as profiled_at: what another one missed is not comparable.';
 COMMENT ON COLUMN mmdb.step_prediction.version IS 'Of the features and of what predicted; rows of another one are not used.';
 COMMENT ON COLUMN mmdb.step_prediction.step_s IS 'Seconds of a step, to which row_s is added for each of its rows.';
-COMMENT ON COLUMN mmdb.step_prediction.features IS 'Of the step, a list of numbers: mmdb/plan/work/residual.py.';
+COMMENT ON COLUMN mmdb.step_prediction.features IS 'Of the step, a list of numbers: mmdb/plan/step/corrections.py.';

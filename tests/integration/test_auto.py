@@ -15,7 +15,7 @@ from mmdb.api import Database, Run
 from mmdb.db.check import shown
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import InvalidOption, MmdbWarning, OutOfTurn
-from mmdb.plan.run import decide, probe
+from mmdb.plan import auto_strategy, step_probe
 from mmdb.train.drive.train_run import train
 from mmdb.train.watch import Watch
 from tests.worker_process import WorkerCommand
@@ -161,7 +161,7 @@ def test_a_plan_that_cannot_be_made_stops_no_training(
     def fails(*args: Any, **given: Any) -> int:
         raise ZeroDivisionError("no plan today")
 
-    monkeypatch.setattr(decide, "plan", fails)
+    monkeypatch.setattr(auto_strategy, "plan", fails)
     with pytest.warns(MmdbWarning, match="without a plan.*no plan today"):
         create(db, "r").train(workers=1)
     assert decided(db, "r")["strategy"] == "mop"
@@ -183,10 +183,10 @@ def test_a_model_that_misbehaves_is_followed_apart(db: Database) -> None:
 def test_work_that_does_not_end_is_left_behind() -> None:
     ends = threading.Event()
     with pytest.raises(InvalidOption, match="takes more than 0 seconds"):
-        decide._within(0.1, lambda: None, ends.wait)
+        auto_strategy._within(0.1, lambda: None, ends.wait)
     ends.set()
     with pytest.raises(SystemExit):
-        decide._within(60, lambda: None, lambda: sys.exit(3))
+        auto_strategy._within(60, lambda: None, lambda: sys.exit(3))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_steps_of_a_bad_model_are_not_timed(
 
 
 def _time_bad_models(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_OVER_S", 0.5)
+    monkeypatch.setattr(step_probe, "_OVER_S", 0.5)
     db.register_factory("fails", "tests.broken:fails")
     db.register_factory("slow", "tests.slow:slow")
     grid = {"space": {"architecture.when": ["exit", "training", "never"]}}

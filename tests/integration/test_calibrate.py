@@ -21,9 +21,8 @@ from mmdb.cli import main
 from mmdb.db.check import shown
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import Cancelled, InvalidOption
-from mmdb.plan.profile import store
-from mmdb.plan.profile.row import Row
-from mmdb.plan.profile.stamp import Machine, Stamp, Versions
+from mmdb.plan.profile import machine_profile
+from mmdb.plan.profile.measurements import Machine, Measurement, Stamp, Versions
 from mmdb.server.child_backend import ChildBackend
 from tests.points import fill
 from tests.worker_process import until
@@ -34,7 +33,7 @@ HERE = Stamp(
     versions=Versions(torch="2.6", python="3.11", engine="duckdb"),
     measured_at=NOW,
 )
-ROWS = [Row(kind="product", size=10.0**n, value=10.0 ** (n - 10)) for n in range(5, 9)]
+ROWS = [Measurement(kind="product", size=10.0**n, value=10.0 ** (n - 10)) for n in range(5, 9)]
 #: Kinds that several workers measure together.
 TOGETHER = {"all_reduce_2", "all_reduce_4", "busy_product", "busy_copy", "busy_step", "meet"}
 
@@ -50,9 +49,11 @@ def count(db: Database, table: str) -> int:
     return int(db.sql(f"SELECT count(*) AS n FROM mmdb.{table}")[0]["n"])
 
 
-def put_at(db: Database, days: float, rows: list[Row] = ROWS, stamp: Stamp = HERE) -> None:
+def put_at(db: Database, days: float, rows: list[Measurement] = ROWS, stamp: Stamp = HERE) -> None:
     """Keep rows as of some days ago."""
-    store.put(db.connection, replace(stamp, measured_at=NOW - timedelta(days=days)), rows)
+    machine_profile.keep_profile(
+        db.connection, replace(stamp, measured_at=NOW - timedelta(days=days)), rows
+    )
 
 
 # -- measuring ----------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_the_command_measures_and_prints(
 
 def test_a_profile_is_found_by_its_fingerprint_alone(db: Database) -> None:
     put_at(db, 1)
-    known = store.known_profile(db.connection, HERE)
+    known = machine_profile.known_profile(db.connection, HERE)
     assert known.profile.seconds("product", 1e9) == pytest.approx(0.1, rel=0.2)
     assert [text.partition(":")[0] for text in known.warnings] == [
         "Not measured, and assumed to be high"
@@ -197,8 +198,8 @@ def test_a_profile_is_found_by_its_fingerprint_alone(db: Database) -> None:
 def test_each_kind_counts_as_it_was_measured_last(db: Database) -> None:
     put_at(db, 3)
     put_at(db, 2, [replace(row, value=2 * row.value) for row in ROWS[:2]])
-    put_at(db, 1, [Row(kind="query", size=1.0, value=1e-3)])
-    rows, stamp = store.find(db.connection, HERE)
+    put_at(db, 1, [Measurement(kind="query", size=1.0, value=1e-3)])
+    rows, stamp = machine_profile.find_profile(db.connection, HERE)
     assert [(row.kind, row.size) for row in rows] == [
         ("product", 1e5), ("product", 1e6), ("query", 1.0)
     ]  # fmt: skip
@@ -208,7 +209,7 @@ def test_each_kind_counts_as_it_was_measured_last(db: Database) -> None:
 
 def test_an_old_profile_is_used_with_a_warning(db: Database) -> None:
     put_at(db, 45)
-    known = store.known_profile(db.connection, HERE)
+    known = machine_profile.known_profile(db.connection, HERE)
     assert "45 days old" in known.warnings[0] and "mmdb.calibrate" in known.warnings[0]
     assert "product" not in known.profile.assumed
     (row,) = db.sql("SELECT DISTINCT is_old FROM mmdb.profile_overview")
@@ -218,7 +219,7 @@ def test_an_old_profile_is_used_with_a_warning(db: Database) -> None:
 def test_what_another_version_measured_is_not_used(db: Database) -> None:
     versions = replace(HERE.versions, torch="2.5")
     put_at(db, 1, stamp=replace(HERE, versions=versions))
-    known = store.known_profile(db.connection, HERE)
+    known = machine_profile.known_profile(db.connection, HERE)
     (warning,) = known.warnings
     assert "torch was 2.5, is 2.6" in warning and "mmdb.calibrate" in warning
     assert "product" in known.profile.assumed
@@ -227,14 +228,14 @@ def test_what_another_version_measured_is_not_used(db: Database) -> None:
 def test_a_machine_that_changed_is_measured_anew(db: Database) -> None:
     machine = replace(HERE.machine, cores=4)
     put_at(db, 1, stamp=replace(HERE, machine=machine))
-    (warning,) = store.known_profile(db.connection, HERE).warnings
+    (warning,) = machine_profile.known_profile(db.connection, HERE).warnings
     assert "cores was 4, is 2" in warning
 
 
 def test_without_a_profile_costs_are_assumed(db: Database) -> None:
     elsewhere = replace(HERE, machine=replace(HERE.machine, node="b"))
     put_at(db, 1, stamp=elsewhere)
-    known = store.known_profile(db.connection, HERE)
+    known = machine_profile.known_profile(db.connection, HERE)
     assert known.profile.stamp is None
     assert known.warnings == known.profile.warnings and len(known.warnings) == 1
 
@@ -243,9 +244,9 @@ def test_rows_are_kept_whole_or_not_at_all(db: Database) -> None:
     with pytest.raises((mmdb.MmdbError, duckdb.Error)):  # the batch's end hides what it began
         put_at(db, 1, [*ROWS, ROWS[0]])
     assert count(db, "profile") == 0
-    store.put(db.connection, HERE, [replace(ROWS[0], assumed=True)])
+    machine_profile.keep_profile(db.connection, HERE, [replace(ROWS[0], assumed=True)])
     assert count(db, "profile") == 0
 
 
 def test_hops_tell_what_hops_cost_where_there_are_enough(db: Database) -> None:
-    assert store.hop_costs(db.connection, "a") is None
+    assert machine_profile.hop_costs(db.connection, "a") is None

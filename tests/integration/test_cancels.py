@@ -13,7 +13,7 @@ import mmdb
 from mmdb import errors
 from mmdb.db.check import shown
 from mmdb.db.scan import is_interrupt
-from mmdb.plan.run.decide import decider
+from mmdb.plan.auto_strategy import decider
 from tests.bench.search.cancels import search
 from tests.cluster import Cluster
 from tests.points import fill

@@ -11,7 +11,7 @@ import torch
 import mmdb
 from mmdb.api import Database, Run
 from mmdb.db.check import shown
-from mmdb.plan.run.decide import decider
+from mmdb.plan.auto_strategy import decider
 from mmdb.report.explanation import Explanation
 from tests.cluster import Cluster
 

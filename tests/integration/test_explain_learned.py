@@ -12,12 +12,10 @@ import pytest
 import mmdb
 from mmdb.api import Database, Run
 from mmdb.db.connection import Row
-from mmdb.plan.profile import store
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.row import assumed_rows
-from mmdb.plan.profile.stamp import Stamp, stamp_here
-from mmdb.plan.run.residuals import residual_of
-from mmdb.plan.work.residual import LEAST
+from mmdb.plan.hop_history import residual_of
+from mmdb.plan.profile import machine_profile
+from mmdb.plan.profile.measurements import KINDS, Stamp, assumed_rows, stamp_here
+from mmdb.plan.step.corrections import LEAST
 
 QUERY = "SELECT i * 0.01 AS a, i % 7 AS b, i % 3 AS y FROM generate_series(1, 400) AS g (i)"
 WIDTHS = [[4], [8], [16], [32]]
@@ -41,8 +39,8 @@ def calibrate(db: Database) -> Stamp:
     """Keep a profile as if it had been measured now."""
     stamp = stamp_here(db.connection.engine, datetime.now(UTC))
     rows = [replace(row, assumed=False) for kind in KINDS for row in assumed_rows(kind)]
-    store.put(db.connection, stamp, rows)
-    found = store.known_profile(db.connection, stamp).profile.stamp
+    machine_profile.keep_profile(db.connection, stamp, rows)
+    found = machine_profile.known_profile(db.connection, stamp).profile.stamp
     assert found is not None
     return found
 

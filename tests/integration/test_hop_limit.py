@@ -11,7 +11,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.plan.run import decide
+from mmdb.plan import auto_strategy
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def db(database_url: str) -> Iterator[Database]:
 def test_a_factory_that_never_returns_ends_its_candidate_alone(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide, "LIMIT_S", 1.0)
-    monkeypatch.setattr(decide, "LOAD_S", 2.0)
+    monkeypatch.setattr(auto_strategy, "LIMIT_S", 1.0)
+    monkeypatch.setattr(auto_strategy, "LOAD_S", 2.0)
     flag = Path(tempfile.gettempdir()) / f"mmdb-flag-{id(db)}"  # the server's user can see it
     search = {"space": {"architecture.flag": [str(flag), f"{flag}-none"]}}
     run = db.create_run(

@@ -12,16 +12,15 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.errors import Cancelled
-from mmdb.plan.profile.calibration import calibrate
-from mmdb.plan.profile.measures.orders import Order, perform
-from mmdb.plan.profile.places import Here, processes
+from mmdb.plan.calibration import calibrate
+from mmdb.plan.profile.measurers import LocalMeasurer, Order, perform, processes
 from tests import points
 
 #: In a session of the server: compute in a thread that a cancel reaches, the database in its own.
 INSIDE = """
 DO $$
 from functools import partial
-from mmdb.plan.profile.measures.orders import Order, perform
+from mmdb.plan.profile.measurers import Order, perform
 from mmdb.server.apart import interruptible
 from mmdb.server.plpy_connection import PlpyConnection
 
@@ -74,7 +73,7 @@ def test_a_cancel_leaves_no_state_behind(db: Database, cache_folder: Path) -> No
 
 def test_a_calibration_with_a_database(db: Database) -> None:
     with processes(1) as places:
-        rows = list(calibrate(places, 4.0, database=Here(db.connection)))
+        rows = list(calibrate(places, 4.0, database=LocalMeasurer(db.connection)))
     kinds = {row.kind for row in rows}
     assert {"product", "decode", "query", "read", "checkpoint", "publish"} <= kinds
     assert left(db) == 0

@@ -36,11 +36,11 @@ KEEPS = {
     # raise it as PostgreSQL's, or keep it for the thread that waits, which raises it
     "server/backend.py:exposed.body",
     "server/apart.py:Call.run",
-    "plan/run/decide.py:_within.body",
-    "plan/profile/calibration.py:_Working.run",
+    "plan/auto_strategy.py:_within.body",
+    "plan/calibration.py:_Working.run",
     "train/drive/worker_process.py:Serving.run",
     # answer it to another process, or thread, which heeds it
-    "plan/profile/places.py:main",
+    "plan/profile/measurers.py:main",
     "train/drive/child.py:main",
     "train/drive/worker.py:WorkerThread._open",
     "train/drive/worker.py:WorkerThread._do",

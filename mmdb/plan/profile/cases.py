@@ -1,6 +1,6 @@
 """Single operations of many shapes: what is measured, and what each of them does.
 
-Their amounts are those that `mmdb.plan.work.rules` counts, so that what they take is learned in
+Their amounts are those that `mmdb.plan.step.rules` counts, so that what they take is learned in
 the terms in which a model's operations are asked for. Shapes are drawn once, by a fixed seed; a
 case is known by its number. Whoever changes a case raises METHOD in `stamp.py`.
 """
@@ -19,18 +19,18 @@ _FLOAT = 4
 _ELEMENTS, _PRODUCTS = 3_500_000, 4e8
 
 
-class Case(NamedTuple):
+class OperationCase(NamedTuple):
     """One operation of one shape.
 
-    `shape` is what its measuring reads: see `mmdb.plan.profile.measures.cases`.
+    `shape` is what its measuring reads: see `mmdb.plan.profile.operation_measures`.
     """
 
     op: str
     shape: tuple[int, ...]
 
 
-class Amounts(NamedTuple):
-    """What one kernel does, as in `mmdb.plan.work.counts.Part`.
+class KernelAmounts(NamedTuple):
+    """What one kernel does, as in `mmdb.plan.step.counts.KernelWork`.
 
     The sides of a gradient are those of the product that it is a gradient of.
     """
@@ -79,7 +79,7 @@ def ways_of(op: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[OperationCase, ...]:
     """Return all cases, in the order in which they are measured: the kinds take turns."""
     draw = _Draw()
     queues = [list(draw.of(op)) for op in (*PRODUCTS, *OTHERS, *ELEMENTWISE)]
@@ -99,19 +99,19 @@ class _Draw:
     def __init__(self) -> None:
         self._random = random.Random(_SEED)
 
-    def of(self, op: str) -> Iterator[Case]:
+    def of(self, op: str) -> Iterator[OperationCase]:
         """Yield the cases of an operation."""
         counts = {"convolution": 90, "pointwise": 48, "unrolled": 48, "depthwise": 64, "matmul": 48,
                   "grouped": 40, "batched": 20, "batch_norm": 36, "max_pool2d": 14}  # fmt: skip
         if op in ELEMENTWISE:
-            yield from (Case(op, (2**e,)) for e in (8, 11, 13, 15, 17, 19, 20))
+            yield from (OperationCase(op, (2**e,)) for e in (8, 11, 13, 15, 17, 19, 20))
             return
         found = 0
         while found < counts.get(op, 12):
             shape = self._shape(op)
             if _fits(op, shape):
                 found += 1
-                yield Case(op, shape)
+                yield OperationCase(op, shape)
 
     def _shape(self, op: str) -> tuple[int, ...]:
         pick, log = self._random.choice, self._log
@@ -167,11 +167,11 @@ _SIDES = (2, 4, 7, 8, 14, 16, 28, 32, 56, 64)
 def _fits(op: str, shape: tuple[int, ...]) -> bool:
     if op == "convolution" and shape[4] == shape[5] > shape[3]:
         return False  # patches larger than the image
-    amounts = amounts_of(Case(op, shape), "forward")
+    amounts = amounts_of(OperationCase(op, shape), "forward")
     return amounts.bytes <= 3 * _ELEMENTS * _FLOAT and amounts.flops <= 2 * _PRODUCTS
 
 
-def amounts_of(case: Case, way: str) -> Amounts:
+def amounts_of(case: OperationCase, way: str) -> KernelAmounts:
     """Return what a case does on one of its ways."""
     op, shape = case
     if op in PRODUCTS:
@@ -182,7 +182,7 @@ def amounts_of(case: Case, way: str) -> Amounts:
             batch, rows, width = shape
             scores, size = batch * rows * rows, batch * rows * width * _FLOAT
             flops = 2 * scores * (5 if back else 2) * width
-            return Amounts(flops, (8 if back else 4) * size, (rows, rows, width))
+            return KernelAmounts(flops, (8 if back else 4) * size, (rows, rows, width))
         case "batch_norm":
             images, channels, side = shape
             found = _norm(images * channels * side**2, channels, channels, back, training=True)
@@ -196,13 +196,13 @@ def amounts_of(case: Case, way: str) -> Amounts:
             vocabulary, width, indices = shape
             rows, small = indices * width * _FLOAT, indices * 8
             whole = vocabulary * width * _FLOAT
-            return Amounts(
+            return KernelAmounts(
                 indices * width * back, 3 * rows + small + whole if back else 2 * rows + small
             )
     return _elementwise(op, shape[0], back)
 
 
-def _product(op: str, shape: tuple[int, ...]) -> Amounts:
+def _product(op: str, shape: tuple[int, ...]) -> KernelAmounts:
     window = 0.0
     if op == "matmul":
         (m, n, k), batch = shape, 1
@@ -217,7 +217,7 @@ def _product(op: str, shape: tuple[int, ...]) -> Amounts:
         m, n, k = images * out**2, second // batch, first // batch * kernel**2
         x, w, y = images * first * side**2, second * first // batch * kernel**2, m * second
     moved = float(_FLOAT * (x + w + y))
-    return Amounts(2.0 * batch * m * n * k, moved, (float(m), float(n), float(k)), window)
+    return KernelAmounts(2.0 * batch * m * n * k, moved, (float(m), float(n), float(k)), window)
 
 
 def _as_convolution(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -227,17 +227,17 @@ def _as_convolution(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return images, channels, channels, side, kernel, stride, channels
 
 
-def _norm(elements: int, rows: int, width: int, back: bool, *, training: bool) -> Amounts:
+def _norm(elements: int, rows: int, width: int, back: bool, *, training: bool) -> KernelAmounts:
     size, small = elements * _FLOAT, 2 * width * _FLOAT
     kept = 2 * rows * _FLOAT
     sides = (float(rows), float(elements // rows), 0.0)
     if back:
         each = 9 if training else 11
-        return Amounts(each * elements, 4 * size + small + kept + size + small, sides)
-    return Amounts((6 if training else 8) * elements, 2 * size + small + size + kept, sides)
+        return KernelAmounts(each * elements, 4 * size + small + kept + size + small, sides)
+    return KernelAmounts((6 if training else 8) * elements, 2 * size + small + size + kept, sides)
 
 
-def _pool(op: str, shape: tuple[int, ...], back: bool) -> Amounts:
+def _pool(op: str, shape: tuple[int, ...], back: bool) -> KernelAmounts:
     images, channels, side, kernel, stride = shape
     out = (side + 2 * (kernel // 2) - kernel) // stride + 1
     n, y = images * channels * side**2, images * channels * out**2
@@ -246,23 +246,23 @@ def _pool(op: str, shape: tuple[int, ...], back: bool) -> Amounts:
     if back:
         flops = y if places else y * kernel**2
         read = _FLOAT * y + (places or _FLOAT * y)
-        return Amounts(flops, read + _FLOAT * (n + y), sides)
-    return Amounts(y * kernel**2, _FLOAT * (n + y) + places, sides)
+        return KernelAmounts(flops, read + _FLOAT * (n + y), sides)
+    return KernelAmounts(y * kernel**2, _FLOAT * (n + y) + places, sides)
 
 
-def _elementwise(op: str, n: int, back: bool) -> Amounts:
+def _elementwise(op: str, n: int, back: bool) -> KernelAmounts:
     size = float(n * _FLOAT)
     match op:
         case "add":
-            return Amounts(n, 3 * size)
+            return KernelAmounts(n, 3 * size)
         case "mul":
-            return Amounts(n, 3 * size)
+            return KernelAmounts(n, 3 * size)
         case "softmax":
-            return Amounts((4 if back else 5) * n, 3 * size)
+            return KernelAmounts((4 if back else 5) * n, 3 * size)
         case "bernoulli":
-            return Amounts(n, size)
+            return KernelAmounts(n, size)
         case "cat" | "copy":
-            return Amounts(0, 2 * size)
+            return KernelAmounts(0, 2 * size)
         case "mean":
-            return Amounts(n, size)
-    return Amounts(n, (3 if back else 2) * size)
+            return KernelAmounts(n, size)
+    return KernelAmounts(n, (3 if back else 2) * size)

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from mmdb.plan.equations.makespan import longest_first_s
+from mmdb.plan.equations import longest_first_s
 from tests.bench.plan.sizing import Size, flops_of_row
 from tests.bench.plan.warmed import Warmed
 from tests.bench.plan.workloads import Way, Workload

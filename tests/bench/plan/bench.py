@@ -17,8 +17,8 @@ from pathlib import Path
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.share import Share
-from mmdb.plan.profile.stamp import stamp_here
-from mmdb.plan.profile.store import known_profile
+from mmdb.plan.profile.machine_profile import known_profile
+from mmdb.plan.profile.measurements import stamp_here
 from tests.bench.plan.campaign import Campaign
 from tests.bench.plan.models import models
 from tests.bench.plan.outcome import Outcome, Runs

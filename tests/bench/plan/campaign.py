@@ -13,9 +13,9 @@ from pathlib import Path
 from mmdb.api import Database, Run
 from mmdb.bench.workload import bench_names, make_points
 from mmdb.db.queries import Queries
-from mmdb.plan.profile.cluster import cluster_of
-from mmdb.plan.profile.stamp import stamp_here
-from mmdb.plan.profile.store import known_profile
+from mmdb.plan.cluster import measured_cluster
+from mmdb.plan.profile.machine_profile import known_profile
+from mmdb.plan.profile.measurements import stamp_here
 from mmdb.terminal import console
 from tests.bench.plan.baselines import Known, ratings_of
 from tests.bench.plan.outcome import Outcome, Runs
@@ -198,7 +198,7 @@ def _bytes_per_s(db: Database) -> float:
     """Return the bandwidth between two workers, by the profile."""
     stamp = stamp_here(db.connection.engine, datetime.now(UTC))
     profile = known_profile(db.connection, stamp).profile
-    return cluster_of(profile).local.bytes_per_s
+    return measured_cluster(profile).local.bytes_per_s
 
 
 def _create(

@@ -13,8 +13,8 @@ from torch import nn
 
 from mmdb.bench.timing import one_thread
 from mmdb.graph.spec.build import build
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import work_of
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.step_work import work_of
 from tests.bench.plan.workloads import CLASSES, COLUMNS, FAMILIES, Workload
 
 #: Rows of a dataset at most: beyond that, more epochs. Epochs at least, as one was a warm-up.

@@ -14,16 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from mmdb.data.target import Target
-from mmdb.plan.profile.calibration import calibrate
-from mmdb.plan.profile.fits.line import fit_line
-from mmdb.plan.profile.fits.points import Point
-from mmdb.plan.profile.places import processes
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.work.residual import Residual, features, learn
-from mmdb.plan.work.roofline import step_seconds
-from mmdb.plan.work.speeds import speeds_of
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import Work, work_of
+from mmdb.plan.calibration import calibrate
+from mmdb.plan.profile.fits import Point, fit_line
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurers import processes
+from mmdb.plan.step.corrections import Residual, features, learn
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.roofline import speeds_of, step_seconds
+from mmdb.plan.step.step_work import Work, work_of
 from mmdb.train.candidate.setup import setup_of
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import Learner, Total

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from mmdb.plan.cost import Kind
+from mmdb.plan.cost import StrategyName
 
 #: Numbers of a row, whatever shape they are given.
 COLUMNS, CLASSES = 64, 10
@@ -61,7 +61,7 @@ FAMILIES = {
 class Way:
     """A strategy that mmdb executes, on so many workers."""
 
-    strategy: Kind = "mop"
+    strategy: StrategyName = "mop"
     workers: int = 2
 
     @property
@@ -79,7 +79,7 @@ class WarmUp:
 
     candidates: int
     workers: int
-    strategy: Kind = "mop"
+    strategy: StrategyName = "mop"
 
     def __str__(self) -> str:
         short = "" if self.strategy == "mop" else f" {self.strategy}"
@@ -157,7 +157,10 @@ def mop_workloads() -> Iterator[Workload]:
 
 #: Ways in which several workers train one candidate, and the work after which a run takes about as
 #: long as others: members of a group wait for each other's gradients most of the time.
-_TOGETHER: tuple[tuple[Kind, float], ...] = (("data_parallel", 0.25), ("model_average", 1.0))
+_TOGETHER: tuple[tuple[StrategyName, float], ...] = (
+    ("data_parallel", 0.25),
+    ("model_average", 1.0),
+)
 
 
 def iteration_workloads() -> Iterator[Workload]:

@@ -252,7 +252,7 @@ COMMENT ON COLUMN mmdb.warm_start.match_s IS 'Seconds that the search of a paren
 COMMENT ON TABLE mmdb.profile IS 'What calibrate() measured: medians of repeated measurements, by kind and size.';
 COMMENT ON COLUMN mmdb.profile.fingerprint IS 'BLAKE3-256 of machine and versions, in hex: rows of another one are of another profile.';
 COMMENT ON COLUMN mmdb.profile.measured_at IS 'Of the calibration; the same in all its rows.';
-COMMENT ON COLUMN mmdb.profile.kind IS 'What was measured: mmdb/plan/profile/kinds.py.';
+COMMENT ON COLUMN mmdb.profile.kind IS 'What was measured: mmdb/plan/profile/measurements.py.';
 COMMENT ON COLUMN mmdb.profile.size IS 'Of what was measured, in size_unit: floating-point operations, bytes, workers ...';
 COMMENT ON COLUMN mmdb.profile.deviation IS 'Coefficient of variation of a single measurement.';
 COMMENT ON COLUMN mmdb.profile.machine IS 'Node, processor, instructions, cores, memory and device.';
@@ -293,7 +293,7 @@ COMMENT ON TABLE mmdb.step_prediction IS 'What a profile says of a candidate''s 
 COMMENT ON COLUMN mmdb.step_prediction.fingerprint IS 'Of the profile, as profiled_at: what another one missed is not comparable.';
 COMMENT ON COLUMN mmdb.step_prediction.version IS 'Of the features and of what predicted; rows of another one are not used.';
 COMMENT ON COLUMN mmdb.step_prediction.step_s IS 'Seconds of a step, to which row_s is added for each of its rows.';
-COMMENT ON COLUMN mmdb.step_prediction.features IS 'Of the step, a list of numbers: mmdb/plan/work/residual.py.';
+COMMENT ON COLUMN mmdb.step_prediction.features IS 'Of the step, a list of numbers: mmdb/plan/step/corrections.py.';
 CREATE SEQUENCE mmdb.prediction_prediction_id_seq;
 /* What no other row says of lineage: predictions that were written to tables, where models came from. */ CREATE TABLE mmdb.prediction (prediction_id BIGINT DEFAULT NEXTVAL('mmdb.prediction_prediction_id_seq') NOT NULL, model_id BIGINT NOT NULL, schema_name TEXT NOT NULL, table_name TEXT NOT NULL, key_name TEXT NOT NULL, query TEXT NOT NULL, row_count BIGINT NOT NULL, seconds DOUBLE NOT NULL, author TEXT NOT NULL DEFAULT '', predicted_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT prediction_pkey PRIMARY KEY (prediction_id));
 COMMENT ON TABLE mmdb.prediction IS 'Predictions of a model that were written to a table.';

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mmdb.plan import CandidateCost, Cluster, Layer, Link, Load, Node
-from mmdb.plan.columns import in_turn
+from mmdb.plan import CandidateCost, Cluster, ClusterNode, CostedWorkload, LayerCost, Link
+from mmdb.plan.cost_columns import in_turn
 
 COST = CandidateCost(
     step_s=0.002,
@@ -22,7 +22,7 @@ COST = CandidateCost(
     gradient_bytes=2e6,
     memory_bytes=2e8,
     memory_row_bytes=1e4,
-    layers=(Layer(1e-6, 1e4, 1e5),) * 6,
+    layers=(LayerCost(1e-6, 1e4, 1e5),) * 6,
 )
 #: Rates at which states move.
 RATES: dict[str, float] = {
@@ -34,17 +34,17 @@ RATES: dict[str, float] = {
 }
 
 
-def load_of(candidates: int = 4, partitions: int = 4, **given: Any) -> Load:
+def load_of(candidates: int = 4, partitions: int = 4, **given: Any) -> CostedWorkload:
     """Return a load of equal candidates."""
     rows = given.pop("rows", (500,) * partitions)
     cost = given.pop("cost", COST)
-    return Load(candidates=(cost,) * candidates, rows=rows, **given)
+    return CostedWorkload(candidates=(cost,) * candidates, rows=rows, **given)
 
 
 def cluster_with(*slots: int, slowdown: tuple[float, ...] = (1.0,), **given: Any) -> Cluster:
     """Return a cluster with so many slots on its nodes a, b, ..."""
     nodes = [
-        Node(name="abcdefghijklmnop"[k], slots=count, slowdown=slowdown, memory_bytes=1e12)
+        ClusterNode(name="abcdefghijklmnop"[k], slots=count, slowdown=slowdown, memory_bytes=1e12)
         for k, count in enumerate(slots)
     ]
     return Cluster(nodes=tuple(nodes), **(RATES | given))
@@ -67,11 +67,11 @@ slowdowns = st.sampled_from([(1.0,), (1.0, 1.0), (1.0, 1.3), (1.0, 1.9, 2.6), (1
 
 
 @st.composite
-def loads(draw: st.DrawFn) -> Load:
+def loads(draw: st.DrawFn) -> CostedWorkload:
     """Draw a load of few candidates, partitions and epochs, on one node or on several."""
     rows = tuple(draw(st.lists(st.integers(1, 400), min_size=1, max_size=6)))
     placed = draw(st.booleans())
-    return Load(
+    return CostedWorkload(
         candidates=tuple(draw(st.lists(costs, min_size=1, max_size=6))),
         rows=rows,
         validation_rows=draw(st.sampled_from([0, 100])),

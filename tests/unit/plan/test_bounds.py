@@ -6,15 +6,15 @@ from contextlib import suppress
 
 from hypothesis import HealthCheck, given, settings
 
-from mmdb.plan import EXECUTED, Cluster, Knobs, Load
-from mmdb.plan.choices import Block, blocks, why_not
-from mmdb.plan.rehearsal import part_of, rehearse
+from mmdb.plan import EXECUTED, Cluster, CostedWorkload, Knobs
+from mmdb.plan.sampled_simulation import sample_of, simulate_sample
+from mmdb.plan.search_space import StrategyBlock, blocks, why_not
 from tests.unit.plan.loads import clusters, loads
 
 
 @given(loads(), clusters())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_run_ends_before_its_bound(load: Load, cluster: Cluster) -> None:
+def test_no_run_ends_before_its_bound(load: CostedWorkload, cluster: Cluster) -> None:
     for block in blocks(load, cluster, kinds=EXECUTED, live=1e8):
         reasons = why_not(block, cluster)
         for number in (k for k, reason in enumerate(reasons) if not reason):
@@ -22,7 +22,7 @@ def test_no_run_ends_before_its_bound(load: Load, cluster: Cluster) -> None:
                 check(block, cluster, number, policy)
 
 
-def check(block: Block, cluster: Cluster, number: int, policy: str | None) -> None:
+def check(block: StrategyBlock, cluster: Cluster, number: int, policy: str | None) -> None:
     crew = block.crew
     knobs = Knobs(
         strategy=block.strategy,
@@ -32,8 +32,8 @@ def check(block: Block, cluster: Cluster, number: int, policy: str | None) -> No
         group=block.terms.group,
         policy=policy,
     )
-    part = part_of(block, cluster, number, 10**9)
+    part = sample_of(block, cluster, number, 10**9)
     with suppress(ValueError):  # a round's partitions lie where it has too few workers
-        trace = rehearse(part, knobs, 1e8, seed=0, noisy=False)
+        trace = simulate_sample(part, knobs, 1e8, seed=0, noisy=False)
         bound_s = float(block.terms.bound_s[number])
         assert trace.makespan_s >= bound_s * (1 - 1e-9), (knobs, bound_s)

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.plan.cost import Layer, Link
-from mmdb.plan.equations.cuts import cut, pipeline_step_s, stage_shares, way_s
+from mmdb.plan.cost import LayerCost, Link
+from mmdb.plan.equations import cut, pipeline_step_s, stage_shares, way_s
 
 FREE = Link(latency_s=0.0, bytes_per_s=float("inf"))
 LINK = Link(latency_s=0.1, bytes_per_s=10.0)
 layers = st.lists(
-    st.builds(Layer, st.floats(0.001, 5), st.floats(0, 20), st.floats(0, 9)),
+    st.builds(LayerCost, st.floats(0.001, 5), st.floats(0, 20), st.floats(0, 9)),
     min_size=2,
     max_size=7,
 )
 
 
-def slowest_s(some: tuple[Layer, ...], ends: tuple[int, ...], rows: float, link: Link) -> float:
+def slowest_s(some: tuple[LayerCost, ...], ends: tuple[int, ...], rows: float, link: Link) -> float:
     found = []
     for low, high in pairwise((0, *ends)):
         seconds = sum(3 * rows * layer.forward_row_s for layer in some[low:high])
@@ -29,7 +29,7 @@ def slowest_s(some: tuple[Layer, ...], ends: tuple[int, ...], rows: float, link:
 
 
 @given(layers, st.integers(2, 4), st.sampled_from([FREE, LINK]))
-def test_no_other_cut_is_faster(some: list[Layer], stages: int, link: Link) -> None:
+def test_no_other_cut_is_faster(some: list[LayerCost], stages: int, link: Link) -> None:
     stages, given_layers = min(stages, len(some)), tuple(some)
     ends = cut(given_layers, stages, 2.0, link)
     ways = combinations(range(1, len(some)), stages - 1)
@@ -40,7 +40,7 @@ def test_no_other_cut_is_faster(some: list[Layer], stages: int, link: Link) -> N
 
 
 def test_equal_layers_are_cut_into_equal_stages() -> None:
-    some = (Layer(1.0, 0.0, 2.0),) * 8
+    some = (LayerCost(1.0, 0.0, 2.0),) * 8
     assert cut(some, 4, 1.0, FREE) == (2, 4, 6, 8)
     seconds, counts, weights = stage_shares(some, (2, 4, 6, 8))
     assert seconds.tolist() == counts.tolist() == weights.tolist() == [0.25] * 4

@@ -10,11 +10,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmdb.plan import equations
 from mmdb.plan.cost import Link
-from mmdb.plan.equations import collective, server
-from mmdb.plan.equations.band import Z90, band, deviation_of
-from mmdb.plan.equations.hop import leave_s, merge_s, steps, take_s, train_s
-from mmdb.plan.equations.makespan import capacity, longest_first_s, open_shop_s, slowdown_at
+from mmdb.plan.equations import (
+    Z90,
+    band,
+    capacity,
+    deviation_of,
+    leave_s,
+    longest_first_s,
+    merge_s,
+    open_shop_s,
+    slowdown_at,
+    steps,
+    take_s,
+    train_s,
+)
 from mmdb.train.compute.optimizer import batches
 
 LINK = Link(latency_s=1e-3, bytes_per_s=1e9)
@@ -37,60 +48,60 @@ def test_a_hops_way_is_linear_in_the_state() -> None:
 
 
 def test_a_ring_moves_two_parts_of_each_byte() -> None:
-    assert collective.ring_s(1e9, 4, LINK, 0.1) == pytest.approx(0.1 + 6e-3 + 1.5)
+    assert equations.ring_s(1e9, 4, LINK, 0.1) == pytest.approx(0.1 + 6e-3 + 1.5)
 
 
 def test_a_tree_goes_up_and_down() -> None:
-    assert collective.tree_s(1e9, 5, LINK, 0.1) == pytest.approx(0.1 + 6 * (1e-3 + 1.0))
+    assert equations.tree_s(1e9, 5, LINK, 0.1) == pytest.approx(0.1 + 6 * (1e-3 + 1.0))
 
 
 def test_one_worker_exchanges_nothing() -> None:
-    for exchange in (collective.ring_s, collective.direct_s, collective.tree_s):
+    for exchange in (equations.ring_s, equations.direct_s, equations.tree_s):
         assert exchange(1e9, 1, LINK, 0.1) == 0
 
 
 def test_three_workers_meet_before_they_exchange() -> None:
-    two, three = (collective.direct_s(1e6, g, LINK, 0.1) for g in (2, 3))
-    assert two == collective.ring_s(1e6, 2, LINK, 0.1)
-    assert three == pytest.approx(collective.ring_s(1e6, 3, LINK, 0.1) + 0.1)
+    two, three = (equations.direct_s(1e6, g, LINK, 0.1) for g in (2, 3))
+    assert two == equations.ring_s(1e6, 2, LINK, 0.1)
+    assert three == pytest.approx(equations.ring_s(1e6, 3, LINK, 0.1) + 0.1)
 
 
 def test_what_is_sent_early_is_hidden() -> None:
-    assert collective.exposed_s([1.0, 2.0], [0.5, 0.5], 2.0) == pytest.approx(0.5)
-    assert collective.exposed_s([1.0, 2.0], [3.0, 0.5], 2.0) == pytest.approx(2.5)
+    assert equations.exposed_s([1.0, 2.0], [0.5, 0.5], 2.0) == pytest.approx(0.5)
+    assert equations.exposed_s([1.0, 2.0], [3.0, 0.5], 2.0) == pytest.approx(2.5)
 
 
 @given(st.floats(1, 1e9), st.integers(2, 16), st.floats(1e-6, 10))
 def test_buckets_in_closed_form_are_the_recursion(
     gradient_bytes: float, workers: int, step_s: float
 ) -> None:
-    count = max(1, math.ceil(gradient_bytes / collective.BUCKET_BYTES))
-    backward = step_s * collective.BACKWARD_SHARE
-    each = collective.ring_s(gradient_bytes / count, workers, LINK, 1e-3)
+    count = max(1, math.ceil(gradient_bytes / equations.BUCKET_BYTES))
+    backward = step_s * equations.BACKWARD_SHARE
+    each = equations.ring_s(gradient_bytes / count, workers, LINK, 1e-3)
     ready = [backward * (k + 1) / count for k in range(count)]
-    expected = collective.exposed_s(ready, [each] * count, backward)
-    found = collective.overlapped_s(gradient_bytes, workers, LINK, 1e-3, step_s)
+    expected = equations.exposed_s(ready, [each] * count, backward)
+    found = equations.overlapped_s(gradient_bytes, workers, LINK, 1e-3, step_s)
     assert found == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
-    assert found <= collective.ring_s(gradient_bytes, workers, LINK, 1e-3) * count * (1 + 1e-9)
+    assert found <= equations.ring_s(gradient_bytes, workers, LINK, 1e-3) * count * (1 + 1e-9)
 
 
 def test_the_slowest_of_many_is_slower() -> None:
-    factors = [float(collective.straggler(g, 0.1)) for g in (1, 2, 4, 8, 100)]
+    factors = [float(equations.straggler(g, 0.1)) for g in (1, 2, 4, 8, 100)]
     assert factors[0] == 1
     assert factors == sorted(factors)
     assert factors[1] == pytest.approx(1 + 0.1 / math.sqrt(math.pi), abs=0.005)
 
 
 def test_a_server_shares_its_link_among_workers() -> None:
-    one = server.synchronous_s(1e9, 1, 1, LINK, 0.0)
+    one = equations.synchronous_s(1e9, 1, 1, LINK, 0.0)
     assert one == pytest.approx(2e-3 + 2.0)
-    assert server.synchronous_s(1e9, 4, 1, LINK, 0.0) == pytest.approx(2e-3 + 8.0)
-    assert server.synchronous_s(1e9, 4, 4, LINK, 0.0) == pytest.approx(2e-3 + 2.0)
-    assert server.synchronous_s(1e9, 4, 4, LINK, 1e-9) == pytest.approx(2e-3 + 3.0)
+    assert equations.synchronous_s(1e9, 4, 1, LINK, 0.0) == pytest.approx(2e-3 + 8.0)
+    assert equations.synchronous_s(1e9, 4, 4, LINK, 0.0) == pytest.approx(2e-3 + 2.0)
+    assert equations.synchronous_s(1e9, 4, 4, LINK, 1e-9) == pytest.approx(2e-3 + 3.0)
 
 
 def test_asynchronous_workers_are_limited_by_the_slowest_part() -> None:
-    rate = server.asynchronous_rate
+    rate = equations.asynchronous_rate
     assert rate(1.0, 0.0, 4, 1, LINK, 0.0) == pytest.approx(4 / 1.002)
     assert rate(1e-6, 1e9, 100, 1, LINK, 0.0) == pytest.approx(0.5)
     assert rate(1e-6, 1e9, 100, 1, LINK, 1e-8) == pytest.approx(0.1)

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mmdb.errors import EmptySearch, InvalidOption, TooFewRows
-from mmdb.plan import EXECUTED, PHASES, Cluster, Estimate, Load, cluster_of, explain
-from mmdb.plan.columns import columns
-from mmdb.plan.strategies.mop import chain_s
+from mmdb.plan import EXECUTED, PHASES, Cluster, CostedWorkload, Estimate, cluster_of, explain
+from mmdb.plan.cost_columns import columns
+from mmdb.plan.strategies import chain_s
 from tests.unit.plan.loads import COST, alone, cluster_with, clusters, load_of, loads
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,7 +23,7 @@ def best(found: list[Estimate], strategy: str) -> Estimate:
 
 @given(loads(), clusters())
 @few
-def test_nothing_is_below_its_bound(load: Load, cluster: Cluster) -> None:
+def test_nothing_is_below_its_bound(load: CostedWorkload, cluster: Cluster) -> None:
     for estimate in explain(load, cluster):
         assert estimate.p50_s >= estimate.lower_bound_s * (1 - 1e-9)
         assert 0 < estimate.p10_s <= estimate.p50_s <= estimate.p90_s
@@ -31,7 +31,7 @@ def test_nothing_is_below_its_bound(load: Load, cluster: Cluster) -> None:
 
 @given(loads(), clusters())
 @few
-def test_phases_are_what_the_workers_do(load: Load, cluster: Cluster) -> None:
+def test_phases_are_what_the_workers_do(load: CostedWorkload, cluster: Cluster) -> None:
     for estimate in explain(load, cluster):
         phases = [getattr(estimate, f"{name}_s") for name in PHASES]
         assert min(phases) >= 0
@@ -41,7 +41,7 @@ def test_phases_are_what_the_workers_do(load: Load, cluster: Cluster) -> None:
 
 @given(loads(), clusters(), st.floats(1.01, 3))
 @few
-def test_more_work_takes_no_less(load: Load, cluster: Cluster, factor: float) -> None:
+def test_more_work_takes_no_less(load: CostedWorkload, cluster: Cluster, factor: float) -> None:
     """Of one worker, and of every strategy's bound and formula."""
     more = tuple(
         alone(c, row_s=c.row_s * factor, step_s=c.step_s * factor) for c in load.candidates
@@ -57,7 +57,7 @@ def test_more_work_takes_no_less(load: Load, cluster: Cluster, factor: float) ->
 
 @given(loads())
 @few
-def test_one_worker_takes_the_sum(load: Load) -> None:
+def test_one_worker_takes_the_sum(load: CostedWorkload) -> None:
     load, cluster = replace(load, placement={}), cluster_with(1)
     table = columns(load, cluster)
     read_s = float(table.read_s.sum()) + table.read_validation_s

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdb.plan.run.apart import follow_apart
-from mmdb.plan.run.built import recorded
+from mmdb.plan.candidate_work import trace_in_subprocess, traced_work
 
 
 def about(factory: str, target: str, **arguments: Any) -> str:
@@ -22,8 +21,8 @@ def test_what_another_process_says_is_what_this_one_finds() -> None:
     own = about("mlp", "mmdb.graph.factories:mlp", hidden=[8], batch_norm=True)
     exits = about("fails", "tests.broken:fails", when="exit")
     unknown = about("nothing", "tests.broken:nothing")
-    found = follow_apart([own, exits, unknown], lambda speak: speak())
-    there, here = found[own], recorded(own)
+    found = trace_in_subprocess([own, exits, unknown], lambda speak: speak())
+    there, here = found[own], traced_work(own)
     assert not isinstance(there, str) and not isinstance(here, str)
     assert there[1] == here[1]
     np.testing.assert_equal(asdict(there[0]), asdict(here[0]))
@@ -31,5 +30,5 @@ def test_what_another_process_says_is_what_this_one_finds() -> None:
         type(value) for value in asdict(here[0]).values()
     } | {dict}
     assert "enough" in str(found[exits]) and isinstance(found[unknown], str)
-    again = follow_apart([own], lambda speak: None)  # it is remembered
+    again = trace_in_subprocess([own], lambda speak: None)  # it is remembered
     assert again[own] is there

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.cost import Estimate, Kind, Knobs
-from mmdb.plan.run.choice import chosen
-from mmdb.plan.run.decide import _probe_s, _reason
+from mmdb.plan.auto_strategy import _probe_s, _reason
+from mmdb.plan.cost import Estimate, Knobs, StrategyName
+from mmdb.plan.estimates import chosen
 
 ROWS = (100, 100)
 
 
 def way(
-    strategy: Kind, seconds: float, *, workers: int = 2, group: int = 1, spread: float = 0.05,
+    strategy: StrategyName, seconds: float, *, workers: int = 2, group: int = 1, spread: float = 0.05,
     why_not: str = "",
 ) -> Estimate:  # fmt: skip
     knobs = Knobs(

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.profile.row import Row
-from mmdb.plan.profile.stamp import Machine, Stamp, Versions
-from mmdb.plan.run import changed
-from mmdb.plan.run.drift import DAY_S, LEAST, drifted
+from mmdb.plan import notes
+from mmdb.plan.machine_history import DAY_S, LEAST_TO_DRIFT, drifted
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurements import Machine, Measurement, Stamp, Versions
 
 MEASURED_S = 1_700_000_000.0
 STAMP = Stamp(
@@ -18,11 +17,13 @@ STAMP = Stamp(
     versions=Versions(torch="2.9", python="3.11", engine="duckdb"),
     measured_at=datetime.fromtimestamp(MEASURED_S, UTC),
 )
-PROFILE = profile_of([Row(kind="product", size=1e6, value=1e-4, deviation=0.02)], STAMP)
+PROFILE = profile_of([Measurement(kind="product", size=1e6, value=1e-4, deviation=0.02)], STAMP)
 CONFIG = {"lr": 0.1, "batch_size": 10}
 
 
-def hops(day: float, step_s: float, count: int = LEAST, **given: Any) -> list[dict[str, Any]]:
+def hops(
+    day: float, step_s: float, count: int = LEAST_TO_DRIFT, **given: Any
+) -> list[dict[str, Any]]:
     """Return hops of ten steps that ended so many days after the calibration."""
     row = {
         "architecture_hash": b"a",
@@ -69,7 +70,7 @@ def test_without_hops_of_then_only_a_large_difference_counts() -> None:
     "rows",
     [
         [],
-        hops(9, 0.02, LEAST - 1),  # too few
+        hops(9, 0.02, LEAST_TO_DRIFT - 1),  # too few
         hops(-1, 0.02),  # before it was measured
         hops(2, 0.02),  # long ago
         hops(9, 0.02, role="validation"),
@@ -98,11 +99,11 @@ def progress(**given: int) -> dict[str, int]:
 
 
 def test_what_of_a_run_has_changed_is_said() -> None:
-    assert changed.of_plan(progress()) == []
-    assert changed.of_plan(progress(left_out=1)) == [
+    assert notes.progress_notes(progress()) == []
+    assert notes.progress_notes(progress(left_out=1)) == [
         "1 of 4 candidates has failed or was stopped: not planned."
     ]
-    (note,) = changed.of_plan(progress(hops=7))
+    (note,) = notes.progress_notes(progress(hops=7))
     assert note.startswith("7 hops of the run are done already")
 
 
@@ -114,6 +115,6 @@ def test_what_was_not_trained_as_planned_is_said(
     hops: int, done: int, left_out: int, said: str
 ) -> None:
     outcome = {"is_comparable": False, "hops": hops, "actual_hops": done}
-    (note,) = changed.of_outcome(outcome, progress(left_out=left_out))
+    (note,) = notes.outcome_notes(outcome, progress(left_out=left_out))
     assert said in note
-    assert changed.of_outcome(outcome | {"is_comparable": True}, progress()) == []
+    assert notes.outcome_notes(outcome | {"is_comparable": True}, progress()) == []

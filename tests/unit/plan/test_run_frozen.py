@@ -8,11 +8,11 @@ import pytest
 
 from mmdb.data.target import Target
 from mmdb.graph.spec.parse import parse
-from mmdb.plan.run import told
-from mmdb.plan.run.built import Built, is_strange
-from mmdb.plan.run.frozen import READ, Part, Shared, parts_of, ready_s, source_of
-from mmdb.plan.run.measured import Likeness
-from mmdb.plan.work.work import Work
+from mmdb.plan import notes
+from mmdb.plan.candidate_work import Built, is_strange
+from mmdb.plan.hop_history import CostKeys
+from mmdb.plan.planned_run import READ, FrozenLayers, Shared, frozen_layers_of, ready_s, source_of
+from mmdb.plan.step.step_work import Work
 from mmdb.store.feature_uses import Use
 from mmdb.store.features import Feature
 from mmdb.train.candidate.config import parse_config
@@ -89,7 +89,7 @@ def test_where_features_come_from() -> None:
 def test_hops_take_the_seconds_of_what_they_compute(
     configs: list[dict[str, Any]], choice: str, seconds: list[float]
 ) -> None:
-    found = parts_of(
+    found = frozen_layers_of(
         {n: {"lr": 0.1} | one for n, one in enumerate(configs)} | {9: {"lr": 0.1}},
         dict.fromkeys(range(4), 7),
         {7: shared(choice)},
@@ -101,15 +101,15 @@ def test_hops_take_the_seconds_of_what_they_compute(
 
 
 def test_what_is_not_settled_is_whole() -> None:
-    (part,) = parts_of({1: HEAD}, {}, {}, visits=100).values()
+    (part,) = frozen_layers_of({1: HEAD}, {}, {}, visits=100).values()
     assert (part.source, part.tail_shape, part.row_s) == (None, None, 0.0)
-    (note,) = told.notes([], [5])
+    (note,) = notes.feature_notes([], [5])
     assert "candidate 5 is not settled" in note
 
 
 def test_hops_that_did_other_things_do_not_compare() -> None:
     row = {"architecture_hash": b"a", "config": '{"freeze_up_to": "3", "head": "linear"}'}
-    likenesses = Likeness()
+    likenesses = CostKeys()
     found = {
         choice: likenesses.of(row | {"feature_choice": choice})
         for choice in ("stored", "memory", "recomputed", "streamed")
@@ -127,7 +127,7 @@ def work(config: dict[str, Any], *, source: str | None, shape: tuple[int, ...]) 
     raw = {"lr": 0.1, "batch_size": 32} | config
     transfer = parse_frozen_options(raw)
     assert transfer is not None
-    part = Part(transfer=transfer, source=source, shape=shape if source else None)
+    part = FrozenLayers(transfer=transfer, source=source, shape=shape if source else None)
     found = built().work(parse_config(raw, TARGETS), part)
     assert isinstance(found, Work), found
     return found
@@ -172,24 +172,26 @@ def test_heads_of_strangers_are_strange_too() -> None:
     assert is_strange([parse("resnet"), {"factory": "heads"}], theirs)
     text = built(factories=theirs).text(
         parse_config({"lr": 0.1}, TARGETS),
-        Part(transfer=parse_frozen_options(HEAD | {"head": "heads"}), source=READ, shape=(4,)),  # type: ignore[arg-type]
+        FrozenLayers(
+            transfer=parse_frozen_options(HEAD | {"head": "heads"}), source=READ, shape=(4,)
+        ),  # type: ignore[arg-type]
     )
     assert "my.package:heads" in text
 
 
 def test_notes_say_what_is_shared_stored_and_saved() -> None:
-    (note,) = told.notes([shared(byte_count=2_100_000)], [])
+    (note,) = notes.feature_notes([shared(byte_count=2_100_000)], [])
     assert note == (
         "Features of layer3 (mean, 256 numbers a row) are shared by 4 candidates: "
         "stored, 2.1 MB, saves 30 s. Because."
     )
-    (note,) = told.notes([shared("streamed", candidates=1, saved_s=0.0, pool="none")], [])
+    (note,) = notes.feature_notes([shared("streamed", candidates=1, saved_s=0.0, pool="none")], [])
     assert note == (
         "Features of layer3 (256 numbers a row) are for 1 candidate: computed with each batch. "
         "Because."
     )
-    (note,) = told.notes([shared(storage="int8", max_error=0.004, byte_count=500)], [])
+    (note,) = notes.feature_notes([shared(storage="int8", max_error=0.004, byte_count=500)], [])
     assert "stored, 500 B, as int8 with errors up to 0.004 of the largest number" in note
-    *notes, total = told.notes([shared(depth=3), shared(depth=1, byte_count=1000)], [])
+    *notes, total = notes.feature_notes([shared(depth=3), shared(depth=1, byte_count=1000)], [])
     assert "1 kB" in notes[0] and "1 kB" not in notes[1]  # the shallowest first
     assert total == "Features of 2 layers save 1 min 00 s of the workers' time, and store 1 kB."

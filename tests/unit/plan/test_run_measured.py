@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.run.measured import Round, likeness, measured, median_of_runs
+from mmdb.plan.hop_history import GroupRound, cost_key, measured, median_of_runs
 
 CONFIG = {"lr": 0.1, "batch_size": 10, "optimizer": "adam"}
 
@@ -45,10 +45,10 @@ def of_batch(size: int, seconds: float) -> dict[str, Any]:
 
 
 def test_candidates_are_alike_whatever_their_rate_and_batch_size() -> None:
-    assert likeness(b"a", CONFIG) == likeness(b"a", CONFIG | {"lr": 1.0, "batch_size": 99})
-    assert likeness(b"a", CONFIG) != likeness(b"b", CONFIG)
-    assert likeness(b"a", CONFIG) != likeness(b"a", CONFIG | {"optimizer": "sgd"})
-    assert likeness(b"a", CONFIG) != likeness(b"a", CONFIG | {"weight_decay": 0.1})
+    assert cost_key(b"a", CONFIG) == cost_key(b"a", CONFIG | {"lr": 1.0, "batch_size": 99})
+    assert cost_key(b"a", CONFIG) != cost_key(b"b", CONFIG)
+    assert cost_key(b"a", CONFIG) != cost_key(b"a", CONFIG | {"optimizer": "sgd"})
+    assert cost_key(b"a", CONFIG) != cost_key(b"a", CONFIG | {"weight_decay": 0.1})
 
 
 def test_a_run_whose_cores_were_taken_by_others_does_not_count_for_the_next() -> None:
@@ -125,7 +125,7 @@ def test_a_round_is_what_its_members_did_at_the_same_time() -> None:
     rows += [hop(**both, part_id=1, started=7.0)]  # without its other member
     (found,) = measured(rows, (1.0, 1.5)).values()
     (one,) = found.rounds
-    assert one == Round(2, 20.0, one.step_s)
+    assert one == GroupRound(2, 20.0, one.step_s)
     assert one.step_s == pytest.approx(0.2)
     assert found.hops == 1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.run.observed import MAPPED_S, Observed, observed
+from mmdb.plan.machine_history import MAPPED_S, Observed, observed
 from tests.unit.plan.test_run_measured import hop
 
 Row = dict[str, Any]

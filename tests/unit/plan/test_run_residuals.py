@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mmdb.plan.cost import CandidateCost
-from mmdb.plan.run.residuals import FEW_HOPS, Prediction, learned, notes
-from mmdb.plan.work.residual import FEATURES, LEAST
+from mmdb.plan.hop_history import FEW_HOPS, ProfilePrediction, learned, residual_notes
+from mmdb.plan.step.corrections import FEATURES, LEAST
 
 
 def point(first: float) -> NDArray[np.float64]:
@@ -63,11 +63,11 @@ def test_a_plan_says_by_how_much_candidates_were_corrected() -> None:
     rows = [row for one in range(LEAST) for row in hops(one, 1.1)]
     residual = learned(rows, [1.0])
     cost = CandidateCost(step_s=1e-3, row_s=1e-4)
-    said = Prediction(candidate_id=99, cost=cost, features=point(0.0), is_plain=True)
-    (note,) = notes(residual, {"new": [said], "known": [said]}, {"known"})
+    said = ProfilePrediction(candidate_id=99, cost=cost, features=point(0.0), is_plain=True)
+    (note,) = residual_notes(residual, {"new": [said], "known": [said]}, {"known"})
     assert "+10%" in note and f"{LEAST} others" in note
-    assert notes(residual, {"known": [said]}, {"known"}) == []
-    assert notes(None, {"new": [said]}, set()) == []
+    assert residual_notes(residual, {"known": [said]}, {"known"}) == []
+    assert residual_notes(None, {"new": [said]}, set()) == []
 
 
 @pytest.mark.parametrize("features", ['"x"', "[1, 2]", "{}", "null", json.dumps(["a"] * FEATURES)])

@@ -6,16 +6,16 @@ import pytest
 
 from mmdb.errors import InvalidOption
 from mmdb.plan.cost import EXECUTED
+from mmdb.plan.plan_options import PlanOptions, plan_options
 from mmdb.plan.ranking import KINDS
-from mmdb.plan.run.wishes import Wishes, wishes_of
 
 
 def test_nothing_asked_is_every_strategy_on_this_machine() -> None:
-    assert wishes_of({}) == Wishes(strategies=KINDS)
+    assert plan_options({}) == PlanOptions(strategies=KINDS)
 
 
 def test_wishes_are_read() -> None:
-    found = wishes_of(
+    found = plan_options(
         {
             "cluster": {"nodes": 3},
             "objective": "worker_hours",
@@ -29,7 +29,7 @@ def test_wishes_are_read() -> None:
     assert found.strategies == ("mop", "task")
     assert found.batches == (None, 64) and found.partitions == (8,)
     assert found.workers == 4 and found.bytes_limit == 1e9
-    assert wishes_of({"strategies": "executed"}).strategies == EXECUTED
+    assert plan_options({"strategies": "executed"}).strategies == EXECUTED
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_wishes_are_read() -> None:
 )
 def test_what_cannot_be_is_refused(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        wishes_of(raw)
+        plan_options(raw)

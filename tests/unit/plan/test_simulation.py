@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mmdb.errors import InvalidOption
 from mmdb.plan import simulate
-from mmdb.plan.clock import Clock
+from mmdb.plan.simulation import Clock
 from mmdb.train.schedule import simulate as simulate_core
 
 matrices = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(

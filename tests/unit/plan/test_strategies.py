@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmdb.plan import Cluster, Estimate, Layer, Link, Load, Node, cluster_of, explain
-from mmdb.plan.choices import blocks
-from mmdb.plan.cost import CandidateCost, Kind
-from mmdb.plan.strategies.terms import Terms
+from mmdb.plan import (
+    Cluster,
+    ClusterNode,
+    CostedWorkload,
+    Estimate,
+    LayerCost,
+    Link,
+    cluster_of,
+    explain,
+)
+from mmdb.plan.cost import CandidateCost, StrategyName
+from mmdb.plan.search_space import blocks
+from mmdb.plan.strategies import Terms
 
 #: One second a step of ten rows, one byte of state and of gradients; nothing else costs anything.
 PLAIN = CandidateCost(
@@ -28,16 +37,23 @@ FREE = Link(latency_s=0.0, bytes_per_s=1e12)
 
 def cluster(slots: int = 4, **given: Any) -> Cluster:
     none: dict[str, Any] = {"local": FREE, "link": FREE, "start_s": 0.0, "meet_s": 0.0}
-    return Cluster(nodes=(Node(name="a", slots=slots),), **(none | given))
+    return Cluster(nodes=(ClusterNode(name="a", slots=slots),), **(none | given))
 
 
-def load(candidates: int = 4, cost: CandidateCost = PLAIN, **given: Any) -> Load:
+def load(candidates: int = 4, cost: CandidateCost = PLAIN, **given: Any) -> CostedWorkload:
     """Each of 4 partitions takes ten steps, so ten seconds of one worker."""
-    return Load(candidates=(cost,) * candidates, rows=given.pop("rows", (100,) * 4), **given)
+    return CostedWorkload(
+        candidates=(cost,) * candidates, rows=given.pop("rows", (100,) * 4), **given
+    )
 
 
 def terms_of(
-    kind: Kind, workers: int, some: Load, where: Cluster, group: int | None = None, micro: int = 0
+    kind: StrategyName,
+    workers: int,
+    some: CostedWorkload,
+    where: Cluster,
+    group: int | None = None,
+    micro: int = 0,
 ) -> Terms:
     """Return the terms of the one crew, or of the first block with so many micro-batches."""
     found = blocks(some, where, kinds=[kind], live=0.0, workers=workers, group=group)
@@ -114,7 +130,11 @@ def test_the_last_round_has_what_is_left() -> None:
 
 def test_exchanges_that_overlap_are_hidden() -> None:
     where = cluster(local=replace(FREE, latency_s=0.01))
-    kinds: tuple[Kind, ...] = ("data_parallel", "data_parallel_tree", "data_parallel_overlap")
+    kinds: tuple[StrategyName, ...] = (
+        "data_parallel",
+        "data_parallel_tree",
+        "data_parallel_overlap",
+    )
     plain, tree, hidden = (seconds(kind, 2, load(1), where, 2) for kind in kinds)
     assert hidden <= plain
     assert tree == pytest.approx(plain), "of two workers a tree is a ring"
@@ -129,7 +149,7 @@ def test_servers_wait_for_all_workers_or_for_none() -> None:
 
 
 def test_a_pipeline_fills_and_empties() -> None:
-    cost = replace(PLAIN, layers=(Layer(1.0, 0.0, 1.0),) * 4, step_s=0.0, row_s=0.1)
+    cost = replace(PLAIN, layers=(LayerCost(1.0, 0.0, 1.0),) * 4, step_s=0.0, row_s=0.1)
     some = load(1, cost)
     assert seconds("partitioned", 2, some, cluster(), 2) == pytest.approx(40)
     piped = seconds("pipeline", 2, some, cluster(), 2, micro=4)
@@ -137,13 +157,13 @@ def test_a_pipeline_fills_and_empties() -> None:
 
 
 def test_a_stage_holds_its_part_of_the_model() -> None:
-    cost = replace(PLAIN, layers=(Layer(1.0, 0.0, 1.0),) * 4, memory_bytes=102.0)
+    cost = replace(PLAIN, layers=(LayerCost(1.0, 0.0, 1.0),) * 4, memory_bytes=102.0)
     found = terms_of("partitioned", 4, load(1, cost), cluster(), 4)
     assert found.memory_bytes == pytest.approx(100 + 2 / 4)
 
 
 def test_what_is_slowed_down_takes_longer_and_is_worth_less() -> None:
-    slow = replace(cluster(2), nodes=(Node(name="a", slots=2, slowdown=(1.0, 1.6)),))
+    slow = replace(cluster(2), nodes=(ClusterNode(name="a", slots=2, slowdown=(1.0, 1.6)),))
     found = terms_of("mop", 2, load(), slow)
     assert float(found.bound_s[0]) == pytest.approx(160 / (2 / 1.6))
     assert float(found.seconds[0]) == pytest.approx(1.6 * (80 + 2.5))
@@ -165,16 +185,18 @@ def test_states_that_a_worker_keeps_take_memory() -> None:
     assert (few, many) == (100.0, 103.0)
 
 
-def simulated(kind: Kind, workers: int, some: Load, where: Cluster, **given: Any) -> Estimate:
+def simulated(
+    kind: StrategyName, workers: int, some: CostedWorkload, where: Cluster, **given: Any
+) -> Estimate:
     found = explain(some, where, kinds=[kind], workers=workers, **given)
     return next(e for e in found if e.exact)
 
 
 @pytest.mark.parametrize("kind", ["mop", "task", "model_average", "data_parallel"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_formulas_are_close_to_what_the_schedule_does(kind: Kind, workers: int) -> None:
+def test_formulas_are_close_to_what_the_schedule_does(kind: StrategyName, workers: int) -> None:
     cost = replace(PLAIN, hop_s=0.2, build_s=0.1, validation_row_s=0.01, read_row_s=1e-4)
-    some = Load(
+    some = CostedWorkload(
         candidates=tuple(replace(cost, row_s=0.05 * (1 + k % 3)) for k in range(9)),
         rows=(100,) * 4,
         validation_rows=100,
@@ -192,7 +214,7 @@ def test_formulas_are_close_to_what_the_schedule_does(kind: Kind, workers: int) 
 def test_a_smaller_load_stands_for_a_larger_one() -> None:
     """What is simulated in part comes close to what is simulated whole."""
     mixed = [replace(PLAIN, row_s=0.05 * (1 + k % 5), hop_s=0.1) for k in range(40)]
-    some = Load(candidates=tuple(mixed), rows=(100,) * 12, epochs=2, validation_rows=50)
+    some = CostedWorkload(candidates=tuple(mixed), rows=(100,) * 12, epochs=2, validation_rows=50)
     whole = explain(some, cluster(4), kinds=["mop"], workers=4, hops=50_000)[0]
     part = explain(some, cluster(4), kinds=["mop"], workers=4, hops=600)[0]
     assert (whole.exact, part.exact) == (True, False)

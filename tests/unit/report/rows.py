@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mmdb.plan import CandidateCost, Cluster, Load, Node, explain
-from mmdb.plan.cost import PHASES, Layer
-from mmdb.plan.run.store import row_of
+from mmdb.plan import CandidateCost, Cluster, ClusterNode, CostedWorkload, explain
+from mmdb.plan.cost import PHASES, LayerCost
+from mmdb.plan.explain_train import row_of
 from mmdb.report.facts import ModelFacts, RunFacts
 from mmdb.report.lineage_graph import LineageEdge, graph_of
 
@@ -25,10 +25,12 @@ def plan_rows(slots: int = 4, candidates: int = 8) -> list[dict[str, Any]]:
         state_bytes=4e6,
         gradient_bytes=4e6,
         validation_row_s=1e-5,
-        layers=(Layer(1e-6, 100, 1e5),) * 4,
+        layers=(LayerCost(1e-6, 100, 1e5),) * 4,
     )
-    load = Load(candidates=(cost,) * candidates, rows=(5000,) * 4, validation_rows=2000, epochs=2)
-    estimates = explain(load, Cluster(nodes=(Node(slots=slots, memory_bytes=16e9),)))
+    load = CostedWorkload(
+        candidates=(cost,) * candidates, rows=(5000,) * 4, validation_rows=2000, epochs=2
+    )
+    estimates = explain(load, Cluster(nodes=(ClusterNode(slots=slots, memory_bytes=16e9),)))
     rows = [row_of(one, rank, chosen=False) for rank, one in enumerate(estimates, 1)]
     mop = [row for row in rows if row["strategy"] == "mop"]
     max(mop, key=lambda row: row["workers"])["chosen"] = True

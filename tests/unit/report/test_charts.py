@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from mmdb.plan.cost import EXECUTED, Kind
+from mmdb.plan.cost import EXECUTED, StrategyName
 from mmdb.report import chart_axes
 from mmdb.report.curve_charts import curves_of, learning, versions_chart
 from mmdb.report.hop_chart import BARS, OTHERS, timeline
@@ -35,7 +35,7 @@ def values(chart: Chart, layer: int | None = None) -> list[dict[str, Any]]:
 
 
 def test_every_strategy_has_a_look() -> None:
-    assert set(STRATEGIES) == set(get_args(Kind))
+    assert set(STRATEGIES) == set(get_args(StrategyName))
     looks = [(color, tuple(dash), symbol) for color, dash, symbol in STRATEGIES.values()]
     assert len(set(looks)) == len(looks)
     for strategy, (_, dash, _) in STRATEGIES.items():

@@ -8,13 +8,10 @@ from math import nan
 import pytest
 
 from mmdb.errors import Cancelled, InvalidOption, WorkerLost
-from mmdb.plan.profile.budget import check_budget
-from mmdb.plan.profile.calibration import calibrate
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.measures.orders import COMPUTE, DATABASE, Order
-from mmdb.plan.profile.places import Process, processes
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.profile.row import Row
+from mmdb.plan.calibration import calibrate
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurements import KINDS, Measurement, check_budget
+from mmdb.plan.profile.measurers import COMPUTE, DATABASE, Order, ProcessMeasurer, processes
 
 
 class Fake:
@@ -27,10 +24,10 @@ class Fake:
         self.orders: list[Order] = []
         self.cancelled = threading.Event()
 
-    def measure(self, order: Order) -> list[Row]:
+    def measure(self, order: Order) -> list[Measurement]:
         self.orders.append(order)
         kind = f"all_reduce_{order.group['size']}" if order.group else "busy_step"
-        return [Row(kind=kind, size=float(order.count), value=float(len(self.orders)))]
+        return [Measurement(kind=kind, size=float(order.count), value=float(len(self.orders)))]
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -42,13 +39,13 @@ class Fake:
 class Hanging(Fake):
     """A place that measures until it is cancelled."""
 
-    def measure(self, order: Order) -> list[Row]:
+    def measure(self, order: Order) -> list[Measurement]:
         self.cancelled.wait(60.0)
         raise Cancelled("The calibration was cancelled.")
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[list[Process]]:
+def pair() -> Iterator[list[ProcessMeasurer]]:
     """Return two processes that are ready."""
     with processes(2) as found:
         yield found
@@ -95,7 +92,7 @@ def test_a_cancel_reaches_the_places() -> None:
     assert place.cancelled.is_set()
 
 
-def test_processes_measure_busy_work_and_sums_together(pair: list[Process]) -> None:
+def test_processes_measure_busy_work_and_sums_together(pair: list[ProcessMeasurer]) -> None:
     begun = time.monotonic()
     rows = list(calibrate(pair, 6.0))
     assert time.monotonic() - begun < 30.0
@@ -110,7 +107,7 @@ def test_processes_measure_busy_work_and_sums_together(pair: list[Process]) -> N
     assert not {"product", "dispatch", "update_adam", "meet"} & profile.assumed
 
 
-def test_an_order_that_is_refused_reaches_the_caller(pair: list[Process]) -> None:
+def test_an_order_that_is_refused_reaches_the_caller(pair: list[ProcessMeasurer]) -> None:
     with pytest.raises(InvalidOption, match="nothing to be measured"):
         pair[0].measure(Order(what="nothing", budget_s=1.0))
     assert pair[0].measure(Order(what="dispatch", budget_s=0.2))

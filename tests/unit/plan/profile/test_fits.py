@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.plan.profile.fits.line import fit_constant, fit_line
-from mmdb.plan.profile.fits.link import fit_link
-from mmdb.plan.profile.fits.points import Point, coefficient_of_variation, usable
-from mmdb.plan.profile.fits.rate import fit_rate
-from mmdb.plan.profile.fits.slowdown import fit_slowdown
-from mmdb.plan.profile.fits.table import fit_table
+from mmdb.plan.profile.fits import (
+    Point,
+    coefficient_of_variation,
+    fit_constant,
+    fit_line,
+    fit_link,
+    fit_rate,
+    fit_slowdown,
+    fit_table,
+    usable,
+)
 
 Fit = Callable[[list[Point]], Any]
 FITS: list[Fit] = [fit_line, fit_constant, fit_rate, fit_link, fit_table]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mmdb.errors import Cancelled, InvalidOption
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.measures.orders import COMPUTE, Order, order_of, perform
+from mmdb.plan.profile.measurements import KINDS
+from mmdb.plan.profile.measurers import COMPUTE, Order, order_of, perform
 
 BUDGET_S = 0.6
 #: Of what takes longer than others: two networks are trained.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.measures.orders import FIRST, Order, order_of, perform
-from mmdb.plan.profile.measures.process import held_bytes
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.profile.row import Row
+from mmdb.plan.profile.hop_measures import held_bytes
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurements import KINDS, Measurement
+from mmdb.plan.profile.measurers import FIRST, Order, order_of, perform
 
 
 def test_a_process_measures_itself() -> None:
@@ -36,6 +35,6 @@ def test_what_a_process_holds_is_counted() -> None:
 
 
 def test_a_plan_takes_the_measured_bytes_or_assumes_more_than_there_are() -> None:
-    measured = Row(kind="process", size=1.0, value=2.5e8, unit="byte")
+    measured = Measurement(kind="process", size=1.0, value=2.5e8, unit="byte")
     assert profile_of([measured]).process_bytes == 2.5e8
     assert profile_of([]).process_bytes == KINDS["process"].assumed[0][1] >= 3e8

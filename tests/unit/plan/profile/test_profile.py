@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption
-from mmdb.plan.profile.cluster import cluster_of, hop_s, local_link, read_row_s
-from mmdb.plan.profile.kinds import KINDS
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.profile.row import Row, assumed_rows, row_of
-from mmdb.plan.profile.stamp import Machine, Stamp, Versions
+from mmdb.plan.cluster import hop_s, local_link, measured_cluster, read_row_s
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.profile.measurements import (
+    KINDS,
+    Machine,
+    Measurement,
+    Stamp,
+    Versions,
+    assumed_rows,
+    measurement_of,
+)
 
 STAMP = Stamp(
     machine=Machine(node="a", cpu="x", capability="AVX2", cores=4, memory_bytes=1 << 33),
@@ -20,10 +26,13 @@ STAMP = Stamp(
     measured_at=datetime(2025, 3, 1, tzinfo=UTC),
 )
 ROWS = [
-    *(Row(kind="product", size=x, value=(x + 1e5) / 5e10) for x in (1e4, 1e6, 1e8)),
-    *(Row(kind="busy_step", size=c, value=s) for c, s in ((1, 1e-3), (2, 1.1e-3), (4, 1.5e-3))),
-    *(Row(kind="all_reduce_2", size=x, value=4e-4 + x / 5e8) for x in (256, 1e5, 1e7)),
-    *(Row(kind="all_reduce_4", size=x, value=8e-4 + x / 3e8) for x in (256, 1e5, 1e7)),
+    *(Measurement(kind="product", size=x, value=(x + 1e5) / 5e10) for x in (1e4, 1e6, 1e8)),
+    *(
+        Measurement(kind="busy_step", size=c, value=s)
+        for c, s in ((1, 1e-3), (2, 1.1e-3), (4, 1.5e-3))
+    ),
+    *(Measurement(kind="all_reduce_2", size=x, value=4e-4 + x / 5e8) for x in (256, 1e5, 1e7)),
+    *(Measurement(kind="all_reduce_4", size=x, value=8e-4 + x / 3e8) for x in (256, 1e5, 1e7)),
 ]
 
 
@@ -31,7 +40,7 @@ def test_without_a_measurement_all_is_assumed_and_says_so() -> None:
     profile = profile_of([], STAMP)
     assert profile.assumed == KINDS.keys() and profile.stamp is None
     assert "calibrate" in profile.warnings[0] and "assumed" in profile.warnings[0]
-    assert cluster_of(profile).nodes[0].slots == 2
+    assert measured_cluster(profile).nodes[0].slots == 2
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.fit != "none"])
@@ -58,7 +67,7 @@ def test_assumed_rows_that_were_stored_do_not_count_as_measured() -> None:
 
 
 def test_a_cluster_has_the_machine_that_was_measured() -> None:
-    cluster = cluster_of(profile_of(ROWS, STAMP), ["a", "b"])
+    cluster = measured_cluster(profile_of(ROWS, STAMP), ["a", "b"])
     assert [node.name for node in cluster.nodes] == ["a", "b"]
     assert cluster.nodes[0].slots == 4 and cluster.nodes[0].memory_bytes < 1 << 33
     assert cluster.nodes[0].slowdown == pytest.approx((1.0, 1.1, 1.3, 1.5))
@@ -82,8 +91,8 @@ def test_costs_of_hops_and_rows_are_positive() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind} {row.size:g}")
-def test_a_row_survives_json(row: Row) -> None:
-    assert row_of(json.loads(json.dumps(row.to_json()))) == row
+def test_a_row_survives_json(row: Measurement) -> None:
+    assert measurement_of(json.loads(json.dumps(row.to_json()))) == row
 
 
 @pytest.mark.parametrize(
@@ -102,9 +111,9 @@ def test_a_row_survives_json(row: Row) -> None:
 )
 def test_an_impossible_row_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="no row of a profile"):
-        row_of(ROWS[0].to_json() | change)
+        measurement_of(ROWS[0].to_json() | change)
 
 
 def test_a_row_that_lacks_its_value_is_refused() -> None:
     with pytest.raises(InvalidOption):
-        row_of({"kind": "product", "size": 1})
+        measurement_of({"kind": "product", "size": 1})

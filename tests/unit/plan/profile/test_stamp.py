@@ -6,8 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mmdb.plan.profile.row import Row
-from mmdb.plan.profile.stamp import Machine, Stamp, Versions, drift, drifted, stale, stamp_here
+from mmdb.plan.profile.measurements import (
+    Machine,
+    Measurement,
+    Stamp,
+    Versions,
+    drift,
+    drifted,
+    stale,
+    stamp_here,
+)
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
 STAMP = Stamp(
@@ -17,8 +25,11 @@ STAMP = Stamp(
 )
 
 
-def rows(**values: float) -> list[Row]:
-    return [Row(kind=kind, size=8.0, value=value, deviation=0.02) for kind, value in values.items()]
+def rows(**values: float) -> list[Measurement]:
+    return [
+        Measurement(kind=kind, size=8.0, value=value, deviation=0.02)
+        for kind, value in values.items()
+    ]
 
 
 def test_a_stamp_survives_json() -> None:

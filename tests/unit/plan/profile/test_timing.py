@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mmdb.errors import Cancelled
-from mmdb.plan.profile.measures.timing import LEAST, MOST, Allowance, Task, measure_sizes
+from mmdb.plan.profile.timing import LEAST, MOST, Allowance, TimedTask, measure_sizes
 
 
 class Clock:
@@ -66,7 +66,9 @@ def test_a_slow_first_run_is_not_held_against_the_work() -> None:
 
 def test_sizes_stop_where_the_budget_does() -> None:
     clock = Clock()
-    cases = [(lambda k=k: [Task("product", 10.0**k, clock.work(1e-5 * 10.0**k))]) for k in range(6)]
+    cases = [
+        (lambda k=k: [TimedTask("product", 10.0**k, clock.work(1e-5 * 10.0**k))]) for k in range(6)
+    ]
     rows = list(measure_sizes(Allowance(1.0, clock=clock), cases))
     assert [row.size for row in rows] == [1.0, 10.0, 100.0, 1000.0]
     assert [row.value for row in rows] == pytest.approx([1e-5, 1e-4, 1e-3, 1e-2])
@@ -76,8 +78,11 @@ def test_sizes_stop_where_the_budget_does() -> None:
 def test_what_a_quick_task_leaves_is_for_the_slow_one_beside_it() -> None:
     clock = Clock()
 
-    def both() -> list[Task]:
-        return [Task("load", 1.0, clock.work(1e-6)), Task("checkpoint", 1.0, clock.work(0.15))]
+    def both() -> list[TimedTask]:
+        return [
+            TimedTask("load", 1.0, clock.work(1e-6)),
+            TimedTask("checkpoint", 1.0, clock.work(0.15)),
+        ]
 
     rows = list(measure_sizes(Allowance(1.0, clock=clock), [both]))
     assert [row.kind for row in rows] == ["load", "checkpoint"]

@@ -7,9 +7,9 @@ from math import prod
 from typing import NamedTuple
 
 from mmdb.graph.ops.op_graph import INPUT, PARAMETER, Operation, OpGraph, Value
-from mmdb.plan.work.counts import Counted, Part
-from mmdb.plan.work.rules.registry import count
-from mmdb.plan.work.tensors import Tensors
+from mmdb.plan.step.counts import Counted, KernelWork
+from mmdb.plan.step.flow_counts import count
+from mmdb.plan.step.tensor_sizes import TensorSizes
 
 
 class T(NamedTuple):
@@ -48,7 +48,7 @@ class Sums(NamedTuple):
 @dataclass(frozen=True)
 class Result:
     counted: Counted
-    tensors: Tensors
+    tensors: TensorSizes
 
     @property
     def forward(self) -> Sums:
@@ -94,7 +94,7 @@ def counted(op: str, out: object, **arguments: object) -> Result:
     flow = OpGraph(
         operations=tuple(operations), outputs=(Value(len(operations) - 1),), ties={}, unread=()
     )
-    tensors = Tensors(flow)
+    tensors = TensorSizes(flow)
     return Result(count(operations[-1], tensors), tensors)
 
 
@@ -103,7 +103,7 @@ def floats(*shape: int) -> int:
     return 4 * prod(shape)
 
 
-def _sums(parts: tuple[Part, ...]) -> Sums:
+def _sums(parts: tuple[KernelWork, ...]) -> Sums:
     return Sums(
         sum(part.flops for part in parts),
         sum(part.read for part in parts),

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mmdb.graph.factories import cnn, linear, mlp, resnet, transformer
-from mmdb.plan.work.counts import KINDS
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import Work, work_of
+from mmdb.plan.step.counts import KINDS
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.step_work import Work, work_of
 
 ROWS = 8
 Build = Callable[[], nn.Module]

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mmdb.plan.work.rules.pointwise import UNARY
-from mmdb.plan.work.rules.registry import RULES
+from mmdb.plan.step.elementwise_rules import UNARY
+from mmdb.plan.step.flow_counts import RULES
 from tests.unit.plan.work.by_hand import Sums, counted, given, indices, mask, p
 
 NONE = Sums(0, 0, 0)

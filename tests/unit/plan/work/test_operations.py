@@ -15,20 +15,24 @@ from mmdb.plan.profile.cases import (
     ELEMENTWISE,
     OTHERS,
     PRODUCTS,
-    Case,
+    OperationCase,
     amounts_of,
     cases,
     kind_of,
     ways_of,
 )
-from mmdb.plan.profile.measures.cases import measure_cases
-from mmdb.plan.profile.measures.timing import Allowance
-from mmdb.plan.work.counts import WAYS
-from mmdb.plan.work.factors import FEW, LEAST, MOST, learn_factors
-from mmdb.plan.work.kernels import fit_kernel, least_relative
-from mmdb.plan.work.operations import Operations, operations_of
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import Work, work_of
+from mmdb.plan.profile.operation_measures import measure_cases
+from mmdb.plan.profile.timing import Allowance
+from mmdb.plan.step.corrections import FEW, LEAST_FACTOR, MOST_FACTOR, learn_factors
+from mmdb.plan.step.counts import WAYS
+from mmdb.plan.step.operation_seconds import (
+    MeasuredOperations,
+    fit_kernel,
+    least_relative,
+    operations_of,
+)
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.step_work import Work, work_of
 
 
 class _Apply(nn.Module):
@@ -43,7 +47,7 @@ class _Apply(nn.Module):
         return self.function(x * self.scale if x.is_floating_point() else x, *self.given)
 
 
-def _module(case: Case) -> tuple[nn.Module, tuple[int, ...], int]:
+def _module(case: OperationCase) -> tuple[nn.Module, tuple[int, ...], int]:
     """Return a case as a module, the shape of a row, and the rows."""
     op, shape = case
     if op == "matmul":
@@ -164,7 +168,7 @@ def test_too_few_measured_cases_teach_nothing() -> None:
     assert operations_of({(0, "forward"): 1e-3}) is None
 
 
-def operations() -> Operations:
+def operations() -> MeasuredOperations:
     """Return operations of a machine of 10 GFLOP and 5 GB a second."""
     seconds = {
         (number, way): 1e-6 + amounts_of(case, way).flops / 1e10 + amounts_of(case, way).bytes / 5e9
@@ -201,7 +205,7 @@ def test_factors_are_found_and_bounded() -> None:
     assert sure["matmul"] == pytest.approx(1.2, abs=0.05)
     assert sure["move"] == pytest.approx(1.8, abs=0.05)
     wild = learn_factors(shares, [100 * one for one in measured])
-    assert set(wild.values()) == {MOST}
+    assert set(wild.values()) == {MOST_FACTOR}
     slow = learn_factors(shares, [one / 100 for one in measured])
-    assert set(slow.values()) == {LEAST}
+    assert set(slow.values()) == {LEAST_FACTOR}
     assert learn_factors(shares[: FEW - 1], measured[: FEW - 1]) == {}

@@ -6,14 +6,13 @@ import torch
 from numpy.typing import NDArray
 
 from mmdb.graph.factories import cnn, mlp
-from mmdb.plan.cost import CandidateCost, Layer
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.work.counts import KINDS
-from mmdb.plan.work.residual import BOUND, FEATURES, LEAST, VERSION, Residual, features, learn
-from mmdb.plan.work.roofline import step_seconds
-from mmdb.plan.work.speeds import speeds_of
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import Work, work_of
+from mmdb.plan.cost import CandidateCost, LayerCost
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.step.corrections import BOUND, FEATURES, LEAST, VERSION, Residual, features, learn
+from mmdb.plan.step.counts import KINDS
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.roofline import speeds_of, step_seconds
+from mmdb.plan.step.step_work import Work, work_of
 
 Array = NDArray[np.float64]
 SPEEDS = speeds_of(profile_of([]))
@@ -118,13 +117,13 @@ def test_the_deviation_is_that_of_steps_left_out() -> None:
 def test_costs_are_corrected_in_proportion() -> None:
     found, rows = learned(1.2)
     cost = CandidateCost(
-        step_s=1.0, row_s=2.0, validation_row_s=3.0, hop_s=4.0, layers=(Layer(5.0, 6, 7),),
+        step_s=1.0, row_s=2.0, validation_row_s=3.0, hop_s=4.0, layers=(LayerCost(5.0, 6, 7),),
         uncertainty=0.1,
     )  # fmt: skip
     near = found.corrected(cost, rows[0])
     factor = found.factor(rows[0])
     assert (near.step_s, near.row_s, near.validation_row_s) == (factor, 2 * factor, 3 * factor)
-    assert near.hop_s == 4 and near.layers == (Layer(5 * factor, 6, 7),)
+    assert near.hop_s == 4 and near.layers == (LayerCost(5 * factor, 6, 7),)
     assert near.uncertainty < 0.05
     wild = learn(list(rows), [1.0] * 40, np.exp(np.linspace(-1, 1, 40)).tolist())
     assert wild is not None and wild.corrected(cost, rows[0] + 10).uncertainty == 0.1

@@ -6,20 +6,20 @@ import torch
 from torch import nn
 
 from mmdb.graph.factories import mlp, resnet
-from mmdb.plan.profile.profile import profile_of
-from mmdb.plan.work.roofline import (
-    Rate,
+from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.step.recording import batch_of
+from mmdb.plan.step.roofline import (
+    KernelRate,
     Speeds,
     candidate_cost,
     layers,
     line_through,
     part_seconds,
+    speeds_of,
     step_seconds,
     update_seconds,
 )
-from mmdb.plan.work.speeds import speeds_of
-from mmdb.plan.work.training import batch_of
-from mmdb.plan.work.work import Work, work_of
+from mmdb.plan.step.step_work import Work, work_of
 
 
 def work(module: nn.Module, shape: tuple[int, ...]) -> Work:
@@ -33,7 +33,7 @@ def small() -> Work:
 
 
 def test_a_rate_rises_with_the_size_and_falls_with_a_narrow_side() -> None:
-    rate = Rate(peak=1e9, half=1e6, half_sides=(0.0, 4.0, 0.0))
+    rate = KernelRate(peak=1e9, half=1e6, half_sides=(0.0, 4.0, 0.0))
     flops, sides = np.array([1e6, 1e12, 0.0]), np.array([[8, 8, 0], [4, 4e9, 0], [8, 8, 0]])
     half, whole, nothing = rate.seconds(flops, sides)
     assert half == pytest.approx(2e6 / 1e9 * 2)
@@ -42,10 +42,10 @@ def test_a_rate_rises_with_the_size_and_falls_with_a_narrow_side() -> None:
 
 
 def test_an_operation_takes_the_longer_of_computing_and_moving(small: Work) -> None:
-    slow = Speeds(rates={"matmul": Rate(peak=1.0)}, bandwidth=1e30)
+    slow = Speeds(rates={"matmul": KernelRate(peak=1.0)}, bandwidth=1e30)
     flops = small.flops.at(16)[small.sides.at(16)[0] > 0].sum()
     assert step_seconds(small, slow, 16) == pytest.approx(flops)
-    narrow = Speeds(rates={"matmul": Rate(peak=1e30)}, bandwidth=1.0)
+    narrow = Speeds(rates={"matmul": KernelRate(peak=1e30)}, bandwidth=1.0)
     moved = (small.read.at(16) + small.written.at(16)).sum()
     update = small.update.read + small.update.written
     assert step_seconds(small, narrow, 16) == pytest.approx(moved + update)

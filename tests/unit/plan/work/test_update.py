@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from mmdb.plan.work.update import MakeOptimizer, Update, update_of
+from mmdb.plan.step.recording import MakeOptimizer, Update, update_of
 from mmdb.train.candidate.named_choices import OPTIMIZERS
 
 SHAPES = ((10, 20), (10,))

@@ -1,0 +1,230 @@
+"""The ways in which a workload could be trained on a cluster, with what their formulas say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdb.messages import bytes_text
+from mmdb.plan import strategies
+from mmdb.plan.cost import Cluster, CostedWorkload, StrategyName
+from mmdb.plan.cost_columns import (
+    Columns,
+    WorkerAllocations,
+    columns,
+    exclusive,
+    in_turn,
+    repartitioned,
+    worker_allocations,
+)
+from mmdb.plan.group_strategies import How
+from mmdb.plan.strategies import Terms
+from mmdb.train.schedule.portfolio import candidates_of
+from mmdb.train.schedule.workload import Workload
+
+#: Workers of a group, stages and micro-batches of a pipeline, parameter servers that are tried.
+GROUPS, STAGES, MICRO_BATCHES, SERVERS = (2, 3, 4, 8, 16, 32), (2, 4, 8), (4, 16), (1, 4, 16)
+#: How each kind of data parallelism exchanges gradients.
+HOW: dict[StrategyName, How] = {
+    "data_parallel": "direct",
+    "data_parallel_tree": "tree",
+    "data_parallel_overlap": "overlap",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyBlock:
+    """One strategy with its knobs, on several crews."""
+
+    strategy: StrategyName
+    load: CostedWorkload  # with the partitions and placement of this block
+    table: Columns
+    crew: WorkerAllocations
+    terms: Terms
+    batch_size: int | None
+    policies: tuple[str | None, ...] = (None,)
+
+
+def blocks(
+    load: CostedWorkload,
+    cluster: Cluster,
+    *,
+    kinds: Sequence[StrategyName],
+    live: float,
+    workers: int | None = None,
+    group: int | None = None,
+    batches: Sequence[int | None] = (None,),
+    partitions: Sequence[int] = (),
+) -> Iterator[StrategyBlock]:
+    """Yield every strategy with every combination of knobs.
+
+    Args:
+        workers, group: to be obeyed; None for any.
+        batches: None for each candidate's own.
+        partitions: how many; what the load has if left out.
+    """
+    for count in partitions or (len(load.rows),):
+        cut = repartitioned(load, count)
+        if cluster.shards and not cut.placement:
+            cut = replace(cut, placement=in_turn(count, [node.name for node in cluster.nodes]))
+        for batch in batches:
+            table = columns(cut, cluster, batch)
+            for kind in kinds:
+                yield from _of_kind(kind, cut, cluster, table, batch, live, workers, group)
+
+
+def useful_workers(kind: StrategyName, load: CostedWorkload) -> int:
+    """Return how many workers a strategy can use (mmdb.train.drive.train_run.useful_workers)."""
+    at_once = 1 if kind in ("mop", "task") else len(load.rows)
+    return max(1, len(load.candidates) * at_once)
+
+
+def _of_kind(
+    kind: StrategyName,
+    load: CostedWorkload,
+    cluster: Cluster,
+    table: Columns,
+    batch: int | None,
+    live: float,
+    workers: int | None,
+    group: int | None,
+) -> Iterator[StrategyBlock]:
+    most = max(useful_workers(kind, load), len(exclusive(cluster, load)))
+    wanted = None if workers is None else min(workers, most)
+    crew = worker_allocations(cluster, load, wanted, most)
+
+    def block(
+        crew: WorkerAllocations, terms: Terms, policies: tuple[str | None, ...] = (None,)
+    ) -> StrategyBlock:
+        return StrategyBlock(
+            strategy=kind,
+            load=load,
+            table=table,
+            crew=crew,
+            terms=terms,
+            batch_size=batch,
+            policies=policies,
+        )
+
+    if kind in ("mop", "task", "model_average"):
+        policies = policies_of(load) if kind == "mop" else (None,)
+        yield block(crew, scheduled(kind, table, crew, cluster, load, live), policies)
+    elif kind in HOW:
+        for size in GROUPS if group is None else (group,):
+            if 1 < size <= table.partitions:
+                for some in _of_one_link(crew, size):
+                    yield block(some, scheduled(kind, table, some, cluster, load, live, size))
+    elif kind in ("parameter_server", "parameter_server_async"):
+        some, served = crew.only(crew.workers > 1), strategies.parameter_server.parameter_server
+        late = kind == "parameter_server_async"
+        for count in {min(servers, len(cluster.nodes)) for servers in SERVERS}:
+            if len(some):
+                terms = served(table, some, cluster, load, count, asynchronous=late)
+                yield block(some, terms)
+    else:
+        fewest = min(map(len, table.layers))
+        for size in STAGES if group is None else (group,):
+            for some in _of_one_link(crew, size) if size <= fewest else ():
+                for micro in (1,) if kind == "partitioned" else MICRO_BATCHES:
+                    piped = strategies.pipeline.pipeline(table, some, cluster, load, size, micro)
+                    yield block(some, piped)
+
+
+def _of_one_link(crew: WorkerAllocations, size: int) -> Iterator[WorkerAllocations]:
+    """Yield the crews with room for a group on one node, and those with room on several."""
+    enough, fits = crew.workers >= size, crew.per_node >= size
+    for chosen in (enough & fits, enough & ~fits):
+        if chosen.any():
+            yield crew.only(chosen)
+
+
+def scheduled(
+    kind: StrategyName,
+    table: Columns,
+    crew: WorkerAllocations,
+    cluster: Cluster,
+    load: CostedWorkload,
+    live: float,
+    group: int = 1,
+) -> Terms:
+    """Return the formula's terms of a strategy whose hops the scheduler decides on."""
+    some = (table, crew, cluster, load, live)
+    if kind == "mop":
+        return strategies.mop.mop(*some)
+    if kind == "task":
+        return strategies.task.task(*some)
+    if kind == "model_average":
+        return strategies.model_average.model_average(*some)
+    return strategies.data_parallel.data_parallel(*some, group, HOW[kind])
+
+
+def policies_of(load: CostedWorkload) -> tuple[str, ...]:
+    """Return the policies of hops that a real run may follow.
+
+    On one node it is `affinity`; on several the run chooses by simulating
+    (mmdb.train.schedule.portfolio).
+    """
+    if not load.placement:
+        return ("affinity",)
+    wanted = Workload(
+        candidates=len(load.candidates),
+        partitions=len(load.rows),
+        epochs=load.epochs,
+        seed=0,
+        validates=bool(load.validation_rows),
+        free=load.free,
+    )
+    return tuple(candidates_of(wanted, load.placement))
+
+
+def why_not(block: StrategyBlock, cluster: Cluster) -> list[str]:
+    """Return for each crew of a block why it cannot be; empty where it can."""
+    crew, load = block.crew, block.load
+    needs = block.terms.memory_bytes
+    room = np.array([node.memory_bytes for node in cluster.nodes])
+    over = crew.counts * needs > room[None, :]
+    alone = exclusive(cluster, load)
+    unreached = (crew.counts[:, alone] == 0).any(axis=1)
+    scattered = block.strategy == "task" and _is_scattered(load)
+    narrow = _too_narrow(block, cluster)
+    found = []
+    for k in range(len(crew)):
+        reason = ""
+        if scattered:
+            reason = "no node holds every partition, so no worker can visit all"
+        elif unreached[k]:
+            reason = (
+                f"{len(alone)} nodes hold partitions that no other has, and each needs a worker"
+            )
+        elif narrow[k]:
+            reason = f"a round of {block.terms.group} partitions needs more workers on one node"
+        elif over[k].any():
+            node = int(over[k].argmax())
+            count, name = int(crew.counts[k, node]), cluster.nodes[node].name
+            reason = (
+                f"{'1 worker needs' if count == 1 else f'{count} workers need'} "
+                f"{bytes_text(count * needs)} on node {name!r}, "
+                f"which has {bytes_text(room[node])}"
+            )
+        found.append(reason)
+    return found
+
+
+def _too_narrow(block: StrategyBlock, cluster: Cluster) -> npt.NDArray[np.bool_]:
+    """Return the crews where a round may need more workers of a node than it has."""
+    crew, load = block.crew, block.load
+    held = np.zeros(len(cluster.nodes), dtype=np.int64)
+    if block.strategy in HOW:
+        index = {node.name: k for k, node in enumerate(cluster.nodes)}
+        for nodes in load.placement.values():
+            if len(nodes) == 1:
+                held[index[next(iter(nodes))]] += 1
+    return np.asarray((np.minimum(held, block.terms.group)[None, :] > crew.counts).any(axis=1))
+
+
+def _is_scattered(load: CostedWorkload) -> bool:
+    held = [nodes for part, nodes in load.placement.items() if part >= 0]
+    return bool(held) and not frozenset.intersection(*held)

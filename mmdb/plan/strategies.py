@@ -1,0 +1,258 @@
+"""The strategies in which one worker trains a candidate at a time: mop, task, model_average.
+
+Each is what it takes by its formula, at least and about, and its memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmdb.plan.cost import Cluster, CostedWorkload
+from mmdb.plan.cost_columns import Columns, WorkerAllocations, exclusive, slow
+from mmdb.plan.equations import Floats, longest_first_s, open_shop_s
+
+__all__ = ["data_parallel", "model_average", "mop", "parameter_server", "pipeline", "task"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Of each crew, (K,); phases are worker-seconds of the whole run."""
+
+    seconds: Floats  # of the run, about
+    bound_s: Floats  # of the run, at least
+    compute_s: Floats
+    read_s: Floats
+    hop_s: Floats
+    communication_s: Floats
+    validation_s: Floats
+    bytes_moved: Floats
+    memory_bytes: float  # of a worker, at most
+    group: int = 1
+    servers: int = 0
+    micro_batches: int = 1
+    why_not: str = ""
+
+
+def terms(
+    crew: WorkerAllocations,
+    *,
+    seconds: Floats,
+    bound_s: Floats,
+    memory_bytes: float,
+    compute_s: Floats | float = 0.0,
+    read_s: Floats | float = 0.0,
+    hop_s: Floats | float = 0.0,
+    communication_s: Floats | float = 0.0,
+    validation_s: Floats | float = 0.0,
+    bytes_moved: Floats | float = 0.0,
+    group: int = 1,
+    servers: int = 0,
+    micro_batches: int = 1,
+) -> Terms:
+    """Return terms; a number holds for every crew."""
+
+    def wide(value: Floats | float) -> Floats:
+        return np.asarray(np.broadcast_to(np.asarray(value, dtype=np.float64), len(crew)))
+
+    return Terms(
+        seconds=np.maximum(wide(seconds), bound_s),
+        bound_s=wide(bound_s),
+        compute_s=wide(compute_s),
+        read_s=wide(read_s),
+        hop_s=wide(hop_s),
+        communication_s=wide(communication_s),
+        validation_s=wide(validation_s),
+        bytes_moved=wide(bytes_moved),
+        memory_bytes=memory_bytes,
+        group=group,
+        servers=servers,
+        micro_batches=micro_batches,
+    )
+
+
+def reading(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> tuple[Floats, float]:
+    """Return the seconds of reading partitions: of each crew, and of reading each one once.
+
+    A node decodes a partition once, for all its workers. Where partitions lie on nodes each reads
+    its own; else any node may come to need any.
+    """
+    once = float(table.read_s.sum()) + table.read_validation_s
+    if load.placement:
+        return once + (crew.nodes.astype(np.float64) - 1) * table.read_validation_s, once
+    return crew.nodes.astype(np.float64) * once, once
+
+
+def slowed(cluster: Cluster, crew: WorkerAllocations, busy: int) -> Floats:
+    """Return by which factor work takes longer where so many workers of each crew are busy."""
+    return np.array([slow(cluster, counts, busy) for counts in crew.counts])
+
+
+def node_bound_s(
+    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload
+) -> Floats:
+    """Return what the busiest node takes at least with what only it can do."""
+    nodes = exclusive(cluster, load)
+    if not len(nodes):
+        return np.zeros(len(crew))
+    index = {node.name: k for k, node in enumerate(cluster.nodes)}
+    work = np.zeros(len(cluster.nodes))
+    leave = float(table.leave_s.sum())
+    by_partition = (table.by_partition() + leave) * table.epochs + table.read_s
+    for part, held in load.placement.items():
+        if part >= 0 and len(held) == 1 and (name := next(iter(held))) in index:
+            work[index[name]] += by_partition[part]
+    there = crew.node_capacity[:, nodes]  # a crew that lacks such a node is refused elsewhere
+    took = np.divide(work[nodes], there, out=np.zeros(there.shape), where=there > 0)
+    return np.asarray(took.max(axis=1))
+
+
+def fastest(cluster: Cluster) -> float:
+    """Return the factor of work that is slowed down least."""
+    return min(min(node.slowdown) for node in cluster.nodes)
+
+
+def live_bytes(table: Columns, kept: float) -> float:
+    """Return bytes of the states that a worker keeps live beside that of its hop, at most."""
+    return float(min(kept, table.state_bytes.sum() - table.state_bytes.min()))
+
+
+def chain_s(table: Columns) -> Floats:
+    """Return q_c: each candidate's seconds from its first hop to its last, on one worker alone."""
+    epoch = table.train_epoch_s + table.partitions * table.leave_s + table.durable_s
+    return np.asarray(table.epochs * (epoch + table.validate_s) + table.begin_s)
+
+
+def moves_an_epoch(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> Floats:
+    """Return how often a candidate's state changes its worker in an epoch, about."""
+    if load.placement:
+        return np.where(crew.nodes > 1, float(table.partitions), 1.0) * (crew.workers > 1)
+    return np.where(crew.workers > 1, 1.0, 0.0)
+
+
+def left_an_epoch(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> Floats:
+    """Return how many states a candidate leaves for others in an epoch that nobody takes, about.
+
+    On one node states stay in their sessions while the workers' fair share of the work exceeds the
+    longest candidate by two epochs (mmdb.train.schedule.schedule.Schedule._publish).
+    """
+    if load.placement:
+        return np.zeros(len(crew))
+    chain = chain_s(table)
+    slack_s = float(chain.sum()) / crew.workers - chain.max()
+    return np.where(slack_s < 2 * float(chain.mean()) / table.epochs, table.partitions - 1.0, 0.0)
+
+
+def mop(
+    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+) -> Terms:
+    """Return what Model Hopper Parallelism takes.
+
+    Args:
+        live: bytes of live states that a worker keeps, at most.
+    """
+    chain = chain_s(table)
+    moves = moves_an_epoch(table, crew, load) * table.epochs
+    moved_s = table.publish_s + table.take_s
+    left = left_an_epoch(table, crew, load) * table.epochs
+    read_s, once = reading(table, crew, load)
+    busy = min(table.candidates, int(crew.workers.max()))
+    factor = slowed(cluster, crew, busy)
+    work = float(chain.sum()) + moves * float(moved_s.sum()) + left * float(table.publish_s.sum())
+    longest = (chain + moves[:, None] * moved_s + left[:, None] * table.publish_s).max(axis=1)
+    hop = float(table.train_epoch_s.mean()) / table.partitions
+    useful = np.minimum(crew.workers, table.candidates)
+    node_s = node_bound_s(table, crew, cluster, load)
+    bound = np.maximum(
+        np.maximum(chain.max() * fastest(cluster), (float(chain.sum()) + once) / crew.capacity),
+        node_s,
+    )
+    about = open_shop_s(longest * factor, (work + read_s) * factor, useful, hop * factor)
+    return terms(
+        crew,
+        seconds=np.maximum(about, node_s),
+        bound_s=bound,
+        compute_s=table.epochs * float(table.train_epoch_s.sum()) * factor,
+        read_s=read_s * factor,
+        hop_s=(work - _useful_s(table)) * factor,
+        validation_s=table.epochs * float(table.validate_s.sum()) * factor,
+        bytes_moved=(moves * 2 + table.epochs) * float(table.state_bytes.sum()),
+        memory_bytes=float(table.memory_bytes.max()) + live_bytes(table, live),
+    )
+
+
+def _useful_s(table: Columns) -> float:
+    return table.epochs * float((table.train_epoch_s + table.validate_s).sum())
+
+
+def task(
+    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+) -> Terms:
+    """Return what task parallelism takes."""
+    chain = chain_s(table)
+    read_s, once = reading(table, crew, load)
+    factor = slowed(cluster, crew, min(table.candidates, int(crew.workers.max())))
+    sizes = {int(w): longest_first_s(chain, int(w)) for w in np.unique(crew.workers)}
+    about = np.array([sizes[int(w)] for w in crew.workers])
+    busy = np.minimum(crew.workers, table.candidates)
+    bound = np.maximum(chain.max() * fastest(cluster), (float(chain.sum()) + once) / crew.capacity)
+    compute = table.epochs * float(table.train_epoch_s.sum())
+    validation = table.epochs * float(table.validate_s.sum())
+    return terms(
+        crew,
+        seconds=(about + read_s / busy) * factor,
+        bound_s=bound,
+        compute_s=compute * factor,
+        read_s=read_s * factor,
+        hop_s=(float(chain.sum()) - compute - validation) * factor,
+        validation_s=validation * factor,
+        bytes_moved=table.epochs * float(table.state_bytes.sum()),
+        memory_bytes=float(table.memory_bytes.max()) + live_bytes(table, live),
+    )
+
+
+def model_average(
+    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+) -> Terms:
+    """Return what model averaging takes."""
+    parts, epochs = table.partitions, table.epochs
+    take = np.minimum(table.take_s, table.begin_s)
+    around = take + table.leave_s + table.publish_s
+    end = table.merge_s + (table.take_s + table.validate_s) * table.validates
+    slowest = table.train.max(axis=1) + around
+    held = take * table.validates  # a hop after a validation on the same worker takes up nothing
+    chain = epochs * (slowest - held + end)
+    work = epochs * (table.train_epoch_s + parts * around - held + end)
+    read_s, once = reading(table, crew, load)
+    at_once = table.candidates * parts
+    factor = slowed(cluster, crew, min(at_once, int(crew.workers.max())))
+    node_s = node_bound_s(table, crew, cluster, load)
+    bound = np.maximum(
+        np.maximum(chain.max() * fastest(cluster), (float(work.sum()) + once) / crew.capacity),
+        node_s,
+    )
+    taken = table.begin_s + (epochs - 1) * table.take_s
+    full = work + epochs * held + parts * (taken - epochs * take)
+    turns = np.ceil(parts / crew.workers)
+    alone = np.array([(epochs * (slowest * k + end)).max() for k in np.unique(turns)])
+    alone = alone[np.searchsorted(np.unique(turns), turns)]
+    about = open_shop_s(0.0, float(full.sum()) + read_s, crew.workers, float(slowest.mean()))
+    compute = epochs * float(table.train_epoch_s.sum())
+    validation = epochs * float(table.validate_s.sum())
+    return terms(
+        crew,
+        seconds=np.maximum(np.maximum(about, alone) * factor, node_s),
+        bound_s=bound,
+        compute_s=compute * factor,
+        read_s=read_s * factor,
+        hop_s=(float(full.sum()) - compute - validation) * factor,
+        validation_s=validation * factor,
+        bytes_moved=epochs * (2 * parts + 3) * float(table.state_bytes.sum()),
+        memory_bytes=float(
+            np.maximum(
+                table.memory_bytes + live_bytes(table, live),
+                4 * table.state_bytes + live_bytes(table, live),
+            ).max()
+        ),
+    )

@@ -1,1 +1,0 @@
-"""What each operation of torch does: one rule for each."""
