@@ -24,7 +24,6 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled
 from mmdb.messages import show
-from mmdb.plan.profile.measurements import check_budget
 from mmdb.server.arguments import (
     architecture_text,
     check_candidate_id,
@@ -266,6 +265,8 @@ class Database(Predictions, Exports, Sharing, Zoo):
             InvalidOption: the budget is no number of seconds from 1 to 3600.
             WorkerLost, GroupBroken
         """
+        from mmdb.plan.profile.measurements import check_budget
+
         return list(self._call("calibrate", budget_s=check_budget(budget_s)))
 
     def stop_candidate(self, candidate_id: int) -> None:

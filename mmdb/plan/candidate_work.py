@@ -271,7 +271,7 @@ def _read(raw: Any) -> TracedWork:
 
 def _typed(kind: str, value: Any) -> Any:
     """Return a value of a field of `Work`, by its annotation, as it was before JSON."""
-    if kind == "Line":
+    if kind == "LinearAmounts":
         return LinearAmounts(*(np.array(one, dtype=float) for one in value))
     if kind in _ARRAYS:
         return np.array(value, dtype=_ARRAYS[kind])

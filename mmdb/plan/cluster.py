@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.plan.cost import MOST_NODES, Cluster, ClusterNode, Link
-from mmdb.plan.profile.machine_profile import MachineProfile
+
+if TYPE_CHECKING:
+    from mmdb.plan.profile.machine_profile import MachineProfile
 
 _NODE = ("slots", "memory_bytes", "slowdown")
 _LINKS = ("link", "local")

@@ -207,15 +207,15 @@ def check_workload(load: CostedWorkload) -> None:
 
 
 def _check_cost(ordinal: int, cost: CandidateCost) -> None:
-    for field in fields(cost):
-        value = getattr(cost, field.name)
-        if field.name in ("layers", "exchanges"):
+    for one in fields(cost):
+        value = getattr(cost, one.name)
+        if one.name in ("layers", "exchanges"):
             bad = any(not _is_amount(x) for several in value for x in several)
         else:
             bad = not _is_amount(value)
         if bad:
             raise InvalidOption(
-                f"The cost {field.name} of candidate {ordinal} is {show(value)}.", hint=_NUMBER
+                f"The cost {one.name} of candidate {ordinal} is {show(value)}.", hint=_NUMBER
             )
     if cost.batch_size < 1:
         raise InvalidOption(
@@ -259,10 +259,10 @@ def check_cluster(cluster: Cluster, load: CostedWorkload) -> None:
             )
     for name in ("local", "link"):
         _check_link(name, getattr(cluster, name))
-    for field in fields(cluster):
-        value = getattr(cluster, field.name)
+    for one in fields(cluster):
+        value = getattr(cluster, one.name)
         if isinstance(value, float) and not _is_amount(value):
-            raise InvalidOption(f"{field.name} of the cluster is {show(value)}.", hint=_NUMBER)
+            raise InvalidOption(f"{one.name} of the cluster is {show(value)}.", hint=_NUMBER)
     if cluster.deviation > _MOST_DEVIATION:
         raise InvalidOption(
             f"deviation of the cluster is {show(cluster.deviation)}.",

@@ -159,6 +159,11 @@ BUCKET_BYTES = 25 * 2**20
 BACKWARD_SHARE = 2 / 3
 
 
+# Exchanges of gradients, among g workers of n bytes. start_s is the fixed cost of a collective
+# operation; without it small models are under-predicted (Jansen, UvA/VU 2020). Link: latency a,
+# bandwidth B.
+
+
 def ring_s(gradient_bytes: Number, workers: int, link: Link, start_s: float) -> Floats:
     """Return start + 2 (g - 1) a + 2 (g - 1) / g * n / B.
 
@@ -240,6 +245,11 @@ def straggler(workers: int, deviation: Number) -> Floats:
     return np.asarray(1 + np.asarray(deviation) * z)
 
 
+# Parameter servers, which mmdb does not run: W workers push gradients to p servers, each with an
+# equal part of S bytes of weights, and pull weights; a server adds a byte in u seconds. Source:
+# Yan, Ruwase, He and Chilimbi, KDD 2015 (the problem); Optimus, EuroSys 2018, for the shape.
+
+
 def synchronous_s(
     weight_bytes: Number, workers: int, servers: int, link: Link, update_byte_s: float
 ) -> Floats:
@@ -275,6 +285,9 @@ def asynchronous_rate(
 
 Starts = npt.NDArray[np.int64]
 
+
+# Models cut into K contiguous stages, one a worker: layers stay in their order, so a plan is K - 1
+# cuts.
 
 #: Stages for which cuts are looked for at once.
 STAGES = 16

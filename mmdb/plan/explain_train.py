@@ -12,7 +12,7 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, EmptySearch, MmdbError, stops_the_caller
-from mmdb.plan import hop_history, notes
+from mmdb.plan import hop_history
 from mmdb.plan.candidate_costs import RunCosts, costs_of
 from mmdb.plan.candidate_work import TracedWork
 from mmdb.plan.cluster import cluster_of as described
@@ -21,6 +21,7 @@ from mmdb.plan.cost import MOST_SLOTS, PHASES, Cluster, Estimate
 from mmdb.plan.estimates import chosen, estimates_of
 from mmdb.plan.hop_history import measured
 from mmdb.plan.machine_history import Observed, drifted, observed
+from mmdb.plan.notes import feature_notes, outcome_notes, progress_notes
 from mmdb.plan.plan_options import PlanOptions, plan_options
 from mmdb.plan.planned_run import PlannedRun, hops_like, paces_on, planned_run, steps_like, turns_on
 from mmdb.plan.profile.machine_profile import MachineProfile, known_profile
@@ -201,7 +202,7 @@ def _outcome(connection: Connection, name: str, notes: Sequence[str] = ()) -> li
     (progress,) = connection.rows(_Q.find_progress, run_id=outcome["run_id"])
     if progress["untouched"] and not notes:
         return []
-    notes = [*notes, *notes.outcome_notes(outcome, progress)]
+    notes = [*notes, *outcome_notes(outcome, progress)]
     return shown(connection, outcome["plan_id"], outcome, notes)
 
 
@@ -261,14 +262,14 @@ def plan(
     ]
     (progress,) = connection.rows(_Q.find_progress, run_id=run.run_id)
     notes = [
-        *notes.feature_notes(run.shared.values(), [one.ordinal for one in run.unsettled]),
+        *feature_notes(run.shared.values(), [one.ordinal for one in run.unsettled]),
         *said_before,
         *known.warnings,
         *drifted(hops, known.profile, slowdown, predicted=costs.predicted_s),
         *missed,
         *hop_history.residual_notes(residual, costs.cold, like),
         *costs.notes,
-        *notes.progress_notes(progress),
+        *progress_notes(progress),
         *said,
         *_notes(run, cluster, estimates),
     ]

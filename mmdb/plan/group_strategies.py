@@ -83,7 +83,22 @@ def data_parallel(
     group: int,
     how: How = "direct",
 ) -> Terms:
-    """Return what groups of `group` workers take; crews have at least as many."""
+    """Return what groups of `group` workers take; crews have at least as many.
+
+      steps    = ceil((n_1 + ... + n_g) / batch)                 batch is the group's
+      round    = (steps * a0 + max n_i * a1) * straggler + steps * exchange
+      q_c      = E * ( sum of ceil(P / g) rounds, each + messages + leave + publish
+                       + durable + validate ) + begin
+      bound    = max( max_c q_c, sum_c (worker-seconds of q_c) / W ), of full rounds, no stragglers
+      about    = longest-first makespan of q on floor(W / g) groups that meet and take the state up
+
+    mmdb exchanges after each backward pass, and hides nothing (`equations.direct_s`). Tree
+    exchanges and those that overlap with the backward pass are what-ifs. With fewer groups than
+    candidates it is the hybrid: groups of g workers through which candidates hop.
+    Source: DDP, PVLDB 13(12) 2020, and Galvatron, PVLDB 16(3) 2022, for the shape of a step;
+    mmdb.train.parallel for rounds and messages.
+    Memory: one candidate's with its batch, its gradients once more, and those that arrive.
+    """
     parts, epochs = table.partitions, table.epochs
     size = min(group, parts)
     per_node = int(crew.per_node.max())
@@ -159,7 +174,16 @@ def parameter_server(
     *,
     asynchronous: bool = False,
 ) -> Terms:
-    """Return what training through `servers` parameter servers takes."""
+    """Return what training through `servers` parameter servers takes.
+
+      synchronous    T = sum_c E * ceil(N / batch) * (a0 + a1 * batch / W + exchange)
+      asynchronous   T = sum_c E * ceil(N / batch) / rate          each worker takes whole batches
+
+    The servers take no worker's place. That asynchronous steps learn less (stale gradients) is not
+    counted: it changes the epochs needed, not their seconds.
+    Source: `equations.synchronous_s`.
+    Memory of a worker: one candidate's; the servers hold its state.
+    """
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
     factor = slowed(cluster, crew, int(crew.workers.max()))
     compute, wire = np.zeros(len(crew)), np.zeros(len(crew))
@@ -216,7 +240,18 @@ def pipeline(
     stages: int,
     micro_batches: int,
 ) -> Terms:
-    """Return what pipelines of `stages` workers take; every candidate has as many layers."""
+    """Return what pipelines of `stages` workers take; every candidate has as many layers.
+
+      t_k   = a0 * (its part of the layers) + a1 * (its part of the seconds) * rows + way to next
+      step  = sum_k t_k + (m - 1) * max_k t_k,     rows = batch / m
+      T     = longest-first makespan on floor(W / K) groups of  E * ceil(N / batch) * step
+
+    With m = 1 micro-batch the stages take turns: plain model partitioning, which saves memory and
+    no time. With fewer groups than candidates it is the hybrid with Model Hopper Parallelism.
+    Source: `equations.cut` (GPipe, PipeDream).
+    Memory of the fullest stage: its part of the state, and its layers' activations of the whole
+    batch.
+    """
     link = cluster.local if stages <= int(crew.per_node.max()) else cluster.link
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
     step, alone, memory = [], [], []

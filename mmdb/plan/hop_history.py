@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,11 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.plan.cost import CandidateCost
 from mmdb.plan.equations import slowdown_at
-from mmdb.plan.planned_run import source_of
+from mmdb.plan.planned_run import CostKeys
 from mmdb.plan.profile.fits import Point, fit_line
 from mmdb.plan.profile.measurements import Stamp
 from mmdb.plan.step.corrections import FEATURES, VERSION, Residual, learn
 
-#: Hyper-parameters that decide, beside the architecture and the batch size, what a step costs.
-COSTLY = ("optimizer", "loss", "class_weights", "accumulate", "clip_norm", "clip_value", "amp",
-          "augment")  # fmt: skip
 #: Relation of two batch sizes from which on a line is drawn through what was measured at them.
 APART = 1.5
 #: Medians that a single measurement counts as, at most: a first step, a busy machine.
@@ -32,33 +29,6 @@ OUTLYING = 4.0
 LEAST = 3
 #: Deviation of hops that are too few to show one.
 DEVIATION = 0.05
-
-
-def cost_key(architecture_hash: bytes, config: Mapping[str, Any], source: str | None = None) -> str:
-    """Return what candidates have in common whose steps of as many rows cost the same.
-
-    Args:
-        source: of the features that they train on; see `mmdb.plan.planned_run.source_of`.
-    """
-    costly = {key: config[key] for key in COSTLY if config.get(key) is not None}
-    decays = bool(config.get("weight_decay"))
-    found = f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
-    return found if source is None else f"{found} {source}"
-
-
-class CostKeys:
-    """`likeness` of rows of hops, each distinct one found once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, str, str | None], str] = {}
-
-    def of(self, row: Row) -> str:
-        """Return the likeness of a hop's candidate, as the queries of hops return it."""
-        key = bytes(row["architecture_hash"]), row["config"], row.get("feature_choice")
-        if key not in self._known:
-            config = json.loads(key[1])
-            self._known[key] = cost_key(key[0], config, source_of(config, key[2]))
-        return self._known[key]
 
 
 class GroupRound(NamedTuple):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from mmdb.db.connection import Row
 from mmdb.plan.equations import slowdown_at
-from mmdb.plan.hop_history import LEAST, CostKeys, median_of_runs
+from mmdb.plan.hop_history import LEAST, median_of_runs
+from mmdb.plan.planned_run import CostKeys
 from mmdb.plan.profile.machine_profile import MachineProfile
 from mmdb.plan.profile.measurements import HINT, MAX_DRIFT
 from mmdb.plan.step.corrections import BOUND
@@ -248,6 +249,10 @@ def drifted(
     now_s: float | None = None,
 ) -> list[str]:
     """Return what to say of a machine that has changed since it was measured.
+
+    They are compared with like ones that were done soon after the machine was calibrated, where
+    there are any. Where there are none they are compared with what the profile says of their steps;
+    that misses more, so only a larger difference tells of a change.
 
     Args:
         rows: hops on this machine with these versions, as `find_measured` returns them.

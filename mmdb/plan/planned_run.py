@@ -13,7 +13,6 @@ from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch
-from mmdb.plan.hop_history import cost_key
 from mmdb.plan.profile.measurements import Stamp
 from mmdb.store import feature_uses
 from mmdb.store.feature_uses import Use
@@ -27,6 +26,10 @@ from mmdb.train.values.feature_spec import READY
 
 #: Of hops whose rows are features that lie in the node's cache.
 READ = "read"
+
+#: Hyper-parameters that decide, beside the architecture and the batch size, what a step costs.
+COSTLY = ("optimizer", "loss", "class_weights", "accumulate", "clip_norm", "clip_value", "amp",
+          "augment")  # fmt: skip
 
 RawConfig = Mapping[str, Any]
 
@@ -89,6 +92,33 @@ def _unshared(config: RawConfig) -> str:
     transfer = parse_frozen_options(config)
     assert transfer is not None
     return unshared(transfer)
+
+
+def cost_key(architecture_hash: bytes, config: Mapping[str, Any], source: str | None = None) -> str:
+    """Return what candidates have in common whose steps of as many rows cost the same.
+
+    Args:
+        source: of the features that they train on; see `mmdb.plan.planned_run.source_of`.
+    """
+    costly = {key: config[key] for key in COSTLY if config.get(key) is not None}
+    decays = bool(config.get("weight_decay"))
+    found = f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
+    return found if source is None else f"{found} {source}"
+
+
+class CostKeys:
+    """`likeness` of rows of hops, each distinct one found once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, str, str | None], str] = {}
+
+    def of(self, row: Row) -> str:
+        """Return the likeness of a hop's candidate, as the queries of hops return it."""
+        key = bytes(row["architecture_hash"]), row["config"], row.get("feature_choice")
+        if key not in self._known:
+            config = json.loads(key[1])
+            self._known[key] = cost_key(key[0], config, source_of(config, key[2]))
+        return self._known[key]
 
 
 def shared_of(connection: Connection, run_id: int) -> dict[int, Shared]:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdb.messages import bytes_text
-from mmdb.plan import strategies
 from mmdb.plan.cost import Cluster, CostedWorkload, StrategyName
 from mmdb.plan.cost_columns import (
     Columns,
@@ -20,8 +19,8 @@ from mmdb.plan.cost_columns import (
     repartitioned,
     worker_allocations,
 )
-from mmdb.plan.group_strategies import How
-from mmdb.plan.strategies import Terms
+from mmdb.plan.group_strategies import How, data_parallel, parameter_server, pipeline
+from mmdb.plan.strategies import Terms, model_average, mop, task
 from mmdb.train.schedule.portfolio import candidates_of
 from mmdb.train.schedule.workload import Workload
 
@@ -118,18 +117,18 @@ def _of_kind(
                 for some in _of_one_link(crew, size):
                     yield block(some, scheduled(kind, table, some, cluster, load, live, size))
     elif kind in ("parameter_server", "parameter_server_async"):
-        some, served = crew.only(crew.workers > 1), strategies.parameter_server.parameter_server
+        some = crew.only(crew.workers > 1)
         late = kind == "parameter_server_async"
         for count in {min(servers, len(cluster.nodes)) for servers in SERVERS}:
             if len(some):
-                terms = served(table, some, cluster, load, count, asynchronous=late)
+                terms = parameter_server(table, some, cluster, load, count, asynchronous=late)
                 yield block(some, terms)
     else:
         fewest = min(map(len, table.layers))
         for size in STAGES if group is None else (group,):
             for some in _of_one_link(crew, size) if size <= fewest else ():
                 for micro in (1,) if kind == "partitioned" else MICRO_BATCHES:
-                    piped = strategies.pipeline.pipeline(table, some, cluster, load, size, micro)
+                    piped = pipeline(table, some, cluster, load, size, micro)
                     yield block(some, piped)
 
 
@@ -153,12 +152,12 @@ def scheduled(
     """Return the formula's terms of a strategy whose hops the scheduler decides on."""
     some = (table, crew, cluster, load, live)
     if kind == "mop":
-        return strategies.mop.mop(*some)
+        return mop(*some)
     if kind == "task":
-        return strategies.task.task(*some)
+        return task(*some)
     if kind == "model_average":
-        return strategies.model_average.model_average(*some)
-    return strategies.data_parallel.data_parallel(*some, group, HOW[kind])
+        return model_average(*some)
+    return data_parallel(*some, group, HOW[kind])
 
 
 def policies_of(load: CostedWorkload) -> tuple[str, ...]:

@@ -13,8 +13,6 @@ from mmdb.plan.cost import Cluster, CostedWorkload
 from mmdb.plan.cost_columns import Columns, WorkerAllocations, exclusive, slow
 from mmdb.plan.equations import Floats, longest_first_s, open_shop_s
 
-__all__ = ["data_parallel", "model_average", "mop", "parameter_server", "pipeline", "task"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -149,6 +147,18 @@ def mop(
 ) -> Terms:
     """Return what Model Hopper Parallelism takes.
 
+        q_c   = E * (sum_p train(c, p) + P * leave + durable + validate) + begin
+        bound = max( max_c q_c,  sum_c q_c / W,  max_n (what only node n holds) / W_n )
+        about = max( bound, with states on their way;  sum / W + (1 - 1/W) * hop / 2 )
+
+    Where workers of a node slow each other down, W is what they are worth (`capacity`) in the
+    bound, and q_c is multiplied by the slowdown in what it takes about. A state that changes its
+    worker adds `publish` and `take`: at each hop where nodes hold their own partitions or the
+    policy rotates, and once an epoch where one node holds all (affinity). Near its end a run
+    publishes every state.
+    Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of mmdb.train.schedule.bound.
+    Memory: the state and batch of one candidate, and the states that a worker keeps live.
+
     Args:
         live: bytes of live states that a worker keeps, at most.
     """
@@ -189,7 +199,15 @@ def _useful_s(table: Columns) -> float:
 def task(
     table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
 ) -> Terms:
-    """Return what task parallelism takes."""
+    """Return what task parallelism takes.
+
+        q_c   = as for `mop`; states never move
+        bound = max( max_c q_c,  sum_c q_c / W )
+        about = longest-first makespan of q on W workers, at most 4/3 - 1/(3 W) of the best
+
+    Where partitions lie on nodes of their own, no worker finds them all: it cannot be done.
+    Source: Graham, SIAM J. Appl. Math. 17(2) 1969. Memory: as for `mop`.
+    """
     chain = chain_s(table)
     read_s, once = reading(table, crew, load)
     factor = slowed(cluster, crew, min(table.candidates, int(crew.workers.max())))
@@ -215,7 +233,19 @@ def task(
 def model_average(
     table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
 ) -> Terms:
-    """Return what model averaging takes."""
+    """Return what model averaging takes.
+
+      hop(c, p) = take + train(c, p) + leave + publish          (epoch 0: begin instead of take)
+      q_c       = E * ( max_p hop(c, p) + merge + take + validate )
+      work_c    = E * ( sum_p hop(c, p) + merge + take + validate )
+      bound     = max( max_c q_c,  sum_c work_c / W ), where a hop after a validation takes nothing
+      about     = max( max_c q_c with ceil(P / W) hops one after another,  sum / W + half a hop )
+
+    Every hop takes the state up anew: what a session holds live is the state after its own hop. The
+    merge reads P states (`equations.merge_s`) and makes their mean durable.
+    Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.dispatch for what it does.
+    Memory: one candidate's, or while merging one state and a sum of twice its size.
+    """
     parts, epochs = table.partitions, table.epochs
     take = np.minimum(table.take_s, table.begin_s)
     around = take + table.leave_s + table.publish_s

@@ -189,7 +189,11 @@ def _weighted(points: Sequence[Point], weights: Sequence[float]) -> tuple[float,
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """A rate that rises with the size and saturates."""
+    """A rate that rises with the size and saturates.
+
+    The same curve in seconds is a line, (size + half) / peak, which is how it is fitted: small
+    operations pay `half / peak` seconds whatever they do, large ones run at the peak.
+    """
 
     peak: float  # units of size a second
     half: float  # size at which half of the peak is reached
@@ -233,7 +237,12 @@ _LINK_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class LinkCurve:
-    """Seconds of a message over its bytes."""
+    """Seconds of a message over its bytes.
+
+    The form that dPRO fits to its communication measurements (Hu et al., MLSys 2022): up to a knee
+    a message takes the latency whatever its bytes, beyond it a power of its bytes, close to the
+    first.
+    """
 
     latency_s: float
     knee: float  # bytes up to which the latency is all

@@ -179,7 +179,11 @@ PART_ID = -1
 
 
 def measure_hops(allowance: Allowance, seed: int, connection: Connection) -> Iterator[Measurement]:
-    """Measure states of several sizes, on their way and made durable."""
+    """Measure states of several sizes, on their way and made durable.
+
+    A candidate that does not exist leaves states and takes them up again; nothing of it stays. Its
+    number is below zero, so that no hop can meet it.
+    """
     with closing(_Scratch(connection, seed)) as scratch:
         cases = [partial(scratch.tasks, size) for size in STATE_BYTES]
         yield from measure_sizes(allowance, cases)
@@ -260,7 +264,15 @@ _OUTLYING = 4.0
 def measure_group(
     allowance: Allowance, group: WorkerGroup, device: torch.device, budget_s: float
 ) -> Iterator[Measurement]:
-    """Measure how long members take to meet, and sums over them; all return the same rows."""
+    """Measure how long members take to meet, and sums over them; all return the same rows.
+
+    Members compute before each sum, as in a step: who comes out of computing is slower to answer
+    than who only waits, and has to wait for who is late. A run takes the sum of its exchanges, some
+    of which take ten times the others, so it is their mean that counts.
+
+    All members measure at the same time and take the same decisions: the first one's times are
+    those that count, and it tells them to the others.
+    """
     membership = Membership()
 
     def stopped() -> bool:

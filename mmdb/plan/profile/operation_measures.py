@@ -180,7 +180,7 @@ def measure_products(
     allowance: Allowance, seed: int, device: torch.device, *, thin: bool = False
 ) -> Iterator[Measurement]:
     """Measure matrix products, square ones or those of a small batch."""
-    draw = _KernelDraw(seed, device)
+    draw = _RandomTensors(seed, device)
     sizes = [(THIN_ROWS, n) for n in THIN] if thin else [(n, n) for n in PRODUCT_SIDES]
     name = "product_thin" if thin else "product"
     cases = [partial(_product, name, rows, n, draw) for rows, n in sizes]
@@ -191,30 +191,18 @@ def measure_convolutions(
     allowance: Allowance, seed: int, device: torch.device, *, depthwise: bool = False
 ) -> Iterator[Measurement]:
     """Measure convolutions of 3 x 3, plain or one filter a channel."""
-    draw = _KernelDraw(seed, device)
+    draw = _RandomTensors(seed, device)
     name, sizes = ("depthwise", DEPTHWISE) if depthwise else ("convolution", CONVOLUTIONS)
     cases = [partial(_convolution, name, c, s, draw) for c, s in sizes]
     return measure_sizes(allowance, cases)
 
 
-class _KernelDraw:
-    """Random tensors of one seed on one device."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
-        self._device = device
-
-    def __call__(self, *shape: int) -> Tensor:
-        drawn = torch.rand(shape, generator=self._generator)
-        return drawn.to(self._device).requires_grad_()
-
-
-def _product(name: str, rows: int, n: int, draw: _KernelDraw) -> list[TimedTask]:
+def _product(name: str, rows: int, n: int, draw: _RandomTensors) -> list[TimedTask]:
     inputs = draw(rows, n), draw(n, n), draw(n)
     return _both_ways(name, 2.0 * rows * n * n, partial(functional.linear, *inputs), inputs)
 
 
-def _convolution(name: str, channels: int, side: int, draw: _KernelDraw) -> list[TimedTask]:
+def _convolution(name: str, channels: int, side: int, draw: _RandomTensors) -> list[TimedTask]:
     groups = channels if name == "depthwise" else 1
     inputs = (
         draw(BATCH, channels, side, side),

@@ -196,6 +196,9 @@ def measure_busy(
 ) -> Iterator[Measurement]:
     """Measure a product, a copy and a training step while `count` workers do.
 
+    Whoever asks lets `count` workers begin at the same moment; each does the same for the same
+    time.
+
     Args:
         begin_at: when all begin, in seconds since the epoch.
         lasts_s: how long all go on; see `_ENDS`.

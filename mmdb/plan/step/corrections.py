@@ -36,6 +36,9 @@ def learn_factors(
 ) -> dict[str, float]:
     """Return the factor of each group of operations; none where too few steps were measured.
 
+    Networks that a calibration trains say what the sum of their operations misses: in a step caches
+    hold other things, memory is taken and given back, and Python stands between the operations.
+
     The squared relative errors of sum(factor x seconds) are least, with a penalty on what the
     factors differ by.
 
@@ -95,6 +98,10 @@ def features(work: Work, speeds: Speeds, batch: int) -> _Array:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
     """A correction of predictions.
+
+    A Gaussian process over log(measured / predicted): what all steps have in common is corrected
+    for all, the rest only where a step spends its time as measured ones do. Bounds keep a learned
+    term sane out of distribution (NeuSight, ASPLOS 2025).
 
     Attributes:
         known: features of what was learned from, (measurements, features).

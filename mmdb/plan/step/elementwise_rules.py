@@ -300,7 +300,11 @@ def _norm(
     statistics: int,
     window: int = 0,
 ) -> Counted:
-    """Count operations an element of `rows` norms, each of which keeps some statistics."""
+    """Count operations an element of `rows` norms, each of which keeps some statistics.
+
+    Operations an element, by convention: a mean 1, a variance 3, a subtraction with a division 2, a
+    learned scale and shift 2, a root of mean squares 2.
+    """
     x, y = tensor(op, "input"), output(op)
     learned = [optional(op, "weight"), optional(op, "bias")]
     small = sum(t.bytes(one) for one in learned if one is not None)

@@ -16,8 +16,8 @@ ROWS = (100, 100)
 
 
 def way(
-    strategy: StrategyName, seconds: float, *, workers: int = 2, group: int = 1, spread: float = 0.05,
-    why_not: str = "",
+    strategy: StrategyName, seconds: float, *, workers: int = 2, group: int = 1,
+    spread: float = 0.05, why_not: str = "",
 ) -> Estimate:  # fmt: skip
     knobs = Knobs(
         strategy=strategy,

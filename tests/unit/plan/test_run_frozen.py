@@ -8,10 +8,17 @@ import pytest
 
 from mmdb.data.target import Target
 from mmdb.graph.spec.parse import parse
-from mmdb.plan import notes
 from mmdb.plan.candidate_work import Built, is_strange
-from mmdb.plan.hop_history import CostKeys
-from mmdb.plan.planned_run import READ, FrozenLayers, Shared, frozen_layers_of, ready_s, source_of
+from mmdb.plan.notes import feature_notes
+from mmdb.plan.planned_run import (
+    READ,
+    CostKeys,
+    FrozenLayers,
+    Shared,
+    frozen_layers_of,
+    ready_s,
+    source_of,
+)
 from mmdb.plan.step.step_work import Work
 from mmdb.store.feature_uses import Use
 from mmdb.store.features import Feature
@@ -103,7 +110,7 @@ def test_hops_take_the_seconds_of_what_they_compute(
 def test_what_is_not_settled_is_whole() -> None:
     (part,) = frozen_layers_of({1: HEAD}, {}, {}, visits=100).values()
     assert (part.source, part.tail_shape, part.row_s) == (None, None, 0.0)
-    (note,) = notes.feature_notes([], [5])
+    (note,) = feature_notes([], [5])
     assert "candidate 5 is not settled" in note
 
 
@@ -180,18 +187,18 @@ def test_heads_of_strangers_are_strange_too() -> None:
 
 
 def test_notes_say_what_is_shared_stored_and_saved() -> None:
-    (note,) = notes.feature_notes([shared(byte_count=2_100_000)], [])
+    (note,) = feature_notes([shared(byte_count=2_100_000)], [])
     assert note == (
         "Features of layer3 (mean, 256 numbers a row) are shared by 4 candidates: "
         "stored, 2.1 MB, saves 30 s. Because."
     )
-    (note,) = notes.feature_notes([shared("streamed", candidates=1, saved_s=0.0, pool="none")], [])
+    (note,) = feature_notes([shared("streamed", candidates=1, saved_s=0.0, pool="none")], [])
     assert note == (
         "Features of layer3 (256 numbers a row) are for 1 candidate: computed with each batch. "
         "Because."
     )
-    (note,) = notes.feature_notes([shared(storage="int8", max_error=0.004, byte_count=500)], [])
+    (note,) = feature_notes([shared(storage="int8", max_error=0.004, byte_count=500)], [])
     assert "stored, 500 B, as int8 with errors up to 0.004 of the largest number" in note
-    *notes, total = notes.feature_notes([shared(depth=3), shared(depth=1, byte_count=1000)], [])
+    *notes, total = feature_notes([shared(depth=3), shared(depth=1, byte_count=1000)], [])
     assert "1 kB" in notes[0] and "1 kB" not in notes[1]  # the shallowest first
     assert total == "Features of 2 layers save 1 min 00 s of the workers' time, and store 1 kB."

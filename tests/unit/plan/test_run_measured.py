@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mmdb.plan.hop_history import GroupRound, cost_key, measured, median_of_runs
+from mmdb.plan.hop_history import GroupRound, measured, median_of_runs
+from mmdb.plan.planned_run import cost_key
 
 CONFIG = {"lr": 0.1, "batch_size": 10, "optimizer": "adam"}
 
