@@ -91,21 +91,21 @@ def _measured(
     counts = range(1, len(places) + 1) if len(places) > 1 else ()
     sizes = [size for size in GROUPS if size <= len(places)]
     wanted = [*alone, *(["busy"] if counts else ()), *(f"group {n}" for n in sizes)]
-    purse = _TimeBudget(order.budget_s, {name: _share(name, len(sizes)) for name in wanted})
+    time_budget = _TimeBudget(order.budget_s, {name: _share(name, len(sizes)) for name in wanted})
     if places[0].is_fresh:
         one = replace(order, what=FIRST, budget_s=_LEAST_S)
         yield from together(places[:1], [one], on_wait)[0]
     # Then what needs its whole time; the others measure less where they get less.
     if counts:
-        one = replace(order, what="busy", budget_s=purse.take("busy"))
+        one = replace(order, what="busy", budget_s=time_budget.take("busy"))
         yield from _busy(places, counts, one, on_wait)
     for size in sizes:
-        one = replace(order, what="group", budget_s=purse.take(f"group {size}"))
+        one = replace(order, what="group", budget_s=time_budget.take(f"group {size}"))
         yield from _group(places[:size], one, on_wait)
     for what in alone:
         place = places[0] if what in COMPUTE else database
         assert place is not None
-        one = replace(order, what=what, budget_s=purse.take(what))
+        one = replace(order, what=what, budget_s=time_budget.take(what))
         yield from together([place], [one], on_wait)[0]
 
 

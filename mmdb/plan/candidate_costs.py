@@ -42,7 +42,7 @@ class RunCosts:
     candidates: tuple[CandidateCost, ...]
     measured: int  # candidates whose costs rest on hops
     notes: tuple[str, ...]
-    cold: Mapping[str, tuple[ProfilePrediction, ...]] = field(default_factory=dict)  # by likeness
+    cold: Mapping[str, tuple[ProfilePrediction, ...]] = field(default_factory=dict)  # by cost key
 
     def predicted_s(self, like: str, rows: int) -> float | None:
         """Return the seconds of a step over so many rows by the profile, whatever was measured."""
@@ -64,7 +64,7 @@ def costs_of(
     """Return the costs of a run's candidates.
 
     Args:
-        known: what was measured, by likeness.
+        known: what was measured, by cost key.
         seen: what hops have shown beside that.
         followed: what is known already of `Built.text`.
         residual: by which candidates are corrected that were not measured.
@@ -78,13 +78,18 @@ def costs_of(
     costs: list[CandidateCost | str] = []
     cold: dict[str, list[ProfilePrediction]] = defaultdict(list)
     for one in run.candidates:
-        key = one.like, one.config.batch_size
+        key = one.cost_key, one.config.batch_size
         if key not in found:
             cost, by_profile = _cost(
-                one, built, speeds, known.get(one.like), residual, has_profile=bool(profile.stamp)
+                one,
+                built,
+                speeds,
+                known.get(one.cost_key),
+                residual,
+                has_profile=bool(profile.stamp),
             )
             if by_profile is not None:
-                cold[one.like].append(by_profile)
+                cold[one.cost_key].append(by_profile)
             if not isinstance(cost, str):
                 process = profile.process_bytes
                 memory = process + cost.memory_bytes + _held_bytes(one, built)
@@ -92,7 +97,7 @@ def costs_of(
             found[key] = cost
         costs.append(found[key])
     whole, notes = _completed(run, costs)
-    measured = sum(one.like in known for one in run.candidates)
+    measured = sum(one.cost_key in known for one in run.candidates)
     return RunCosts(
         candidates=tuple(whole),
         measured=measured,

@@ -123,7 +123,7 @@ class CostedWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knobs:
-    """One way of training a load: what the optimizer may choose."""
+    """One way of training a workload: what the optimizer may choose."""
 
     strategy: StrategyName
     workers: int
@@ -173,7 +173,7 @@ class Estimate:
         return self.knobs.strategy
 
 
-#: Nodes of a cluster, and candidates or partitions of a load, at most.
+#: Nodes of a cluster, and candidates or partitions of a workload, at most.
 MOST_NODES, MOST = 1_000, 100_000
 #: Workers of a node, at most; formulas take them one by one.
 MOST_SLOTS = 4_096
@@ -186,7 +186,7 @@ _NUMBER = f"It is a number from 0 to {_MOST_AMOUNT:.0e}."
 
 
 def check_workload(load: CostedWorkload) -> None:
-    """Raise what is wrong with a load.
+    """Raise what is wrong with a workload.
 
     Raises:
         EmptySearch, TooFewRows, InvalidOption
@@ -228,7 +228,7 @@ def _check_cost(ordinal: int, cost: CandidateCost) -> None:
 
 
 def check_cluster(cluster: Cluster, load: CostedWorkload) -> None:
-    """Raise what is wrong with a cluster, or with where the load lies on it.
+    """Raise what is wrong with a cluster, or with where the workload lies on it.
 
     Raises:
         InvalidOption

@@ -74,7 +74,7 @@ class Columns:
 
 
 def columns(load: CostedWorkload, cluster: Cluster, batch_size: int | None = None) -> Columns:
-    """Return a load's columns.
+    """Return a workload's columns.
 
     Args:
         batch_size: of all candidates, instead of their own.
@@ -142,7 +142,7 @@ def _mean(values: Floats, weights: Floats) -> float:
 
 
 def repartitioned(load: CostedWorkload, partitions: int) -> CostedWorkload:
-    """Return a load with its rows dealt out evenly among so many partitions."""
+    """Return a workload with its rows dealt out evenly among so many partitions."""
     if partitions == len(load.rows):
         return load
     total = sum(load.rows)
@@ -162,7 +162,7 @@ EVERY = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerAllocations:
-    """K crews on a cluster; (K,) where nothing else is said."""
+    """K allocations on a cluster; (K,) where nothing else is said."""
 
     counts: npt.NDArray[np.int64]  # (K, N) workers of each node
     workers: npt.NDArray[np.int64]
@@ -175,16 +175,16 @@ class WorkerAllocations:
         return len(self.workers)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> WorkerAllocations:
-        """Return the crews for which `chosen`, (K,), is true."""
+        """Return the allocations for which `chosen`, (K,), is true."""
         return WorkerAllocations(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
 
 def worker_allocations(
     cluster: Cluster, load: CostedWorkload, workers: int | None = None, most: int | None = None
 ) -> WorkerAllocations:
-    """Return the crews of a cluster: every number of workers, spread thin, packed, and between.
+    """Return the allocations of a cluster: every number of workers, thin, packed, and between.
 
-    Where partitions lie on nodes, crews are spread evenly over them.
+    Where partitions lie on nodes, allocations are spread evenly over them.
 
     Args:
         workers: None for any number; at most as many as there are slots.
@@ -207,7 +207,7 @@ def worker_allocations(
 
 
 def allocations_of(cluster: Cluster, counts: npt.NDArray[np.int64]) -> WorkerAllocations:
-    """Return crews by the workers that they have on each node, (K, N)."""
+    """Return allocations by the workers that they have on each node, (K, N)."""
     node_capacity = _capacities(cluster.nodes, counts)
     return WorkerAllocations(
         counts=counts,
@@ -227,7 +227,7 @@ def exclusive(cluster: Cluster, load: CostedWorkload) -> npt.NDArray[np.int64]:
 
 
 def slow(cluster: Cluster, counts: npt.NDArray[np.int64], busy: int) -> float:
-    """Return the slowdown where `busy` workers of a crew are busy, spread as its workers are."""
+    """Return the slowdown where `busy` workers are busy, spread as the allocation is."""
     workers = int(counts.sum())
     fullest = int(counts.argmax())
     there = -(-int(counts[fullest]) * min(busy, workers) // max(workers, 1))

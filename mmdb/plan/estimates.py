@@ -120,7 +120,7 @@ class EpochsToTarget:
 def estimates_of(
     connection: Connection,
     run: PlannedRun,
-    wishes: PlanOptions,
+    options: PlanOptions,
     cluster: Cluster,
     costs: RunCosts,
     here: Stamp,
@@ -138,31 +138,31 @@ def estimates_of(
         return explain(
             _load(run, costs.candidates, epochs),
             cluster,
-            objective=wishes.objective,
+            objective=options.objective,
             kinds=kinds,
-            workers=wishes.workers,
-            group=wishes.group,
-            batches=wishes.batches,
-            partitions=wishes.partitions,
-            bytes_limit=wishes.bytes_limit,
+            workers=options.workers,
+            group=options.group,
+            batches=options.batches,
+            partitions=options.partitions,
+            bytes_limit=options.bytes_limit,
             live_bytes=float(STATE_BYTES),
             deviations=deviations,
         )
 
-    if wishes.target is None:
-        return _possible(some(wishes.strategies, run.workload.epochs), run, wishes), []
+    if options.target is None:
+        return _possible(some(options.strategies, run.workload.epochs), run, options), []
     if run.metric is None:
         raise InvalidOption(
             f"Run {run.name!r} holds nothing out, so that no target is ever reached.",
             hint="Create its dataset with validation => 0.1.",
         )
-    reached = _reached(connection, run, wishes.target)
+    reached = _reached(connection, run, options.target)
     by_epochs: dict[int, list[StrategyName]] = defaultdict(list)
     unknown: dict[StrategyName, str] = {}
-    for kind in wishes.strategies:
+    for kind in options.strategies:
         seen = reached.get(TRAINS_AS.get(kind, kind), EpochsToTarget((), 0))
         if seen.usual is None:
-            unknown[kind] = _why(seen, run.metric, wishes.target)
+            unknown[kind] = _why(seen, run.metric, options.target)
         else:
             by_epochs[seen.usual].append(kind)
     found = [one for epochs, kinds in by_epochs.items() for one in some(kinds, epochs)]
@@ -171,20 +171,20 @@ def estimates_of(
             replace(one, why_not=one.why_not or unknown[one.strategy])
             for one in some(list(unknown), run.workload.epochs)
         ]
-    notes = [*_notes(reached, run.metric, wishes.target)]
-    return ranked(_possible(found, run, wishes), wishes.objective), notes
+    notes = [*_notes(reached, run.metric, options.target)]
+    return ranked(_possible(found, run, options), options.objective), notes
 
 
-def _possible(found: list[Estimate], run: PlannedRun, wishes: PlanOptions) -> list[Estimate]:
+def _possible(found: list[Estimate], run: PlannedRun, options: PlanOptions) -> list[Estimate]:
     """Return estimates, the best first, of which those that frozen layers rule out say so."""
     if not any(one.frozen for one in run.candidates):
         return found
     why = f"frozen layers are shared with {' and '.join(STRATEGIES)} alone"
-    told = [
+    marked = [
         one if one.strategy in STRATEGIES else replace(one, why_not=one.why_not or why)
         for one in found
     ]
-    return ranked(told, wishes.objective)
+    return ranked(marked, options.objective)
 
 
 def _reached(connection: Connection, run: PlannedRun, target: float) -> dict[str, EpochsToTarget]:

@@ -162,7 +162,7 @@ def explain_run(
     Raises:
         RunNotFound, DatasetDropped, EmptySearch, TooFewRows, InvalidOption
     """
-    wishes = plan_options(options)
+    checked = plan_options(options)
     try:
         run = planned_run(connection, name)
     except (DatasetDropped, EmptySearch) as error:
@@ -173,7 +173,7 @@ def explain_run(
         return rows
     run, said = settled(connection, run, settle)
     plan_id = plan(
-        connection, run, wishes, options, compute=compute, probing=probing, said_before=said
+        connection, run, checked, options, compute=compute, probing=probing, said_before=said
     )
     return shown(connection, plan_id)
 
@@ -209,8 +209,8 @@ def _outcome(connection: Connection, name: str, notes: Sequence[str] = ()) -> li
 def plan(
     connection: Connection,
     run: PlannedRun,
-    wishes: PlanOptions,
-    options: Mapping[str, Any],
+    options: PlanOptions,
+    asked: Mapping[str, Any],
     *,
     compute: Compute = lambda work: work(),
     followed: Mapping[str, TracedWork] | None = None,
@@ -227,7 +227,7 @@ def plan(
     """
     now = stamp_here(connection.engine, datetime.now(UTC))
     known = known_profile(connection, now)
-    here = _machine(known.profile, now.machine, wishes)
+    here = _machine(known.profile, now.machine, options)
     hops = hops_like(connection, run, now)
     seen = observed(
         hops,
@@ -243,19 +243,19 @@ def plan(
     slowdown = seen.slowdown
     like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     missed: list[str] = []
-    if wishes.probe_s and probing and any(one.like not in like for one in run.candidates):
+    if options.probe_s and probing and any(one.cost_key not in like for one in run.candidates):
         with probing() as probe:
-            missed = time_steps(connection, run, like, probe, wishes.probe_s, now.machine.node)
+            missed = time_steps(connection, run, like, probe, options.probe_s, now.machine.node)
         like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     stamp = known.profile.stamp
-    is_cold = any(one.like not in like for one in run.candidates)
+    is_cold = any(one.cost_key not in like for one in run.candidates)
     residual = hop_history.residual_of(connection, stamp, slowdown) if is_cold else None
     costs = compute(lambda: costs_of(run, like, known.profile, seen, followed, residual))
     hop_history.keep(connection, stamp, costs.cold)
-    cluster = here if wishes.cluster is None else described(wishes.cluster, here)
-    estimates, said = estimates_of(connection, run, wishes, cluster, costs, now)
-    slots = wishes.workers or sum(node.slots for node in cluster.nodes)
-    as_it_is = chosen(estimates, run, slots) if wishes.target is None else None
+    cluster = here if options.cluster is None else described(options.cluster, here)
+    estimates, said = estimates_of(connection, run, options, cluster, costs, now)
+    slots = options.workers or sum(node.slots for node in cluster.nodes)
+    as_it_is = chosen(estimates, run, slots) if options.target is None else None
     rows = [
         row_of(estimate, rank, chosen=rank - 1 == as_it_is)
         for rank, estimate in enumerate(estimates, start=1)
@@ -276,21 +276,21 @@ def plan(
     return put(
         connection,
         run.run_id,
-        _kept(rows, wishes.rows),
+        _kept(rows, options.rows),
         candidates=len(run.candidates),
         measured=costs.measured,
-        options=options,
+        options=asked,
         notes=notes,
         simulated=cluster.simulated,
         assumed=stamp is None,
     )
 
 
-def _machine(profile: MachineProfile, machine: Machine, wishes: PlanOptions) -> Cluster:
+def _machine(profile: MachineProfile, machine: Machine, options: PlanOptions) -> Cluster:
     """Return this machine: its cores and its memory are known, whether it was measured or not."""
     slots = machine.cores
-    if wishes.cluster is None and wishes.workers is not None:
-        slots = max(slots, min(wishes.workers, MOST_SLOTS))
+    if options.cluster is None and options.workers is not None:
+        slots = max(slots, min(options.workers, MOST_SLOTS))
     found = measured_cluster(profile, (machine.node,), slots)
     memory = MEMORY_SHARE * machine.memory_bytes
     return replace(found, nodes=tuple(replace(n, memory_bytes=memory) for n in found.nodes))

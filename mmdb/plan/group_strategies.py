@@ -76,14 +76,14 @@ def _by_link_s(table: Columns, cluster: Cluster, members: int, per_node: int, ho
 
 def data_parallel(
     table: Columns,
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     cluster: Cluster,
     load: CostedWorkload,
     live: float,
     group: int,
     how: How = "direct",
 ) -> Terms:
-    """Return what groups of `group` workers take; crews have at least as many.
+    """Return what groups of `group` workers take; allocations have at least as many.
 
       steps    = ceil((n_1 + ... + n_g) / batch)                 batch is the group's
       round    = (steps * a0 + max n_i * a1) * straggler + steps * exchange
@@ -101,7 +101,7 @@ def data_parallel(
     """
     parts, epochs = table.partitions, table.epochs
     size = min(group, parts)
-    per_node = int(crew.per_node.max())
+    per_node = int(allocations.per_node.max())
     compute, wire = np.zeros(table.candidates), np.zeros(table.candidates)
     waits: dict[int, Floats] = {}
     for rows in (table.rows[k : k + size].tolist() for k in range(0, parts, size)):
@@ -116,20 +116,22 @@ def data_parallel(
     chain = epochs * (compute + wire + hop + table.validate_s) + table.begin_s
     meet_s = cluster.meet_s if size > 1 else 0.0
     moved = chain + meet_s + epochs * table.take_s
-    groups = np.maximum(crew.workers // size, 1)
+    groups = np.maximum(allocations.workers // size, 1)
     made = {
         int(n): longest_first_s(moved if n > 1 else chain + meet_s, int(n))
         for n in np.unique(groups)
     }
-    factor = slowed(cluster, crew, min(table.candidates * size, int(crew.workers.max())))
-    read_s, once = reading(table, crew, load)
+    factor = slowed(
+        cluster, allocations, min(table.candidates * size, int(allocations.workers.max()))
+    )
+    read_s, once = reading(table, allocations, load)
     at_once = np.minimum(groups, table.candidates) * size
     sent = 2 * (size - 1) * epochs * np.ceil(table.rows.sum() / table.batch_size)
     states = epochs * turns * float(table.state_bytes.sum())
     return terms(
-        crew,
+        allocations,
         seconds=(np.array([made[int(n)] for n in groups]) + read_s / at_once) * factor,
-        bound_s=_bound_s(table, crew, cluster, size, per_node, how, once),
+        bound_s=_bound_s(table, allocations, cluster, size, per_node, how, once),
         compute_s=epochs * size * float(compute.sum()) * factor,
         read_s=read_s * factor,
         hop_s=epochs * size * float(hop.sum()) * factor,
@@ -144,7 +146,7 @@ def data_parallel(
 
 def _bound_s(
     table: Columns,
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     cluster: Cluster,
     size: int,
     per_node: int,
@@ -161,13 +163,13 @@ def _bound_s(
     total = float(table.rows.sum())
     chain = table.epochs * (fewest * each + total / size * table.row_s + leave)
     work = table.epochs * (size * fewest * each + total * table.row_s + leave)
-    shared = (float(work.sum()) + read_once_s) / crew.workers
+    shared = (float(work.sum()) + read_once_s) / allocations.workers
     return np.asarray(np.maximum(float(chain.max()), shared) * fastest(cluster))
 
 
 def parameter_server(
     table: Columns,
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     cluster: Cluster,
     load: CostedWorkload,
     servers: int,
@@ -185,10 +187,10 @@ def parameter_server(
     Memory of a worker: one candidate's; the servers hold its state.
     """
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
-    factor = slowed(cluster, crew, int(crew.workers.max()))
-    compute, wire = np.zeros(len(crew)), np.zeros(len(crew))
-    for k, workers in enumerate(crew.workers.tolist()):
-        link = cluster.local if crew.nodes[k] == 1 else cluster.link
+    factor = slowed(cluster, allocations, int(allocations.workers.max()))
+    compute, wire = np.zeros(len(allocations)), np.zeros(len(allocations))
+    for k, workers in enumerate(allocations.workers.tolist()):
+        link = cluster.local if allocations.nodes[k] == 1 else cluster.link
         way = (table.gradient_bytes, workers, servers, link, cluster.update_byte_s)
         if asynchronous:
             a_step = (table.step_s + table.row_s * table.batch_size) * factor[k]
@@ -200,16 +202,16 @@ def parameter_server(
             compute[k] = float(count @ share) * factor[k] * straggler(workers, table.deviation)
             wire[k] = float(count @ equations.synchronous_s(*way))
     ends = table.epochs * (table.validate_s + table.durable_s) + table.begin_s
-    read_s, _ = reading(table, crew, load)
-    pulls = 1.0 if asynchronous else crew.workers.astype(np.float64)
+    read_s, _ = reading(table, allocations, load)
+    pulls = 1.0 if asynchronous else allocations.workers.astype(np.float64)
     return terms(
-        crew,
-        seconds=compute + wire + float(ends.sum()) + read_s / crew.workers,
-        bound_s=compute / straggler(int(crew.workers.max()), table.deviation),
-        compute_s=compute * crew.workers,
+        allocations,
+        seconds=compute + wire + float(ends.sum()) + read_s / allocations.workers,
+        bound_s=compute / straggler(int(allocations.workers.max()), table.deviation),
+        compute_s=compute * allocations.workers,
         read_s=read_s,
         hop_s=float((ends - table.epochs * table.validate_s).sum()),
-        communication_s=wire * crew.workers,
+        communication_s=wire * allocations.workers,
         validation_s=table.epochs * float(table.validate_s.sum()),
         bytes_moved=2 * float(count @ table.gradient_bytes) * pulls,
         memory_bytes=float(table.memory_bytes.max()),
@@ -234,7 +236,7 @@ def stage_seconds(
 
 def pipeline(
     table: Columns,
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     cluster: Cluster,
     load: CostedWorkload,
     stages: int,
@@ -252,7 +254,7 @@ def pipeline(
     Memory of the fullest stage: its part of the state, and its layers' activations of the whole
     batch.
     """
-    link = cluster.local if stages <= int(crew.per_node.max()) else cluster.link
+    link = cluster.local if stages <= int(allocations.per_node.max()) else cluster.link
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
     step, alone, memory = [], [], []
     for c, layers in enumerate(table.layers):
@@ -269,15 +271,17 @@ def pipeline(
     ends = table.epochs * (table.validate_s + table.durable_s) + table.begin_s
     chain = count * np.array(step) + ends
     waits = float(count @ (np.array(step) - np.array(alone))) * stages
-    groups = np.maximum(crew.workers // stages, 1)
+    groups = np.maximum(allocations.workers // stages, 1)
     made = {int(n): longest_first_s(chain, int(n)) for n in np.unique(groups)}
-    factor = slowed(cluster, crew, min(table.candidates * stages, int(crew.workers.max())))
-    read_s, _ = reading(table, crew, load)
+    factor = slowed(
+        cluster, allocations, min(table.candidates * stages, int(allocations.workers.max()))
+    )
+    read_s, _ = reading(table, allocations, load)
     bound = np.maximum(chain.max(), chain.sum() / groups) * fastest(cluster)
     cuts = (stages - 1) * float(table.rows.sum()) * table.epochs * 2
     sent = sum(max(x.activation_row_bytes for x in layers) for layers in table.layers)
     return terms(
-        crew,
+        allocations,
         seconds=np.array([made[int(n)] for n in groups]) * factor + read_s / groups,
         bound_s=bound,
         compute_s=float(count @ (micro_batches * table.step_s + table.row_s * table.batch_size))

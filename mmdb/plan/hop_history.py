@@ -82,7 +82,7 @@ class Measured:
 def measured(
     rows: Iterable[Row], slowdown: Sequence[float], load_byte_s: float = 0.0
 ) -> dict[str, Measured]:
-    """Return what was measured, by likeness.
+    """Return what was measured, by cost key.
 
     Args:
         rows: hops, as `find_measured` returns them.
@@ -90,9 +90,9 @@ def measured(
         load_byte_s: what a plan adds for a byte of a state that a worker takes up.
     """
     groups: dict[str, list[Row]] = defaultdict(list)
-    likenesses = CostKeys()
+    keys = CostKeys()
     for row in rows:
-        groups[likenesses.of(row)].append(row)
+        groups[keys.of(row)].append(row)
     found = {like: _measured(hops, tuple(slowdown), load_byte_s) for like, hops in groups.items()}
     return {like: one for like, one in found.items() if one is not None}
 
@@ -236,7 +236,7 @@ def keep(
     """Keep what a profile says of candidates, each once; nothing of one that was assumed.
 
     Args:
-        found: by likeness.
+        found: by cost key.
     """
     if stamp is None:
         return
@@ -330,8 +330,8 @@ def residual_notes(
     """Return what to say of the candidates that were corrected.
 
     Args:
-        found: by likeness.
-        known: likenesses that were measured, and are not corrected.
+        found: by cost key.
+        known: cost keys that were measured, and are not corrected.
     """
     measured = set(known)
     cold = [one for like, some in found.items() if like not in measured for one in some]

@@ -135,9 +135,9 @@ def _slowdown(
     steps: dict[_Like, dict[int, dict[int, list[Pace]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
-    mine, likenesses = set(), CostKeys()
+    mine, keys = set(), CostKeys()
     for row in paces:
-        key = likenesses.of(row), row["dataset_id"], round(row["row_count"] / row["steps"])
+        key = keys.of(row), row["dataset_id"], round(row["row_count"] / row["steps"])
         pace = Pace(row["compute_s"] / row["steps"], row["hops"])
         steps[key][max(1, row["workers"] or 1)][row["run_id"]].append(pace)
         if bytes(row["architecture_hash"]) in own:
@@ -298,13 +298,13 @@ def _sorted(
     """Return seconds of steps by kind: soon after the calibration, and of the last days."""
     then: dict[Key, list[float]] = defaultdict(list)
     lately: dict[Key, list[float]] = defaultdict(list)
-    likenesses = CostKeys()
+    keys = CostKeys()
     since = max(measured_s, now_s - LATELY_DAYS * DAY_S)
     is_young = now_s - measured_s < THEN_DAYS * DAY_S
     for row in rows:
         if row["role"] != "train" or row["group_size"] or not row["steps"] or not row["compute_s"]:
             continue
-        key = likenesses.of(row), round(row["row_count"] / row["steps"])
+        key = keys.of(row), round(row["row_count"] / row["steps"])
         slow = slowdown_at(slowdown, max(1, row["workers"] or 1))
         seconds = row["compute_s"] / row["steps"] / slow
         if not is_young and 0 < row["finished"] - measured_s < THEN_DAYS * DAY_S:

@@ -43,7 +43,7 @@ class PlanOptions:
 
 
 def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
-    """Return the wishes that options say; what a plan checks itself is left to it.
+    """Return options, checked; what a plan checks itself is left to it.
 
     Raises:
         InvalidOption: an unknown name, or a value of the wrong type.

@@ -107,13 +107,13 @@ def cost_key(architecture_hash: bytes, config: Mapping[str, Any], source: str | 
 
 
 class CostKeys:
-    """`likeness` of rows of hops, each distinct one found once."""
+    """`cost_key` of rows of hops, each distinct one found once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str, str | None], str] = {}
 
     def of(self, row: Row) -> str:
-        """Return the likeness of a hop's candidate, as the queries of hops return it."""
+        """Return the cost key of a hop's candidate, as the queries of hops return it."""
         key = bytes(row["architecture_hash"]), row["config"], row.get("feature_choice")
         if key not in self._known:
             config = json.loads(key[1])
@@ -196,7 +196,7 @@ class Planned:
     candidate_id: int
     ordinal: int
     config: Config
-    like: str  # what candidates have in common whose steps cost the same
+    cost_key: str  # what candidates have in common whose steps cost the same
     frozen: FrozenLayers | None = None  # what does not train; None: all of it trains
 
 
@@ -279,7 +279,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
                 candidate_id=candidate_id,
                 ordinal=member["ordinal"],
                 config=parse_config(raw, dataset.targets, functions),
-                like=cost_key(bytes(named), raw, part.source if part else None),
+                cost_key=cost_key(bytes(named), raw, part.source if part else None),
                 frozen=part,
             )
         )

@@ -1,4 +1,4 @@
-"""Estimates of every way of training a load, the best first: formulas for all, simulations of some.
+"""Estimates of every way of training a workload: formulas for all, simulations of some.
 
 A formula says what a way takes at least and about. The most promising ways that mmdb executes are
 simulated, of each strategy some, but for those whose bound is above what another one of their
@@ -54,7 +54,7 @@ KINDS: tuple[StrategyName, ...] = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variant:
     block: StrategyBlock
-    number: int  # of the crew
+    number: int  # of the allocation
     policy: str | None
     seconds: float  # about, by the formula
     bound_s: float
@@ -86,7 +86,7 @@ def explain(
     deviations: Mapping[str, float] | None = None,
     hops: int | None = None,
 ) -> list[Estimate]:
-    """Return an estimate of every way of training a load, the best first.
+    """Return an estimate of every way of training a workload, the best first.
 
     What mmdb executes comes before the what-ifs, and last is what cannot be.
 
@@ -94,7 +94,7 @@ def explain(
         objective: what is least in the first: seconds, or workers times seconds.
         workers, group: to be obeyed; left out, all are tried.
         batches: rows of a batch that are tried; None for each candidate's own.
-        partitions: numbers of partitions that are tried; as in the load if left out.
+        partitions: numbers of partitions that are tried; as in the workload if left out.
         bytes_limit: of states and gradients that move, at most. Memory is limited by the nodes'.
         live_bytes: of states that a worker keeps between its hops (MMDB_STATE_BYTES).
         deviations: relative, of what runs took from what was said of them, by strategy; where it
@@ -160,7 +160,7 @@ def _variants(block: StrategyBlock, cluster: Cluster, bytes_limit: float | None)
                 policy=policy,
                 seconds=float(terms.seconds[number]),
                 bound_s=float(terms.bound_s[number]),
-                workers=int(block.crew.workers[number]),
+                workers=int(block.allocations.workers[number]),
                 why_not=reason,
             )
             for policy in block.policies
@@ -173,7 +173,7 @@ def _knobs(choice: _Variant) -> Knobs:
     return Knobs(
         strategy=block.strategy,
         workers=choice.workers,
-        per_node=int(block.crew.per_node[choice.number]),
+        per_node=int(block.allocations.per_node[choice.number]),
         partitions=block.table.partitions,
         group=block.terms.group,
         batch_size=block.batch_size,
@@ -227,8 +227,10 @@ def _simulate_sample(choice: _Variant, cluster: Cluster, live: float, hops: int)
     if part.whole:
         return _Simulated(seconds=max(trace.makespan_s, choice.bound_s), trace=trace)
     table = columns(part.load, part.cluster, knobs.batch_size)
-    crew = allocations_of(part.cluster, np.array([part.counts]))
-    terms = scheduled(block.strategy, table, crew, part.cluster, part.load, live, knobs.group)
+    allocations = allocations_of(part.cluster, np.array([part.counts]))
+    terms = scheduled(
+        block.strategy, table, allocations, part.cluster, part.load, live, knobs.group
+    )
     ratio = trace.makespan_s / float(terms.seconds[0])
     return _Simulated(seconds=max(choice.seconds * ratio, choice.bound_s), trace=None)
 
@@ -240,7 +242,7 @@ def _estimate(
     terms, table = block.terms, block.table
     seconds = one.seconds if one else choice.seconds
     if not (one and one.trace):  # workers that begin late share what they have missed
-        seconds += cluster.late_s * (int(block.crew.per_node[n]) - 1) / 2
+        seconds += cluster.late_s * (int(block.allocations.per_node[n]) - 1) / 2
     total = float(seconds + cluster.open_s)
     deviation = seen or deviation_of(
         table.deviation, _hops(choice), choice.workers, cluster.deviation, table.uncertainty
@@ -266,7 +268,7 @@ def _estimate(
         p90_s=high,
         lower_bound_s=choice.bound_s,
         bytes_moved=source.bytes_moved if source else float(terms.bytes_moved[n]),
-        memory_bytes=float(block.crew.per_node[n]) * terms.memory_bytes,
+        memory_bytes=float(block.allocations.per_node[n]) * terms.memory_bytes,
         hops=_hops(choice),
         why_not=choice.why_not,
         executed=block.strategy in EXECUTED,

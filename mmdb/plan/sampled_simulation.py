@@ -18,7 +18,7 @@ from mmdb.train.schedule import Placement, Policy, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWorkload:
-    """A load like another one, with every k-th candidate, partition and worker."""
+    """A workload like another one, with every k-th candidate, partition and worker."""
 
     load: CostedWorkload
     cluster: Cluster
@@ -27,13 +27,13 @@ class SampledWorkload:
 
 
 def sample_of(block: StrategyBlock, cluster: Cluster, number: int, hops: int) -> SampledWorkload:
-    """Return a load like a block's on its crew `number`, with at most about so many hops.
+    """Return a workload like a block's in its allocation `number`, with at most about so many hops.
 
     First epochs are left out, then every second, third, ... candidate, partition and worker. What
     it takes by simulation, over what it takes by its formula, holds for the whole. Workers begin
     late in the whole alone.
     """
-    load, counts = block.load, block.crew.counts[number]
+    load, counts = block.load, block.allocations.counts[number]
     names = [node.name for node in cluster.nodes]
     used = [k for k in range(len(names)) if counts[k]]
     visits = len(load.rows) + bool(load.validation_rows) + (block.strategy == "model_average")
@@ -84,7 +84,7 @@ def _placed(load: CostedWorkload, nodes: Sequence[ClusterNode], k: int, parts: i
 def simulate_sample(
     part: SampledWorkload, knobs: Knobs, live: float, seed: int, noisy: bool = True
 ) -> SimulationResult:
-    """Return what a load comes to when its schedule decides over simulated hops."""
+    """Return what a workload comes to when its schedule decides over simulated hops."""
     load, cluster = part.load, part.cluster
     table = columns(load, cluster, knobs.batch_size)
     work = Workload(

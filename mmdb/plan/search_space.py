@@ -36,12 +36,12 @@ HOW: dict[StrategyName, How] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyBlock:
-    """One strategy with its knobs, on several crews."""
+    """One strategy with its knobs, on several allocations."""
 
     strategy: StrategyName
     load: CostedWorkload  # with the partitions and placement of this block
     table: Columns
-    crew: WorkerAllocations
+    allocations: WorkerAllocations
     terms: Terms
     batch_size: int | None
     policies: tuple[str | None, ...] = (None,)
@@ -63,7 +63,7 @@ def blocks(
     Args:
         workers, group: to be obeyed; None for any.
         batches: None for each candidate's own.
-        partitions: how many; what the load has if left out.
+        partitions: how many; what the workload has if left out.
     """
     for count in partitions or (len(load.rows),):
         cut = repartitioned(load, count)
@@ -93,16 +93,16 @@ def _of_kind(
 ) -> Iterator[StrategyBlock]:
     most = max(useful_workers(kind, load), len(exclusive(cluster, load)))
     wanted = None if workers is None else min(workers, most)
-    crew = worker_allocations(cluster, load, wanted, most)
+    allocations = worker_allocations(cluster, load, wanted, most)
 
     def block(
-        crew: WorkerAllocations, terms: Terms, policies: tuple[str | None, ...] = (None,)
+        allocations: WorkerAllocations, terms: Terms, policies: tuple[str | None, ...] = (None,)
     ) -> StrategyBlock:
         return StrategyBlock(
             strategy=kind,
             load=load,
             table=table,
-            crew=crew,
+            allocations=allocations,
             terms=terms,
             batch_size=batch,
             policies=policies,
@@ -110,14 +110,14 @@ def _of_kind(
 
     if kind in ("mop", "task", "model_average"):
         policies = policies_of(load) if kind == "mop" else (None,)
-        yield block(crew, scheduled(kind, table, crew, cluster, load, live), policies)
+        yield block(allocations, scheduled(kind, table, allocations, cluster, load, live), policies)
     elif kind in HOW:
         for size in GROUPS if group is None else (group,):
             if 1 < size <= table.partitions:
-                for some in _of_one_link(crew, size):
+                for some in _of_one_link(allocations, size):
                     yield block(some, scheduled(kind, table, some, cluster, load, live, size))
     elif kind in ("parameter_server", "parameter_server_async"):
-        some = crew.only(crew.workers > 1)
+        some = allocations.only(allocations.workers > 1)
         late = kind == "parameter_server_async"
         for count in {min(servers, len(cluster.nodes)) for servers in SERVERS}:
             if len(some):
@@ -126,31 +126,31 @@ def _of_kind(
     else:
         fewest = min(map(len, table.layers))
         for size in STAGES if group is None else (group,):
-            for some in _of_one_link(crew, size) if size <= fewest else ():
+            for some in _of_one_link(allocations, size) if size <= fewest else ():
                 for micro in (1,) if kind == "partitioned" else MICRO_BATCHES:
                     piped = pipeline(table, some, cluster, load, size, micro)
                     yield block(some, piped)
 
 
-def _of_one_link(crew: WorkerAllocations, size: int) -> Iterator[WorkerAllocations]:
-    """Yield the crews with room for a group on one node, and those with room on several."""
-    enough, fits = crew.workers >= size, crew.per_node >= size
+def _of_one_link(allocations: WorkerAllocations, size: int) -> Iterator[WorkerAllocations]:
+    """Yield the allocations with room for a group on one node, and those with room on several."""
+    enough, fits = allocations.workers >= size, allocations.per_node >= size
     for chosen in (enough & fits, enough & ~fits):
         if chosen.any():
-            yield crew.only(chosen)
+            yield allocations.only(chosen)
 
 
 def scheduled(
     kind: StrategyName,
     table: Columns,
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     cluster: Cluster,
     load: CostedWorkload,
     live: float,
     group: int = 1,
 ) -> Terms:
     """Return the formula's terms of a strategy whose hops the scheduler decides on."""
-    some = (table, crew, cluster, load, live)
+    some = (table, allocations, cluster, load, live)
     if kind == "mop":
         return mop(*some)
     if kind == "task":
@@ -180,17 +180,17 @@ def policies_of(load: CostedWorkload) -> tuple[str, ...]:
 
 
 def why_not(block: StrategyBlock, cluster: Cluster) -> list[str]:
-    """Return for each crew of a block why it cannot be; empty where it can."""
-    crew, load = block.crew, block.load
+    """Return for each allocation of a block why it cannot be; empty where it can."""
+    allocations, load = block.allocations, block.load
     needs = block.terms.memory_bytes
     room = np.array([node.memory_bytes for node in cluster.nodes])
-    over = crew.counts * needs > room[None, :]
+    over = allocations.counts * needs > room[None, :]
     alone = exclusive(cluster, load)
-    unreached = (crew.counts[:, alone] == 0).any(axis=1)
+    unreached = (allocations.counts[:, alone] == 0).any(axis=1)
     scattered = block.strategy == "task" and _is_scattered(load)
     narrow = _too_narrow(block, cluster)
     found = []
-    for k in range(len(crew)):
+    for k in range(len(allocations)):
         reason = ""
         if scattered:
             reason = "no node holds every partition, so no worker can visit all"
@@ -202,7 +202,7 @@ def why_not(block: StrategyBlock, cluster: Cluster) -> list[str]:
             reason = f"a round of {block.terms.group} partitions needs more workers on one node"
         elif over[k].any():
             node = int(over[k].argmax())
-            count, name = int(crew.counts[k, node]), cluster.nodes[node].name
+            count, name = int(allocations.counts[k, node]), cluster.nodes[node].name
             reason = (
                 f"{'1 worker needs' if count == 1 else f'{count} workers need'} "
                 f"{bytes_text(count * needs)} on node {name!r}, "
@@ -213,15 +213,17 @@ def why_not(block: StrategyBlock, cluster: Cluster) -> list[str]:
 
 
 def _too_narrow(block: StrategyBlock, cluster: Cluster) -> npt.NDArray[np.bool_]:
-    """Return the crews where a round may need more workers of a node than it has."""
-    crew, load = block.crew, block.load
+    """Return the allocations where a round may need more workers of a node than it has."""
+    allocations, load = block.allocations, block.load
     held = np.zeros(len(cluster.nodes), dtype=np.int64)
     if block.strategy in HOW:
         index = {node.name: k for k, node in enumerate(cluster.nodes)}
         for nodes in load.placement.values():
             if len(nodes) == 1:
                 held[index[next(iter(nodes))]] += 1
-    return np.asarray((np.minimum(held, block.terms.group)[None, :] > crew.counts).any(axis=1))
+    return np.asarray(
+        (np.minimum(held, block.terms.group)[None, :] > allocations.counts).any(axis=1)
+    )
 
 
 def _is_scattered(load: CostedWorkload) -> bool:

@@ -179,20 +179,20 @@ def time_steps(
     budget_s: float,
     node: str,
 ) -> list[str]:
-    """Time steps of one candidate of each likeness that nobody has measured; keep what they took.
+    """Time steps of one candidate of each cost key that nobody has measured; keep what they took.
 
     Where it is not settled what its hops compute, or they compute more than steps, there is nothing
     to be timed.
 
     Args:
-        known: likenesses that were measured.
+        known: cost keys that were measured.
     Returns:
         Why some of them could not be timed.
     """
     missing: dict[str, Planned] = {}
     for one in run.candidates:
-        if one.like not in known and _has_steps(one):
-            missing.setdefault(one.like, one)
+        if one.cost_key not in known and _has_steps(one):
+            missing.setdefault(one.cost_key, one)
     part_id = next(p.part_id for p in run.dataset.partitions if p.role == "train")
     notes = []
     each_s = min(budget_s, MOST_PROBE_S) / max(len(missing), 1)

@@ -16,7 +16,7 @@ from mmdb.plan.equations import Floats, longest_first_s, open_shop_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Of each crew, (K,); phases are worker-seconds of the whole run."""
+    """Of each allocation, (K,); phases are worker-seconds of the whole run."""
 
     seconds: Floats  # of the run, about
     bound_s: Floats  # of the run, at least
@@ -34,7 +34,7 @@ class Terms:
 
 
 def terms(
-    crew: WorkerAllocations,
+    allocations: WorkerAllocations,
     *,
     seconds: Floats,
     bound_s: Floats,
@@ -49,10 +49,10 @@ def terms(
     servers: int = 0,
     micro_batches: int = 1,
 ) -> Terms:
-    """Return terms; a number holds for every crew."""
+    """Return terms; a number holds for every allocation."""
 
     def wide(value: Floats | float) -> Floats:
-        return np.asarray(np.broadcast_to(np.asarray(value, dtype=np.float64), len(crew)))
+        return np.asarray(np.broadcast_to(np.asarray(value, dtype=np.float64), len(allocations)))
 
     return Terms(
         seconds=np.maximum(wide(seconds), bound_s),
@@ -70,30 +70,32 @@ def terms(
     )
 
 
-def reading(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> tuple[Floats, float]:
-    """Return the seconds of reading partitions: of each crew, and of reading each one once.
+def reading(
+    table: Columns, allocations: WorkerAllocations, load: CostedWorkload
+) -> tuple[Floats, float]:
+    """Return the seconds of reading partitions: of each allocation, and of reading each one once.
 
     A node decodes a partition once, for all its workers. Where partitions lie on nodes each reads
     its own; else any node may come to need any.
     """
     once = float(table.read_s.sum()) + table.read_validation_s
     if load.placement:
-        return once + (crew.nodes.astype(np.float64) - 1) * table.read_validation_s, once
-    return crew.nodes.astype(np.float64) * once, once
+        return once + (allocations.nodes.astype(np.float64) - 1) * table.read_validation_s, once
+    return allocations.nodes.astype(np.float64) * once, once
 
 
-def slowed(cluster: Cluster, crew: WorkerAllocations, busy: int) -> Floats:
-    """Return by which factor work takes longer where so many workers of each crew are busy."""
-    return np.array([slow(cluster, counts, busy) for counts in crew.counts])
+def slowed(cluster: Cluster, allocations: WorkerAllocations, busy: int) -> Floats:
+    """Return by which factor work takes longer where so many workers of each are busy."""
+    return np.array([slow(cluster, counts, busy) for counts in allocations.counts])
 
 
 def node_bound_s(
-    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload
+    table: Columns, allocations: WorkerAllocations, cluster: Cluster, load: CostedWorkload
 ) -> Floats:
     """Return what the busiest node takes at least with what only it can do."""
     nodes = exclusive(cluster, load)
     if not len(nodes):
-        return np.zeros(len(crew))
+        return np.zeros(len(allocations))
     index = {node.name: k for k, node in enumerate(cluster.nodes)}
     work = np.zeros(len(cluster.nodes))
     leave = float(table.leave_s.sum())
@@ -101,7 +103,8 @@ def node_bound_s(
     for part, held in load.placement.items():
         if part >= 0 and len(held) == 1 and (name := next(iter(held))) in index:
             work[index[name]] += by_partition[part]
-    there = crew.node_capacity[:, nodes]  # a crew that lacks such a node is refused elsewhere
+    # An allocation that lacks such a node is refused elsewhere.
+    there = allocations.node_capacity[:, nodes]
     took = np.divide(work[nodes], there, out=np.zeros(there.shape), where=there > 0)
     return np.asarray(took.max(axis=1))
 
@@ -122,28 +125,34 @@ def chain_s(table: Columns) -> Floats:
     return np.asarray(table.epochs * (epoch + table.validate_s) + table.begin_s)
 
 
-def moves_an_epoch(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> Floats:
+def moves_an_epoch(table: Columns, allocations: WorkerAllocations, load: CostedWorkload) -> Floats:
     """Return how often a candidate's state changes its worker in an epoch, about."""
     if load.placement:
-        return np.where(crew.nodes > 1, float(table.partitions), 1.0) * (crew.workers > 1)
-    return np.where(crew.workers > 1, 1.0, 0.0)
+        return np.where(allocations.nodes > 1, float(table.partitions), 1.0) * (
+            allocations.workers > 1
+        )
+    return np.where(allocations.workers > 1, 1.0, 0.0)
 
 
-def left_an_epoch(table: Columns, crew: WorkerAllocations, load: CostedWorkload) -> Floats:
+def left_an_epoch(table: Columns, allocations: WorkerAllocations, load: CostedWorkload) -> Floats:
     """Return how many states a candidate leaves for others in an epoch that nobody takes, about.
 
     On one node states stay in their sessions while the workers' fair share of the work exceeds the
     longest candidate by two epochs (mmdb.train.schedule.schedule.Schedule._publish).
     """
     if load.placement:
-        return np.zeros(len(crew))
+        return np.zeros(len(allocations))
     chain = chain_s(table)
-    slack_s = float(chain.sum()) / crew.workers - chain.max()
+    slack_s = float(chain.sum()) / allocations.workers - chain.max()
     return np.where(slack_s < 2 * float(chain.mean()) / table.epochs, table.partitions - 1.0, 0.0)
 
 
 def mop(
-    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+    table: Columns,
+    allocations: WorkerAllocations,
+    cluster: Cluster,
+    load: CostedWorkload,
+    live: float,
 ) -> Terms:
     """Return what Model Hopper Parallelism takes.
 
@@ -163,24 +172,26 @@ def mop(
         live: bytes of live states that a worker keeps, at most.
     """
     chain = chain_s(table)
-    moves = moves_an_epoch(table, crew, load) * table.epochs
+    moves = moves_an_epoch(table, allocations, load) * table.epochs
     moved_s = table.publish_s + table.take_s
-    left = left_an_epoch(table, crew, load) * table.epochs
-    read_s, once = reading(table, crew, load)
-    busy = min(table.candidates, int(crew.workers.max()))
-    factor = slowed(cluster, crew, busy)
+    left = left_an_epoch(table, allocations, load) * table.epochs
+    read_s, once = reading(table, allocations, load)
+    busy = min(table.candidates, int(allocations.workers.max()))
+    factor = slowed(cluster, allocations, busy)
     work = float(chain.sum()) + moves * float(moved_s.sum()) + left * float(table.publish_s.sum())
     longest = (chain + moves[:, None] * moved_s + left[:, None] * table.publish_s).max(axis=1)
     hop = float(table.train_epoch_s.mean()) / table.partitions
-    useful = np.minimum(crew.workers, table.candidates)
-    node_s = node_bound_s(table, crew, cluster, load)
+    useful = np.minimum(allocations.workers, table.candidates)
+    node_s = node_bound_s(table, allocations, cluster, load)
     bound = np.maximum(
-        np.maximum(chain.max() * fastest(cluster), (float(chain.sum()) + once) / crew.capacity),
+        np.maximum(
+            chain.max() * fastest(cluster), (float(chain.sum()) + once) / allocations.capacity
+        ),
         node_s,
     )
     about = open_shop_s(longest * factor, (work + read_s) * factor, useful, hop * factor)
     return terms(
-        crew,
+        allocations,
         seconds=np.maximum(about, node_s),
         bound_s=bound,
         compute_s=table.epochs * float(table.train_epoch_s.sum()) * factor,
@@ -197,7 +208,11 @@ def _useful_s(table: Columns) -> float:
 
 
 def task(
-    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+    table: Columns,
+    allocations: WorkerAllocations,
+    cluster: Cluster,
+    load: CostedWorkload,
+    live: float,
 ) -> Terms:
     """Return what task parallelism takes.
 
@@ -209,16 +224,18 @@ def task(
     Source: Graham, SIAM J. Appl. Math. 17(2) 1969. Memory: as for `mop`.
     """
     chain = chain_s(table)
-    read_s, once = reading(table, crew, load)
-    factor = slowed(cluster, crew, min(table.candidates, int(crew.workers.max())))
-    sizes = {int(w): longest_first_s(chain, int(w)) for w in np.unique(crew.workers)}
-    about = np.array([sizes[int(w)] for w in crew.workers])
-    busy = np.minimum(crew.workers, table.candidates)
-    bound = np.maximum(chain.max() * fastest(cluster), (float(chain.sum()) + once) / crew.capacity)
+    read_s, once = reading(table, allocations, load)
+    factor = slowed(cluster, allocations, min(table.candidates, int(allocations.workers.max())))
+    sizes = {int(w): longest_first_s(chain, int(w)) for w in np.unique(allocations.workers)}
+    about = np.array([sizes[int(w)] for w in allocations.workers])
+    busy = np.minimum(allocations.workers, table.candidates)
+    bound = np.maximum(
+        chain.max() * fastest(cluster), (float(chain.sum()) + once) / allocations.capacity
+    )
     compute = table.epochs * float(table.train_epoch_s.sum())
     validation = table.epochs * float(table.validate_s.sum())
     return terms(
-        crew,
+        allocations,
         seconds=(about + read_s / busy) * factor,
         bound_s=bound,
         compute_s=compute * factor,
@@ -231,7 +248,11 @@ def task(
 
 
 def model_average(
-    table: Columns, crew: WorkerAllocations, cluster: Cluster, load: CostedWorkload, live: float
+    table: Columns,
+    allocations: WorkerAllocations,
+    cluster: Cluster,
+    load: CostedWorkload,
+    live: float,
 ) -> Terms:
     """Return what model averaging takes.
 
@@ -254,24 +275,26 @@ def model_average(
     held = take * table.validates  # a hop after a validation on the same worker takes up nothing
     chain = epochs * (slowest - held + end)
     work = epochs * (table.train_epoch_s + parts * around - held + end)
-    read_s, once = reading(table, crew, load)
+    read_s, once = reading(table, allocations, load)
     at_once = table.candidates * parts
-    factor = slowed(cluster, crew, min(at_once, int(crew.workers.max())))
-    node_s = node_bound_s(table, crew, cluster, load)
+    factor = slowed(cluster, allocations, min(at_once, int(allocations.workers.max())))
+    node_s = node_bound_s(table, allocations, cluster, load)
     bound = np.maximum(
-        np.maximum(chain.max() * fastest(cluster), (float(work.sum()) + once) / crew.capacity),
+        np.maximum(
+            chain.max() * fastest(cluster), (float(work.sum()) + once) / allocations.capacity
+        ),
         node_s,
     )
     taken = table.begin_s + (epochs - 1) * table.take_s
     full = work + epochs * held + parts * (taken - epochs * take)
-    turns = np.ceil(parts / crew.workers)
+    turns = np.ceil(parts / allocations.workers)
     alone = np.array([(epochs * (slowest * k + end)).max() for k in np.unique(turns)])
     alone = alone[np.searchsorted(np.unique(turns), turns)]
-    about = open_shop_s(0.0, float(full.sum()) + read_s, crew.workers, float(slowest.mean()))
+    about = open_shop_s(0.0, float(full.sum()) + read_s, allocations.workers, float(slowest.mean()))
     compute = epochs * float(table.train_epoch_s.sum())
     validation = epochs * float(table.validate_s.sum())
     return terms(
-        crew,
+        allocations,
         seconds=np.maximum(np.maximum(about, alone) * factor, node_s),
         bound_s=bound,
         compute_s=compute * factor,

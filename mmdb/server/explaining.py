@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 @exposed
 def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, Any]]:
     """Return what every way of training a run would take; see `mmdb.plan.explain_train`."""
-    wishes = json_object(options, "options")
+    raw = json_object(options, "options")
     with uncollected():
         from mmdb.plan.explain_train import explain_run  # loads torch
 
@@ -32,7 +32,7 @@ def explain_train(backend: Backend, run: str, options: str) -> list[dict[str, An
     return explain_run(
         backend.connection,
         run,
-        wishes,
+        raw,
         compute=compute,
         probing=partial(probing_of, backend),
         settle=lambda candidate_id: backend.runner.begin(candidate_id),

@@ -23,11 +23,11 @@ def test_no_run_ends_before_its_bound(load: CostedWorkload, cluster: Cluster) ->
 
 
 def check(block: StrategyBlock, cluster: Cluster, number: int, policy: str | None) -> None:
-    crew = block.crew
+    some = block.allocations
     knobs = Knobs(
         strategy=block.strategy,
-        workers=int(crew.workers[number]),
-        per_node=int(crew.per_node[number]),
+        workers=int(some.workers[number]),
+        per_node=int(some.per_node[number]),
         partitions=len(block.load.rows),
         group=block.terms.group,
         policy=policy,

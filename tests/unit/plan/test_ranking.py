@@ -183,10 +183,12 @@ def test_a_load_that_is_none_is_refused(changes: dict[str, object], error: type)
         explain(replace(load_of(2, 2), **changes), cluster_with(2))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wishes", [{"workers": 0}, {"workers": 9}, {"group": 0}, {"kinds": ["x"]}])
-def test_wishes_that_cannot_be_are_refused(wishes: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"workers": 0}, {"workers": 9}, {"group": 0}, {"kinds": ["x"]}]
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidOption):
-        explain(load_of(2, 2), cluster_with(2), **wishes)  # type: ignore[arg-type]
+        explain(load_of(2, 2), cluster_with(2), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("candidates", "partitions", "nodes"), [(100, 16, 1), (1000, 1000, 1000)])

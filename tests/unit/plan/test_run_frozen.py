@@ -116,9 +116,9 @@ def test_what_is_not_settled_is_whole() -> None:
 
 def test_hops_that_did_other_things_do_not_compare() -> None:
     row = {"architecture_hash": b"a", "config": '{"freeze_up_to": "3", "head": "linear"}'}
-    likenesses = CostKeys()
+    keys = CostKeys()
     found = {
-        choice: likenesses.of(row | {"feature_choice": choice})
+        choice: keys.of(row | {"feature_choice": choice})
         for choice in ("stored", "memory", "recomputed", "streamed")
     }
     assert found["stored"] == found["memory"]

@@ -55,7 +55,7 @@ def terms_of(
     group: int | None = None,
     micro: int = 0,
 ) -> Terms:
-    """Return the terms of the one crew, or of the first block with so many micro-batches."""
+    """Return the terms of the one allocation, or of the first block with so many micro-batches."""
     found = blocks(some, where, kinds=[kind], live=0.0, workers=workers, group=group)
     return next(b.terms for b in found if not micro or b.terms.micro_batches == micro)
 
@@ -173,7 +173,7 @@ def test_the_busiest_node_bounds_what_lies_there_alone() -> None:
     where = cluster_of({"nodes": [{"name": "a", "slots": 1}, {"name": "b", "slots": 3}]}, cluster())
     held = {p: frozenset({"a" if p < 3 else "b"}) for p in range(4)}
     found = next(blocks(load(placement=held), where, kinds=["mop"], live=0.0, workers=4))
-    assert found.terms.bound_s.tolist() == [pytest.approx(120.0)] * len(found.crew)
+    assert found.terms.bound_s.tolist() == [pytest.approx(120.0)] * len(found.allocations)
 
 
 def test_states_that_a_worker_keeps_take_memory() -> None:
