@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
-from mmdb.db.connection import Row
 from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.cost import FEATURES
-from mmdb.plan.planned_run import Shared
-from mmdb.train.values.feature_spec import STORAGES
+
+if TYPE_CHECKING:
+    from mmdb.db.connection import Row
+    from mmdb.plan.planned_run import Shared
 
 
 def progress_notes(progress: Row) -> list[str]:
@@ -79,6 +81,8 @@ def feature_notes(shared: Iterable[Shared], ordinals: Sequence[int]) -> list[str
 
 
 def _note(one: Shared) -> str:
+    from mmdb.train.features.spec import STORAGES  # loads torch
+
     feature, use = one.feature, one.use
     pool = "" if feature.pool == "none" else f"{feature.pool}, "
     what = f"{use.layer} ({pool}{prod(feature.shape):,} numbers a row)"
