@@ -81,7 +81,7 @@ def feature_notes(shared: Iterable[Shared], ordinals: Sequence[int]) -> list[str
 
 
 def _note(one: Shared) -> str:
-    from mmdb.train.features.spec import STORAGES  # loads torch
+    from mmdb.train.values.feature_spec import STORAGES  # loads torch
 
     feature, use = one.feature, one.use
     pool = "" if feature.pool == "none" else f"{feature.pool}, "

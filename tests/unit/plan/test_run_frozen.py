@@ -177,11 +177,10 @@ def test_heads_of_strangers_are_strange_too() -> None:
     assert not is_strange([own], theirs)
     assert is_strange([own | {"head": {"factory": "heads"}}], theirs)
     assert is_strange([parse("resnet"), {"factory": "heads"}], theirs)
+    options = parse_frozen_options(HEAD | {"head": "heads"})
+    assert options
     text = built(factories=theirs).text(
-        parse_config({"lr": 0.1}, TARGETS),
-        FrozenLayers(
-            transfer=parse_frozen_options(HEAD | {"head": "heads"}), source=READ, shape=(4,)
-        ),  # type: ignore[arg-type]
+        parse_config({"lr": 0.1}, TARGETS), FrozenLayers(transfer=options, source=READ, shape=(4,))
     )
     assert "my.package:heads" in text
 
