@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
-    from mmdb.store.recipe import Recipe
+    from mmdb.store.models.recipe import Recipe
     from mmdb.train.compute.exact import rng_state
     from mmdb.train.warm.transfer_rows import Transferred
     from mmdb.zoo.model import Model
@@ -20,7 +20,7 @@ _MODULES = {
     "MmdbError": "errors",
     "MmdbWarning": "errors",
     "Model": "zoo.model",
-    "Recipe": "store.recipe",
+    "Recipe": "store.models.recipe",
     "Run": "api",
     "Transferred": "train.warm.transfer_rows",
     "connect": "api",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from blake3 import blake3
 
 from mmdb.api import Database
-from mmdb.store import features
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Block, Feature, FeatureSpec
+from mmdb.store import stored_features
+from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredBlock, StoredFeature
 
 KEY, OTHER_KEY = b"k" * 32, b"l" * 32
 
@@ -24,21 +23,21 @@ def spec(key: bytes = KEY, **changes: object) -> FeatureSpec:
     return FeatureSpec(**given | changes)  # type: ignore[arg-type]
 
 
-def add(db: Database, key: bytes = KEY, **changes: object) -> Feature:
+def add(db: Database, key: bytes = KEY, **changes: object) -> StoredFeature:
     """Make features known."""
-    return features.put(db.connection, [spec(key, **changes)])[key]
+    return stored_features.put(db.connection, [spec(key, **changes)])[key]
 
 
-def blocks(count: int = 6, size: int = 100_000) -> list[Block]:
+def blocks(count: int = 6, size: int = 100_000) -> list[StoredBlock]:
     """Return blocks of 10 rows each."""
     data = [bytes([i]) * size for i in range(count)]
     return [
-        Block(ordinal=i, row_count=10, digest=blake3(d).digest(), data=d)
+        StoredBlock(ordinal=i, row_count=10, digest=blake3(d).digest(), data=d)
         for i, d in enumerate(data)
     ]
 
 
-def use(feature: Feature, **changes: object) -> Use:
+def use(feature: StoredFeature, **changes: object) -> FeatureUse:
     """Return how a run gets features."""
     given: dict[str, object] = {
         "feature_id": feature.feature_id, "choice": "stored", "reason": "It saves the most.",
@@ -46,4 +45,4 @@ def use(feature: Feature, **changes: object) -> Use:
         "layer": feature.layer, "network_hash": b"n" * 32, "depth": 2, "backbone": feature.backbone,
         "model_id": feature.model_id,
     }  # fmt: skip
-    return Use(**given | changes)  # type: ignore[arg-type]
+    return FeatureUse(**given | changes)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from multiprocessing.context import ForkServerProcess
 import torch
 
 from mmdb import connect
-from mmdb.store.save import save_model
+from mmdb.store.models.save import save_model
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.savers"])

@@ -8,9 +8,9 @@ import torch
 
 from mmdb.api import Database
 from mmdb.db.connection import Connection
-from mmdb.store.models import find_model
-from mmdb.store.recover import load_tensors
-from mmdb.store.save import Saved, save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import load_tensors
+from mmdb.store.models.save import Saved, save_model
 from tests.tensors import same_bits
 
 Tensors = Mapping[str, torch.Tensor]

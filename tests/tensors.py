@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from mmdb.store.content import DTYPES
+from mmdb.store.tensors.tensor_bytes import DTYPES
 
 #: Integers that hold the bits of an element.
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -32,7 +32,7 @@ from mmdb.server.arguments import (
 from mmdb.server.calls import call
 from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
-from mmdb.store.features import drop_features
+from mmdb.store.stored_features import drop_features
 from mmdb.train.drive import run_requests
 from mmdb.zoo import Zoo
 

@@ -234,7 +234,7 @@ def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
 
     from mmdb.data.dataset import find_decoding
     from mmdb.data.inputs import scan_inputs
-    from mmdb.store.models import find_model
+    from mmdb.store.models.model_rows import find_model
 
     found = find_model(db.connection, model)
     if found.dataset_id is None:

@@ -14,9 +14,8 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
 from mmdb.errors import DatasetDropped, EmptySearch
 from mmdb.plan.profile.measurements import Stamp
-from mmdb.store import feature_uses
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Feature, find_of_run
+from mmdb.store import stored_features
+from mmdb.store.stored_features import FeatureUse, StoredFeature, find_of_run
 from mmdb.train.candidate.config import Config, architecture_hash, parse_config
 from mmdb.train.hops.turn import workload
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
@@ -38,8 +37,8 @@ RawConfig = Mapping[str, Any]
 class Shared:
     """Features of a run, and how they come to its candidates."""
 
-    feature: Feature
-    use: Use
+    feature: StoredFeature
+    use: FeatureUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class CostKeys:
 
 def shared_of(connection: Connection, run_id: int) -> dict[int, Shared]:
     """Return the features of a run, by number."""
-    uses = feature_uses.find_uses(connection, run_id)
+    uses = stored_features.find_uses(connection, run_id)
     features = [one for one in find_of_run(connection, run_id) if one.feature_id in uses]
     return {one.feature_id: Shared(feature=one, use=uses[one.feature_id]) for one in features}
 
@@ -161,7 +160,7 @@ def frozen_layers_of(
     return found
 
 
-def _computing_s(config: RawConfig, use: Use, fellows: Sequence[RawConfig]) -> float:
+def _computing_s(config: RawConfig, use: FeatureUse, fellows: Sequence[RawConfig]) -> float:
     """Return the seconds in which a candidate's hops compute the features that they train on.
 
     Args:
@@ -313,7 +312,7 @@ def _frozen(
     if all(config.get("freeze_up_to") is None for config in configs.values()):
         return {}, {}
     shared = shared_of(connection, row["run_id"])
-    taken = feature_uses.find_candidates(connection, row["run_id"])
+    taken = stored_features.find_candidates(connection, row["run_id"])
     visits = row["epochs"] * sum(part.row_count for part in dataset.partitions)
     return shared, frozen_layers_of(configs, taken, shared, visits)
 

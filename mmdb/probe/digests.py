@@ -10,7 +10,7 @@ import torch
 
 from mmdb.errors import InvalidInput
 from mmdb.probe.summary import TensorDigest
-from mmdb.store.content import raw_bytes, tensor_hash
+from mmdb.store.tensors.tensor_bytes import raw_bytes, tensor_hash
 
 #: Elements whose statistics are taken at once: few enough to stay in the processor's cache, and for
 #: torch and BLAS to use one thread each. Their threads, taking turns, wait on each other for 10 ms.

@@ -26,9 +26,9 @@ from mmdb.report.theme import LIGHT
 if TYPE_CHECKING:  # these load torch, or much else
     from networkx import DiGraph
 
-    from mmdb.store.diff import Difference
-    from mmdb.store.entries import Entry
-    from mmdb.store.models import SavedModel
+    from mmdb.store.models.diff import TensorDifference
+    from mmdb.store.models.model_rows import SavedModel
+    from mmdb.store.tensors.state_entries import Entry
 
 _Q = load("report")
 _STEP = ("depth", "kind", "parent", "child", "via")
@@ -91,10 +91,10 @@ class LineageRows(list[Mapping[str, Any]]):
         )
 
 
-class Differences(list["Difference"]):
+class Differences(list["TensorDifference"]):
     """The tensors in which two models differ; a notebook shows them as a table."""
 
-    def __init__(self, rows: Iterable[Difference] = (), title: str = "") -> None:
+    def __init__(self, rows: Iterable[TensorDifference] = (), title: str = "") -> None:
         super().__init__(rows)
         self.title = title
 

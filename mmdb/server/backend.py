@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
 
     from mmdb.db.url import AnyConnection
     from mmdb.plan.profile.measurers import CalibrationSetup
-    from mmdb.store.models import SavedModel
+    from mmdb.store.models.model_rows import SavedModel
     from mmdb.train.hops.runner import HopRunner
     from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
     from mmdb.train.values.warm_spec import WarmResult, WarmSpec

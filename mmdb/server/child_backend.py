@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mmdb.plan.profile.measurers import CalibrationSetup
-    from mmdb.store.models import SavedModel
+    from mmdb.store.models.model_rows import SavedModel
 
 _T = TypeVar("_T")
 

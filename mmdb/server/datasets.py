@@ -7,7 +7,7 @@ from typing import Any
 from mmdb.data import registration
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
-from mmdb.store.features import drop_features as drop
+from mmdb.store.stored_features import drop_features as drop
 
 
 @exposed

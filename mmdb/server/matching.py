@@ -21,8 +21,8 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_the_caller
 from mmdb.messages import show
-from mmdb.store.models import SavedModel, model_of
-from mmdb.store.parents import Choice, Goal, choose_parent
+from mmdb.store.models.model_rows import SavedModel, model_of
+from mmdb.store.parents import ParentChoice, ParentGoal, choose_parent
 from mmdb.store.parents.rerank import Sample
 from mmdb.train.replay.model_facts import structure_asked
 from mmdb.train.warm.offers import OF_THE_PARENT
@@ -52,7 +52,7 @@ class Asked:
     sample: int = 0
 
 
-def find_parents(connection: Connection, asked: Asked, recover: Recover) -> Choice:
+def find_parents(connection: Connection, asked: Asked, recover: Recover) -> ParentChoice:
     """Return the models that an architecture could be begun with.
 
     Raises:
@@ -69,7 +69,7 @@ def find_parents(connection: Connection, asked: Asked, recover: Recover) -> Choi
         outputs=None if asked.outputs is None else check_whole(asked.outputs, "outputs", 1, _MOST),
         dataset=asked.dataset or _newest_dataset(connection),
     )
-    goal = Goal(metric=check_metric(asked.metric))
+    goal = ParentGoal(metric=check_metric(asked.metric))
     if dataset is not None:
         goal = replace(goal, task=dataset.task, dataset_id=dataset.dataset_id)
     sample = sample_of(connection, dataset, asked.sample, recover) if asked.sample else None

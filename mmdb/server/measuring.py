@@ -10,7 +10,7 @@ from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.server.predictor import Predictor
-from mmdb.store.models import SavedModel
+from mmdb.store.models.model_rows import SavedModel
 from mmdb.train.candidate.measures import LOSS, Meter, measures_of
 from mmdb.train.candidate.named_choices import Functions
 from mmdb.train.candidate.setup import setup_of_candidate

@@ -18,7 +18,7 @@ from mmdb.data.inputs import encoders_of
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidInput
 from mmdb.server.backend import Backend
-from mmdb.store.models import SavedModel, find_model_id, model_of
+from mmdb.store.models.model_rows import SavedModel, find_model_id, model_of
 from mmdb.train.compute.hop import EVALUATION_BATCH
 from mmdb.train.values.row_batch import call, outputs_of
 

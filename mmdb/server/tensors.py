@@ -14,8 +14,8 @@ def tensor_values(
     backend: Backend, model: str, path: str, lo: int | None, hi: int | None
 ) -> list[float]:
     """Return rows lo..hi of a tensor as float32; a tensor without dimensions is one row."""
-    from mmdb.store.models import find_model
-    from mmdb.store.recover import ModelReader  # imports torch
+    from mmdb.store.models.model_rows import find_model
+    from mmdb.store.models.recover import ModelReader  # imports torch
 
     connection = backend.connection
     found = find_model(connection, model)
@@ -45,7 +45,7 @@ def common_prefix(
 ) -> list[dict[str, Any]]:
     """Return the models that share the longest beginnings with an architecture."""
     most = check_whole(k, "k", 1, 10_000)
-    from mmdb.store.architectures import common_prefix as find_common_prefix  # imports torch
+    from mmdb.store.models.architectures import common_prefix as find_common_prefix  # imports torch
     from mmdb.train.replay.model_facts import beginnings_of
 
     own = beginnings_of(

@@ -52,17 +52,17 @@ def match(
 @exposed
 def zoo_admit(backend: Backend, model: str, reason: str) -> str:
     """Offer a model as a parent; return `name@version`."""
-    from mmdb.store.parents import events  # loads torch
+    from mmdb.store.parents import judging  # loads torch
 
-    return events.say(backend.connection, model, "admitted", reason)
+    return judging.say(backend.connection, model, "admitted", reason)
 
 
 @exposed
 def zoo_refuse(backend: Backend, model: str, reason: str) -> str:
     """Offer a model as a parent no longer; return `name@version`."""
-    from mmdb.store.parents import events  # loads torch
+    from mmdb.store.parents import judging  # loads torch
 
-    return events.say(backend.connection, model, "refused", reason)
+    return judging.say(backend.connection, model, "refused", reason)
 
 
 @exposed

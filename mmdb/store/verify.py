@@ -17,10 +17,10 @@ from mmdb.db.install import is_installed
 from mmdb.db.queries import load
 from mmdb.db.url import connect
 from mmdb.errors import CorruptTensor, FeatureCorrupt, MmdbError, ModelNotFound
-from mmdb.store.features import find_part, read_blocks
-from mmdb.store.models import model_of
-from mmdb.store.reading import BadTensor, find_encodings, read_tensors
-from mmdb.store.recover import ModelReader
+from mmdb.store.models.model_rows import model_of
+from mmdb.store.models.recover import ModelReader
+from mmdb.store.stored_features import find_part, read_blocks
+from mmdb.store.tensors.reading import BadTensor, find_encodings, read_tensors
 
 _Q = load("verify")
 #: Bytes of tensors that are read at once; one tensor may be larger.

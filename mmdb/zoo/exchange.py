@@ -123,7 +123,7 @@ class Exchange:
             ModelNotFound, InvalidOption, InvalidInput, TrainingFailed
         """
         from mmdb.probe import probe
-        from mmdb.store.models import find_model
+        from mmdb.store.models.model_rows import find_model
         from mmdb.train.replay.recipe_replay import recover_module
 
         found = find_model(self.connection, model)
@@ -138,7 +138,7 @@ class Exchange:
         Raises:
             ModelNotFound
         """
-        from mmdb.store.models import find_model
+        from mmdb.store.models.model_rows import find_model
 
         model_id = find_model(self.connection, model).model_id if model is not None else None
         self.connection.run(

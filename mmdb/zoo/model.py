@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     import torch
 
     from mmdb.graph.trace.structure import Architecture
-    from mmdb.store.models import SavedModel
-    from mmdb.store.recover import ModelReader
+    from mmdb.store.models.model_rows import SavedModel
+    from mmdb.store.models.recover import ModelReader
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Model:
         Raises:
             DefinitionMissing: it is not known.
         """
-        from mmdb.store.parents.outlines import saved_architecture
+        from mmdb.store.models.architectures import saved_architecture
 
         return self._reader.source.newest(lambda session: saved_architecture(session, self._saved))
 

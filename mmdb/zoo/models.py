@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # these load torch, which takes a second; a session may never
     from torch import nn
 
     from mmdb.graph.trace.structure import Architecture
-    from mmdb.store.architectures import SharedPrefix
-    from mmdb.store.models import SavedModel
-    from mmdb.store.recipe import Recipe
-    from mmdb.store.recover import ModelReader, Verify
-    from mmdb.store.save import Saved
+    from mmdb.store.models.architectures import SharedPrefix
+    from mmdb.store.models.model_rows import SavedModel
+    from mmdb.store.models.recipe import Recipe
+    from mmdb.store.models.recover import ModelReader, Verify
+    from mmdb.store.models.save import Saved
     from mmdb.train.warm.transfer_rows import Transferred
 
 
@@ -32,7 +32,7 @@ class Models:
 
     @cached_property
     def _outside(self) -> ModelReader:
-        from mmdb.store.recover import ModelReader
+        from mmdb.store.models.recover import ModelReader
 
         return ModelReader(self.reads)
 
@@ -41,7 +41,7 @@ class Models:
         """The reader to use now: nobody but the session sees what its open transaction wrote."""
         if isinstance(self.reads, OneSession) or not self.connection.in_transaction:
             return self._outside
-        from mmdb.store.recover import ModelReader
+        from mmdb.store.models.recover import ModelReader
 
         return ModelReader(self.connection, self._outside.kept)
 
@@ -81,7 +81,7 @@ class Models:
             ModelNotFound, NoParent, InvalidRecipe, ModuleMismatch, UnsupportedTensor,
             InvalidName, InvalidOption, ArchitectureError
         """
-        from mmdb.store.save import save_model
+        from mmdb.store.models.save import save_model
         from mmdb.train.replay.model_facts import about_module
         from mmdb.train.replay.saving import save_with_recipe
         from mmdb.train.warm.transfer_rows import add_transfer, check_transferred
@@ -214,7 +214,7 @@ class Models:
         Raises:
             ArchitectureError, DatasetNotFound, ModelNotFound
         """
-        from mmdb.store.architectures import common_prefix
+        from mmdb.store.models.architectures import common_prefix
         from mmdb.train.replay.model_facts import beginnings_of
 
         own = beginnings_of(

@@ -10,8 +10,8 @@ from mmdb.db.url import AnyConnection
 if TYPE_CHECKING:  # these load torch
     from torch import nn
 
-    from mmdb.store.parents import Choice
-    from mmdb.store.parents.managing import Decision
+    from mmdb.store.parents import ParentChoice
+    from mmdb.store.parents.managing import ZooDecision
 
 
 class Parents:
@@ -29,7 +29,7 @@ class Parents:
         input_shape: Sequence[int] | None = None,
         outputs: int | None = None,
         sample: int = 0,
-    ) -> Choice:
+    ) -> ParentChoice:
         """Return the best parent for an architecture, if one fits, and the k models looked at.
 
         Args:
@@ -66,7 +66,7 @@ class Parents:
         Raises:
             ModelNotFound
         """
-        from mmdb.store.parents.events import say
+        from mmdb.store.parents.judging import say
 
         return say(self.connection, model, "admitted", reason)
 
@@ -76,13 +76,13 @@ class Parents:
         Raises:
             ModelNotFound
         """
-        from mmdb.store.parents.events import say
+        from mmdb.store.parents.judging import say
 
         return say(self.connection, model, "refused", reason)
 
     def manage_zoo(
         self, budget_bytes: int | None = None, *, dry_run: bool = True
-    ) -> list[Decision]:
+    ) -> list[ZooDecision]:
         """Refuse outliers and near-duplicates; drop the models worth least until the rest fits.
 
         Args:

@@ -8,8 +8,8 @@ from mmdb.db.url import AnyConnection
 
 if TYPE_CHECKING:  # these load torch
     from mmdb.report.notebook import Differences
-    from mmdb.store.gc import Report
-    from mmdb.store.registry import Dropped
+    from mmdb.store.garbage import GarbageReport
+    from mmdb.store.models.registry import Dropped
 
 
 class Registry:
@@ -23,7 +23,7 @@ class Registry:
         Raises:
             ModelNotFound, InvalidName
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         return registry.set_alias(self.connection, model, version, alias)
 
@@ -33,7 +33,7 @@ class Registry:
         Raises:
             AliasNotFound
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         return registry.drop_alias(self.connection, model, alias)
 
@@ -43,7 +43,7 @@ class Registry:
         Raises:
             ModelNotFound
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         with self.connection.transaction():
             for key, value in tags.items():
@@ -55,7 +55,7 @@ class Registry:
         Raises:
             ModelNotFound, InvalidOption
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         registry.log_metric(self.connection, model, metric, value, dataset=dataset)
 
@@ -65,7 +65,7 @@ class Registry:
         Raises:
             ModelNotFound
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         registry.note_model(self.connection, model, note)
 
@@ -78,7 +78,7 @@ class Registry:
             ModelNotFound
         """
         from mmdb.report.notebook import Differences
-        from mmdb.store.diff import model_diff
+        from mmdb.store.models.diff import model_diff
 
         found = model_diff(self.connection, a, b, norms=norms)
         return Differences(found, f"From {a} to {b}")
@@ -89,11 +89,11 @@ class Registry:
         Raises:
             ModelNotFound, ModelInUse
         """
-        from mmdb.store import registry
+        from mmdb.store.models import registry
 
         return registry.drop_model(self.connection, model, version)
 
-    def gc(self, *, dry_run: bool = True, grace: str = "7 days") -> Report:
+    def gc(self, *, dry_run: bool = True, grace: str = "7 days") -> GarbageReport:
         """Delete what no model needs and give its space back, or say what would go.
 
         Args:
@@ -101,6 +101,6 @@ class Registry:
         Raises:
             InvalidOption, RightsMissing
         """
-        from mmdb.store.gc import gc_and_reclaim
+        from mmdb.store.garbage import gc_and_reclaim
 
         return gc_and_reclaim(self.connection, dry_run=dry_run, grace=grace)

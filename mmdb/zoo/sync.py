@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from mmdb.db.url import AnyConnection
 
 if TYPE_CHECKING:  # these load torch
-    from mmdb.store.recover import Verify
-    from mmdb.store.sync.copy import Copied
+    from mmdb.store.models.recover import Verify
+    from mmdb.store.sync.push_pull import CopyReport
 
 _Report = Callable[[int, int], None]
 _Weights = Literal["auto", "always", "never"]
@@ -33,7 +33,7 @@ class Sync:
         weights: _Weights = "auto",
         verify: Verify = "full",
         on_progress: _Report | None = None,
-    ) -> Copied:
+    ) -> CopyReport:
         """Copy a model into the database of a URL, sending what it lacks; docs/sync.md.
 
         Args:
@@ -50,7 +50,7 @@ class Sync:
             ConnectionLost: call again; what has arrived is not sent again.
             CorruptTensor, NotReplayable
         """
-        from mmdb.store.sync.copy import push
+        from mmdb.store.sync.push_pull import push
 
         return push(
             self.connection,
@@ -72,9 +72,9 @@ class Sync:
         weights: _Weights = "auto",
         verify: Verify = "full",
         on_progress: _Report | None = None,
-    ) -> Copied:
+    ) -> CopyReport:
         """Copy a model out of the database of a URL; see `push`."""
-        from mmdb.store.sync.copy import pull
+        from mmdb.store.sync.push_pull import pull
 
         return pull(
             self.connection,
@@ -94,7 +94,7 @@ def _arguments(
     all_versions: bool,
     on_progress: _Report | None,
 ) -> dict[str, Any]:
-    from mmdb.store.sync.copy import CopyOptions
+    from mmdb.store.sync.push_pull import CopyOptions
     from mmdb.train.replay.recipe_replay import recover_module
 
     return {

@@ -10,7 +10,7 @@ CREATE TABLE mmdb.tensor_chunk ( -- noqa: PRS
     CONSTRAINT tensor_chunk_pkey PRIMARY KEY (tensor_id, ordinal)
 );
 COMMENT ON TABLE mmdb.tensor_chunk IS 'The bytes of tensors, each chunk encoded by itself.';
-COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/codec.py.';
+COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/tensors/codec.py.';
 COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of its place and data.';
 
 -- The owner process looks hops up by candidate; PostgreSQL has its own indexes.

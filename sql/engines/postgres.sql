@@ -105,7 +105,7 @@ ALTER TABLE mmdb.tensor_chunk_5 SET (autovacuum_vacuum_scale_factor = 0.05, toas
 ALTER TABLE mmdb.tensor_chunk_6 SET (autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE mmdb.tensor_chunk_7 SET (autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
 COMMENT ON TABLE mmdb.tensor_chunk IS 'The bytes of tensors, each chunk encoded by itself.';
-COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/codec.py.';
+COMMENT ON COLUMN mmdb.tensor_chunk.codec IS 'How the chunk is encoded: mmdb/store/tensors/codec.py.';
 COMMENT ON COLUMN mmdb.tensor_chunk.digest IS 'The first 16 bytes of the BLAKE3 of its place and data.';
 
 -- States on their way from one session to another. A crash empties an unlogged

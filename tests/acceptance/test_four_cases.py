@@ -21,9 +21,9 @@ from torch import nn
 import mmdb
 from mmdb.api import Database
 from mmdb.errors import AlreadyExists, ConnectionLost
-from mmdb.store.content import hash_of
-from mmdb.store.save import Saved
-from mmdb.store.sync.copy import Copied, CopyOptions, push
+from mmdb.store.models.save import Saved
+from mmdb.store.sync.push_pull import CopyOptions, CopyReport, push
+from mmdb.store.tensors.tensor_bytes import hash_of
 from tests.relay import Relay
 
 NODES = 3
@@ -59,14 +59,14 @@ class Zoo:
         self.expected[saved.reference] = weights(module)
         return saved
 
-    def pull(self, node: Database, model: str) -> tuple[Copied, int]:
+    def pull(self, node: Database, model: str) -> tuple[CopyReport, int]:
         """Pull a model from the server; return what was done and the bytes that passed."""
         with Relay(self.url) as relay:
             return node.pull(model, from_=relay.url), relay.passed
 
     def push(
         self, node: Database, model: str, version: Literal["next"] | None = None
-    ) -> tuple[Copied, int]:
+    ) -> tuple[CopyReport, int]:
         """Push a model to the server; return what was done and the bytes that passed."""
         with Relay(self.url) as relay:
             return node.push(model, to=relay.url, version=version), relay.passed

@@ -28,18 +28,18 @@ from mmdb.errors import (
     NotReplayable,
     UnsafeFile,
 )
-from mmdb.store.content import raw_bytes
 from mmdb.store.files.description import Description
 from mmdb.store.files.exchange import export_model, import_model, open_model, state_dict
 from mmdb.store.files.formats import open_tensors, write_tensors
 from mmdb.store.files.lazy import LazyTensors
 from mmdb.store.files.zoo_exchange import export_zoo, import_zoo
-from mmdb.store.models import Definition, find_entries, find_model, model_of
-from mmdb.store.recover import load_tensors
-from mmdb.store.registry import log_metric, note_model, set_alias, tag_model
-from mmdb.store.save import About, save_model
+from mmdb.store.models.model_rows import ModelDefinition, find_entries, find_model, model_of
+from mmdb.store.models.recover import load_tensors
+from mmdb.store.models.registry import log_metric, note_model, set_alias, tag_model
+from mmdb.store.models.save import About, save_model
+from mmdb.store.tensors.tensor_bytes import raw_bytes
 
-DEFINITION = Definition(
+DEFINITION = ModelDefinition(
     architecture={"factory": "mlp", "arguments": {"hidden": [8]}},
     arguments={"dropout": 0.5},
     input_shape=(4,),

@@ -11,8 +11,8 @@ import torch
 
 from mmdb import errors
 from mmdb.api import Database, connect
-from mmdb.store import feature_uses, features
-from mmdb.store.gc import gc, gc_and_reclaim
+from mmdb.store import stored_features
+from mmdb.store.garbage import gc, gc_and_reclaim
 from mmdb.store.verify import verify
 from tests import run_rows
 from tests.feature_rows import KEY, OTHER_KEY, add, blocks, use
@@ -48,28 +48,30 @@ def test_features_are_known_by_their_key(db: Database) -> None:
     assert add(db, row_bytes=99) == first  # there already
     other = add(db, OTHER_KEY, seed=2**62, backbone=None, model_id=None, shape=(3, 4, 5))
     assert (other.shape, other.seed, other.backbone) == ((3, 4, 5), 2**62, None)
-    assert features.find(db.connection, 1, "", [KEY, b"x" * 32]) == {KEY: first}
-    assert features.find(db.connection, 1, "someone", [KEY]) == {}
-    assert features.owner_of(db.connection, 1) == ""
+    assert stored_features.find(db.connection, 1, "", [KEY, b"x" * 32]) == {KEY: first}
+    assert stored_features.find(db.connection, 1, "someone", [KEY]) == {}
+    assert stored_features.owner_of(db.connection, 1) == ""
     with pytest.raises(errors.RunNotFound):
-        features.owner_of(db.connection, 99)
+        stored_features.owner_of(db.connection, 99)
 
 
 def test_a_partition_is_stored_whole_and_once(db: Database) -> None:
     feature = add(db)
     written = blocks()
-    assert list(features.read_blocks(db.connection, feature.feature_id, 1)) == []
-    assert features.add_blocks(db.connection, feature.feature_id, 1, written) == 600_000
-    assert features.add_blocks(db.connection, feature.feature_id, 1, blocks(3)) == 0
-    assert list(features.read_blocks(db.connection, feature.feature_id, 1)) == written
+    assert list(stored_features.read_blocks(db.connection, feature.feature_id, 1)) == []
+    assert stored_features.add_blocks(db.connection, feature.feature_id, 1, written) == 600_000
+    assert stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks(3)) == 0
+    assert list(stored_features.read_blocks(db.connection, feature.feature_id, 1)) == written
     with pytest.raises(ZeroDivisionError), db.connection.transaction():
-        features.add_blocks(db.connection, feature.feature_id, 2, written)
+        stored_features.add_blocks(db.connection, feature.feature_id, 2, written)
         raise ZeroDivisionError
-    parts = features.find_parts(db.connection, [feature.feature_id, 99])
+    parts = stored_features.find_parts(db.connection, [feature.feature_id, 99])
     assert {k: list(v) for k, v in parts.items()} == {feature.feature_id: [1], 99: []}
     assert parts[feature.feature_id][1].row_count == 60
-    assert parts[feature.feature_id][1] == features.find_part(db.connection, feature.feature_id, 1)
-    assert features.kept_bytes(db.connection, "") == {feature.feature_id: 600_000}
+    assert parts[feature.feature_id][1] == stored_features.find_part(
+        db.connection, feature.feature_id, 1
+    )
+    assert stored_features.kept_bytes(db.connection, "") == {feature.feature_id: 600_000}
 
 
 @pytest.mark.parametrize(
@@ -84,30 +86,30 @@ def test_a_partition_is_stored_whole_and_once(db: Database) -> None:
 )
 def test_damage_is_found(db: Database, damage: str, reason: str) -> None:
     feature = add(db)
-    features.add_blocks(db.connection, feature.feature_id, 1, blocks())
+    stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks())
     db.sql(damage)
     with pytest.raises(errors.FeatureCorrupt, match=reason):
-        list(features.read_blocks(db.connection, feature.feature_id, 1))
+        list(stored_features.read_blocks(db.connection, feature.feature_id, 1))
     (check,) = [check for check in verify(db.connection) if check.name == "features"]
     assert not check.ok and "layer2" in check.detail
-    features.remove_part(db.connection, feature.feature_id, 1)
-    assert features.find_part(db.connection, feature.feature_id, 1) is None
-    assert features.add_blocks(db.connection, feature.feature_id, 1, blocks()) == 600_000
+    stored_features.remove_part(db.connection, feature.feature_id, 1)
+    assert stored_features.find_part(db.connection, feature.feature_id, 1) is None
+    assert stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks()) == 600_000
     (check,) = [check for check in verify(db.connection) if check.name == "features"]
     assert check.ok
 
 
 def test_blocks_that_nothing_names_are_found_and_in_nobodys_way(db: Database) -> None:
     number = add(db).feature_id
-    features.add_blocks(db.connection, number, 1, blocks())
+    stored_features.add_blocks(db.connection, number, 1, blocks())
     mends: list[Callable[[], int]] = [
-        lambda: features.add_blocks(db.connection, number, 1, blocks(2)),
-        lambda: features.drop_features(db.connection, "points"),
+        lambda: stored_features.add_blocks(db.connection, number, 1, blocks(2)),
+        lambda: stored_features.drop_features(db.connection, "points"),
         lambda: db.drop_dataset("points", force=True),
     ]
     for mend in mends:
-        if not features.find_parts(db.connection, [number])[number]:
-            features.add_blocks(db.connection, number, 1, blocks())
+        if not stored_features.find_parts(db.connection, [number])[number]:
+            stored_features.add_blocks(db.connection, number, 1, blocks())
         db.sql("DELETE FROM mmdb.feature_part")
         (check,) = [check for check in verify(db.connection) if check.name == "features"]
         assert not check.ok and "layer 'layer2', partition 1" in check.detail
@@ -119,26 +121,28 @@ def test_blocks_that_nothing_names_are_found_and_in_nobodys_way(db: Database) ->
 def test_the_worst_error_is_kept(db: Database) -> None:
     feature = add(db, storage="int8")
     for worst, mean in ((0.002, 0.001), (0.004, 0.0005), (0.003, 0.0007)):
-        features.note_error(db.connection, feature.feature_id, worst, mean)
-    found = features.find(db.connection, 1, "", [KEY])[KEY]
+        stored_features.note_error(db.connection, feature.feature_id, worst, mean)
+    found = stored_features.find(db.connection, 1, "", [KEY])[KEY]
     assert (found.max_error, found.mean_error) == (0.004, 0.001)
 
 
 def test_runs_note_how_they_get_features(db: Database) -> None:
     feature = add(db)
-    feature_uses.put_uses(db.connection, 1, [use(feature)])
+    stored_features.put_uses(db.connection, 1, [use(feature)])
     again = use(feature, choice="memory", byte_count=5)
-    feature_uses.put_uses(db.connection, 1, [again])
-    assert feature_uses.find_uses(db.connection, 1) == {feature.feature_id: again}
+    stored_features.put_uses(db.connection, 1, [again])
+    assert stored_features.find_uses(db.connection, 1) == {feature.feature_id: again}
     for _ in range(2):
-        feature_uses.add_seconds(db.connection, 1, feature.feature_id, compute_s=1.5, read_s=0.25)
+        stored_features.add_seconds(
+            db.connection, 1, feature.feature_id, compute_s=1.5, read_s=0.25
+        )
     (row,) = db.sql("SELECT compute_s, store_s, read_s FROM mmdb.run_feature")
     assert (row["compute_s"], row["store_s"], row["read_s"]) == (3.0, 0.0, 0.5)
     (candidate,) = run_rows.ids(db, "candidate", "candidate_id")
     for _ in range(2):
-        feature_uses.put_candidates(db.connection, 1, {candidate: feature.feature_id})
-    assert feature_uses.find_candidates(db.connection, 1) == {candidate: feature.feature_id}
-    assert features.find_of_run(db.connection, 1) == [feature]
+        stored_features.put_candidates(db.connection, 1, {candidate: feature.feature_id})
+    assert stored_features.find_candidates(db.connection, 1) == {candidate: feature.feature_id}
+    assert stored_features.find_of_run(db.connection, 1) == [feature]
 
 
 def event(db: Database, name: str) -> None:
@@ -149,40 +153,45 @@ def event(db: Database, name: str) -> None:
 def test_gc_takes_what_no_run_needs(db: Database) -> None:
     used, unused = add(db), add(db, OTHER_KEY)
     for feature in (used, unused):
-        features.add_blocks(db.connection, feature.feature_id, 1, blocks())
-    feature_uses.put_uses(db.connection, 1, [use(used)])
+        stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks())
+    stored_features.put_uses(db.connection, 1, [use(used)])
     assert [
         (f.items, f.bytes, f.goes, f.reason) for f in gc(db.connection) if f.what == "feature"
     ] == [
         (1, 600_000, False, "a run that has not finished uses them"),
         (1, 600_000, False, "a run used them within the grace period"),
     ]
-    assert features.find_idle(db.connection, "", 99) == {unused.feature_id: 600_000}
-    assert set(features.find_idle(db.connection, "", 1)) == {used.feature_id, unused.feature_id}
+    assert stored_features.find_idle(db.connection, "", 99) == {unused.feature_id: 600_000}
+    assert set(stored_features.find_idle(db.connection, "", 1)) == {
+        used.feature_id,
+        unused.feature_id,
+    }
     report = gc_and_reclaim(db.connection, dry_run=False, grace=NOW)
     assert [(f.what, f.items, f.bytes) for f in report.found if f.goes] == [("feature", 1, 600_000)]
-    assert features.kept_bytes(db.connection, "") == {used.feature_id: 600_000}
+    assert stored_features.kept_bytes(db.connection, "") == {used.feature_id: 600_000}
     event(db, "started")
     event(db, "finished")
-    assert features.find_idle(db.connection, "", 99) == {used.feature_id: 600_000}
+    assert stored_features.find_idle(db.connection, "", 99) == {used.feature_id: 600_000}
     gc(db.connection, dry_run=False, grace=NOW)
     assert bytes_of(db) == 0
     # What they were stays known, and they can be stored again.
-    assert features.find_of_run(db.connection, 1) == [used]
-    assert features.add_blocks(db.connection, used.feature_id, 1, blocks()) == 600_000
+    assert stored_features.find_of_run(db.connection, 1) == [used]
+    assert stored_features.add_blocks(db.connection, used.feature_id, 1, blocks()) == 600_000
 
 
 def test_eviction_and_a_dropped_dataset_leave_no_bytes(db: Database) -> None:
     first, second = add(db), add(db, OTHER_KEY)
     for feature in (first, second):
-        features.add_blocks(db.connection, feature.feature_id, 1, blocks())
-    features.touch(db.connection, [first.feature_id])
-    assert features.evict(db.connection, [first.feature_id]) == 600_000
+        stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks())
+    stored_features.touch(db.connection, [first.feature_id])
+    assert stored_features.evict(db.connection, [first.feature_id]) == 600_000
     assert bytes_of(db) == 600_000
     raw = db.sql("SELECT byte_count FROM mmdb.dataset")[0]["byte_count"]
     assert db.drop_dataset("points", force=True) == raw + 600_000
     assert bytes_of(db) == 0
-    features.add_blocks(db.connection, second.feature_id, 2, blocks())  # a worker that came late
+    stored_features.add_blocks(
+        db.connection, second.feature_id, 2, blocks()
+    )  # a worker that came late
     (found,) = [f for f in gc(db.connection) if f.what == "feature"]
     assert (found.goes, found.reason) == (True, "their dataset was dropped")
 
@@ -198,9 +207,9 @@ def test_lineage_and_views_go_through_features(db: Database) -> None:
     db.save("best", torch.nn.Linear(3, 4))
     db.sql("UPDATE mmdb.model SET candidate_id = 1, epoch = 0, dataset_id = 1 WHERE name = 'best'")
     feature, other = add(db, model_id=1, backbone="resnet@1"), add(db, OTHER_KEY, layer="layer4")
-    features.add_blocks(db.connection, feature.feature_id, 1, blocks())
-    feature_uses.put_uses(db.connection, 1, [use(feature), use(other, choice="streamed")])
-    feature_uses.put_candidates(db.connection, 1, {1: feature.feature_id})
+    stored_features.add_blocks(db.connection, feature.feature_id, 1, blocks())
+    stored_features.put_uses(db.connection, 1, [use(feature), use(other, choice="streamed")])
+    stored_features.put_candidates(db.connection, 1, {1: feature.feature_id})
 
     read = {("dataset:points", "feature:1", "layer2")}
     frozen = {("model:resnet@1", "feature:1", "backbone")}
@@ -242,41 +251,43 @@ def test_sessions_beside_each_other(postgres_url: str) -> None:
         prepare(one)
         feature, other = add(one), add(one, OTHER_KEY)
         for known in (feature, other):
-            features.add_blocks(one.connection, known.feature_id, 1, blocks(1))
+            stored_features.add_blocks(one.connection, known.feature_id, 1, blocks(1))
         with one.connection.transaction():  # what a run begins to use, or stores, is left alone
-            features.touch(one.connection, [feature.feature_id])
-            features.add_blocks(one.connection, other.feature_id, 2, blocks(1))
+            stored_features.touch(one.connection, [feature.feature_id])
+            stored_features.add_blocks(one.connection, other.feature_id, 2, blocks(1))
             went = gc(two.connection, dry_run=False, grace=NOW)
             assert [f for f in went if f.what == "feature" and f.goes and f.items] == []
-        assert set(features.kept_bytes(two.connection, "")) == {1, 2}
+        assert set(stored_features.kept_bytes(two.connection, "")) == {1, 2}
         with ThreadPoolExecutor(1) as pool:  # the same partition twice: the second one waits
             with one.connection.transaction():
-                features.add_blocks(one.connection, 1, 3, blocks(2))
-                second = pool.submit(features.add_blocks, two.connection, 1, 3, blocks(2))
+                stored_features.add_blocks(one.connection, 1, 3, blocks(2))
+                second = pool.submit(stored_features.add_blocks, two.connection, 1, 3, blocks(2))
                 waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
                 while not (one.sql(waiting) or second.done()):
                     pass
                 assert not second.done()
             assert second.result() == 0
             with one.connection.transaction():  # an eviction waits for who stores
-                features.add_blocks(one.connection, 1, 2, blocks(2))
-                second = pool.submit(features.evict, two.connection, [1])
+                stored_features.add_blocks(one.connection, 1, 2, blocks(2))
+                second = pool.submit(stored_features.evict, two.connection, [1])
                 while not (one.sql(waiting) or second.done()):
                     pass
                 assert not second.done()
             assert second.result() == 500_000
-            assert features.add_blocks(one.connection, 1, 3, blocks(2)) == 200_000
+            assert stored_features.add_blocks(one.connection, 1, 3, blocks(2)) == 200_000
             evictions: list[Callable[[], object]] = [
-                lambda: features.evict(one.connection, [1]),
-                lambda: features.remove_part(one.connection, 1, 3),
+                lambda: stored_features.evict(one.connection, [1]),
+                lambda: stored_features.remove_part(one.connection, 1, 3),
             ]
             for evict in evictions:
                 with one.connection.transaction():  # who stores waits for an eviction
                     evict()
-                    second = pool.submit(features.add_blocks, two.connection, 1, 3, blocks(2))
+                    second = pool.submit(
+                        stored_features.add_blocks, two.connection, 1, 3, blocks(2)
+                    )
                     while not (one.sql(waiting) or second.done()):
                         pass
                     assert not second.done()
                 assert second.result() == 200_000
                 assert all(check.ok for check in verify(one.connection))
-        assert len(list(features.read_blocks(two.connection, 1, 3))) == 2
+        assert len(list(stored_features.read_blocks(two.connection, 1, 3))) == 2

@@ -12,8 +12,8 @@ from mmdb.api import Database
 from mmdb.errors import BackboneMissing, ModelInUse
 from mmdb.graph.factories import SHIPPED
 from mmdb.graph.spec.build import initial_module
-from mmdb.store import features
-from mmdb.store.models import find_model
+from mmdb.store import stored_features
+from mmdb.store.models.model_rows import find_model
 from mmdb.train.replay.recipe_replay import recover_module
 from mmdb.train.replay.saving import save_candidate
 
@@ -54,12 +54,12 @@ def test_a_replay_gives_the_saved_weights_with_and_without_stored_features(db: D
             for approach in ("snapshot", "provenance"):
                 save_candidate(db.connection, candidate_id, f"{approach}{place}", approach=approach)
         for is_stored in (True, False):
-            assert any(features.find_parts(db.connection, kept).values()) is is_stored
+            assert any(stored_features.find_parts(db.connection, kept).values()) is is_stored
             for place, _ in enumerate(ids):
                 saved, made = (weights(db, f"{a}{place}") for a in ("snapshot", "provenance"))
                 assert saved.keys() == made.keys()
                 assert all(torch.equal(saved[path], made[path]) for path in saved)
-            features.evict(db.connection, kept)
+            stored_features.evict(db.connection, kept)
 
 
 def test_a_recipe_keeps_the_model_whose_layers_it_needs(db: Database) -> None:

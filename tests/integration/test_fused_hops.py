@@ -16,8 +16,8 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.queries import load
-from mmdb.store import features
-from mmdb.store.features import FeatureSpec
+from mmdb.store import stored_features
+from mmdb.store.stored_features import FeatureSpec
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_state import CandidateState, FeatureGroups, load_run
@@ -89,7 +89,7 @@ def share(db: Database, run: str, key: bytes) -> None:
         row_bytes=8,
     )
     with connection.transaction():
-        feature_id = features.put(connection, [spec])[key].feature_id
+        feature_id = stored_features.put(connection, [spec])[key].feature_id
         place = {"run_id": state.run_id, "feature_id": feature_id}
         for member in state.members:
             connection.run(

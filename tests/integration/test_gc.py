@@ -17,13 +17,12 @@ from mmdb.api import Database, connect
 from mmdb.db.duck import DuckConnection
 from mmdb.db.space import reclaim, used_bytes
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.store import gc as collector
-from mmdb.store.garbage import TENSORS, Found
-from mmdb.store.gc import collect, gc, gc_and_reclaim, plan
-from mmdb.store.models import find_model
-from mmdb.store.recover import load_tensors
-from mmdb.store.registry import drop_model
-from mmdb.store.save import About, save_model
+from mmdb.store import garbage as collector
+from mmdb.store.garbage import TENSORS, FoundGarbage, collect, gc, gc_and_reclaim, plan
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import load_tensors
+from mmdb.store.models.registry import drop_model
+from mmdb.store.models.save import About, save_model
 from tests.catalogs import described
 from tests.integration.test_install import objects
 
@@ -85,12 +84,12 @@ def check(db: Database, reference: str, expected: Tensors) -> None:
         assert torch.equal(found[path], tensor), path
 
 
-def gone(found: list[Found]) -> dict[str, tuple[int, int | None]]:
+def gone(found: list[FoundGarbage]) -> dict[str, tuple[int, int | None]]:
     """Return number and bytes of what goes, by kind."""
     return {each.what: (each.items, each.bytes) for each in found if each.goes}
 
 
-def kept(found: list[Found]) -> dict[str, int]:
+def kept(found: list[FoundGarbage]) -> dict[str, int]:
     """Return the number of tensors that stay though no model needs them, by reason."""
     return {each.reason: each.items for each in found if not each.goes}
 
@@ -318,7 +317,7 @@ def test_the_function_says_and_does_the_same(db: Database) -> None:
     assert db.sql("SELECT what FROM mmdb.gc() WHERE goes") == []
     columns = "what, items, bytes, goes, reason"
     planned = db.sql(f"SELECT {columns} FROM mmdb.gc(grace => '0 days')")
-    assert [Found(**row) for row in planned] == plan(db.connection, NOW)
+    assert [FoundGarbage(**row) for row in planned] == plan(db.connection, NOW)
     went = db.sql(f"SELECT {columns} FROM mmdb.gc(dry_run => false, grace => '0 days')")
     assert went == planned
     assert set(counts(db).values()) == {0}

@@ -13,7 +13,7 @@ import torch
 
 import mmdb
 from mmdb import errors
-from mmdb.store.origins import of_database, of_file
+from mmdb.store.models.model_rows import of_database, of_file
 
 ORIGINS = "SELECT model, version, kind, source, format FROM mmdb.origin_overview ORDER BY 1, 2"
 TENSORS = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.zeros(2)}

@@ -16,8 +16,8 @@ from mmdb.db.install import current_files, install, is_up_to_date
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.store import features
-from mmdb.store.features import FeatureSpec
+from mmdb.store import stored_features
+from mmdb.store.stored_features import FeatureSpec
 from tests import feature_rows
 from tests.cluster import Cluster
 from tests.integration.test_privileges import listing
@@ -154,7 +154,7 @@ def test_features_are_the_teams_that_computed_them(teams: Teams) -> None:
         closing(open_connection(teams.url_of("bob"))) as bob,
         teams.connect("guard") as guard,
     ):
-        assert features.owner_of(ann, known["run_id"]) == "team_a"
+        assert stored_features.owner_of(ann, known["run_id"]) == "team_a"
 
         def of(owner: str) -> FeatureSpec:
             return feature_rows.spec(dataset_id=known["dataset_id"], owner=owner)
@@ -167,25 +167,25 @@ def test_features_are_the_teams_that_computed_them(teams: Teams) -> None:
             assert len(rows) == len(connection.select("SELECT * FROM mmdb.feature_overview"))
             return {row["owner"] for row in rows}
 
-        (hers,) = features.put(ann, [of("team_a")]).values()
-        assert features.put(ann, [of("team_a")]) == {hers.feature_key: hers}
-        features.add_blocks(ann, hers.feature_id, known["part_id"], feature_rows.blocks(2))
+        (hers,) = stored_features.put(ann, [of("team_a")]).values()
+        assert stored_features.put(ann, [of("team_a")]) == {hers.feature_key: hers}
+        stored_features.add_blocks(ann, hers.feature_id, known["part_id"], feature_rows.blocks(2))
         for owner in ("bob", "team_a", "public"):  # of rows that he may not read
             with pytest.raises(errors.RightsMissing):
-                features.put(bob, [of(owner)])
+                stored_features.put(bob, [of(owner)])
         assert found(bob) == set()
         teams.run(f"INSERT INTO mmdb.share VALUES ('dataset', {known['dataset_id']}, 'bob')")
         assert found(bob) == set()
         with pytest.raises(errors.RightsMissing):
-            features.put(bob, [of("team_a")])
+            stored_features.put(bob, [of("team_a")])
         with pytest.raises(errors.RightsMissing):
-            features.add_blocks(bob, hers.feature_id, 99, feature_rows.blocks(1))
-        assert features.evict(bob, [hers.feature_id]) == 0
-        (his,) = features.put(bob, [of("bob")]).values()
-        features.add_blocks(bob, his.feature_id, known["part_id"], feature_rows.blocks(3))
+            stored_features.add_blocks(bob, hers.feature_id, 99, feature_rows.blocks(1))
+        assert stored_features.evict(bob, [hers.feature_id]) == 0
+        (his,) = stored_features.put(bob, [of("bob")]).values()
+        stored_features.add_blocks(bob, his.feature_id, known["part_id"], feature_rows.blocks(3))
         assert (found(ann), found(bob)) == ({"team_a"}, {"bob"})
-        assert len(list(features.read_blocks(ann, hers.feature_id, known["part_id"]))) == 2
-        assert list(features.read_blocks(ann, his.feature_id, known["part_id"])) == []
+        assert len(list(stored_features.read_blocks(ann, hers.feature_id, known["part_id"]))) == 2
+        assert list(stored_features.read_blocks(ann, his.feature_id, known["part_id"])) == []
         teams.run("DELETE FROM mmdb.share WHERE role = 'bob' AND kind = 'dataset'")
         assert found(bob) == set()
         (what,) = [one for one in guard.gc().found if one.what == "feature"]

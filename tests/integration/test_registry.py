@@ -16,10 +16,10 @@ import torch
 from mmdb import errors
 from mmdb.api import Database, connect
 from mmdb.db.connection import Connection
-from mmdb.store import registry
-from mmdb.store.diff import Difference, model_diff
-from mmdb.store.models import SavedModel, find_model
-from mmdb.store.save import About, save_model
+from mmdb.store.models import registry
+from mmdb.store.models.diff import TensorDifference, model_diff
+from mmdb.store.models.model_rows import SavedModel, find_model
+from mmdb.store.models.save import About, save_model
 
 Tensors = dict[str, torch.Tensor]
 
@@ -218,7 +218,7 @@ def test_a_model_kept_as_a_recipe_has_no_tensors_to_compare(saved: Database) -> 
     assert found == model_diff_of_tensors(0, 2)
 
 
-def model_diff_of_tensors(a: int, b: int) -> list[Difference]:
+def model_diff_of_tensors(a: int, b: int) -> list[TensorDifference]:
     """Return what changes between the models of two seeds, from copies that are kept whole."""
     with connect("duckdb://") as db:
         for name, seed in (("a", a), ("b", b)):

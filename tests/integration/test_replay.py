@@ -21,10 +21,10 @@ from mmdb.api import Database
 from mmdb.data.dataset import dataset_of, find_dataset
 from mmdb.db.connection import Row
 from mmdb.store import states
-from mmdb.store.content import hash_of
-from mmdb.store.models import find_model
-from mmdb.store.recipe import Recipe
-from mmdb.store.save import Saved, save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recipe import Recipe
+from mmdb.store.models.save import Saved, save_model
+from mmdb.store.tensors.tensor_bytes import hash_of
 from mmdb.train.compute.exact import rng_state
 from mmdb.train.compute.live import weights
 from mmdb.train.replay.recipe_replay import load_weights, recover_module

@@ -27,10 +27,10 @@ from mmdb.db.queries import load
 from mmdb.db.replicas import APPLICATION_NAME, Replicas, source_of
 from mmdb.db.server import ServerStatus
 from mmdb.db.source import Source
-from mmdb.store.gc import gc
-from mmdb.store.recover import ModelReader
-from mmdb.store.registry import drop_model, set_alias
-from mmdb.store.save import save_model
+from mmdb.store.garbage import gc
+from mmdb.store.models.recover import ModelReader
+from mmdb.store.models.registry import drop_model, set_alias
+from mmdb.store.models.save import save_model
 from tests.cluster import Cluster, ClusterError
 
 Tensors = dict[str, torch.Tensor]

@@ -12,8 +12,8 @@ import torch
 
 import mmdb
 from mmdb.db import shrink
-from mmdb.store.gc import gc_and_reclaim
-from mmdb.store.save import save_model
+from mmdb.store.garbage import gc_and_reclaim
+from mmdb.store.models.save import save_model
 from tests.stores import check
 
 

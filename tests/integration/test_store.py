@@ -16,11 +16,11 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.connection import Connection
-from mmdb.store import chunks
-from mmdb.store.content import Statistics, hash_of
-from mmdb.store.models import find_model
-from mmdb.store.recover import ModelReader, read_many
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import ModelReader, read_many
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors import tensor_bytes
+from mmdb.store.tensors.tensor_bytes import Statistics, hash_of
 from tests.stores import Tensors, check, rows_of
 from tests.tensors import changed, random_tensor, same_bits, tensors
 
@@ -88,7 +88,9 @@ def test_whatever_is_saved_comes_back_whole_in_rows_and_one_by_one(
     source = random.Random(seed)
     model |= {f"large.{k}": tensor for k, tensor in enumerate(more)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", source.choice([SMALL_CHUNK, chunks.CHUNK_BYTES]))
+        patch.setattr(
+            tensor_bytes, "CHUNK_BYTES", source.choice([SMALL_CHUNK, tensor_bytes.CHUNK_BYTES])
+        )
         saved = save_model(connection, "any", model)
     check(connection, saved, model)
     reader, found = ModelReader(connection), find_model(connection, saved.reference)
@@ -108,7 +110,7 @@ def test_whatever_is_saved_as_an_update_comes_back(
     source = random.Random(seed)
     model |= {f"large.{k}": tensor for k, tensor in enumerate(more)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", SMALL_CHUNK)
+        patch.setattr(tensor_bytes, "CHUNK_BYTES", SMALL_CHUNK)
         parent = save_model(connection, "parent", model)
         child = dict(model)
         for path in source.sample(list(model), source.randint(1, len(model))):
@@ -304,10 +306,10 @@ def test_a_base_in_chunks_of_another_size_is_no_base_but_still_read(
 ) -> None:
     base = weights(size=700)
     with monkeypatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", 1 << 20)
+        patch.setattr(tensor_bytes, "CHUNK_BYTES", 1 << 20)
         old = save_model(db.connection, "net", base)
         second = save_model(db.connection, "net", moved(base, 1), parent="net", approach="update")
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 256 << 10)
+    monkeypatch.setattr(tensor_bytes, "CHUNK_BYTES", 256 << 10)
     third = save_model(db.connection, "net", moved(base, 2), parent="net", approach="update")
     check(db.connection, old, base)
     check(db.connection, second, moved(base, 1))

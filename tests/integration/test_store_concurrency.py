@@ -16,9 +16,9 @@ import mmdb
 from mmdb import errors
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
-from mmdb.store.models import find_model
-from mmdb.store.recover import ModelReader, load_tensors
-from mmdb.store.save import Saved, save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import ModelReader, load_tensors
+from mmdb.store.models.save import Saved, save_model
 from tests.tensors import same_bits
 
 Tensors = dict[str, torch.Tensor]

@@ -19,10 +19,10 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.postgres import PostgresConnection
-from mmdb.store import codec, writing
-from mmdb.store.models import find_model
-from mmdb.store.planes import Bytes
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors import codec, writing
+from mmdb.store.tensors.planes import Bytes
 from tests import savers
 from tests.cluster import Cluster
 from tests.stores import check, check_usable, counts

@@ -14,11 +14,11 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
-from mmdb.store import chunks
-from mmdb.store.models import find_model
-from mmdb.store.reading import find_encodings
-from mmdb.store.recover import ModelReader, Verify, load_tensors
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import ModelReader, Verify, load_tensors
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors import tensor_bytes
+from mmdb.store.tensors.reading import find_encodings
 from tests.stores import check, counts
 from tests.tensors import same_bits
 
@@ -36,7 +36,7 @@ def db(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut tensors into more chunks than usual."""
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(tensor_bytes, "CHUNK_BYTES", CHUNK)
 
 
 def change(db: Database, table: str, key: str, column: str, value: object) -> None:
@@ -291,7 +291,7 @@ def test_unverified_garbage_gives_a_tensor_or_an_error_never_a_crash(db: Databas
 def test_an_error_while_reading_leaves_session_and_transaction_usable(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 64 << 10)
+    monkeypatch.setattr(tensor_bytes, "CHUNK_BYTES", 64 << 10)
     model = {f"{k}": torch.randn(400, 1000) for k in range(12)}  # streamed, by threads
     save_model(db.connection, "net", model)
     flip(db, "tensor_chunk", f"tensor_id = {tensor_id(db, '2')} AND ordinal = 1", "data", 0.0)

@@ -13,10 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.store.content import DTYPES
-from mmdb.store.models import find_model
-from mmdb.store.recover import ModelReader
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import ModelReader
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors.tensor_bytes import DTYPES
 from tests.stores import check, check_usable, counts
 
 

@@ -13,9 +13,9 @@ from torch import nn
 import mmdb
 from mmdb.api import Database
 from mmdb.db.connection import Connection
-from mmdb.store.models import find_entries, find_model
-from mmdb.store.recover import ModelReader
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_entries, find_model
+from mmdb.store.models.recover import ModelReader
+from mmdb.store.models.save import save_model
 from tests.stores import check, load, rows_of
 from tests.tensors import same_bits
 

@@ -38,15 +38,15 @@ from mmdb.errors import (
     WrongUrl,
 )
 from mmdb.graph.spec.build import architecture_of
-from mmdb.store.content import hash_of, raw_bytes
 from mmdb.store.files.exchange import Replay
-from mmdb.store.gc import collect
-from mmdb.store.models import Definition, find_entries, find_model, weights_hash
-from mmdb.store.recipe import Recipe
-from mmdb.store.recover import load_tensors
-from mmdb.store.registry import drop_model, log_metric, note_model, set_alias, tag_model
-from mmdb.store.save import About, save_model
-from mmdb.store.sync.copy import Copied, CopyOptions, copy_model, pull, push
+from mmdb.store.garbage import collect
+from mmdb.store.models.model_rows import ModelDefinition, find_entries, find_model, weights_hash
+from mmdb.store.models.recipe import Recipe
+from mmdb.store.models.recover import load_tensors
+from mmdb.store.models.registry import drop_model, log_metric, note_model, set_alias, tag_model
+from mmdb.store.models.save import About, save_model
+from mmdb.store.sync.push_pull import CopyOptions, CopyReport, copy_model, pull, push
+from mmdb.store.tensors.tensor_bytes import hash_of, raw_bytes
 from mmdb.train.replay.recipe_replay import recover_module, train_by_recipe
 from mmdb.train.replay.saving import save_candidate, save_with_recipe
 from tests.cluster import Cluster
@@ -54,7 +54,7 @@ from tests.relay import Relay
 
 Tensors = dict[str, torch.Tensor]
 
-DEFINITION = Definition(
+DEFINITION = ModelDefinition(
     architecture={"factory": "mlp", "arguments": {"hidden": [8]}},
     arguments={"dropout": 0.5},
     input_shape=(4,),
@@ -784,7 +784,7 @@ def test_two_at_once_store_a_model_once(
         shutil.copy(installed, tmp_path / f"{k}.duckdb")
         edges.append(connect(f"duckdb:///{tmp_path}/{k}.duckdb"))
         save(edges[-1], "m", plain())
-    found: list[Copied] = []
+    found: list[CopyReport] = []
     work: Callable[[AnyConnection], None] = lambda edge: found.append(  # noqa: E731
         push(edge, "m", to=postgres_url)
     )

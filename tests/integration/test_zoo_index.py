@@ -19,7 +19,8 @@ from mmdb.bench.share import FULL
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query
 from mmdb.graph.match.pack import pack
-from mmdb.store.parents import index, outlines
+from mmdb.store.models import architectures
+from mmdb.store.parents import choosing
 from tests.bench.match import session as match_session
 from tests.bench.match.families import draw
 
@@ -29,7 +30,7 @@ BATCH = 3
 @pytest.fixture
 def db(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """Yield an open database that is read in several queries, once on each engine."""
-    monkeypatch.setattr(outlines, "_BATCH", BATCH)
+    monkeypatch.setattr(architectures, "_BATCH", BATCH)
     with connect(database_url) as opened:
         yield opened
 
@@ -51,7 +52,7 @@ def answer(db: Database, child: nn.Module) -> list[tuple[Any, ...]]:
 
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make sessions forget what they have read."""
-    monkeypatch.setattr(index, "_indexes", WeakKeyDictionary())
+    monkeypatch.setattr(choosing, "_indexes", WeakKeyDictionary())
 
 
 CHILD = (2, 30, 31, 2)
@@ -68,7 +69,7 @@ def test_a_first_search_answers_as_one_that_saw_each_model_come(
     fresh(monkeypatch)
     assert answer(db, net(*CHILD)) == late
     fresh(monkeypatch)
-    monkeypatch.setattr(outlines, "_BATCH", 1000)
+    monkeypatch.setattr(architectures, "_BATCH", 1000)
     assert answer(db, net(*CHILD)) == late
 
 
@@ -127,7 +128,7 @@ def test_the_bench_leaves_nothing_behind(db: Database, monkeypatch: pytest.Monke
 def test_sessions_that_come_and_go_while_others_save_agree(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlines, "_BATCH", BATCH)
+    monkeypatch.setattr(architectures, "_BATCH", BATCH)
     barrier = threading.Barrier(4)
 
     def work(number: int) -> list[tuple[Any, ...]]:

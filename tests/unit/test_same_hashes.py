@@ -33,13 +33,13 @@ from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.spec.build import initial_module
 from mmdb.graph.spec.parse import canonical, parse
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.store.codec import Codec, encode
-from mmdb.store.content import DTYPES, hash_of, raw_bytes
-from mmdb.store.entries import contents_of
 from mmdb.store.files.exchange import state_hash as entries_hash
-from mmdb.store.models import Definition, weights_hash
-from mmdb.store.parents.outlines import VERSION, outlined
-from mmdb.store.planes import Node as Plane
+from mmdb.store.models.architectures import VERSION, outlined
+from mmdb.store.models.model_rows import ModelDefinition, weights_hash
+from mmdb.store.tensors.codec import Codec, encode
+from mmdb.store.tensors.planes import Node as Plane
+from mmdb.store.tensors.state_entries import contents_of
+from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of, raw_bytes
 from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import train_pass
@@ -111,7 +111,9 @@ def model_facts(number: int, model: Model) -> Facts:
     contents = contents_of(module)
     hashes = [(entry, hash_of(contents.tensor(entry))) for entry in contents.entries]
     parsed = parse(architecture)
-    row = Definition(architecture=parsed, arguments={}, input_shape=shape, outputs=outputs).row()
+    row = ModelDefinition(
+        architecture=parsed, arguments={}, input_shape=shape, outputs=outputs
+    ).row()
     config = {"architecture.width": number, "freeze_up_to": "0" if number % 2 else None}
     facts = {
         "canonical": digest(structure.canonical_hash),

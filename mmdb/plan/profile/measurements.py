@@ -302,7 +302,7 @@ def stamp_here(engine: str, now: datetime, device: str = "cpu") -> Stamp:
     """Return the stamp of what this process measures now."""
     import torch  # not where rows are only read
 
-    from mmdb.store.environment import fingerprint
+    from mmdb.store.models.environment import fingerprint
 
     found = fingerprint()
     if device != "cpu":

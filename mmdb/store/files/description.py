@@ -11,9 +11,9 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import FileDamaged
 from mmdb.graph.spec.factory_call import Outputs, Shape
-from mmdb.store.models import Definition, SavedModel
-from mmdb.store.registry import log_metric, note_model, tag_model
-from mmdb.store.save import About
+from mmdb.store.models.model_rows import ModelDefinition, SavedModel
+from mmdb.store.models.registry import log_metric, note_model, tag_model
+from mmdb.store.models.save import About
 
 _Q = load("exchange")
 
@@ -22,7 +22,7 @@ _Q = load("exchange")
 class Description:
     """A model's definition, metrics, tags and notes."""
 
-    definition: Definition | None = None
+    definition: ModelDefinition | None = None
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (metric, dataset)
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Description:
                 note_model(connection, model.reference, note)
 
 
-def _definition_json(definition: Definition) -> dict[str, Any]:
+def _definition_json(definition: ModelDefinition) -> dict[str, Any]:
     shape = definition.input_shape
     return {
         "architecture": definition.architecture,
@@ -102,10 +102,10 @@ def _definition_json(definition: Definition) -> dict[str, Any]:
     }
 
 
-def _parse_definition(value: Any) -> Definition | None:
+def _parse_definition(value: Any) -> ModelDefinition | None:
     if value is None:
         return None
-    return Definition(
+    return ModelDefinition(
         architecture=_object(value["architecture"]),
         arguments=_object(value["arguments"]),
         input_shape=_shape(value["input_shape"]),

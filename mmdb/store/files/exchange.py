@@ -17,17 +17,23 @@ from mmdb.data.names import check_name
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import ImportMismatch, NotReplayable
-from mmdb.store.content import DTYPES, hash_of
-from mmdb.store.entries import Contents, Entry, contents_of
 from mmdb.store.files.description import Description
 from mmdb.store.files.formats import Format, format_of_source, open_tensors, write_tensors
 from mmdb.store.files.huggingface_format import SHARD_BYTES
 from mmdb.store.files.lazy import LazyTensors, Spec
 from mmdb.store.files.safetensors_format import OWN_KEY
-from mmdb.store.models import SavedModel, find_entries, find_model, model_of
-from mmdb.store.origins import add_origin, of_file
-from mmdb.store.recover import ModelReader
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import (
+    SavedModel,
+    add_origin,
+    find_entries,
+    find_model,
+    model_of,
+    of_file,
+)
+from mmdb.store.models.recover import ModelReader
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors.state_entries import Entry, ModuleContents, contents_of
+from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 
 _Q = load("exchange")
 #: Tag under which the config.json of an imported folder is kept.
@@ -141,7 +147,7 @@ def state_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:
     return hasher.digest()
 
 
-def _contents(tensors: LazyTensors, own: Mapping[str, Any]) -> Contents:
+def _contents(tensors: LazyTensors, own: Mapping[str, Any]) -> ModuleContents:
     """Return what there is to save; tensors of a file are read one by one, later."""
     if tensors.is_mapped:
         return contents_of(tensors.all())
@@ -152,7 +158,7 @@ def _contents(tensors: LazyTensors, own: Mapping[str, Any]) -> Contents:
     entries = contents_of(hollow).entries
     place = {entry.path: entry.ordinal for entry in entries}
     buffers, frozen = _paths(own, "buffers"), _paths(own, "frozen") or frozenset()
-    return Contents(
+    return ModuleContents(
         [
             replace(
                 entry,

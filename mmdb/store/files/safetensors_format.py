@@ -17,8 +17,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from mmdb.errors import FileDamaged, FileNotRead, UnsupportedContent
-from mmdb.store.content import raw_bytes
 from mmdb.store.files.lazy import LazyTensors, Spec
+from mmdb.store.tensors.tensor_bytes import raw_bytes
 
 #: Longest header in bytes that the format allows.
 MAX_HEADER = 100_000_000

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 import torch
 
 from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile, UnsupportedContent, stops_the_caller
-from mmdb.store.content import raw_bytes
 from mmdb.store.files.lazy import LazyTensors, Spec, view_key
+from mmdb.store.tensors.tensor_bytes import raw_bytes
 
 #: Most records that an archive may have; each is at least 128 bytes of memory to list.
 MAX_RECORDS = 1_000_000

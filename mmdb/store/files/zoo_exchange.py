@@ -14,18 +14,16 @@ import torch
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, FileDamaged, FileExists, ImportMismatch, ModelNotFound
-from mmdb.store.content import DTYPES, raw_bytes
-from mmdb.store.entries import Entry
 from mmdb.store.files.description import Description
 from mmdb.store.files.exchange import ExportSource, Replay, open_model
 from mmdb.store.files.lazy import LazyTensors, Spec
 from mmdb.store.files.safetensors_format import can_hold
-from mmdb.store.files.zoo_folder import Version, ZooFolder
-from mmdb.store.files.zoo_version import HashedEntry
-from mmdb.store.models import SavedModel, model_of
-from mmdb.store.origins import add_origin, of_file
-from mmdb.store.registry import set_alias
-from mmdb.store.save import save_model
+from mmdb.store.files.zoo_folder import HashedEntry, Version, ZooFolder
+from mmdb.store.models.model_rows import SavedModel, add_origin, model_of, of_file
+from mmdb.store.models.registry import set_alias
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors.state_entries import Entry
+from mmdb.store.tensors.tensor_bytes import DTYPES, raw_bytes
 
 _Q = load("exchange")
 

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING
 
 from mmdb.db.connection import Connection
 from mmdb.graph.trace.structure import Architecture
-from mmdb.store.parents.choice import Candidate, Choice, Goal, Limits
+from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch
 
 if TYPE_CHECKING:
     from mmdb.store.parents.rerank import Sample
 
-__all__ = ["Candidate", "Choice", "Goal", "Limits", "choose_parent", "take_parent"]
+__all__ = ["Limits", "ParentChoice", "ParentGoal", "ParentMatch", "choose_parent", "take_parent"]
 
 
 def choose_parent(
     connection: Connection,
     child: Architecture,
-    goal: Goal | None = None,
+    goal: ParentGoal | None = None,
     *,
     parent: str | None = None,
     k: int = 10,
     limits: Limits | None = None,
     excluded: Collection[int] = (),
     sample: Sample | None = None,
-) -> Choice:
+) -> ParentChoice:
     """Return the model to begin a child with, or why there is none; only outlines are written.
 
     Models of the goal's dataset and metric come first, then those of its task, then others. Among
@@ -55,7 +55,7 @@ def choose_parent(
     return choose(
         connection,
         child,
-        goal or Goal(),
+        goal or ParentGoal(),
         parent=parent,
         k=k,
         limits=limits or Limits(),
@@ -64,13 +64,13 @@ def choose_parent(
     )
 
 
-def take_parent(connection: Connection, chosen: Candidate) -> None:
+def take_parent(connection: Connection, chosen: ParentMatch) -> None:
     """Note in the zoo that a model becomes a parent; it cannot be dropped until the end of the
     transaction, in which its tensors are to be read and the transfer is to be written.
 
     Raises:
         ModelNotFound: it has been dropped since it was chosen.
     """
-    from mmdb.store.parents.events import take
+    from mmdb.store.parents.judging import take
 
     take(connection, chosen)

@@ -20,7 +20,7 @@ def bucket_of(similarity: float) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class ParentGoal:
     """What a child is to be trained for; None is not known.
 
     Attributes:
@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ParentMatch:
     """A model that was looked at as a parent.
 
     Attributes:
@@ -74,7 +74,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ParentChoice:
     """A parent, or why there is none.
 
     Attributes:
@@ -84,7 +84,7 @@ class Choice:
         match_s: seconds that it took.
     """
 
-    parent: Candidate | None
+    parent: ParentMatch | None
     reason: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ParentMatch, ...]
     match_s: float

@@ -1,4 +1,4 @@
-"""Whether models could be parents, and why not: limits, weights, and what their metrics say."""
+"""Judges whether models could be parents, and records what becomes of them in the zoo."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mmdb.db.connection import Connection, Row
+from mmdb.db.owners import require_owner
 from mmdb.db.queries import load
-from mmdb.store.parents.admission import (
+from mmdb.errors import InvalidOption, ModelNotFound
+from mmdb.messages import show
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.parents.choice import Limits, ParentGoal, ParentMatch, bucket_of
+from mmdb.store.parents.rules import (
     are_near,
     chance_limit,
     counts_of,
@@ -18,9 +24,64 @@ from mmdb.store.parents.admission import (
     is_worse,
     outlier_limit,
 )
-from mmdb.store.parents.choice import Goal, Limits, bucket_of
 
 _Q = load("zoo")
+Event = Literal["admitted", "refused", "evicted", "hit"]
+
+
+def take(connection: Connection, chosen: ParentMatch) -> None:
+    """See `mmdb.store.parents.take_parent`."""
+    hold(connection, chosen.model_id, chosen.model)
+    add_event(connection, chosen.model_id, "hit", chosen.reason, by_rule=True)
+
+
+def hold(connection: Connection, model_id: int, reference: str) -> None:
+    """Keep a model from being dropped until the end of the transaction; others may do so too.
+
+    On DuckDB, nothing that others do is seen before the transaction ends.
+
+    Raises:
+        ModelNotFound: it is dropped already.
+    """
+    query = _Q.share_live if connection.engine == "postgres" else _Q.find_live
+    if not connection.rows(query, model_id=model_id):
+        raise ModelNotFound(
+            f"Model {reference!r} has been dropped since it was found.", hint="Search again."
+        )
+
+
+def add_event(
+    connection: Connection, model_id: int, event: Event, reason: str, *, by_rule: bool
+) -> None:
+    """Write down a decision."""
+    connection.run(_Q.add_event, model_id=model_id, event=event, reason=reason, by_rule=by_rule)
+
+
+def say(connection: Connection, model: str, event: Event, reason: str) -> str:
+    """Admit a model to the zoo, or refuse it, whatever the rules say; return `name@version`.
+
+    Raises:
+        ModelNotFound
+        InvalidOption: the reason is no text.
+        RightsMissing: the model is another role's.
+    """
+    if not isinstance(reason, str) or not _is_storable(reason):
+        raise InvalidOption(f"reason is {show(reason)}.", hint="Pass a text, or leave it out.")
+    with connection.transaction():
+        found = find_model(connection, model)
+        require_owner(connection, "model", found.reference, found.model_id)
+        hold(connection, found.model_id, found.reference)
+        add_event(connection, found.model_id, event, reason, by_rule=False)
+    return found.reference
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return "\0" not in text
+
 
 #: What is said of a model with parameters that are NaN or infinite.
 UNSOUND = "its parameters are not all finite numbers"
@@ -32,7 +93,7 @@ SAME_DATASET, SAME_TASK, OTHER, OUTSIDE = range(4)
 class Aim:
     """A goal with what the database knows of its dataset."""
 
-    goal: Goal
+    goal: ParentGoal
     dataset: str | None = None
     content_hash: bytes | None = None
 
@@ -86,7 +147,7 @@ class Judged:
         return self.value if self.maximize else -self.value
 
 
-def aim_of(connection: Connection, goal: Goal) -> Aim:
+def aim_of(connection: Connection, goal: ParentGoal) -> Aim:
     """Return a goal with its dataset's name, content and, where none is given, task."""
     if goal.dataset_id is None:
         return Aim(goal=goal)
@@ -94,7 +155,7 @@ def aim_of(connection: Connection, goal: Goal) -> Aim:
     if not rows:
         return Aim(goal=goal)
     row = rows[0]
-    whole = Goal(
+    whole = ParentGoal(
         task=goal.task or row["task"],
         dataset_id=goal.dataset_id,
         metric=goal.metric,
@@ -163,7 +224,7 @@ def _named_fault(one: Looked) -> str | None:
     return None if one.coverage > 0 else "it has nothing in common with the architecture"
 
 
-def _maximize(goal: Goal, metric: str | None) -> bool:
+def _maximize(goal: ParentGoal, metric: str | None) -> bool:
     if goal.maximize is not None and metric == goal.metric:
         return goal.maximize
     return metric is None or is_maximized(metric)
@@ -217,7 +278,7 @@ class _Metrics:
             rows = connection.rows(_Q.find_goal, dataset_ids=ids)
             self._datasets = {row["dataset_id"]: row for row in rows}
 
-    def fault(self, one: Looked, goal: Goal) -> str | None:
+    def fault(self, one: Looked, goal: ParentGoal) -> str | None:
         """Return why the metric of a model speaks against it; not where somebody admitted it."""
         metric, value = self._own[one.model_id]
         dataset = self._datasets.get(one.row["dataset_id"])
@@ -228,7 +289,7 @@ class _Metrics:
         others = self._others.get(one.row["dataset_id"], [])
         return metric_fault(metric, value, others, dataset, maximize=maximize)
 
-    def weakness(self, one: Looked, goal: Goal) -> str | None:
+    def weakness(self, one: Looked, goal: ParentGoal) -> str | None:
         """Return what the metric of a model says against it: a fault, or a better model."""
         metric, value = self._own[one.model_id]
         others = self._others.get(one.row["dataset_id"])

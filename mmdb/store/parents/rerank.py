@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.store.parents.choice import Candidate
+from mmdb.store.parents.choice import ParentMatch
 
 #: Candidates that are ranked anew.
 TOP = 5
@@ -44,12 +44,12 @@ class Sample:
     features: Callable[[int], _Array | None]
 
 
-def rerank(fits: Sequence[Candidate], sample: Sample) -> list[Candidate]:
+def rerank(fits: Sequence[ParentMatch], sample: Sample) -> list[ParentMatch]:
     """Return candidates with the first five in the order of LogME.
 
     Those of them whose features cannot be had come after the others, as they were.
     """
-    found: list[tuple[float, Candidate]] = []
+    found: list[tuple[float, ParentMatch]] = []
     for candidate in fits[:TOP]:
         features = sample.features(candidate.model_id)
         if features is None:

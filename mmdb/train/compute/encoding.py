@@ -16,8 +16,8 @@ import torch
 from blake3 import blake3
 
 from mmdb.errors import StateCorrupt
-from mmdb.store.content import raw_bytes
 from mmdb.store.files.safetensors_format import METADATA, NAMES
+from mmdb.store.tensors.tensor_bytes import raw_bytes
 
 #: Kinds in the order in which safetensors writes tensors; within a kind, by name.
 _ORDER = (

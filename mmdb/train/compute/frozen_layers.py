@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmdb.errors import NotACut
 from mmdb.graph.cut.pool import pooled_shape, resolve_pool
 from mmdb.graph.spec.layer_form import traced
-from mmdb.store.content import dtype_name, raw_bytes
+from mmdb.store.tensors.tensor_bytes import dtype_name, raw_bytes
 from mmdb.train.compute.backbone import Backbone, arguments_of
 from mmdb.train.compute.device import CPU, synchronize
 from mmdb.train.compute.exact import environment, exact

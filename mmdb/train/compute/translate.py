@@ -19,7 +19,7 @@ from mmdb.graph.ops.op_graph import BUFFER, INPUT, PARAMETER, CannotTrace, Opera
 from mmdb.graph.transfer import difference
 from mmdb.graph.transfer.axis_terms import CAT, ONE, AxisSpace, find, leaves, parts_of
 from mmdb.graph.transfer.computed_axes import axes_of
-from mmdb.store.module import assemble
+from mmdb.store.models.module import assemble
 from mmdb.train.values.warm_spec import Moved, ParentForm, RowMap
 
 Places = NDArray[np.int64]

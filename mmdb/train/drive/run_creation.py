@@ -21,7 +21,7 @@ from mmdb.errors import (
 from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.graph.spec.parse import parse
 from mmdb.messages import show
-from mmdb.store.models import find_model
+from mmdb.store.models.model_rows import find_model
 from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.measures import Objective, objective_of

@@ -14,7 +14,7 @@ from mmdb.data.reader import ensure_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
 from mmdb.errors import BackboneMissing, WriteConflict
-from mmdb.store import features
+from mmdb.store import stored_features
 from mmdb.train.features.feature_planning import FeaturePlanner
 from mmdb.train.features.materialize import FeaturedPartition, Producer, Spent
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
@@ -176,7 +176,7 @@ class FeatureCache:
         row = part.candidate.row
         if row["feature_choice"] != "stored":
             return True
-        if features.find_part(self._connection, row["feature_id"], part.part_id) is None:
+        if stored_features.find_part(self._connection, row["feature_id"], part.part_id) is None:
             return False
         self._stored.add((row["feature_id"], part.part_id))
         return True

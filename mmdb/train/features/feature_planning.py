@@ -16,10 +16,9 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.nodes import is_spread
 from mmdb.db.queries import load
 from mmdb.errors import BackboneMissing, InvalidHyperparameter, InvalidOption, ModelNotFound
-from mmdb.store import feature_uses, features
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Feature, FeatureSpec
-from mmdb.store.models import find_model
+from mmdb.store import stored_features
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
 from mmdb.train.features.prefix_groups import (
     PendingCandidate,
     PrefixGroup,
@@ -146,8 +145,8 @@ class FeaturePlanner:
         dataset = dataset_of(self._connection, row["dataset_id"])
         options = parse_run_options(json.loads(row["options"]), row["strategy"])
         groups = self._groups(row, dataset, options, members)
-        known = features.put(self._connection, [group.spec for group in groups])
-        taken = feature_uses.find_uses(self._connection, run_id)
+        known = stored_features.put(self._connection, [group.spec for group in groups])
+        taken = stored_features.find_uses(self._connection, run_id)
         fresh = [g for g in groups if known[g.spec.feature_key].feature_id not in taken]
         uses = self._choose(row, dataset, options, fresh, known, taken)
         hops = row["epochs"] * len(dataset.partitions)
@@ -156,10 +155,10 @@ class FeaturePlanner:
             for group in groups
             if (feature_id := known[group.spec.feature_key].feature_id) in taken
         ]
-        feature_uses.put_uses(self._connection, run_id, uses)
+        stored_features.put_uses(self._connection, run_id, uses)
         ids = {g.spec.feature_key: known[g.spec.feature_key].feature_id for g in groups}
-        features.touch(self._connection, ids.values())
-        feature_uses.put_candidates(
+        stored_features.touch(self._connection, ids.values())
+        stored_features.put_candidates(
             self._connection,
             run_id,
             {m.candidate_id: ids[g.spec.feature_key] for g in groups for m in g.members},
@@ -171,7 +170,7 @@ class FeaturePlanner:
         self, row: Row, dataset: Dataset, options: RunOptions, members: Sequence[PendingCandidate]
     ) -> list[PrefixGroup]:
         """Return the distinct frozen layers of some members, found by what they compute."""
-        owner = features.owner_of(self._connection, row["run_id"])
+        owner = stored_features.owner_of(self._connection, row["run_id"])
         model_id, reference = self._backbone(row)
         found: dict[bytes, PrefixGroup] = {}
         for arguments in dict.fromkeys(member.arguments for member in members):
@@ -253,11 +252,11 @@ class FeaturePlanner:
         dataset: Dataset,
         options: RunOptions,
         groups: Sequence[PrefixGroup],
-        known: Mapping[bytes, Feature],
-        taken: Mapping[int, Use],
-    ) -> list[Use]:
+        known: Mapping[bytes, StoredFeature],
+        taken: Mapping[int, FeatureUse],
+    ) -> list[FeatureUse]:
         """Return how the features that the run has not used yet come to its candidates."""
-        stored = features.find_parts(
+        stored = stored_features.find_parts(
             self._connection, [known[g.spec.feature_key].feature_id for g in groups]
         )
         demands = [
@@ -279,7 +278,7 @@ class FeaturePlanner:
         dataset: Dataset,
         options: RunOptions,
         groups: Sequence[PrefixGroup],
-        taken: Mapping[int, Use],
+        taken: Mapping[int, FeatureUse],
     ) -> Conditions:
         asked = options.features
         used = Counter[str]()

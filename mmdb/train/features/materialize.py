@@ -13,9 +13,8 @@ from mmdb.data.feature_codec import FeatureBlock, pack_features, unpack_features
 from mmdb.data.feature_files import writing_features
 from mmdb.db.connection import Connection
 from mmdb.errors import FeatureCorrupt
-from mmdb.store import feature_uses, features
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Block, Feature
+from mmdb.store import stored_features
+from mmdb.store.stored_features import FeatureUse, StoredBlock, StoredFeature
 from mmdb.train.features.prefix_groups import arguments_of, network_of, partition_key
 from mmdb.train.ledger.ledger import CandidateRecord
 from mmdb.train.values.executor import Executor
@@ -47,9 +46,9 @@ class Spent:
     def write(self, connection: Connection) -> None:
         """Write it down, in the caller's transaction and always in the same order."""
         for (run_id, feature_id), seconds in sorted(self.seconds.items()):
-            feature_uses.add_seconds(connection, run_id, feature_id, **seconds)
+            stored_features.add_seconds(connection, run_id, feature_id, **seconds)
         for feature_id, (largest, mean) in sorted(self.errors.items()):
-            features.note_error(connection, feature_id, largest, mean)
+            stored_features.note_error(connection, feature_id, largest, mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,22 +95,25 @@ class Producer:
             spec: of the part's candidate.
             stores: whether this session may store them; else it computes the candidate's own alone.
         """
-        uses = feature_uses.find_uses(self._connection, part.run_id)
-        run = [_as_used(one, uses) for one in features.find_of_run(self._connection, part.run_id)]
+        uses = stored_features.find_uses(self._connection, part.run_id)
+        run = [
+            _as_used(one, uses)
+            for one in stored_features.find_of_run(self._connection, part.run_id)
+        ]
         (own,) = [one for one in run if one.feature_id == part.candidate.row["feature_id"]]
         if node_cache.holds(part.key) or not self._read(part, own):
             alike = _alike(part.candidate, run, own) if stores else [_own(part.candidate, own)]
             self._compute(part, spec, alike, uses if stores else {})
 
-    def _read(self, part: FeaturedPartition, feature: Feature) -> bool:
+    def _read(self, part: FeaturedPartition, feature: StoredFeature) -> bool:
         """Decode stored features into the cache; return whether there are any."""
         number, part_id = feature.feature_id, part.part_id
-        if features.find_part(self._connection, number, part_id) is None:
+        if stored_features.find_part(self._connection, number, part_id) is None:
             return False
         begun = perf_counter()
         try:
             with writing_features(_key(feature, part.source), part.source, feature.shape) as writer:
-                for block in features.read_blocks(self._connection, number, part_id):
+                for block in stored_features.read_blocks(self._connection, number, part_id):
                     given = FeatureBlock(
                         ordinal=block.ordinal,
                         row_count=block.row_count,
@@ -128,8 +130,8 @@ class Producer:
         self,
         part: FeaturedPartition,
         spec: CandidateSpec,
-        alike: Sequence[Feature],
-        uses: Mapping[int, Use],
+        alike: Sequence[StoredFeature],
+        uses: Mapping[int, FeatureUse],
     ) -> None:
         """Compute a partition's features in one pass, and store those that are to be stored.
 
@@ -137,10 +139,10 @@ class Producer:
             alike: features that come out of the candidate's network.
             uses: how the run gets them; none where nothing is to be stored.
         """
-        stored = features.find_parts(self._connection, [one.feature_id for one in alike])
+        stored = stored_features.find_parts(self._connection, [one.feature_id for one in alike])
         choices = {feature_id: use.choice for feature_id, use in uses.items()}
-        wanted: dict[str, Feature] = {}
-        there: list[Feature] = []
+        wanted: dict[str, StoredFeature] = {}
+        there: list[StoredFeature] = []
         for one in alike:
             name, choice = _key(one, part.source), choices.get(one.feature_id, "memory")
             is_stored, is_cached = part.part_id in stored[one.feature_id], node_cache.holds(name)
@@ -159,8 +161,8 @@ class Producer:
         self,
         part: FeaturedPartition,
         spec: CandidateSpec,
-        there: Sequence[Feature],
-        wanted: Mapping[str, Feature],
+        there: Sequence[StoredFeature],
+        wanted: Mapping[str, StoredFeature],
     ) -> None:
         self._hold(spec, part.candidate.row["run"])
         source, cut = self._source(part, there, wanted.values())
@@ -181,7 +183,10 @@ class Producer:
                 self.spent.note_error(one.feature_id, done.max_error[made], done.mean_error[made])
 
     def _source(
-        self, part: FeaturedPartition, there: Sequence[Feature], wanted: Iterable[Feature]
+        self,
+        part: FeaturedPartition,
+        there: Sequence[StoredFeature],
+        wanted: Iterable[StoredFeature],
     ) -> tuple[str, str | None]:
         """Return the key of what the pass starts from, and the cut that it is of."""
         first = min(one.depth for one in wanted)
@@ -193,18 +198,20 @@ class Producer:
                 return name.hex(), nearest.layer
         return part.source.hex(), None
 
-    def _store(self, part: FeaturedPartition, feature: Feature, key: bytes) -> None:
+    def _store(self, part: FeaturedPartition, feature: StoredFeature, key: bytes) -> None:
         begun = perf_counter()
         decoded = node_cache.map(key).input_arrays[0]
         blocks = [
-            Block(ordinal=b.ordinal, row_count=b.row_count, digest=b.digest, data=b.data)
+            StoredBlock(ordinal=b.ordinal, row_count=b.row_count, digest=b.digest, data=b.data)
             for b in pack_features(decoded, feature.storage)
         ]
-        features.add_blocks(self._connection, feature.feature_id, part.part_id, blocks)
+        stored_features.add_blocks(self._connection, feature.feature_id, part.part_id, blocks)
         self.spent.note(part.run_id, feature.feature_id, store_s=perf_counter() - begun)
 
 
-def _alike(candidate: CandidateRecord, run: Sequence[Feature], own: Feature) -> list[Feature]:
+def _alike(
+    candidate: CandidateRecord, run: Sequence[StoredFeature], own: StoredFeature
+) -> list[StoredFeature]:
     """Return the features of a run that come out of the same network as a candidate's."""
     row = candidate.row
     network = network_of(row, arguments_of(json.loads(row["config"])), own.model_id)
@@ -213,7 +220,7 @@ def _alike(candidate: CandidateRecord, run: Sequence[Feature], own: Feature) -> 
     return [one for one in run if one.network_hash == network]
 
 
-def _as_used(feature: Feature, uses: Mapping[int, Use]) -> Feature:
+def _as_used(feature: StoredFeature, uses: Mapping[int, FeatureUse]) -> StoredFeature:
     """Return features as a run has found them: in its own network, of its own backbone."""
     use = uses[feature.feature_id]
     return replace(
@@ -226,10 +233,10 @@ def _as_used(feature: Feature, uses: Mapping[int, Use]) -> Feature:
     )
 
 
-def _own(candidate: CandidateRecord, feature: Feature) -> Feature:
+def _own(candidate: CandidateRecord, feature: StoredFeature) -> StoredFeature:
     """Return a candidate's features with the cut in its own network."""
     return replace(feature, layer=json.loads(candidate.row["config"])["freeze_up_to"])
 
 
-def _key(feature: Feature, source: bytes) -> bytes:
+def _key(feature: StoredFeature, source: bytes) -> bytes:
     return partition_key(feature.feature_key, feature.owner, source)

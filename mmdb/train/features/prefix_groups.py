@@ -13,8 +13,7 @@ from blake3 import blake3
 from mmdb.data.dataset import Dataset
 from mmdb.data.feature_codec import row_bytes
 from mmdb.db.connection import Row
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Feature, FeatureSpec
+from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.features.storage_choice import Chosen, Demand
 from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options
@@ -164,9 +163,11 @@ def _unshared(member: PendingCandidate) -> tuple[str, str]:
     return "streamed", "Rows are augmented anew in each epoch."
 
 
-def use_of(group: PrefixGroup, feature: Feature, chosen: Chosen, hops: int, demand: Demand) -> Use:
+def use_of(
+    group: PrefixGroup, feature: StoredFeature, chosen: Chosen, hops: int, demand: Demand
+) -> FeatureUse:
     kept = {"stored": demand.disk_bytes, "memory": demand.cache_bytes}
-    return Use(
+    return FeatureUse(
         feature_id=feature.feature_id,
         choice=chosen.choice,
         reason=chosen.reason,
@@ -183,7 +184,7 @@ def use_of(group: PrefixGroup, feature: Feature, chosen: Chosen, hops: int, dema
     )
 
 
-def with_more(use: Use, group: PrefixGroup, hops: int) -> Use:
+def with_more(use: FeatureUse, group: PrefixGroup, hops: int) -> FeatureUse:
     """Return how features come to a run that more of its candidates train on than before."""
     count = len(group.members)
     return replace(use, candidates=use.candidates + count, uses=use.uses + count * hops)

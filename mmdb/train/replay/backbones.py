@@ -11,7 +11,7 @@ from mmdb.data.dataset import find_decoding
 from mmdb.data.feature_codec import FeatureBlock, unpack_features
 from mmdb.db.connection import Connection, Row
 from mmdb.errors import BackboneMissing, ModelNotFound, NotReplayable
-from mmdb.store.features import find_of_run, read_blocks
+from mmdb.store.stored_features import find_of_run, read_blocks
 from mmdb.train.compute.backbone import Backbones
 from mmdb.train.values.feature_spec import READY, ids_of
 from mmdb.train.values.spec import CandidateSpec

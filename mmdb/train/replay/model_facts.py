@@ -17,12 +17,17 @@ from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import Architecture
-from mmdb.store.architectures import Beginnings, beginnings, stored_beginnings
-from mmdb.store.models import Definition, find_model
-from mmdb.store.module import build_empty, check_definition, definition_of
-from mmdb.store.parents.outlines import architecture_id_of, saved_architecture
-from mmdb.store.registry import checked_metric
-from mmdb.store.save import About
+from mmdb.store.models.architectures import (
+    Beginnings,
+    architecture_id_of,
+    beginnings,
+    saved_architecture,
+    stored_beginnings,
+)
+from mmdb.store.models.model_rows import ModelDefinition, find_model
+from mmdb.store.models.module import build_empty, check_definition, definition_of
+from mmdb.store.models.registry import checked_metric
+from mmdb.store.models.save import About
 
 
 def about_module(
@@ -60,14 +65,14 @@ def about_module(
 def _structure(
     connection: Connection,
     module: nn.Module | Mapping[str, torch.Tensor],
-    definition: Definition | None,
+    definition: ModelDefinition | None,
 ) -> Architecture | None:
     if isinstance(module, nn.Module):
         return traced(module)
     return None if definition is None else _structure_of(connection, definition)
 
 
-def _structure_of(connection: Connection, definition: Definition) -> Architecture:
+def _structure_of(connection: Connection, definition: ModelDefinition) -> Architecture:
     if not definition.input_shape:
         return trace(build_empty(definition, {}))
     return architecture_of(
@@ -133,7 +138,7 @@ def _definition(
     input_shape: Sequence[int] | Shape | None,
     outputs: Outputs | None,
     dataset: str | None,
-) -> Definition:
+) -> ModelDefinition:
     if dataset is not None and (input_shape is None or outputs is None):
         found = find_dataset(connection, dataset)
         input_shape = input_shape or found.input_shape
@@ -143,7 +148,7 @@ def _definition(
             "The shape of the architecture's input, or the number of its outputs, is not known.",
             hint="Pass input_shape and outputs, or dataset.",
         )
-    return Definition(
+    return ModelDefinition(
         architecture=parse(architecture),
         arguments={},
         input_shape=_shape(input_shape),

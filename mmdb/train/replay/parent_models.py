@@ -10,7 +10,7 @@ from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.db.connection import Connection
 from mmdb.errors import DatasetNotFound, UnsupportedTensor
-from mmdb.store.models import SavedModel, model_of
+from mmdb.store.models.model_rows import SavedModel, model_of
 from mmdb.train.compute.live import packed
 from mmdb.train.replay.hop_replay import at_once
 from mmdb.train.replay.recipe_replay import Compute, Weights, load_weights

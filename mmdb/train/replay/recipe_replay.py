@@ -21,13 +21,13 @@ from mmdb.errors import (
     NotReplayable,
     RecipeMismatch,
 )
-from mmdb.store.contents import hash_entries
-from mmdb.store.entries import contents_of
-from mmdb.store.environment import agreement, difference, find_environment, fingerprint
-from mmdb.store.models import SavedModel, find_entries, model_of
-from mmdb.store.module import assemble, build_filled, fill_given
-from mmdb.store.recipe import HASH_BYTES, Recipe, StoredRecipe, read_recipe
-from mmdb.store.recover import ModelReader, Verify, load_tensors
+from mmdb.store.models.environment import agreement, difference, find_environment, fingerprint
+from mmdb.store.models.model_rows import SavedModel, find_entries, model_of
+from mmdb.store.models.module import assemble, build_filled, fill_given
+from mmdb.store.models.recipe import HASH_BYTES, Recipe, StoredRecipe, read_recipe
+from mmdb.store.models.recover import ModelReader, Verify, load_tensors
+from mmdb.store.tensors.hashing import hash_entries
+from mmdb.store.tensors.state_entries import contents_of
 from mmdb.train.compute.exact import neutral
 from mmdb.train.replay.hop_replay import Stopped, at_once, replay_hops
 from mmdb.train.replay.trainer import TrainingData, find_trainer, train_in_place

@@ -33,10 +33,10 @@ from mmdb.graph.spec.factory_call import outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
 from mmdb.store import states
-from mmdb.store.approach import parse_options
-from mmdb.store.models import Definition, find_model, model_of
-from mmdb.store.recipe import Recipe, check_recipe, mark_replayed
-from mmdb.store.save import About, Saved, save_model
+from mmdb.store.models.approach import parse_options
+from mmdb.store.models.model_rows import ModelDefinition, find_model, model_of
+from mmdb.store.models.recipe import Recipe, check_recipe, mark_replayed
+from mmdb.store.models.save import About, Saved, save_model
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.live import build, restore, state_hash
@@ -65,7 +65,7 @@ def save_candidate(
 
     Args:
         approach: "provenance" keeps no weights: the candidate's hops are the recipe.
-        options: see `mmdb.store.approach.parse_options`.
+        options: see `mmdb.store.models.approach.parse_options`.
     Returns:
         model_id, name and version.
     Raises:
@@ -162,7 +162,7 @@ def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Modul
         return live.module if backbones is None else whole_module(spec, live.module, backbones)
 
 
-def candidate_definition(candidate: Row) -> Definition:
+def candidate_definition(candidate: Row) -> ModelDefinition:
     """Return what builds a candidate's module: a row of `find_candidate`.
 
     A head of its own is part of the architecture.
@@ -177,7 +177,7 @@ def candidate_definition(candidate: Row) -> Definition:
             "pool": candidate.get("feature_pool") or transfer.pool,
             "head": transfer.head,
         }
-    return Definition(
+    return ModelDefinition(
         architecture=architecture,
         arguments={k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)},
         input_shape=shape_of(candidate),

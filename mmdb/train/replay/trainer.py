@@ -16,7 +16,7 @@ from mmdb.db.queries import load
 from mmdb.errors import FactoryFailed, MmdbError, TrainerFailed, UnknownTrainer, stops_the_caller
 from mmdb.graph.spec.build import resolve
 from mmdb.graph.spec.factory_call import Shape
-from mmdb.store.recipe import Recipe
+from mmdb.store.models.recipe import Recipe
 from mmdb.train.compute.exact import borrowed
 from mmdb.train.compute.optimizer import batches
 from mmdb.train.values.row_batch import row_count, take_inputs, take_labels, tensors_of

@@ -18,7 +18,7 @@ from mmdb.data.matching import MISSING, Slot, class_places, input_places, slots_
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.spec.factory_call import Dtypes, Shape
 from mmdb.messages import show
-from mmdb.store.models import Definition
+from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.train.values.spec import CandidateSpec, shape_of_json
 
 _MOST_NAMED = 3  # columns, categories or classes in one note
@@ -280,7 +280,7 @@ class ParentForm:
     """
 
     reference: str
-    definition: Definition | None
+    definition: ModelDefinition | None
     factories: Mapping[str, str]
     examples: tuple[Example, ...] = ()
     rows: RowMap = field(default_factory=RowMap)
@@ -312,7 +312,7 @@ class WarmSpec:
         definition = parent["definition"]
         if definition is not None:
             shape = shape_of_json(definition["input_shape"])
-            definition = Definition(**(definition | {"input_shape": shape}))
+            definition = ModelDefinition(**(definition | {"input_shape": shape}))
         made = {
             "definition": definition,
             "examples": tuple(_example(one) for one in parent["examples"]),

@@ -26,9 +26,9 @@ from mmdb.graph.spec.build import architecture_of
 from mmdb.graph.spec.parse import factories_in
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store import states
-from mmdb.store.models import Definition
-from mmdb.store.parents import Goal, Limits, take_parent
-from mmdb.store.parents.outlines import outlined
+from mmdb.store.models.architectures import outlined
+from mmdb.store.models.model_rows import ModelDefinition
+from mmdb.store.parents import Limits, ParentGoal, take_parent
 from mmdb.train.compute.live import state_hash
 from mmdb.train.replay.parent_models import example_of, read_model
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition
@@ -106,7 +106,7 @@ def _reason(candidate: Row, value: float | None, similarity: float) -> str:
     )
 
 
-def _packed(definition: Definition, factories: Mapping[str, str]) -> PackedSkeleton:
+def _packed(definition: ModelDefinition, factories: Mapping[str, str]) -> PackedSkeleton:
     taken = {name: factories.get(name) for name in factories_in(definition.architecture)}
     return _packed_text(json.dumps([asdict(definition), taken]))
 
@@ -205,7 +205,7 @@ class Beginner:
         spec = CandidateSpec.from_row(row, factories, find_functions(connection))
         decoding = find_decoding(connection, row["dataset_id"])
         structure = _structure(row, factories)
-        goal = Goal(
+        goal = ParentGoal(
             task=row["task"],
             dataset_id=row["dataset_id"],
             metric=row["metric"],

@@ -20,8 +20,8 @@ from mmdb.graph.ops.known_values import Inputs, batch_apart
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.transfer import Transfer, difference, transfer
-from mmdb.store.models import Definition
-from mmdb.store.module import assemble, build_empty, build_filled
+from mmdb.store.models.model_rows import ModelDefinition
+from mmdb.store.models.module import assemble, build_empty, build_filled
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.live import build, encode, weights
 from mmdb.train.compute.translate import ByName, Translated, resized, translate
@@ -203,7 +203,7 @@ def _translated(
         return flow, replace(found, tensors=found.kept, doubts=(*found.doubts, doubt))
 
 
-def _built(definition: Definition | None, factories: Mapping[str, str]) -> nn.Module:
+def _built(definition: ModelDefinition | None, factories: Mapping[str, str]) -> nn.Module:
     if definition is None:
         raise ArchitectureError("how to build its module is not known")
     try:

@@ -21,8 +21,8 @@ from mmdb.errors import (
 )
 from mmdb.graph.trace.structure import Architecture
 from mmdb.messages import show
-from mmdb.store.models import find_model
-from mmdb.store.parents import Candidate, Choice, Goal, choose_parent
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.parents import ParentChoice, ParentGoal, ParentMatch, choose_parent
 from mmdb.store.parents.choice import bucket_of
 from mmdb.train.warm.warm_options import AUTO, WarmOptions
 
@@ -44,7 +44,7 @@ OF_THE_PARENT = (
 class ModelOffer:
     """A model of the zoo, or one that was asked for by name."""
 
-    chosen: Candidate
+    chosen: ParentMatch
     reason: str
     is_asked_for: bool = False
 
@@ -91,7 +91,7 @@ class Offers:
         self,
         connection: Connection,
         child: Architecture,
-        goal: Goal,
+        goal: ParentGoal,
         options: WarmOptions,
         *,
         parent: str = AUTO,
@@ -171,7 +171,7 @@ class Offers:
     def _of_zoo(self) -> ModelOffer | None:
         return self._offer(self._choose(), is_asked_for=False)
 
-    def _choose(self, parent: str | None = None) -> Choice:
+    def _choose(self, parent: str | None = None) -> ParentChoice:
         try:
             return choose_parent(
                 self._connection,
@@ -183,9 +183,9 @@ class Offers:
                 excluded=tuple(self._excluded),
             )
         except ArchitectureError as error:  # of the child: it is too large
-            return Choice(parent=None, reason=error.message, candidates=(), match_s=0.0)
+            return ParentChoice(parent=None, reason=error.message, candidates=(), match_s=0.0)
 
-    def _offer(self, choice: Choice, *, is_asked_for: bool) -> ModelOffer | None:
+    def _offer(self, choice: ParentChoice, *, is_asked_for: bool) -> ModelOffer | None:
         if choice.parent is None:
             self._why_none = choice.reason
             return None
@@ -236,7 +236,7 @@ def _unknown(connection: Connection, reference: str) -> ModelOffer:
     if not readable(connection, [found.model_id]):  # a worker sees more than the run's owner
         raise ModelNotFound(f"There is no model {show(reference)}.")
     reason = "asked for; its architecture is not known"
-    chosen = Candidate(
+    chosen = ParentMatch(
         model_id=found.model_id,
         model=found.reference,
         similarity=0.0,

@@ -16,8 +16,8 @@ from mmdb.errors import ArchitectureError, InvalidOption
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
-from mmdb.store.models import find_model
-from mmdb.store.parents import Goal, take_parent
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.parents import ParentGoal, take_parent
 from mmdb.train.compute.exact import neutral
 from mmdb.train.replay.parent_models import example_of, model_and_weights
 from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
@@ -52,7 +52,7 @@ def warm_start(
     offers = Offers(
         connection,
         traced(module),
-        Goal(
+        ParentGoal(
             task=found.task if found else None,
             dataset_id=found.dataset_id if found else None,
             metric=metric,

@@ -15,7 +15,7 @@ from mmdb.data.feature_codec import FeatureBlock, unpack_features
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.store import features as stored_features
+from mmdb.store import stored_features
 from mmdb.train.compute.backbone import Backbones
 from mmdb.train.compute.feature_pass import features_of
 from mmdb.train.compute.live import build

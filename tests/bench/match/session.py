@@ -18,8 +18,8 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import Architecture
+from mmdb.store.models.architectures import VERSION
 from mmdb.store.parents import choose_parent
-from mmdb.store.parents.outlines import VERSION
 
 #: Models, and seconds that the first search among so many may take.
 BARS = {2_500: 0.5, 100_000: 10.0}

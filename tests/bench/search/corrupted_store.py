@@ -17,11 +17,11 @@ from torch import nn
 from mmdb.api import Database
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
-from mmdb.store import chunks
-from mmdb.store.models import find_model
-from mmdb.store.recipe import Recipe
-from mmdb.store.recover import ModelReader, Verify
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recipe import Recipe
+from mmdb.store.models.recover import ModelReader, Verify
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors import tensor_bytes
 from mmdb.train.compute.exact import rng_state
 from mmdb.train.replay.recipe_replay import load_weights
 from mmdb.train.replay.saving import save_candidate, save_with_recipe
@@ -83,12 +83,12 @@ def models() -> dict[str, dict[str, torch.Tensor]]:
 @contextmanager
 def small_chunks() -> Iterator[None]:
     """Cut tensors into more chunks than usual."""
-    before = chunks.CHUNK_BYTES
-    chunks.CHUNK_BYTES = _CHUNK_BYTES
+    before = tensor_bytes.CHUNK_BYTES
+    tensor_bytes.CHUNK_BYTES = _CHUNK_BYTES
     try:
         yield
     finally:
-        chunks.CHUNK_BYTES = before
+        tensor_bytes.CHUNK_BYTES = before
 
 
 def fill(db: Database) -> dict[str, Any]:

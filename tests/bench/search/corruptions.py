@@ -27,10 +27,10 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.db.install import install
 from mmdb.errors import DatabaseFailed, MmdbError
-from mmdb.store import adopting, planes, reading
-from mmdb.store.models import find_model
-from mmdb.store.recover import ModelReader, Verify
-from mmdb.store.save import save_model
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.models.recover import ModelReader, Verify
+from mmdb.store.models.save import save_model
+from mmdb.store.tensors import planes, reading, writing
 from tests.bench.search.campaigns import none_of
 from tests.bench.search.corrupted_store import MODELS, Read, fill, models, reads, small_chunks
 from tests.cluster import Cluster
@@ -242,7 +242,7 @@ class Subject:
     def _save_again(self, what: str) -> None:
         """Save a model that has the damaged tensor, or not; it must be there afterwards."""
         name = self.source.choice(list(MODELS))
-        adopting.forget(self.db.connection)
+        writing.forget(self.db.connection)
         try:
             save_model(self.db.connection, "again", models()[name])
         except MmdbError as error:
@@ -250,7 +250,7 @@ class Subject:
             self.tally.add("named" if named else "unnamed", f"{what}; save: {error!r}")
             return
         finally:
-            adopting.forget(self.db.connection)
+            writing.forget(self.db.connection)
         try:
             again = find_model(self.db.connection, "again")
             found = ModelReader(self.db.connection).tensors(again)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mmdb.bench.figures import Figure, at_least
 from mmdb.graph.ops.known_values import Inputs
-from mmdb.store.models import Definition
+from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.train.values.warm_spec import Example, ParentForm
 from mmdb.train.warm.carrying import Unfit, carry, fill
 from tests.bench.search.campaigns import none_of
@@ -106,7 +106,7 @@ def _outcome(name: str, family: str, how: str) -> Outcome:
     shape, dtype = tuple(pair.inputs.shape[1:]), str(pair.inputs.dtype).removeprefix("torch.")
     form = ParentForm(
         reference="parent",
-        definition=Definition(
+        definition=ModelDefinition(
             architecture={
                 "factory": "parent",
                 "arguments": {"family": family, "how": how, "name": name},

@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from mmdb.store.parents.admission import chance_limit
+from mmdb.store.parents.rules import chance_limit
 from tests.bench.warm.arms import Arm, Cold, Refused
 from tests.bench.warm.pairs import Network, Pair
 from tests.bench.warm.tasks import Pictures

@@ -13,7 +13,7 @@ from mmdb.api import Database
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import Query, load
 from mmdb.store import parents, states
-from mmdb.store.parents import Candidate
+from mmdb.store.parents import ParentMatch
 from mmdb.train.compute.live import weights
 from mmdb.train.warm import begin
 from tests.integration.test_same_bits import fill
@@ -153,7 +153,7 @@ def test_a_parent_that_is_dropped_while_it_is_chosen_gives_way_to_the_next_best(
         db.save("twin", db.recover("parent"), architecture=PARENT, dataset="d")
         taken: list[str] = []
 
-        def drop(connection: Any, chosen: Candidate) -> None:
+        def drop(connection: Any, chosen: ParentMatch) -> None:
             taken.append(chosen.model)
             if len(taken) == 1:
                 raise errors.ModelNotFound(f"Model {chosen.model!r} has been dropped.")

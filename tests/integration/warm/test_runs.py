@@ -21,7 +21,7 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.graph.factories import mlp
 from mmdb.store import states
-from mmdb.store.models import find_model
+from mmdb.store.models.model_rows import find_model
 from mmdb.train.compute.live import weights
 from mmdb.train.drive.driver import ATTEND_S
 from mmdb.train.warm.warm_options import lr_scale

@@ -11,9 +11,9 @@ from torch import nn
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.store import registry
-from mmdb.store.models import find_model
-from mmdb.store.parents import Goal, Limits, choose_parent, take_parent
+from mmdb.store.models import registry
+from mmdb.store.models.model_rows import find_model
+from mmdb.store.parents import Limits, ParentGoal, choose_parent, take_parent
 from tests.points import fill
 from tests.saved_models import events, net, rows, save
 
@@ -247,9 +247,9 @@ def test_goals_are_completed_from_their_dataset(db: Database) -> None:
     db.create_dataset("e", "SELECT a, b, y FROM points WHERE id > 9", partitions=2)
     save(db, "task", net(2, 8, 2), 0.9, "e")
     (row,) = db.sql("SELECT dataset_id FROM mmdb.dataset WHERE name = 'd'")
-    goals: Mapping[str, Goal] = {
-        "of the same task": Goal(dataset_id=row["dataset_id"]),
-        "of another task": Goal(task="regression"),
+    goals: Mapping[str, ParentGoal] = {
+        "of the same task": ParentGoal(dataset_id=row["dataset_id"]),
+        "of another task": ParentGoal(task="regression"),
     }
     for said, goal in goals.items():
         choice = choose_parent(db.connection, trace(net(2, 8, 2)), goal)

@@ -103,7 +103,7 @@ def test_an_outline_that_cannot_be_made_saves_nothing(
         raise RuntimeError("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mmdb.store.architectures.put_outline", broken)
+        patch.setattr("mmdb.store.models.architectures.put_outline", broken)
         with pytest.raises(RuntimeError, match="broken"):
             save(db, "a", net(2, 8, 2))
     for table in TABLES:

@@ -11,7 +11,7 @@ from torch import nn
 
 from mmdb import errors
 from mmdb.api import Database, connect
-from mmdb.store import registry
+from mmdb.store.models import registry
 from mmdb.store.parents import take_parent
 from tests.points import fill
 from tests.saved_models import events, net, rows, save

@@ -9,9 +9,9 @@ from torch import nn
 from mmdb import errors
 from mmdb.api import Database, connect
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.store import registry
-from mmdb.store.models import find_model
-from mmdb.store.parents.outlines import VERSION, read_outlines, read_structure
+from mmdb.store.models import registry
+from mmdb.store.models.architectures import VERSION, read_outlines, read_structure
+from mmdb.store.models.model_rows import find_model
 from tests.saved_models import net, rows, save
 
 

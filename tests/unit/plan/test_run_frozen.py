@@ -20,8 +20,7 @@ from mmdb.plan.planned_run import (
     source_of,
 )
 from mmdb.plan.step.step_work import Work
-from mmdb.store.feature_uses import Use
-from mmdb.store.features import Feature
+from mmdb.store.stored_features import FeatureUse, StoredFeature
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.values.feature_options import parse_frozen_options
 
@@ -40,7 +39,7 @@ def shared(choice: str = "stored", **given: Any) -> Shared:
         "depth": 3,
     }
     of_feature |= {name: given.pop(name) for name in list(given) if name in of_feature}
-    feature = Feature(
+    feature = StoredFeature(
         feature_id=7,
         feature_key=b"k" * 32,
         dataset_id=1,
@@ -59,7 +58,7 @@ def shared(choice: str = "stored", **given: Any) -> Shared:
         **of_feature,
     )
     numbers: dict[str, Any] = {"uses": 40, "byte_count": 0, "saved_s": 30.0, "planned_s": 10.0}
-    use = Use(
+    use = FeatureUse(
         feature_id=7,
         choice=choice,
         reason="Because.",

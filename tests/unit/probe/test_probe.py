@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmdb.errors import InvalidInput, InvalidOption, TrainingFailed
 from mmdb.probe import ProbeRecord, ProbeSummary, probe, reproducible
-from mmdb.store.content import hash_of
+from mmdb.store.tensors.tensor_bytes import hash_of
 
 
 def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:

@@ -10,7 +10,7 @@ import pytest
 import mmdb
 from mmdb.api import Database
 from mmdb.report.notebook import SHOWN, Differences, LineageRows
-from mmdb.store.diff import Difference
+from mmdb.store.models.diff import TensorDifference
 from tests.run_rows import Writer, add_run, ids
 from tests.saved_models import net, save
 from tests.unit.report.rows import NASTY
@@ -95,7 +95,9 @@ def test_differences_are_a_list_that_shows_itself(db: Database) -> None:
 
 
 def test_names_from_data_are_text() -> None:
-    found = read(Differences([Difference(path=NASTY, change="added", dtype="float32", shape=())]))
+    found = read(
+        Differences([TensorDifference(path=NASTY, change="added", dtype="float32", shape=())])
+    )
     assert NASTY in found.text
     rows = [
         {"depth": 1, "kind": "dataset", "parent": f"dataset:{NASTY}", "child": f"model:{NASTY}@1",

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption
-from mmdb.store.approach import (
+from mmdb.store.models.approach import (
     APPROACHES,
-    Amounts,
-    Choice,
-    Cost,
+    ApproachChoice,
+    ApproachCost,
     Replay,
+    SaveAmounts,
     Weights,
     choose,
     decide,
@@ -33,9 +33,9 @@ def amounts(
     fresh: int = 0,
     dtype: str = "float32",
     changed_entries: int | None = None,
-) -> Amounts:
+) -> SaveAmounts:
     """Return amounts of one dtype over 160 tensors."""
-    return Amounts(
+    return SaveAmounts(
         held={dtype: held},
         changed={dtype: changed},
         fresh={dtype: fresh},
@@ -44,7 +44,7 @@ def amounts(
     )
 
 
-def decided(what: Amounts, engine: str = "postgres", **arguments: Any) -> Choice:
+def decided(what: SaveAmounts, engine: str = "postgres", **arguments: Any) -> ApproachChoice:
     return decide(what, engine=engine, **arguments)
 
 
@@ -119,9 +119,9 @@ def test_why_provenance_was_ruled_out_is_in_the_reason(recipe: Replay | None, wh
 # -- the choice itself --------------------------------------------------------
 
 COSTS = {
-    "snapshot": Cost(stored_bytes=100 * MB, save_s=1.0, recover_s=0.2),
-    "update": Cost(stored_bytes=40 * MB, save_s=0.5, recover_s=0.4),
-    "provenance": Cost(stored_bytes=MB // 1000, save_s=0.01, recover_s=30.0),
+    "snapshot": ApproachCost(stored_bytes=100 * MB, save_s=1.0, recover_s=0.2),
+    "update": ApproachCost(stored_bytes=40 * MB, save_s=0.5, recover_s=0.4),
+    "provenance": ApproachCost(stored_bytes=MB // 1000, save_s=0.01, recover_s=30.0),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from mmdb.store.cache import Cache
+from mmdb.store.models.recover import Cache
 
 
 def test_the_least_recently_used_goes_first() -> None:

@@ -7,15 +7,16 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.store.chunks import (
+from mmdb.store.tensors.tensor_bytes import (
     CHUNK_BYTES,
+    DTYPES,
     PACKED_BELOW,
     chunk_bytes,
     chunk_count,
     pack_layout,
     spans,
+    word_bytes,
 )
-from mmdb.store.content import DTYPES, word_bytes
 
 itemsizes = st.sampled_from([1, 2, 4, 8, 16])
 sizes = st.one_of(st.integers(0, 9), st.integers(1, 3 * CHUNK_BYTES))

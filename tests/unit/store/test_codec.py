@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mmdb.store.codec import Codec, CorruptChunk, Encoded, decode, encode, needs_base
+from mmdb.store.tensors.codec import Codec, CorruptChunk, Encoded, decode, encode, needs_base
 
 Bytes = NDArray[np.uint8]
 

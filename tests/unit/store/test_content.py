@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mmdb.errors import UnsupportedTensor
-from mmdb.store.content import (
+from mmdb.store.tensors.tensor_bytes import (
     DTYPES,
     Statistics,
     check_supported,

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from mmdb.store.content import DTYPES
-from mmdb.store.diff import _STEP, Difference, compare, distance
+from mmdb.store.models.diff import _STEP, TensorDifference, compare, distance
+from mmdb.store.tensors.tensor_bytes import DTYPES
 
 
 def test_the_distance_is_over_all_elements() -> None:
@@ -48,12 +48,12 @@ def test_what_changed_is_in_the_order_of_the_second() -> None:
     old = {"gone": torch.zeros(1), "a": torch.zeros(2), "same": torch.ones(2), "b": torch.zeros(2)}
     new = {"b": torch.zeros(3), "same": torch.ones(2), "a": torch.ones(2), "new": torch.zeros(1)}
     assert compare(old, new) == [
-        Difference(path="b", change="changed", dtype="float32", shape=(3,)),
-        Difference(
+        TensorDifference(path="b", change="changed", dtype="float32", shape=(3,)),
+        TensorDifference(
             path="a", change="changed", dtype="float32", shape=(2,), l2=math.sqrt(2), max_abs=1.0
         ),
-        Difference(path="new", change="added", dtype="float32", shape=(1,)),
-        Difference(path="gone", change="removed", dtype="float32", shape=(1,)),
+        TensorDifference(path="new", change="added", dtype="float32", shape=(1,)),
+        TensorDifference(path="gone", change="removed", dtype="float32", shape=(1,)),
     ]
     assert all(found.l2 is None for found in compare(old, new, norms=False))
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mmdb.errors import InputError, UnsupportedTensor
-from mmdb.store.content import hash_of
-from mmdb.store.contents import hash_entries
-from mmdb.store.entries import Contents, Entry, contents_of, view_of
+from mmdb.store.tensors.hashing import hash_entries
+from mmdb.store.tensors.state_entries import Entry, ModuleContents, contents_of, view_of
+from mmdb.store.tensors.tensor_bytes import hash_of
 from tests.tensors import same_bits
 
 spans = st.lists(
@@ -23,12 +23,12 @@ spans = st.lists(
 dtypes = st.sampled_from([torch.uint8, torch.int16, torch.float32, torch.complex128])
 
 
-def by_path(contents: Contents) -> dict[str, Entry]:
+def by_path(contents: ModuleContents) -> dict[str, Entry]:
     """Return the entries but for storages."""
     return {e.path: e for e in contents.entries if e.kind != "storage"}
 
 
-def restored(contents: Contents) -> dict[str, torch.Tensor]:
+def restored(contents: ModuleContents) -> dict[str, torch.Tensor]:
     """Return what can be made of the entries and the storages alone, as when they are read."""
     made: dict[int, torch.Tensor] = {}
     for entry in (e for e in contents.entries if e.kind == "storage"):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmdb.store.environment import (
-    Difference,
+from mmdb.store.models.environment import (
+    EnvironmentDifference,
     agreement,
     difference,
     environment_hash,
@@ -42,7 +42,7 @@ def test_it_is_json_and_equal_in_another_process() -> None:
     text = json.dumps(fingerprint(), sort_keys=True)
     assert json.loads(text) == fingerprint()
     program = (
-        "from mmdb.store.environment import environment_hash, fingerprint;"
+        "from mmdb.store.models.environment import environment_hash, fingerprint;"
         "print(environment_hash(fingerprint()).hex())"
     )
     there = subprocess.run(
@@ -54,7 +54,8 @@ def test_it_is_json_and_equal_in_another_process() -> None:
 def test_it_wakes_no_gpu_and_imports_no_package() -> None:
     program = (
         "import sys, torch; before = set(sys.modules);"
-        "from mmdb.store.environment import fingerprint; known = set(sys.modules); fingerprint();"
+        "from mmdb.store.models.environment import fingerprint;"
+        "known = set(sys.modules); fingerprint();"
         "print(torch.cuda.is_initialized(), 'pandas' in sys.modules, len(set(sys.modules) - known))"
     )
     done = subprocess.run(
@@ -101,7 +102,9 @@ def test_the_difference_is_a_list_with_what_decides_bits_first() -> None:
         "package gone: 2.0 then, none now",
         f"python: 3.1.0 then, {sys.version.split()[0]} now",
     ]
-    assert Difference("cuda", None, "13.0") in difference(fingerprint(), changed(cuda="13.0"))
+    assert EnvironmentDifference("cuda", None, "13.0") in difference(
+        fingerprint(), changed(cuda="13.0")
+    )
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:

@@ -32,10 +32,10 @@ from mmdb.errors import (
     UnsafeFile,
     UnsupportedContent,
 )
-from mmdb.store.content import DTYPES, raw_bytes
 from mmdb.store.files import safetensors_format
 from mmdb.store.files.formats import open_tensors, write_tensors
 from mmdb.store.files.lazy import LazyTensors
+from mmdb.store.tensors.tensor_bytes import DTYPES, raw_bytes
 
 #: Every dtype that safetensors and torch both have.
 SAFE = sorted(safetensors_format._DTYPES.values(), key=str)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mmdb.store.pipeline import pipeline
+from mmdb.store.tensors.pipeline import pipeline
 
 THREADS = [0, 1, 2, 5]
 

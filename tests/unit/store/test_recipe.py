@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from mmdb.errors import InvalidRecipe
-from mmdb.store.content import DTYPES, hash_of
-from mmdb.store.nested import flatten, unflatten
-from mmdb.store.recipe import Recipe, check_recipe, recipe_bytes
+from mmdb.store.models.recipe import Recipe, check_recipe, recipe_bytes
+from mmdb.store.tensors.nested import flatten, unflatten
+from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 
 
 def there_and_back(value: Any) -> Any:

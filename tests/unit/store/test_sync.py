@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mmdb.store.sync.plan import (
+from mmdb.store.sync.exchange import (
     Described,
-    Held,
+    HeldTensor,
     Need,
     Shipment,
     There,
@@ -38,12 +38,12 @@ def tensor(name: str, stored: int | None = 100, base: str | None = None) -> Desc
     )
 
 
-def whole(name: str, chunk_bytes: int | None = CHUNK) -> dict[bytes, Held]:
-    return {name.encode(): Held(ord(name), chunk_bytes)}
+def whole(name: str, chunk_bytes: int | None = CHUNK) -> dict[bytes, HeldTensor]:
+    return {name.encode(): HeldTensor(ord(name), chunk_bytes)}
 
 
-def difference(name: str) -> dict[bytes, Held]:
-    return {name.encode(): Held(ord(name), CHUNK, is_difference=True)}
+def difference(name: str) -> dict[bytes, HeldTensor]:
+    return {name.encode(): HeldTensor(ord(name), CHUNK, is_difference=True)}
 
 
 def form(shipments: list[Shipment]) -> list[tuple[str, bool]]:
@@ -56,12 +56,12 @@ def form(shipments: list[Shipment]) -> list[tuple[str, bool]]:
 
 def test_what_the_target_has_is_not_sent() -> None:
     needs = [Need(1, b"a", True), Need(2, b"b", True), Need(3, b"c", False)]
-    held = {b"a": Held(7, CHUNK), b"c": Held(8, None)}
+    held = {b"a": HeldTensor(7, CHUNK), b"c": HeldTensor(8, None)}
     assert missing(needs, held) == [Need(2, b"b", True)]
 
 
 def test_a_tensor_known_by_its_name_alone_is_sent_where_its_chunks_are_needed() -> None:
-    held = {b"a": Held(7, None)}
+    held = {b"a": HeldTensor(7, None)}
     assert missing([Need(1, b"a", False)], held) == []
     assert missing([Need(1, b"a", True)], held) == [Need(1, b"a", True)]
 
@@ -81,7 +81,7 @@ def test_a_difference_to_a_base_that_the_target_has_whole_goes_as_it_is() -> Non
 
 @pytest.mark.parametrize("held", [difference("b"), whole("b", CHUNK // 2)])
 def test_a_difference_to_a_base_that_the_target_has_in_another_form_is_encoded_anew(
-    held: dict[bytes, Held],
+    held: dict[bytes, HeldTensor],
 ) -> None:
     found = plan_shipments([(tensor("d", 10, "b"), True)], held, {})
     assert form(found) == [("d", False)]

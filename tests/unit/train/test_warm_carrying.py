@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
-from mmdb.store.models import Definition
+from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.train.compute.live import packed, state_hash, weights
 from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.values.warm_spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
@@ -33,7 +33,7 @@ def form(
 ) -> ParentForm:
     """Return how a parent that a factory builds can be had."""
     given = dict(arguments or {})
-    definition = Definition(
+    definition = ModelDefinition(
         architecture={"factory": factory, "arguments": given},
         arguments={},
         input_shape=input_shape,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.store.parents.admission import (
+from mmdb.store.parents.rules import (
     are_near,
     chance_limit,
     counts_of,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.store.parents.eviction import DECAY, Plan, Stored, plan_eviction
+from mmdb.store.parents.rules import DECAY, EvictionPlan, StoredParent, plan_eviction
 
 
 def stored(
@@ -16,8 +16,8 @@ def stored(
     substitutes: Mapping[int, float] | None = None,
     in_zoo: bool = True,
     pinned: str | None = None,
-) -> Stored:
-    return Stored(
+) -> StoredParent:
+    return StoredParent(
         model_id=model_id,
         ages=ages,
         tensors=frozenset(tensors),
@@ -27,7 +27,7 @@ def stored(
     )
 
 
-def gone(plan: Plan) -> list[int]:
+def gone(plan: EvictionPlan) -> list[int]:
     return [one.model_id for one in plan.evicted]
 
 
@@ -104,7 +104,7 @@ def test_a_model_that_would_go_in_vain_stays() -> None:
 
 
 @st.composite
-def stocks(draw: st.DrawFn) -> tuple[list[Stored], dict[int, int], int]:
+def stocks(draw: st.DrawFn) -> tuple[list[StoredParent], dict[int, int], int]:
     sizes = {k: draw(st.integers(1, 1000)) for k in range(draw(st.integers(1, 12)))}
     count = draw(st.integers(1, 10))
     models = [
@@ -125,7 +125,7 @@ def stocks(draw: st.DrawFn) -> tuple[list[Stored], dict[int, int], int]:
 
 @given(stocks())
 def test_the_bytes_of_a_plan_are_those_of_the_models_that_stay(
-    stock: tuple[list[Stored], dict[int, int], int],
+    stock: tuple[list[StoredParent], dict[int, int], int],
 ) -> None:
     models, sizes, budget = stock
     plan = plan_eviction(models, sizes, budget)

@@ -11,8 +11,8 @@ from mmdb.errors import ConnectionLost
 from mmdb.graph.match.pack import PackedSkeleton, pack
 from mmdb.graph.match.packed_zoo import Stack, stack
 from mmdb.graph.ops.skeleton import MODEL_INPUT, LayerSkeleton, SkeletonLayer
-from mmdb.store.parents import index as module
-from mmdb.store.parents.index import Index, index_of
+from mmdb.store.parents import choosing as module
+from mmdb.store.parents.choosing import Index, index_of
 
 
 def chain(*widths: int) -> PackedSkeleton:

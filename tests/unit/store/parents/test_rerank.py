@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmdb.store.parents.choice import Candidate
+from mmdb.store.parents.choice import ParentMatch
 from mmdb.store.parents.rerank import Sample, log_evidence, logme, rerank
 
 
@@ -79,8 +79,8 @@ def test_it_is_a_number_for_features_that_say_nothing_or_all(f: np.ndarray) -> N
     assert np.isfinite(logme(f, np.arange(9.0)))
 
 
-def candidate(model_id: int) -> Candidate:
-    return Candidate(
+def candidate(model_id: int) -> ParentMatch:
+    return ParentMatch(
         model_id=model_id, model=f"net@{model_id}", similarity=0.9, coverage=0.9, accuracy=None,
         metric=None, dataset=None, is_fit=True, reason="alike",
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Models as rows: saved, found, described and read back."""

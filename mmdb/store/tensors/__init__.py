@@ -1,0 +1,1 @@
+"""Tensors as rows: hashed, cut into chunks, encoded and decoded."""

@@ -1,0 +1,321 @@
+"""Tensors out of their chunks: one streamed query, decoded straight into the final memory."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from typing import NoReturn
+
+import blake3
+import numpy as np
+import torch
+
+from mmdb.db.connection import Connection, Row
+from mmdb.db.queries import load
+from mmdb.store.tensors.codec import CorruptChunk, decode, needs_base
+from mmdb.store.tensors.pipeline import pipeline
+from mmdb.store.tensors.tensor_bytes import DTYPES, chunk_count, tensor_hash
+
+_Q = load("tensors")
+#: Bytes of a chunk's digest: enough to find a flipped bit, not an identity.
+DIGEST_BYTES = 16
+#: Bytes of tensors that are fetched at once rather than streamed.
+_AT_ONCE = 2 << 20
+
+
+class BadTensor(Exception):
+    """Stored bytes are wrong; whoever reads a model says of which path."""
+
+    def __init__(self, tensor_id: int, reason: str, ordinal: int | None = None) -> None:
+        super().__init__(reason)
+        self.tensor_id, self.reason, self.ordinal = tensor_id, reason, ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The tensor that a chunk is a piece of: all that its bytes mean anything with."""
+
+    tensor_hash: bytes
+    base_hash: bytes | None
+    word: int
+    chunk_bytes: int
+
+    def digest(self, ordinal: int, codec: int, data: bytes | memoryview) -> bytes:
+        """Return the first bytes of the BLAKE3 of a chunk, as it is stored, and of its place."""
+        base = (self.base_hash if needs_base(codec) else None) or b""
+        place = struct.pack(
+            "<32s32s4q", self.tensor_hash, base, self.word, self.chunk_bytes, ordinal, codec
+        )
+        return blake3.blake3(place).update(data).digest(length=DIGEST_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How a tensor lies in its chunks."""
+
+    tensor_id: int
+    base_id: int | None
+    base_hash: bytes | None
+    word: int
+    chunk_bytes: int
+    chunks: int
+    tensor_hash: bytes
+    dtype: str
+    shape: tuple[int, ...]
+    byte_count: int
+
+    @classmethod
+    def from_row(cls, row: Row) -> Encoding:
+        """Return the value of a row of `find_encodings`."""
+        return cls(**(dict(row) | {"shape": tuple(row["shape"])}))
+
+    @property
+    def whole(self) -> Whole:
+        """What its chunks are pieces of."""
+        return Whole(self.tensor_hash, self.base_hash, self.word, self.chunk_bytes)
+
+    def check(self) -> None:
+        """Raise BadTensor where what it says of the tensor cannot be."""
+        dtype = DTYPES.get(self.dtype)
+        if dtype is None or not holds(dtype, self.shape, self.byte_count):
+            raise BadTensor(self.tensor_id, "its dtype, shape and bytes do not belong together")
+        is_cut = self.chunk_bytes > 0 and self.word in (1, 2, 4, 8)
+        if not is_cut or chunk_count(self.byte_count, self.chunk_bytes) != self.chunks:
+            raise BadTensor(self.tensor_id, "it cannot have been cut into chunks as its row says")
+
+
+def holds(dtype: torch.dtype, shape: Sequence[int], byte_count: int) -> bool:
+    """Return whether a tensor has so many bytes."""
+    return min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == byte_count
+
+
+def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[int, Encoding]:
+    """Return the encodings of those tensors that have one, by tensor_id."""
+    rows = connection.rows(_Q.find_encodings, tensor_ids=list(tensor_ids)) if tensor_ids else []
+    return {row["tensor_id"]: Encoding.from_row(row) for row in rows}
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """Return a contiguous tensor's own memory as writable uint8 (bytes,)."""
+    flat: np.ndarray = tensor.reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+class _Target:
+    """A tensor while its chunks arrive."""
+
+    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool) -> None:
+        encoding.check()
+        self.encoding = encoding
+        self.tensor = torch.empty(encoding.shape, dtype=DTYPES[encoding.dtype], pin_memory=pinned)
+        self._memory = bytes_of(self.tensor)
+        self._count = encoding.chunks
+        self._left = set(range(self._count))  # own chunks that have not come
+        self._under: set[int] = set()  # chunks of the base that lie in the memory
+        self._decoded = 0
+        self._checked = checked
+        self._lock = threading.Lock()
+
+    def lay_under(self, ordinal: int, codec: int, data: bytes) -> None:
+        """Decode a chunk of the base into its place."""
+        if needs_base(codec):
+            self._fail("its base's chunk is a difference itself", ordinal)
+        if 0 <= ordinal < self._count:
+            self._decode(ordinal, codec, data)
+            self._under.add(ordinal)
+
+    def take(self, ordinal: int, codec: int, data: bytes) -> None:
+        """Decode one of the tensor's own chunks; after the last one, compare the hash."""
+        if not 0 <= ordinal < self._count:
+            self._fail(f"it has only {self._count} chunks", ordinal)
+        with self._lock:
+            if ordinal not in self._left:
+                self._fail("the chunk is there twice", ordinal)
+            self._left.remove(ordinal)
+        if needs_base(codec) and ordinal not in self._under:
+            self._fail("it is a difference to a chunk that is missing", ordinal)
+        self._decode(ordinal, codec, data)
+        with self._lock:
+            self._decoded += 1
+            is_last = self._decoded == self._count
+        if is_last and self._checked:
+            self._check()
+
+    def _decode(self, ordinal: int, codec: int, data: bytes) -> None:
+        size = self.encoding.chunk_bytes
+        out = self._memory[ordinal * size : (ordinal + 1) * size]
+        _decode(self.encoding.tensor_id, self.encoding.word, ordinal, codec, data, out)
+
+    def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
+        raise BadTensor(self.encoding.tensor_id, reason, ordinal)
+
+    def _check(self) -> None:
+        found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
+        if found != self.encoding.tensor_hash:
+            self._fail("its bytes are not those of its hash")
+
+    def check_complete(self) -> None:
+        """Raise BadTensor where chunks are missing."""
+        if self._left:
+            self._fail(f"{len(self._left)} of its chunks are missing")
+
+
+def _decode(
+    tensor_id: int, word: int, ordinal: int, codec: int, data: bytes, out: np.ndarray
+) -> None:
+    """Decode a chunk; a difference is one to what `out` holds."""
+    try:
+        decode(codec, data, word, out, out)
+    except CorruptChunk as error:
+        raise BadTensor(tensor_id, str(error), ordinal) from error
+
+
+def read_tensors(
+    connection: Connection,
+    encodings: Sequence[Encoding],
+    *,
+    checked: Collection[int] = (),
+    pinned: bool = False,
+) -> dict[int, torch.Tensor]:
+    """Return whole tensors by tensor_id, on the CPU.
+
+    Where a tensor is a difference, its base is decoded into its memory first.
+
+    Args:
+        checked: tensor_ids whose bytes are compared with their hash.
+        pinned: into page-locked memory, from which a GPU copies by itself.
+    Raises:
+        BadTensor
+    """
+    targets = {
+        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned) for e in encodings
+    }
+    over: dict[int, list[_Target]] = {}  # base -> the tensors that are differences to it
+    for target in targets.values():
+        if target.encoding.base_id is not None:
+            over.setdefault(target.encoding.base_id, []).append(target)
+    _decode_chunks(connection, over, _Target.lay_under)
+    _decode_chunks(connection, {k: [target] for k, target in targets.items()}, _Target.take)
+    for target in targets.values():
+        target.check_complete()
+    return {tensor_id: target.tensor for tensor_id, target in targets.items()}
+
+
+def _decode_chunks(
+    connection: Connection,
+    targets: Mapping[int, list[_Target]],
+    apply: Callable[[_Target, int, int, bytes], None],
+) -> None:
+    """Read the chunks of some tensors in one query and apply each to its targets."""
+
+    def work(row: tuple[int, int, int, bytes]) -> None:
+        for target in targets[row[0]]:
+            apply(target, *row[1:])
+
+    if not targets:
+        return
+    ids = list(targets)
+    if sum(t.encoding.byte_count for each in targets.values() for t in each) <= _AT_ONCE:
+        # A statement that stays prepared, and no threads: for a tensor or two they cost more.
+        if len(ids) == 1:
+            rows = connection.rows(_Q.read_one, tensor_id=ids[0])
+        else:
+            rows = connection.rows(_Q.read_chunks, tensor_ids=ids)
+        for row in rows:
+            work((row["tensor_id"], row["ordinal"], row["codec"], row["data"]))
+        return
+    # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
+    # statement, so that a transaction can go on from a savepoint alone.
+    is_spoilt = connection.engine == "postgres" and connection.in_transaction
+    with (
+        connection.transaction() if is_spoilt else nullcontext(),
+        pipeline(work, connection.threads) as decoding,
+        closing(connection.stream(_Q.read_chunks, tensor_ids=ids)) as chunks,
+    ):
+        for chunk in chunks:
+            decoding.feed(chunk)
+        decoding.finish()
+
+
+def read_bytes(
+    connection: Connection, encoding: Encoding, start: int, stop: int, *, checked: bool = True
+) -> np.ndarray:
+    """Return bytes start..stop of a tensor, uint8 (stop - start,), from the chunks they lie in.
+
+    Args:
+        checked: compare each chunk with its digest.
+    Raises:
+        BadTensor
+    """
+    encoding.check()
+    if stop > encoding.byte_count:
+        raise BadTensor(encoding.tensor_id, f"it has only {encoding.byte_count} bytes")
+    size = encoding.chunk_bytes
+    first, last = start // size, (stop - 1) // size
+    limit = min((last + 1) * size, encoding.byte_count)
+    memory = np.empty(limit - first * size, np.uint8)
+    for row in _read_span(connection, encoding, first, last, checked):
+        place = (row["ordinal"] - first) * size
+        out = memory[place : place + size]
+        _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
+    return memory[start - first * size : stop - first * size]
+
+
+def _read_span(
+    connection: Connection, encoding: Encoding, first: int, last: int, checked: bool
+) -> list[Row]:
+    """Return some chunks of a tensor, after those of its base that they are differences to."""
+    own_id = encoding.tensor_id
+    base_id = own_id if encoding.base_id is None else encoding.base_id
+    span = {"tensor_id": own_id, "base_id": base_id, "first": first, "last": last}
+    rows = connection.rows(_Q.read_span, **span)
+    own = [row for row in rows if row["tensor_id"] == own_id]
+    _check_span(own_id, own, range(first, last + 1), encoding.whole if checked else None)
+    leaning = {row["ordinal"] for row in own if needs_base(row["codec"])}
+    base = [row for row in rows if row["tensor_id"] != own_id and row["ordinal"] in leaning]
+    try:
+        whole = Whole(encoding.base_hash or b"", None, encoding.word, encoding.chunk_bytes)
+        _check_span(base_id, base, sorted(leaning), whole if checked else None)
+        for row in base:
+            if needs_base(row["codec"]):
+                raise BadTensor(own_id, "the chunk is a difference itself", row["ordinal"])
+    except BadTensor as error:
+        reason = f"it is a difference to a tensor of which {error.reason}"
+        raise BadTensor(own_id, reason, error.ordinal) from error
+    return base + own
+
+
+def _check_span(
+    tensor_id: int, rows: Sequence[Row], ordinals: Sequence[int], whole: Whole | None
+) -> None:
+    """Check that chunks are there, each once; and compare them with their digests."""
+    there = Counter(row["ordinal"] for row in rows)
+    for ordinal in ordinals:
+        if there[ordinal] != 1:
+            reason = "the chunk is there twice" if there[ordinal] else "the chunk is missing"
+            raise BadTensor(tensor_id, reason, ordinal)
+    for row in rows:
+        if whole and bytes(row["digest"]) != whole.digest(
+            row["ordinal"], row["codec"], row["data"]
+        ):
+            raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
+
+
+def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
+    """Return what is wrong with a tensor whose bytes are not those of its hash."""
+    size = encoding.chunk_bytes
+    try:
+        encoding.check()
+        for ordinal in range(encoding.chunks):
+            stop = min((ordinal + 1) * size, encoding.byte_count)
+            read_bytes(connection, encoding, ordinal * size, stop)
+    except BadTensor as error:
+        return error
+    return BadTensor(
+        encoding.tensor_id, "each chunk is as it was written, but together they are not the tensor"
+    )
