@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION mmdb.create_dataset(
 ) RETURNS SETOF mmdb.dataset_row
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
-from mmdb.server.datasets import create_dataset
+from mmdb.server.dataset_functions import create_dataset
 return create_dataset(plpy, GD, name, query, label, partitions, validation, seed, options)
 $$;
 COMMENT ON FUNCTION mmdb.create_dataset(text, text, text, integer, double precision, bigint, jsonb)
@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_dataset(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.datasets import drop_dataset
+from mmdb.server.dataset_functions import drop_dataset
 return drop_dataset(plpy, GD, name, force)
 $$;
 COMMENT ON FUNCTION mmdb.drop_dataset(text, boolean)
@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_features(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.datasets import drop_features
+from mmdb.server.dataset_functions import drop_features
 return drop_features(plpy, GD, dataset, layer)
 $$;
 COMMENT ON FUNCTION mmdb.drop_features(text, text)

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION mmdb.register_factory(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.runs import register_factory
+from mmdb.server.run_functions import register_factory
 return register_factory(plpy, GD, name, target)
 $$;
 COMMENT ON FUNCTION mmdb.register_factory(text, text)
@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION mmdb.create_run(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.runs import create_run
+from mmdb.server.run_functions import create_run
 return create_run(plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options)
 $$;
 COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb)
@@ -39,7 +39,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_run(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.runs import drop_run
+from mmdb.server.run_functions import drop_run
 return drop_run(plpy, GD, run)
 $$;
 COMMENT ON FUNCTION mmdb.drop_run(text)
@@ -54,7 +54,7 @@ CREATE OR REPLACE FUNCTION mmdb.train_hop(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import train_hop
+from mmdb.server.hop_functions import train_hop
 return train_hop(plpy, GD, part_id, candidate_id, epoch, publish)
 $$;
 COMMENT ON FUNCTION mmdb.train_hop(bigint, bigint, integer, boolean)
@@ -66,7 +66,7 @@ CREATE OR REPLACE FUNCTION mmdb.warm_up(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import warm_up
+from mmdb.server.hop_functions import warm_up
 return warm_up(plpy, GD, device)
 $$;
 COMMENT ON FUNCTION mmdb.warm_up(text)
@@ -81,7 +81,7 @@ CREATE OR REPLACE FUNCTION mmdb.save_candidate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.models import save_candidate
+from mmdb.server.model_functions import save_candidate
 return save_candidate(plpy, GD, candidate_id, name, approach, options)
 $$;
 COMMENT ON FUNCTION mmdb.save_candidate(bigint, text, text, jsonb)
@@ -96,7 +96,7 @@ CREATE OR REPLACE FUNCTION mmdb.train_group(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import train_group
+from mmdb.server.hop_functions import train_group
 return train_group(plpy, GD, part_ids, candidate_id, epoch, member)
 $$;
 COMMENT ON FUNCTION mmdb.train_group(mmdb.ids, bigint, integer, jsonb)
@@ -109,7 +109,7 @@ CREATE OR REPLACE FUNCTION mmdb.merge_epoch(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import merge_epoch
+from mmdb.server.hop_functions import merge_epoch
 return merge_epoch(plpy, GD, candidate_id, epoch)
 $$;
 COMMENT ON FUNCTION mmdb.merge_epoch(bigint, integer)
@@ -121,7 +121,7 @@ CREATE OR REPLACE FUNCTION mmdb.stop_candidate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.candidates import stop_candidate
+from mmdb.server.run_functions import stop_candidate
 return stop_candidate(plpy, GD, candidate_id)
 $$;
 COMMENT ON FUNCTION mmdb.stop_candidate(bigint)
@@ -133,7 +133,7 @@ CREATE OR REPLACE FUNCTION mmdb.resume_candidate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.candidates import resume_candidate
+from mmdb.server.run_functions import resume_candidate
 return resume_candidate(plpy, GD, candidate_id)
 $$;
 COMMENT ON FUNCTION mmdb.resume_candidate(bigint)
@@ -146,7 +146,7 @@ CREATE OR REPLACE FUNCTION mmdb.clone_candidate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.candidates import clone_candidate
+from mmdb.server.run_functions import clone_candidate
 return clone_candidate(plpy, GD, candidate_id, config)
 $$;
 COMMENT ON FUNCTION mmdb.clone_candidate(bigint, jsonb)
@@ -158,7 +158,7 @@ CREATE OR REPLACE FUNCTION mmdb.begin_candidate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import begin_candidate
+from mmdb.server.hop_functions import begin_candidate
 return begin_candidate(plpy, GD, candidate_id)
 $$;
 COMMENT ON FUNCTION mmdb.begin_candidate(bigint)

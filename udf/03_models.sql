@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.models import predict
+from mmdb.server.model_functions import predict
 return predict(plpy, GD, model, x)
 $$;
 COMMENT ON FUNCTION mmdb.predict(text, mmdb.numbers)
@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.models import predict
+from mmdb.server.model_functions import predict
 return predict(plpy, GD, model, x)
 $$;
 COMMENT ON FUNCTION mmdb.predict(text, text)
@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.models import predict
+from mmdb.server.model_functions import predict
 return predict(plpy, GD, model, x)
 $$;
 COMMENT ON FUNCTION mmdb.predict(text, jsonb)
@@ -76,7 +76,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict_query(
 ) RETURNS SETOF mmdb.prediction_row
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.models import predict_query
+from mmdb.server.model_functions import predict_query
 return predict_query(plpy, GD, model, query, key)
 $$;
 COMMENT ON FUNCTION mmdb.predict_query(text, text, text)
@@ -89,7 +89,7 @@ CREATE OR REPLACE FUNCTION mmdb.evaluate(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.models import evaluate
+from mmdb.server.model_functions import evaluate
 return evaluate(plpy, GD, model, dataset)
 $$;
 COMMENT ON FUNCTION mmdb.evaluate(text, text)

@@ -12,7 +12,7 @@ CREATE OR REPLACE PROCEDURE mmdb.train(
 )
 LANGUAGE plpython3u
 AS $$
-from mmdb.server.training import train
+from mmdb.server.train_function import train
 return train(plpy, GD, run, workers)
 $$;
 COMMENT ON PROCEDURE mmdb.train (text, integer, integer, integer, integer, double precision, bigint, text)
@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION mmdb.train_hops(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import train_hops
+from mmdb.server.hop_functions import train_hops
 return train_hops(plpy, GD, part_id, candidate_ids, epoch, publish)
 $$;
 COMMENT ON FUNCTION mmdb.train_hops(bigint, mmdb.ids, integer, boolean)
@@ -40,7 +40,7 @@ CREATE OR REPLACE FUNCTION mmdb.run_order(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import run_order
+from mmdb.server.hop_functions import run_order
 return run_order(plpy, GD, part_id, detail)
 $$;
 COMMENT ON FUNCTION mmdb.run_order(bigint, jsonb)
@@ -53,7 +53,7 @@ CREATE OR REPLACE FUNCTION mmdb.warm_node(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.hops import warm_node
+from mmdb.server.hop_functions import warm_node
 return warm_node(plpy, GD, part_id, detail)
 $$;
 COMMENT ON FUNCTION mmdb.warm_node(bigint, jsonb)
@@ -66,7 +66,7 @@ CREATE OR REPLACE FUNCTION mmdb.read_state(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.states import read_state
+from mmdb.server.hop_functions import read_state
 return read_state(plpy, GD, candidate_id, state_hash)
 $$;
 COMMENT ON FUNCTION mmdb.read_state(bigint, bytea)
@@ -79,7 +79,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_state(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.states import drop_state
+from mmdb.server.hop_functions import drop_state
 return drop_state(plpy, GD, candidate_id, state_hash)
 $$;
 COMMENT ON FUNCTION mmdb.drop_state(bigint, bytea)

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION mmdb.set_alias(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import set_alias
+from mmdb.server.registry_functions import set_alias
 return set_alias(plpy, GD, model, version, alias)
 $$;
 COMMENT ON FUNCTION mmdb.set_alias(text, integer, text)
@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_alias(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import drop_alias
+from mmdb.server.registry_functions import drop_alias
 return drop_alias(plpy, GD, model, alias)
 $$;
 COMMENT ON FUNCTION mmdb.drop_alias(text, text)
@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION mmdb.tag_model(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import tag_model
+from mmdb.server.registry_functions import tag_model
 return tag_model(plpy, GD, model, key, value)
 $$;
 COMMENT ON FUNCTION mmdb.tag_model(text, text, text)
@@ -50,7 +50,7 @@ CREATE OR REPLACE FUNCTION mmdb.log_metric(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import log_metric
+from mmdb.server.registry_functions import log_metric
 return log_metric(plpy, GD, model, metric, value, dataset)
 $$;
 COMMENT ON FUNCTION mmdb.log_metric(text, text, double precision, text)
@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION mmdb.note_model(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import note_model
+from mmdb.server.registry_functions import note_model
 return note_model(plpy, GD, model, note)
 $$;
 COMMENT ON FUNCTION mmdb.note_model(text, text)
@@ -79,7 +79,7 @@ CREATE OR REPLACE FUNCTION mmdb.model_diff(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import model_diff
+from mmdb.server.registry_functions import model_diff
 return model_diff(plpy, GD, a, b, norms)
 $$;
 COMMENT ON FUNCTION mmdb.model_diff(text, text, boolean)
@@ -92,7 +92,7 @@ CREATE OR REPLACE FUNCTION mmdb.drop_model(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import drop_model
+from mmdb.server.registry_functions import drop_model
 return drop_model(plpy, GD, model, version)
 $$;
 COMMENT ON FUNCTION mmdb.drop_model(text, integer)
@@ -105,7 +105,7 @@ CREATE OR REPLACE FUNCTION mmdb.gc(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.registry import gc
+from mmdb.server.registry_functions import gc
 return gc(plpy, GD, dry_run, grace)
 $$;
 COMMENT ON FUNCTION mmdb.gc(boolean, interval)

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION mmdb.register_trainer(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.trainers import register_trainer
+from mmdb.server.run_functions import register_trainer
 return register_trainer(plpy, GD, name, target)
 $$;
 COMMENT ON FUNCTION mmdb.register_trainer(text, text)

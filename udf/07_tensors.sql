@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION mmdb.tensor_values(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.tensors import tensor_values
+from mmdb.server.zoo_functions import tensor_values
 return tensor_values(plpy, GD, model, path, lo, hi)
 $$;
 COMMENT ON FUNCTION mmdb.tensor_values(text, text, bigint, bigint)
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION mmdb.common_prefix(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.tensors import common_prefix
+from mmdb.server.zoo_functions import common_prefix
 return common_prefix(plpy, GD, architecture, dataset, input_shape, outputs, k)
 $$;
 COMMENT ON FUNCTION mmdb.common_prefix(text, text, mmdb.sizes, integer, integer)

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION mmdb.register_function(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.functions import register_function
+from mmdb.server.run_functions import register_function
 return register_function(plpy, GD, name, target, kind)
 $$;
 COMMENT ON FUNCTION mmdb.register_function(text, text, text)

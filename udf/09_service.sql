@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION mmdb.submit(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.service import submit
+from mmdb.server.run_functions import submit
 return submit(plpy, GD, run, priority)
 $$;
 COMMENT ON FUNCTION mmdb.submit(text, integer)
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION mmdb.cancel_run(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.service import cancel_run
+from mmdb.server.run_functions import cancel_run
 return cancel_run(plpy, GD, run)
 $$;
 COMMENT ON FUNCTION mmdb.cancel_run(text)
@@ -31,7 +31,7 @@ CREATE OR REPLACE FUNCTION mmdb.resume_run(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.service import resume_run
+from mmdb.server.run_functions import resume_run
 return resume_run(plpy, GD, run)
 $$;
 COMMENT ON FUNCTION mmdb.resume_run(text)
@@ -41,7 +41,7 @@ CREATE OR REPLACE FUNCTION mmdb.node() RETURNS text
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.service import node
+from mmdb.server.run_functions import node
 return node(plpy, GD)
 $$;
 COMMENT ON FUNCTION mmdb.node()

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION mmdb.match(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.zoo import match
+from mmdb.server.zoo_functions import match
 return match(plpy, GD, architecture, k, dataset, metric, input_shape, outputs, sample)
 $$;
 COMMENT ON FUNCTION mmdb.match(text, integer, text, text, mmdb.sizes, integer, integer)
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION mmdb.zoo_admit(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.zoo import zoo_admit
+from mmdb.server.zoo_functions import zoo_admit
 return zoo_admit(plpy, GD, model, reason)
 $$;
 COMMENT ON FUNCTION mmdb.zoo_admit(text, text)
@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION mmdb.zoo_refuse(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.zoo import zoo_refuse
+from mmdb.server.zoo_functions import zoo_refuse
 return zoo_refuse(plpy, GD, model, reason)
 $$;
 COMMENT ON FUNCTION mmdb.zoo_refuse(text, text)
@@ -51,7 +51,7 @@ CREATE OR REPLACE FUNCTION mmdb.manage_zoo(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.zoo import manage_zoo
+from mmdb.server.zoo_functions import manage_zoo
 return manage_zoo(plpy, GD, budget_bytes, dry_run)
 $$;
 COMMENT ON FUNCTION mmdb.manage_zoo(bigint, boolean)

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION mmdb.calibrate(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.planning import calibrate
+from mmdb.server.plan_functions import calibrate
 return calibrate(plpy, GD, budget_s)
 $$;
 COMMENT ON FUNCTION mmdb.calibrate(double precision)
@@ -23,7 +23,7 @@ CREATE OR REPLACE FUNCTION mmdb.measure(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.planning import measure
+from mmdb.server.plan_functions import measure
 return measure(plpy, GD, detail)
 $$;
 COMMENT ON FUNCTION mmdb.measure(jsonb)

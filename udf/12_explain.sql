@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION mmdb.explain_train(
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.explaining import explain_train
+from mmdb.server.plan_functions import explain_train
 return explain_train(plpy, GD, run, options)
 $$;
 COMMENT ON FUNCTION mmdb.explain_train(text, jsonb)

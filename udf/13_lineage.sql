@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION mmdb.lineage(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
-from mmdb.server.lineage import lineage
+from mmdb.server.zoo_functions import lineage
 return lineage(plpy, GD, entity, direction, hops, max_depth)
 $$;
 COMMENT ON FUNCTION mmdb.lineage(text, text, boolean, integer)

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION mmdb.predict_into(
 ) RETURNS bigint
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
-from mmdb.server.predicting import predict_into
+from mmdb.server.dataset_functions import predict_into
 return predict_into(plpy, GD, model, query, target, key)
 $$;
 COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text)

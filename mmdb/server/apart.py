@@ -21,8 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from mmdb.errors import WorkerLost, stops_the_caller
 from mmdb.memory import is_bounded, lifted
-from mmdb.server.ending import end_before_libraries
-from mmdb.server.interrupt import heed
+from mmdb.server.session_control import end_before_libraries, heed
 from mmdb.train.values.runtime import start_without_signals
 
 T = TypeVar("T")
@@ -40,7 +39,7 @@ _OWNED = {"PLyPlan", "PLyCursor", "PLySubtransaction"}
 _Request = tuple[Future[Any], Callable[[], Any]]
 
 
-class Call(threading.Thread, Generic[T]):
+class ServerCall(threading.Thread, Generic[T]):
     """One call of a function.
 
     Attributes:
@@ -167,7 +166,7 @@ class _BrokenOff(BaseException):
     """Ends the Python of a call that was left behind."""
 
 
-_left_behind: list[Call[Any]] = []
+_left_behind: list[ServerCall[Any]] = []
 
 
 def is_any_left() -> bool:
@@ -175,10 +174,10 @@ def is_any_left() -> bool:
     return bool(_left_behind)
 
 
-def this_call() -> Call[Any] | None:
+def this_call() -> ServerCall[Any] | None:
     """Return the call that the present thread is."""
     thread = threading.current_thread()
-    return thread if isinstance(thread, Call) else None
+    return thread if isinstance(thread, ServerCall) else None
 
 
 def apart(plpy: Any, work: Callable[[], T]) -> T:
@@ -197,7 +196,7 @@ def apart(plpy: Any, work: Callable[[], T]) -> T:
             text = "An interrupted call of this session does not end."
             raise WorkerLost(text, hint="Open another session.")
     _left_behind.clear()
-    call = Call(work)
+    call = ServerCall(work)
     start_without_signals(call)
     return call.serve(plpy)
 
@@ -209,7 +208,7 @@ def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:
         return work(call.stop.is_set)
 
     def told() -> T:
-        return work(cast("Call[Any]", this_call()).stop.is_set)
+        return work(cast("ServerCall[Any]", this_call()).stop.is_set)
 
     return apart(plpy, told)
 

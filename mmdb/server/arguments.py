@@ -101,10 +101,10 @@ def json_value(text: Any) -> Any:
     return value
 
 
-class Number(float):
+class NumberText(float):
     """A number of JSON with a point or an exponent, and how it was written."""
 
-    def __new__(cls, text: str) -> Number:
+    def __new__(cls, text: str) -> NumberText:
         """Return the number of a text."""
         number = super().__new__(cls, text)
         number._text = text
@@ -123,8 +123,8 @@ def json_row(text: str) -> Any:
         InvalidInput: it is no JSON.
     """
     try:
-        value = json.loads(text, parse_float=Number)
-        return json.loads(value, parse_float=Number) if isinstance(value, str) else value
+        value = json.loads(text, parse_float=NumberText)
+        return json.loads(value, parse_float=NumberText) if isinstance(value, str) else value
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"The input {show(text)} is not JSON.",

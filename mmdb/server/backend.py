@@ -28,10 +28,8 @@ from mmdb.errors import (
 )
 from mmdb.memory import bounded, ran_out
 from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, is_any_left, this_call
-from mmdb.server.ending import end_at_once
-from mmdb.server.interrupt import heed
 from mmdb.server.plpy_connection import PlpyConnection
-from mmdb.server.priority import stand_back
+from mmdb.server.session_control import end_at_once, heed, stand_back
 from mmdb.train.values.runtime import uncollected
 from mmdb.train.values.spec import HopResult, HopSpec
 

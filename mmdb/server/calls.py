@@ -1,17 +1,112 @@
-"""Calls of mmdb's functions from Python: inside the server, or in this process."""
+"""Calls of mmdb's functions from Python, as `udf/` declares them: in the server or this process."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
-from mmdb.server.declarations import Declaration, declarations
+from sqlglot import exp
 
-if TYPE_CHECKING:  # it loads torch
+from mmdb.db.queries import load, sql_directory
+from mmdb.db.url import AnyConnection
+
+if TYPE_CHECKING:
     from mmdb.server.child_backend import ChildBackend
+
+
+_FUNCTION = re.compile(
+    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) mmdb\.(?P<name>\w+)\s*\((?P<arguments>[^$]*?)\)\s*"
+    r"(?:RETURNS (?P<returns>[^$]*?))?\s*LANGUAGE plpython3u.*?"
+    r"from (?P<module>[\w.]+) import (?P<function>\w+)\n",
+    re.DOTALL,
+)
+_TYPE = re.compile(r"CREATE TYPE mmdb\.(?P<name>\w+) AS \((?P<columns>.*?)\n\);", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a function."""
+
+    name: str
+    type: str  # PostgreSQL's
+    default: str | None  # SQL text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One function of `udf/`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    columns: tuple[tuple[str, str], ...]  # of the rows it returns: name and type
+    returns: str  # type; empty for a procedure, which returns its INOUT arguments as one row
+    module: str
+    function: str
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it returns any number of rows."""
+        return bool(self.columns) and bool(self.returns)
+
+
+@cache
+def duckdb_type(postgres: str) -> str:
+    """Return the DuckDB type that stands for a PostgreSQL type; json travels as text."""
+    if postgres == "jsonb":
+        return "VARCHAR"
+    return exp.DataType.build(postgres.replace(" [", "["), dialect="postgres").sql("duckdb")
+
+
+@cache
+def declarations() -> tuple[Declaration, ...]:
+    """Return the functions of `udf/` in order."""
+    types = _composite_types()
+    return tuple(
+        _declaration(match, types)
+        for path in sorted(sql_directory("udf").glob("*.sql"))
+        for match in _FUNCTION.finditer(path.read_text())
+    )
+
+
+def _composite_types() -> dict[str, str]:
+    text = (sql_directory("sql/engines") / "postgres.sql").read_text()
+    return {match["name"]: match["columns"] for match in _TYPE.finditer(text)}
+
+
+def _declaration(match: re.Match[str], types: dict[str, str]) -> Declaration:
+    returns = (match["returns"] or "").strip()
+    items = _items(match["arguments"])
+    results = [item.removeprefix("INOUT ") for item in items if item.startswith("INOUT ")]
+    taken = [i for i in items if not (i.startswith("INOUT ") and i.endswith("DEFAULT NULL"))]
+    if returns.startswith("TABLE"):
+        results = _items(returns.removeprefix("TABLE").strip()[1:-1])
+    elif returns.startswith("SETOF mmdb."):
+        results = _items(types[returns.removeprefix("SETOF mmdb.")])
+    return Declaration(
+        name=match["name"],
+        arguments=tuple(_argument(item.removeprefix("INOUT ")) for item in taken),
+        columns=tuple((a.name, a.type) for a in map(_argument, results)),
+        returns=returns,
+        module=match["module"],
+        function=match["function"],
+    )
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _argument(item: str) -> Argument:
+    declared, _, default = item.partition(" DEFAULT ")
+    name, _, kind = declared.partition(" ")
+    return Argument(name=name, type=_DOMAINS.get(kind, kind), default=default or None)
+
+
+#: PostgreSQL's domains, which say how long an array may be.
+_DOMAINS = {"mmdb.numbers": "real[]", "mmdb.sizes": "integer[]", "mmdb.ids": "bigint[]"}
 
 
 def call(

@@ -13,9 +13,8 @@ from typing import Any
 
 from mmdb.db.duck import DuckConnection
 from mmdb.errors import MmdbError
-from mmdb.server.calls import declared
+from mmdb.server.calls import Argument, Declaration, declarations, declared, duckdb_type
 from mmdb.server.child_backend import ChildBackend
-from mmdb.server.declarations import Argument, Declaration, declarations, duckdb_type
 
 
 class DuckBackend(ChildBackend):

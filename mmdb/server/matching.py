@@ -33,7 +33,7 @@ Recover = Callable[[SavedModel], nn.Module]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ParentQuery:
     """What `match` is called with.
 
     Attributes:
@@ -52,7 +52,7 @@ class Asked:
     sample: int = 0
 
 
-def find_parents(connection: Connection, asked: Asked, recover: Recover) -> ParentChoice:
+def find_parents(connection: Connection, asked: ParentQuery, recover: Recover) -> ParentChoice:
     """Return the models that an architecture could be begun with.
 
     Raises:

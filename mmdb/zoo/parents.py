@@ -44,10 +44,10 @@ class Parents:
             DatasetNotFound, ModelNotFound, InvalidOption
         """
         from mmdb.arguments import check_whole
-        from mmdb.server.matching import Asked, find_parents
+        from mmdb.server.matching import ParentQuery, find_parents
         from mmdb.train.replay.recipe_replay import recover_module
 
-        asked = Asked(
+        asked = ParentQuery(
             architecture=architecture,
             dataset=dataset,
             metric=metric,

@@ -36,7 +36,7 @@ def probe(name):
     try:
         module = importlib.import_module(name)
         if name == "mmdb":
-            importlib.import_module("mmdb.server.hops")
+            importlib.import_module("mmdb.server.hop_functions")
     except BaseException as error:
         return {"version": "", "folder": "", "error": type(error).__name__ + ": " + str(error)}
     try:

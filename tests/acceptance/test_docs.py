@@ -16,7 +16,7 @@ import pytest
 
 from mmdb import cli, errors
 from mmdb.data.options import Options
-from mmdb.server.declarations import Declaration, declarations
+from mmdb.server.calls import Declaration, declarations
 from mmdb.train import search
 from mmdb.train.drive import run_creation
 from mmdb.train.ledger.run_options import CHOICES, KNOWN

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from mmdb.db.postgres import translate_error
-from mmdb.server.declarations import Argument, Declaration, declarations
+from mmdb.server.calls import Argument, Declaration, declarations
 from tests.attacks.scene import Scene
 
 #: What is no harm in a text, and so much harm in SQL, a shell, Python or a path.

@@ -17,7 +17,7 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.check import shown
-from mmdb.server.declarations import declarations, duckdb_type
+from mmdb.server.calls import declarations, duckdb_type
 from tests.cluster import Cluster
 
 Case = tuple[str, dict[str, Any], type[errors.MmdbError], str]

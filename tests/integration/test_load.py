@@ -12,7 +12,7 @@ from mmdb.api import connect
 from mmdb.bench.load.bench import Load, measure
 from mmdb.bench.load.clients import saves
 from mmdb.errors import InvalidOption
-from mmdb.server.priority import stand_back
+from mmdb.server.session_control import stand_back
 
 
 def test_a_load_is_measured_and_leaves_nothing_behind(postgres_url: str) -> None:

@@ -17,7 +17,7 @@ from mmdb.db.ddl import translate_query, translate_schema
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.server.arguments import json_value
-from mmdb.server.declarations import Declaration, declarations
+from mmdb.server.calls import Declaration, declarations
 from tests.cluster import Cluster
 from tests.named_queries import named_queries
 

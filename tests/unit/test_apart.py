@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mmdb.errors import Cancelled
-from mmdb.server.apart import POLL_S, Call, this_call
+from mmdb.server.apart import POLL_S, ServerCall, this_call
 from mmdb.train.values.runtime import start_without_signals
 
 #: Seconds that a call takes which nobody ends.
@@ -43,7 +43,7 @@ def session() -> Iterator[Session]:
 def test_a_signal_at_the_end_of_a_poll_is_heard(session: Session) -> None:
     for k in range(60):
         session.told = False
-        call = Call(lambda: this_call().stop.wait(LONG_S))  # type: ignore[union-attr]
+        call = ServerCall(lambda: this_call().stop.wait(LONG_S))  # type: ignore[union-attr]
         start_without_signals(call)
         signal.setitimer(signal.ITIMER_REAL, POLL_S + (k - 30) * 2e-6)
         with pytest.raises(Cancelled):

@@ -36,7 +36,8 @@ def test_importing_mmdb_loads_neither_torch_nor_a_driver() -> None:
 
 
 def test_a_session_that_predicts_loads_no_parser_and_no_driver() -> None:
-    loads = "import mmdb.server.predictor, mmdb.train.replay.recipe_replay, mmdb.server.models, sys"
-    code = f"{loads}; print([n for n in ('sqlglot', 'psycopg', 'duckdb') if n in sys.modules])"
+    names = "mmdb.server.predictor, mmdb.train.replay.recipe_replay, mmdb.server.model_functions"
+    unwanted = "[n for n in ('sqlglot', 'psycopg', 'duckdb') if n in sys.modules]"
+    code = f"import sys, {names}; print({unwanted})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

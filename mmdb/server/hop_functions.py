@@ -1,5 +1,8 @@
-"""`train_hop`, `train_hops`, `train_group`, `merge_epoch`, `begin_candidate` and `warm_up`; and on
-the nodes of a cluster `run_order` and `warm_node`."""
+"""SQL's functions for hops, which drivers call, and for states on a cluster's nodes.
+
+States between two hops lie in the files of one node. On one server nobody needs `read_state` and
+`drop_state`, and with teams they would ask nobody's rights: there is nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import os
 import sys
 from typing import Any
 
+from mmdb.data import node_states
 from mmdb.db.nodes import own_node
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
+from mmdb.store.states import chunks, owner_of
 from mmdb.train.hops.orders import hop_order, wire_row
 from mmdb.train.values.spec import group_of
 
@@ -110,3 +115,29 @@ def warm_node(backend: Backend, part_id: int, detail: str) -> str:
     if worker:
         about["environment"] = backend.serve(worker, device)
     return json.dumps(about | {"node": own_node(backend.connection) if spread else None})
+
+
+@exposed
+def read_state(backend: Backend, candidate_id: int, state_hash: bytes) -> list[dict[str, Any]]:
+    """Return the chunks of a state, in order; none where it does not lie here."""
+    if not _is_node(backend) or candidate_id is None or state_hash is None:
+        return []
+    owner = owner_of(backend.connection)
+    state = node_states.read(owner, int(candidate_id), bytes(state_hash).hex())
+    if state is None:
+        return []
+    return [{"ordinal": ordinal, "data": bytes(data)} for ordinal, data in chunks(state)]
+
+
+@exposed
+def drop_state(backend: Backend, candidate_id: int, state_hash: bytes) -> bool:
+    """Delete a state; return whether it was there."""
+    if not _is_node(backend) or candidate_id is None or state_hash is None:
+        return False
+    owner = owner_of(backend.connection)
+    return node_states.drop(owner, int(candidate_id), bytes(state_hash).hex())
+
+
+def _is_node(backend: Backend) -> bool:
+    """Return whether the session is one of a cluster."""
+    return bool(getattr(backend.connection, "is_spread", False))

@@ -14,7 +14,7 @@ from mmdb.server.backend import Backend, exposed
 from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
-if TYPE_CHECKING:  # it loads torch
+if TYPE_CHECKING:
     from mmdb.train.drive.summary import Summary
 
 

@@ -22,6 +22,7 @@ from mmdb.train.values.runtime import uncollected
 if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
 
+
 #: Numbers, or characters, of a row that takes less memory than the model has taken already: a limit
 #: of the process costs a tenth of its prediction.
 _SHORT_ROW = 4096
@@ -80,7 +81,7 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
 
     from mmdb.data.dataset import find_dataset
     from mmdb.data.reader import read_partition
-    from mmdb.server.measuring import measure
+    from mmdb.server.predictor import measure
 
     connection = backend.connection
     predictor = find_predictor(backend, model)

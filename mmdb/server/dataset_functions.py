@@ -1,26 +1,76 @@
-"""`predict_into`."""
+"""SQL's functions for tables: `create_dataset`, `drop_dataset`, `drop_features`, `predict_into`."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mmdb.data import registration
 from mmdb.data.inputs import scan_inputs
 from mmdb.data.query import Source, analyse
 from mmdb.data.registration import source_row
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.db.target import Table, Target, check_columns, check_key
+from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
+from mmdb.store.stored_features import drop_features as drop
 
-if TYPE_CHECKING:  # it loads torch
+if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
 
-_Q = load("predictions")
+
+@exposed
+def create_dataset(
+    backend: Backend,
+    name: str,
+    query: str,
+    label: str,
+    partitions: int,
+    validation: float,
+    seed: int,
+    options: str,
+) -> list[dict[str, Any]]:
+    """Create a dataset and return its row; see `mmdb.data.registration.create_dataset`."""
+    made = registration.create_dataset(
+        backend.connection,
+        name,
+        query,
+        label=label,
+        partitions=partitions,
+        validation=validation,
+        seed=seed,
+        options=json_object(options, "options"),
+    )
+    return [
+        {
+            "dataset_id": made.dataset_id,
+            "name": made.name,
+            "rows": made.rows,
+            "partitions": made.partitions,
+            "bytes": made.bytes,
+            "content_hash": made.content_hash.hex(),
+        }
+    ]
+
+
+@exposed
+def drop_dataset(backend: Backend, name: str, force: bool) -> int:
+    """Drop a dataset's blocks; return the bytes freed."""
+    return registration.drop_dataset(backend.connection, name, force=force)
+
+
+@exposed
+def drop_features(backend: Backend, dataset: str, layer: str | None) -> int:
+    """Drop what is stored of a dataset's features; return the bytes freed."""
+    return drop(backend.connection, dataset, layer)
+
+
+_PREDICTION_QUERIES = load("predictions")
 #: Rows on their way from the query to the table: a session cannot read and write at once.
 _SCHEMA = pa.schema(
     [("key", pa.string()), ("prediction", pa.string()), ("probability", pa.float64())]
@@ -108,9 +158,9 @@ def _batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 def _record(connection: Connection, sources: Sequence[Source], **about: object) -> None:
     """Record what was predicted from what; see sql/schema/12_lineage.sql."""
-    (added,) = connection.rows(_Q.add_prediction, **about)
+    (added,) = connection.rows(_PREDICTION_QUERIES.add_prediction, **about)
     connection.run_many(
-        _Q.add_source,
+        _PREDICTION_QUERIES.add_source,
         [
             {"prediction_id": added["prediction_id"], "ordinal": ordinal, **source_row(source)}
             for ordinal, source in enumerate(sources)

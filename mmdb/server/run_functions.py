@@ -1,0 +1,140 @@
+"""SQL's functions for runs: what they are made with, starting, stopping and dropping them."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from mmdb.arguments import check_whole
+from mmdb.data import functions
+from mmdb.data.functions import find_factories
+from mmdb.data.names import check_name
+from mmdb.db.queries import load
+from mmdb.errors import AlreadyExists
+from mmdb.server.arguments import json_object
+from mmdb.server.backend import Backend, exposed
+from mmdb.train.drive import run_requests
+
+
+@exposed
+def register_factory(backend: Backend, name: str, target: str) -> str:
+    """Put a callable on the allow-list; the engine's rights say who may."""
+    from mmdb.graph.spec.build import resolve  # imports torch
+
+    check_name(name)
+    if name in find_factories(backend.connection):
+        raise AlreadyExists(f"A factory named {name!r} is registered.", hint="Choose another name.")
+    with backend.connection.transaction():  # what the caller may not register is not imported
+        backend.connection.run(load("catalog").add_factory, name=name, target=target)
+        resolve(target)
+    return name
+
+
+@exposed
+def create_run(
+    backend: Backend,
+    name: str,
+    dataset: str,
+    architecture: str,
+    search: str,
+    epochs: int,
+    strategy: str,
+    warm_start: str,
+    seed: int,
+    options: str,
+) -> list[dict[str, Any]]:
+    """Create a run; see `mmdb.train.drive.run_creation.create_run`."""
+    from mmdb.train.drive import run_creation  # imports torch
+
+    run_id, candidates = run_creation.create_run(
+        backend.connection,
+        name,
+        dataset,
+        architecture,
+        search=json_object(search, "search"),
+        epochs=check_whole(epochs, "epochs", 1, 2**31 - 1),
+        strategy=strategy,
+        warm_start=warm_start,
+        seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
+        options=json_object(options, "options"),
+    )
+    return [{"run_id": run_id, "candidates": candidates}]
+
+
+@exposed
+def drop_run(backend: Backend, run: str) -> int:
+    """See `mmdb.train.drive.run_requests.drop_run`."""
+    from mmdb.train.drive import run_requests  # imports torch
+
+    return run_requests.drop_run(backend.connection, run)
+
+
+@exposed
+def stop_candidate(backend: Backend, candidate_id: int) -> int:
+    """Ask for a candidate's end; return the request's id."""
+    from mmdb.train.drive.run_requests import ask  # imports torch
+
+    return ask(backend.connection, candidate_id, "stop")
+
+
+@exposed
+def resume_candidate(backend: Backend, candidate_id: int) -> int:
+    """Ask for a candidate's going on; return the request's id."""
+    from mmdb.train.drive.run_requests import ask  # imports torch
+
+    return ask(backend.connection, candidate_id, "resume")
+
+
+@exposed
+def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
+    """Clone a candidate; see `mmdb.train.drive.clone.clone_candidate`. Return the clone's id."""
+    from mmdb.train.drive import clone  # imports torch
+
+    changes = json_object(config, "config")
+    return clone.clone_candidate(backend.connection, candidate_id, changes)[0]
+
+
+@exposed
+def submit(backend: Backend, run: str, priority: int | None) -> list[dict[str, Any]]:
+    """Hand a run to the worker processes; see `mmdb.train.drive.run_requests.submit`."""
+    return [run_requests.submit(backend.connection, run, priority)]
+
+
+@exposed
+def cancel_run(backend: Backend, run: str) -> list[dict[str, Any]]:
+    """Let whoever trains a run stop."""
+    return [run_requests.cancel_run(backend.connection, run)]
+
+
+@exposed
+def resume_run(backend: Backend, run: str) -> list[dict[str, Any]]:
+    """Hand a run to the worker processes again."""
+    return [run_requests.resume_run(backend.connection, run)]
+
+
+@exposed
+def node(backend: Backend) -> str:
+    """Return the machine that this session computes on."""
+    return platform.node()
+
+
+@exposed
+def register_function(backend: Backend, name: str, target: str, kind: str) -> str:
+    """Put a function on the allow-list; see `mmdb.data.functions.register_function`."""
+    functions.register_function(backend.connection, name, target, kind)
+    return name
+
+
+@exposed
+def register_trainer(backend: Backend, name: str, target: str) -> str:
+    """Put a training function on the allow-list; the engine's rights say who may."""
+    from mmdb.train.replay.trainer import resolve_trainer  # imports torch
+
+    check_name(name)
+    queries = load("recipes")
+    if backend.connection.rows(queries.find_trainer, name=name):
+        raise AlreadyExists(f"A trainer named {name!r} is registered.", hint="Choose another name.")
+    with backend.connection.transaction():  # what the caller may not register is not imported
+        backend.connection.run(queries.add_trainer, name=name, target=target)
+        resolve_trainer(target)
+    return name
