@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
+    from mmdb.api.saved_models import Model
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
     from mmdb.store.models.recipe import Recipe
     from mmdb.train.compute.exact import rng_state
     from mmdb.train.warm.transfer_rows import Transferred
-    from mmdb.zoo.model import Model
 
 #: Public names, and the modules that have them.
 _MODULES = {
@@ -19,7 +19,7 @@ _MODULES = {
     "EnvironmentDiffers": "errors",
     "MmdbError": "errors",
     "MmdbWarning": "errors",
-    "Model": "zoo.model",
+    "Model": "api.saved_models",
     "Recipe": "store.models.recipe",
     "Run": "api",
     "Transferred": "train.warm.transfer_rows",

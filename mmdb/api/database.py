@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from mmdb.api.exports import Exports
-from mmdb.api.predictions import Predictions
+from mmdb.api.grants import GrantCalls
+from mmdb.api.model_exchange import ExchangeCalls, SyncCalls
+from mmdb.api.model_registry import RegistryCalls
+from mmdb.api.parents import ParentCalls, WarmStartCalls
+from mmdb.api.results import ExportCalls, LineageCalls, PredictionCalls
 from mmdb.api.run import Run
-from mmdb.api.sharing import Sharing
+from mmdb.api.saved_models import ModelCalls
 from mmdb.arguments import check_whole
 from mmdb.data import registration
 from mmdb.data.names import check_name, found_run
@@ -34,7 +37,6 @@ from mmdb.server.child_backend import ChildBackend
 from mmdb.server.duck_functions import register
 from mmdb.store.stored_features import drop_features
 from mmdb.train.drive import run_requests
-from mmdb.zoo import Zoo
 
 
 def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
@@ -64,7 +66,18 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(Predictions, Exports, Sharing, Zoo):
+class Database(
+    ModelCalls,
+    RegistryCalls,
+    ExchangeCalls,
+    SyncCalls,
+    ParentCalls,
+    WarmStartCalls,
+    LineageCalls,
+    PredictionCalls,
+    ExportCalls,
+    GrantCalls,
+):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(

@@ -1,26 +1,29 @@
-"""Models from and to files, and probes of them."""
+"""Models from and to files and other databases, and probes of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import NotFound
 
-if TYPE_CHECKING:  # these load torch
+if TYPE_CHECKING:
     from mmdb.probe import Comparison, ProbeSummary
     from mmdb.store.files.exchange import Exported, Imported
     from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
+    from mmdb.store.models.recover import Verify
+    from mmdb.store.sync.push_pull import CopyReport
+
 
 Format = Literal["auto", "safetensors", "torch", "huggingface"]
 _Path = str | os.PathLike[str]
 
 
-class Exchange:
-    """Part of `Zoo`."""
+class ExchangeCalls:
+    """Part of `Database`."""
 
     connection: AnyConnection
 
@@ -167,3 +170,104 @@ class Exchange:
         from mmdb.probe import compare
 
         return compare(self.find_probe(a), self.find_probe(b))
+
+
+_Report = Callable[[int, int], None]
+_Weights = Literal["auto", "always", "never"]
+
+
+class SyncCalls:
+    """Part of `Database`."""
+
+    connection: AnyConnection
+
+    def push(
+        self,
+        model: str,
+        *,
+        to: str,
+        name: str | None = None,
+        version: Literal["next"] | None = None,
+        all_versions: bool = False,
+        aliases: bool = False,
+        data: bool = False,
+        weights: _Weights = "auto",
+        verify: Verify = "full",
+        on_progress: _Report | None = None,
+    ) -> CopyReport:
+        """Copy a model into the database of a URL, sending what it lacks; docs/sync.md.
+
+        Args:
+            to: a DuckDB file is made as needed.
+            name, version: "next" for the next free version, where the same is taken there.
+            all_versions: of the name, oldest first.
+            aliases: of this version, too.
+            data: the datasets behind it, too.
+            weights: of a model that is kept as a recipe.
+            on_progress: called with the stored bytes sent and to be sent, as far as planned.
+        Raises:
+            ModelNotFound, AlreadyExists, InvalidOption, InTransaction
+            WrongUrl, NotInstalled, RightsMissing
+            ConnectionLost: call again; what has arrived is not sent again.
+            CorruptTensor, NotReplayable
+        """
+        from mmdb.store.sync.push_pull import push
+
+        return push(
+            self.connection,
+            model,
+            to=to,
+            **_arguments(name, version, aliases, data, weights, verify, all_versions, on_progress),
+        )
+
+    def pull(
+        self,
+        model: str,
+        *,
+        from_: str,
+        name: str | None = None,
+        version: Literal["next"] | None = None,
+        all_versions: bool = False,
+        aliases: bool = False,
+        data: bool = False,
+        weights: _Weights = "auto",
+        verify: Verify = "full",
+        on_progress: _Report | None = None,
+    ) -> CopyReport:
+        """Copy a model out of the database of a URL; see `push`."""
+        from mmdb.store.sync.push_pull import pull
+
+        return pull(
+            self.connection,
+            model,
+            from_=from_,
+            **_arguments(name, version, aliases, data, weights, verify, all_versions, on_progress),
+        )
+
+
+def _arguments(
+    name: str | None,
+    version: Literal["next"] | None,
+    aliases: bool,
+    data: bool,
+    weights: _Weights,
+    verify: Verify,
+    all_versions: bool,
+    on_progress: _Report | None,
+) -> dict[str, Any]:
+    from mmdb.store.sync.push_pull import CopyOptions
+    from mmdb.train.replay.recipe_replay import recover_module
+
+    return {
+        "options": CopyOptions(
+            name=name,
+            version=version,
+            aliases=aliases,
+            data=data,
+            weights=weights,
+            verify=verify,
+        ),
+        "all_versions": all_versions,
+        "replay": recover_module,
+        "on_progress": on_progress,
+    }

@@ -13,7 +13,7 @@ _Q = load("owners")
 Kind = Literal["model", "dataset", "run"]
 
 
-class Sharing:
+class GrantCalls:
     """Part of `Database`."""
 
     connection: AnyConnection

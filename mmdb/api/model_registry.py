@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from mmdb.db.url import AnyConnection
 
-if TYPE_CHECKING:  # these load torch
+if TYPE_CHECKING:
     from mmdb.report.notebook import Differences
     from mmdb.store.garbage import GarbageReport
     from mmdb.store.models.registry import Dropped
 
 
-class Registry:
-    """Part of `Zoo`."""
+class RegistryCalls:
+    """Part of `Database`."""
 
     connection: AnyConnection
 

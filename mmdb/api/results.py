@@ -1,0 +1,207 @@
+"""What an open database hands out: predictions, lineage, and exports for other tools."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmdb.db.connection import Row
+from mmdb.db.target import Target
+from mmdb.db.url import AnyConnection
+from mmdb.errors import InTransaction, InvalidOption
+from mmdb.server.arguments import input_text
+
+if TYPE_CHECKING:
+    from mmdb.report.notebook import LineageRows
+    from mmdb.standards.mlflow_export import MlflowCounts
+    from mmdb.standards.parquet_export import ParquetFile
+
+
+class Calls:
+    """Base of the parts of `Database` that call functions."""
+
+    @abstractmethod
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call one of mmdb's functions: in the server, or here where the server has none."""
+
+
+class PredictionCalls(Calls):
+    """Part of `Database`."""
+
+    connection: AnyConnection
+
+    def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
+        """Return class probabilities, or the value of a regression, for one row.
+
+        Args:
+            model: `name` or `name@version`.
+            x: the features in order, or a row with the dataset's column names.
+        Raises:
+            ModelNotFound, InvalidInput
+        """
+        return list(self._call("predict", model=model, x=input_text(x)))
+
+    def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:
+        """Return key, prediction and probability for every row of a SELECT.
+
+        Raises:
+            ModelNotFound, QueryError, UnknownColumn
+        """
+        return list(self._call("predict_query", model=model, query=query, key=key))
+
+    def predict_into(self, model: str, query: str, target: str, *, key: str = "id") -> int:
+        """Write the predictions for every row of a SELECT to a table; return the rows written.
+
+        The table is made as needed, with the columns key, prediction, probability, model and
+        predicted_at; rows of earlier calls stay. It all happens or nothing: docs/predictions.md.
+
+        Args:
+            target: `table` or `schema.table`; parts that are no plain names in double quotes.
+            key: the column of the query that names a row; the table's keeps name and type.
+        Raises:
+            ModelNotFound, QueryError, UnknownColumn, InvalidName
+            TargetMismatch: the table has other columns, or is one of the system.
+            InTransaction, RightsMissing
+        """
+        Target.parse(target, self.connection.engine)  # no driver sends every text
+        if self.connection.engine == "duckdb" and self.connection.in_transaction:
+            raise InTransaction(  # a function of DuckDB has a session of its own
+                "Predictions are written in a transaction of their own.",
+                hint="COMMIT or ROLLBACK first.",
+            )
+        arguments = {"model": model, "query": query, "target": target, "key": key}
+        return int(self._call("predict_into", **arguments))
+
+    def evaluate(self, model: str, dataset: str) -> dict[str, float]:
+        """Return a model's metrics on a dataset's validation slice.
+
+        Raises:
+            ModelNotFound, DatasetNotFound
+        """
+        rows = self._call("evaluate", model=model, dataset=dataset)
+        return {row["metric"]: row["value"] for row in rows}
+
+
+class LineageCalls(Calls):
+    """Part of `Database`."""
+
+    def lineage(
+        self,
+        entity: str,
+        direction: str = "up",
+        *,
+        hops: bool | None = None,
+        max_depth: int | None = None,
+    ) -> LineageRows:
+        """Return the edges that lead to an entity, or away from it, those next to it first.
+
+        Args:
+            entity: "model:name@version", "dataset:name", "column:table.column" and others, see
+                docs/lineage.md; the name alone where it is of one thing.
+            direction: "up" to what it came from, "down" to what came of it.
+            hops: whether partitions and hops are shown; left out, on the way up alone.
+            max_depth: edges that the farthest is away at most.
+        Returns:
+            Rows of depth, kind (of the farther end), parent, child, via; a notebook draws them.
+        Raises:
+            EntityNotFound, AmbiguousEntity, InvalidOption
+        """
+        from mmdb.report.notebook import LineageRows
+
+        rows = self._call(
+            "lineage", entity=entity, direction=direction, hops=hops, max_depth=max_depth
+        )
+        return LineageRows(rows, "down" if direction == "down" else "up")
+
+
+class ExportCalls:
+    """Part of `Database`."""
+
+    connection: AnyConnection
+
+    def export_openlineage(
+        self,
+        run: str | None = None,
+        *,
+        file: str | Path | None = None,
+        url: str | None = None,
+        key: str | None = None,
+        jobs: str = "mmdb",
+        hops: bool = False,
+    ) -> int:
+        """Write lineage as OpenLineage events, to a file or to a collector; return how many.
+
+        Ids are the same at each export, so that a collector knows what it has.
+
+        Args:
+            run: this run with its dataset and models; None is all that the database holds.
+            file: one event on each line; what is there is overwritten.
+            url: of a collector; `key` is sent as a bearer token.
+            jobs: namespace of the jobs; databases that share a collector need one each.
+            hops: whether each hop is a run of its own.
+        Raises:
+            RunNotFound, FileNotWritten, FileExists
+            InvalidOption: there must be either a file or an URL.
+            SinkFailed: the collector did not take an event.
+            RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
+        """
+        from mmdb.standards.openlineage_events import lineage_events
+        from mmdb.standards.sinks import post_events, write_events
+
+        if (file is None) == (url is None):
+            raise InvalidOption("Events go to a file or to a URL.", hint="Pass one of the two.")
+        events = lineage_events(self.connection, run, jobs=jobs, hops=hops)
+        if file is not None:
+            return write_events(events, file)
+        assert url is not None
+        return post_events(events, url, key)
+
+    def export_mlflow(
+        self, url: str, run: str | None = None, *, key: str | None = None, prefix: str = ""
+    ) -> MlflowCounts:
+        """Copy runs and models into an MLflow tracking server; a second time, only what is new.
+
+        Args:
+            url: of the server, `http://host:port`; `key` is sent as a bearer token.
+            run: this run with its models; None is all of them.
+            prefix: put before the names of experiments and models.
+        Raises:
+            RunNotFound, InvalidOption: the URL is none.
+            SinkFailed: the server does not answer, or has an experiment of that name already.
+        """
+        from mmdb.standards.mlflow_export import export_mlflow
+
+        return export_mlflow(self.connection, url, run, key=key, prefix=prefix)
+
+    def model_card(self, model: str, file: str | Path | None = None) -> str:
+        """Return the model card of a version, in Markdown; with `file`, write it there too.
+
+        Args:
+            model: `name`, `name@version` or `name@alias`; dropped ones have a card too.
+        Raises:
+            ModelNotFound, FileNotWritten, FileExists: it is a folder.
+        """
+        from mmdb.standards.model_card import model_card
+        from mmdb.standards.sinks import write_text
+
+        content = model_card(self.connection, model)
+        if file is not None:
+            write_text(content, file)
+        return content
+
+    def export_parquet(
+        self, folder: str | Path, only: list[str] | None = None
+    ) -> list[ParquetFile]:
+        """Write every view to `<folder>/<view>.parquet`, and their comments to `views.json`.
+
+        Args:
+            only: these views.
+        Raises:
+            InvalidOption: there is no such view.
+            FileNotWritten, FileExists: a file's name is that of a folder.
+        """
+        from mmdb.standards.parquet_export import export_parquet
+
+        return export_parquet(self.connection, folder, only or ())
