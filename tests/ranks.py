@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import MmdbError, from_sqlstate
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import HopOutcome

@@ -12,7 +12,7 @@ CREATE OR REPLACE PROCEDURE mmdb.train(
 )
 LANGUAGE plpython3u
 AS $$
-from mmdb.server.train_function import train
+from mmdb.server.run_functions import train
 return train(plpy, GD, run, workers)
 $$;
 COMMENT ON PROCEDURE mmdb.train (text, integer, integer, integer, integer, double precision, bigint, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
-from mmdb.db.target import Target
+from mmdb.db.prediction_table import PredictionTarget
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption
 from mmdb.server.arguments import input_text
@@ -65,7 +65,7 @@ class PredictionCalls(Calls):
             TargetMismatch: the table has other columns, or is one of the system.
             InTransaction, RightsMissing
         """
-        Target.parse(target, self.connection.engine)  # no driver sends every text
+        PredictionTarget.parse(target, self.connection.engine)  # no driver sends every text
         if self.connection.engine == "duckdb" and self.connection.in_transaction:
             raise InTransaction(  # a function of DuckDB has a session of its own
                 "Predictions are written in a transaction of their own.",
@@ -147,8 +147,8 @@ class ExportCalls:
             SinkFailed: the collector did not take an event.
             RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
         """
+        from mmdb.standards.http_service import post_events, write_events
         from mmdb.standards.openlineage_events import lineage_events
-        from mmdb.standards.sinks import post_events, write_events
 
         if (file is None) == (url is None):
             raise InvalidOption("Events go to a file or to a URL.", hint="Pass one of the two.")
@@ -183,8 +183,8 @@ class ExportCalls:
         Raises:
             ModelNotFound, FileNotWritten, FileExists: it is a folder.
         """
+        from mmdb.standards.http_service import write_text
         from mmdb.standards.model_card import model_card
-        from mmdb.standards.sinks import write_text
 
         content = model_card(self.connection, model)
         if file is not None:

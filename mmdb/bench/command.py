@@ -11,11 +11,10 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure, report, write_json
 from mmdb.bench.hop import bench_hop
 from mmdb.bench.ingest import bench_ingest
-from mmdb.bench.load.bench import Load, bench_load
-from mmdb.bench.share import Share
-from mmdb.bench.store.bench import bench_store
+from mmdb.bench.load import Load, bench_load
+from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
-from mmdb.bench.workload import bench_database
+from mmdb.bench.workload import Share, bench_database
 from mmdb.terminal import console, show_rows
 
 #: Measures databases; its share is a `Share`, or a subclass with options of its own.

@@ -14,10 +14,8 @@ import torch
 from torch import nn
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
-from mmdb.bench.timing import one_thread
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.figures import Figure, at_most, one_thread
+from mmdb.bench.workload import Share, bench_names, make_points
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.store import states

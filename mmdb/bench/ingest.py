@@ -11,8 +11,7 @@ from time import perf_counter
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.share import Share
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.workload import Share, bench_names, make_points
 
 ROWS, COLUMNS, ROUNDS = 1_000_000, 32, 3
 PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 200_000, 120_000, 500.0

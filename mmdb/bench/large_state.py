@@ -13,11 +13,9 @@ import torch
 from torch import nn
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure
+from mmdb.bench.figures import Figure, one_thread
 from mmdb.bench.networks import SMALL, resnet18
-from mmdb.bench.share import Share
-from mmdb.bench.timing import one_thread
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.workload import Share, bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.train.drive.worker import Worker, workers_of

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.large_state import measure_large_states
-from mmdb.bench.share import Share
-from mmdb.bench.spans import cost_ratio, gaps, lower_bound, makespan
-from mmdb.bench.workload import bench_names, make_points
+from mmdb.bench.workload import Share, bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
+
+
+def makespan(hops: Sequence[Row]) -> float:
+    """Return the seconds from the first hop's start to the last one's end."""
+    first, last = min(h["started_at"] for h in hops), max(h["finished_at"] for h in hops)
+    seconds: float = (last - first).total_seconds()
+    return seconds
+
+
+def lower_bound(hops: Sequence[Row], workers: int) -> float:
+    """Return the longest of: total hop time / workers, longest candidate, longest partition."""
+    total: float = sum(hop["total_s"] for hop in hops)
+    return max(total / workers, *seconds_by(hops, "candidate_id"), *seconds_by(hops, "part_id"))
+
+
+def seconds_by(hops: Sequence[Row], column: str) -> list[float]:
+    """Return the hop seconds of each value of a column."""
+    sums: dict[Hashable, float] = defaultdict(float)
+    for hop in hops:
+        sums[hop[column]] += hop["total_s"]
+    return list(sums.values())
+
+
+def gaps(hops: Sequence[Row]) -> list[float]:
+    """Return the seconds between each worker's hops, from one's end to the next one's start."""
+    by_worker: dict[str, list[Row]] = defaultdict(list)
+    for hop in sorted(hops, key=lambda hop: hop["started_at"]):
+        by_worker[hop["worker"]].append(hop)
+    return [
+        (after["started_at"] - before["finished_at"]).total_seconds()
+        for mine in by_worker.values()
+        for before, after in pairwise(mine)
+    ]
+
+
+def cost_ratio(hops: Sequence[Row]) -> float:
+    """Return how many times as long the most expensive candidate takes as the cheapest."""
+    costs = seconds_by(hops, "candidate_id")
+    return max(costs) / min(costs)
+
 
 WIDTH, CLASSES, PARTITIONS, EPOCHS, ROUNDS = 64, 10, 4, 1, 3
 SPEEDUP_BAR, MAKESPAN_BAR, GAP_BAR_MS = 1.8, 1.05, 10.0

@@ -10,16 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mmdb.cli.bench import add_bench_command
-from mmdb.cli.lineage import add_lineage_command
 from mmdb.cli.models import WrongUse, add_commands
-from mmdb.cli.operations import add_operation_commands
 from mmdb.cli.options import URL, WORKERS, database
-from mmdb.cli.plans import add_plan_commands
-from mmdb.cli.report import add_report_command
-from mmdb.cli.runs import add_run_commands
-from mmdb.cli.service import add_worker_command
+from mmdb.cli.pages import add_lineage_command, add_report_command, add_ui_command
+from mmdb.cli.runs import add_plan_commands, add_run_commands
+from mmdb.cli.service import add_operation_commands, add_worker_command
 from mmdb.cli.standards import add_standard_commands
-from mmdb.cli.ui import add_ui_command
 from mmdb.errors import MmdbError
 
 
@@ -114,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(given: argparse.Namespace) -> int:
-    from mmdb.demo import run_demo
+    from mmdb.cli.demo import run_demo
 
     run_demo(given.database, given.workers)
     return 0

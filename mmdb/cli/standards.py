@@ -76,8 +76,8 @@ def _key(given: argparse.Namespace) -> str | None:
 
 def _openlineage(given: argparse.Namespace) -> int:
     from mmdb.report.view_session import connected_to_read
+    from mmdb.standards.http_service import post_events, write_events
     from mmdb.standards.openlineage_events import lineage_events
-    from mmdb.standards.sinks import post_events, write_events
 
     run, key = _run(given), _key(given)
     if (given.out is None) == (given.url is None):
@@ -139,7 +139,7 @@ def _dbt(given: argparse.Namespace) -> int:
 
 
 def _write(file: str | None, content: str) -> int:
-    from mmdb.standards.sinks import write_text
+    from mmdb.standards.http_service import write_text
 
     if file is None:
         sys.stdout.write(content)

@@ -1,8 +1,4 @@
-"""Decoded rows as .npy files of one folder, written a block at a time and mapped.
-
-One input is x.npy, several are x0.npy, x1.npy, … in their order; labels likewise are y.npy, or
-y0.npy, y1.npy, …. Where there are several, form.json says how many and what the inputs are called.
-"""
+"""Decoded rows: a partition as arrays, in memory or as .npy files that processes map."""
 
 from __future__ import annotations
 
@@ -10,11 +6,41 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from mmdb.data.decoded import Decoded
 from mmdb.data.decoding import Decoding
+
+#: float32 or int64 (n, *shape): one input's, or those of several by name.
+Inputs = np.ndarray | dict[str, np.ndarray]
+#: (n,) or (n, size), see `mmdb.data.decoding.Target`: one target's, or those of several in order.
+Labels = np.ndarray | tuple[np.ndarray, ...]
+
+
+class Decoded(NamedTuple):
+    """Rows as a model takes them; one input and one target are plain arrays."""
+
+    inputs: Inputs
+    labels: Labels
+
+    @property
+    def plain(self) -> tuple[np.ndarray, np.ndarray]:
+        """The arrays of the only input and the only target."""
+        assert isinstance(self.inputs, np.ndarray)
+        assert isinstance(self.labels, np.ndarray)
+        return self.inputs, self.labels
+
+    @property
+    def input_arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays of the inputs in their order, however many there are."""
+        return tuple(self.inputs.values()) if isinstance(self.inputs, dict) else (self.inputs,)
+
+    @property
+    def label_arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays of the labels in the targets' order, however many there are."""
+        return self.labels if isinstance(self.labels, tuple) else (self.labels,)
+
 
 FORM = "form.json"
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mmdb.data.decoding import Class, Column, Decoding, Dtype
-from mmdb.data.target import Target, Task
+from mmdb.data.decoding import Class, Column, Decoding, Dtype, Target, Task
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import DatasetNotFound

@@ -1,21 +1,237 @@
-"""Features of partitions, written into the node's cache as partitions of their own.
-
-A partition of features has x.npy, float32 (n, *shape), and the labels of the rows that the features
-were computed from, which are the same files: hard links, or copies where there can be none.
-"""
+"""Features as the bytes of blocks, and as files in the node's cache."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from mmdb.data import arrays, node_cache
-from mmdb.data.decoded import Labels
-from mmdb.data.feature_codec import Deviation, Shape, coded
+from mmdb.data.arrays import Labels
+from mmdb.data.pack import BLOCK_BYTES, digest
+from mmdb.errors import FeatureCorrupt, NotANumber
+
+#: Shape of the features of a row.
+Shape = tuple[int, ...]
+
+#: Values of a group, at least; a row with fewer is one group.
+_GROUP = 32
+#: Smaller magnitudes count as zero, larger ones as infinite: between them no scale is rounded off.
+_SMALL, _LARGE = np.float32(2.0**-100), np.float32(3e38)
+_FLOAT16_MAX = np.float32(65504)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureBlock:
+    """Some rows' features, as the database keeps them.
+
+    Attributes:
+        ordinal: from 0, in the order of the partition's rows.
+        digest: BLAKE3-256 of `data`.
+    """
+
+    ordinal: int
+    row_count: int
+    digest: bytes
+    data: bytes
+
+
+def row_bytes(shape: Shape, storage: str) -> int:
+    """Return the bytes of a row: a partition takes as many times its rows, without anything else.
+
+    >>> [row_bytes((512,), storage) for storage in ("float32", "float16", "int8")]
+    [2048, 1024, 517]
+    """
+    return _record(shape, storage).itemsize
+
+
+def rows_per_block(shape: Shape, storage: str) -> int:
+    """Return how many rows fill a block."""
+    return max(1, BLOCK_BYTES // row_bytes(shape, storage))
+
+
+def pack_features(features: np.ndarray, storage: str) -> Iterator[FeatureBlock]:
+    """Yield the blocks of a partition.
+
+    Args:
+        features: float32 (n, *shape).
+    Raises:
+        NotANumber: see `encode`.
+    """
+    step = rows_per_block(features.shape[1:], storage)
+    for ordinal, start in enumerate(range(0, len(features), step)):
+        rows = features[start : start + step]
+        data = encode(rows, storage)
+        yield FeatureBlock(ordinal=ordinal, row_count=len(rows), digest=digest(data), data=data)
+
+
+def unpack_features(block: FeatureBlock, shape: Shape, storage: str) -> np.ndarray:
+    """Return the features of a block, float32 (n, *shape).
+
+    Raises:
+        FeatureCorrupt: the bytes do not match the digest, or are not those rows.
+    """
+    if digest(block.data) != block.digest:
+        raise FeatureCorrupt(f"Block {block.ordinal} of stored features does not match its digest.")
+    features = decode(block.data, shape, storage)
+    if len(features) != block.row_count:
+        raise FeatureCorrupt(f"Block {block.ordinal} of stored features lost rows.")
+    return features
+
+
+def encode(features: np.ndarray, storage: str) -> bytes:
+    """Return rows as bytes.
+
+    Args:
+        features: float32 (n, *shape).
+        storage: "float32", "float16" or "int8". Beyond 65504, float16 holds 65504.
+    Raises:
+        NotANumber: int8 holds no NaN, no infinity and nothing above 3e38.
+    """
+    if storage == "float32":
+        return np.ascontiguousarray(features, "<f4").tobytes()
+    if storage == "float16":
+        return _halved(features).tobytes()
+    return _quantized(features).tobytes()
+
+
+def decode(data: bytes, shape: Shape, storage: str) -> np.ndarray:
+    """Return the rows that `encode` wrote, float32 (n, *shape).
+
+    Raises:
+        FeatureCorrupt: the bytes are not whole rows.
+    """
+    record = _record(shape, storage)
+    if len(data) % record.itemsize:
+        raise FeatureCorrupt("A block of stored features does not hold whole rows.")
+    rows = np.frombuffer(data, record)
+    if storage == "int8":
+        return _restored(rows).reshape(-1, *shape)
+    return rows["values"].astype(np.float32).reshape(-1, *shape)
+
+
+def coded(features: np.ndarray, storage: str) -> np.ndarray:
+    """Return features as they are after they were stored; float32 as they are.
+
+    Raises:
+        NotANumber: see `encode`.
+    """
+    if storage == "float32":
+        return features
+    if storage == "float16":
+        return _halved(features).astype(np.float32)
+    return _restored(_quantized(features)).reshape(features.shape)
+
+
+class Deviation:
+    """How far decoded features are from those that were computed, over many rows."""
+
+    def __init__(self) -> None:
+        self._largest = self._sum = self._magnitude = 0.0
+        self._count = 0
+
+    def add(self, computed: np.ndarray, decoded: np.ndarray) -> None:
+        """Count these rows, too; a value that is not finite counts as kept, which it is."""
+        self._count += computed.size
+        if computed is decoded or not computed.size:
+            return
+        finite = np.isfinite(computed)
+        apart = np.abs(np.subtract(computed, decoded, where=finite, out=np.zeros_like(computed)))
+        self._largest = max(self._largest, float(apart.max()))
+        self._sum += float(apart.sum(dtype=np.float64))
+        self._magnitude = max(self._magnitude, float(np.abs(computed).max(where=finite, initial=0)))
+
+    @property
+    def max_error(self) -> float:
+        """The largest difference, as a share of the largest magnitude of a feature."""
+        return self._largest / self._magnitude if self._magnitude else 0.0
+
+    @property
+    def mean_error(self) -> float:
+        """The mean difference, as a share of the largest magnitude of a feature."""
+        return self._sum / self._count / self._magnitude if self._magnitude else 0.0
+
+
+# -- records ------------------------------------------------------------------------
+
+
+def _record(shape: Shape, storage: str) -> np.dtype[np.void]:
+    count = prod(shape)
+    if storage != "int8":
+        return np.dtype([("values", {"float32": "<f4", "float16": "<f2"}[storage], (count,))])
+    groups = _groups(shape)
+    return np.dtype(
+        [
+            ("values", "u1", (groups, count // groups)),
+            ("scales", "<f4", (groups,)),
+            ("zeros", "u1", (groups,)),
+        ]
+    )
+
+
+def _groups(shape: Shape) -> int:
+    """Return into how many groups the values of a row fall.
+
+    Those of a map's channel, of a sequence's position, of a vector: what lies along the axes after
+    the first, where that is enough for a scale to be a small part of them.
+    """
+    groups = shape[0] if len(shape) > 1 else 1
+    return groups if prod(shape) >= _GROUP * groups else 1
+
+
+def _halved(features: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        halved = features.astype("<f2")
+    over = np.isinf(halved) & np.isfinite(features)
+    if over.any():
+        halved[over] = np.copysign(_FLOAT16_MAX, features[over])
+    return halved
+
+
+def _quantized(features: np.ndarray) -> np.ndarray:
+    """Return records of 8-bit numbers.
+
+    A group without negative values, such as what leaves a ReLU, uses all 255 steps above zero;
+    any other 127 on either side. Its largest magnitude is a whole number of steps.
+    """
+    rows = np.zeros(len(features), _record(features.shape[1:], "int8"))
+    values = features.reshape(rows["values"].shape)
+    low, high = values.min(axis=2), values.max(axis=2)
+    peak = np.maximum(np.abs(low), high)  # (n, groups)
+    if not (peak < _LARGE).all():
+        raise NotANumber(
+            "The frozen layers returned NaN, infinite or out-of-range features.",
+            hint="Look at the rows and the frozen tensors; int8 holds finite numbers only.",
+        )
+    peak[peak < _SMALL] = 0
+    signed = np.rint(np.divide(low, _scale(peak, 127), where=peak > 0, out=np.zeros_like(low))) < 0
+    scale = np.where(signed, _scale(peak, 127), _scale(peak, 255))
+    rows["scales"] = scale
+    rows["zeros"] = np.where(signed, 128, 0)
+    scale[scale == 0] = np.inf  # a group of zeros
+    steps = np.rint(values / scale[:, :, None])
+    steps += rows["zeros"][:, :, None]
+    rows["values"] = np.clip(steps, 0, 255, out=steps)
+    return rows
+
+
+def _scale(peak: np.ndarray, steps: int) -> np.ndarray:
+    """Return the size of a step, rounded up to 15 bits: then each multiple of it is exact."""
+    exact = (peak / np.float32(steps)).view(np.uint32)
+    return ((exact + np.uint32(0x1FF)) & np.uint32(0xFFFFFE00)).view(np.float32)
+
+
+def _restored(rows: np.ndarray) -> np.ndarray:
+    """Return the values of records, float32 (n, groups, size)."""
+    steps = rows["values"].astype(np.float32)
+    steps -= rows["zeros"][:, :, None]
+    steps *= rows["scales"][:, :, None]
+    return steps
 
 
 class FeatureWriter:
@@ -41,7 +257,7 @@ class FeatureWriter:
         Args:
             features: float32 (n, *shape).
         Raises:
-            NotANumber: see `mmdb.data.feature_codec.encode`.
+            NotANumber: see `mmdb.data.feature_files.encode`.
             ValueError: they have another shape, or another type.
         """
         if features.shape[1:] != self._shape or features.dtype != np.float32:

@@ -11,10 +11,9 @@ from typing import IO, Literal
 
 import numpy as np
 
+from mmdb.data.column_layout import Batch, Field, Layout, Request, quote, view
 from mmdb.data.decoding import Decoding
-from mmdb.data.features import Field, Request, quote
 from mmdb.data.labels import ClassCounts
-from mmdb.data.layout import Batch, Layout, view
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mmdb.data import functions
-from mmdb.data.decoded import Inputs
+from mmdb.data.arrays import Inputs
+from mmdb.data.column_layout import Field, cast_select, check_twins
 from mmdb.data.decoding import Column, Decoding, Input, numbers_in
-from mmdb.data.features import Field, cast_select, check_twins
 from mmdb.data.matching import MISSING, kind_of, places, unseen
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound

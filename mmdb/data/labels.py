@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mmdb.data.column_layout import Field
 from mmdb.data.decoding import Class, Label
-from mmdb.data.features import Field
 from mmdb.errors import InvalidOption, OneClass, TooManyCategories
 
 #: Whole numbers that float32 holds exactly.

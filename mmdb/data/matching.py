@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mmdb.data.decoded import Decoded, Inputs
+from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.decoding import Class, Column, Decoding, Input, Label, class_text
 from mmdb.errors import InvalidInput
 

@@ -1,10 +1,4 @@
-"""Decoded partitions, kept once per node as files that its processes map.
-
-A partition is a few .npy files (see `mmdb.data.arrays`) named by its content hash. They are written
-in a folder of their own and moved out of it, so whoever sees a file sees all of it; a file that is
-removed stays readable where it is mapped. The least recently used go when the files outgrow
-MMDB_CACHE_BYTES.
-"""
+"""Files that the processes of a node share: decoded partitions, and states between two hops."""
 
 from __future__ import annotations
 
@@ -14,12 +8,12 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mmdb.data import arrays
-from mmdb.data.decoded import Decoded
+from mmdb.data.arrays import Decoded
 from mmdb.errors import EngineError
 
 #: Seconds after which an unfinished file is taken for a dead process's.
@@ -163,3 +157,69 @@ def _evict(folder: Path, kept: bytes) -> None:
             for path, _ in entries[key]:
                 path.unlink(missing_ok=True)
             total -= sizes[key]
+
+
+#: Seconds after which a candidate's states are taken for forgotten.
+STALE_STATE_S = 7 * 24 * 3600
+
+
+def write(owner: str, candidate_id: int, state_hash: str, state: bytes) -> None:
+    """Leave a state for the node's other sessions.
+
+    Args:
+        owner: names the database: candidates of two have the same ids.
+        state_hash: in hex; names the file.
+    """
+    folder = _folder(owner, candidate_id)
+    path = folder / state_hash
+    if path.exists():
+        return
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = folder / f"{state_hash}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    try:
+        unfinished.write_bytes(state)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:
+    """Return a state that a session of this node has left, or None."""
+    try:
+        return (_folder(owner, candidate_id) / state_hash).read_bytes()
+    except OSError:
+        return None
+
+
+def drop(owner: str, candidate_id: int, state_hash: str) -> bool:
+    """Delete a state; return whether it was there."""
+    try:
+        (_folder(owner, candidate_id) / state_hash).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def keep_only(owner: str, candidate_id: int, kept: Iterable[str]) -> None:
+    """Delete a candidate's states but for those whose hashes in hex are in `kept`."""
+    names = set(kept)
+    folder = _folder(owner, candidate_id)
+    if not names:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if path.name not in names and path.suffix != ".part":
+                path.unlink(missing_ok=True)
+
+
+def sweep(owner: str) -> None:
+    """Delete the states of candidates that nobody has touched for long: their run has ended."""
+    with suppress(OSError):
+        for folder in (directory() / "states" / owner).iterdir():
+            if time.time() - folder.stat().st_mtime > STALE_STATE_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder(owner: str, candidate_id: int) -> Path:
+    return directory() / "states" / owner / str(candidate_id)

@@ -8,7 +8,7 @@ from keyword import iskeyword
 from typing import Any, TypeGuard, cast
 
 from mmdb.arguments import is_whole
-from mmdb.data.target import TASKS, Task
+from mmdb.data.decoding import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
 from mmdb.messages import show

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
-from mmdb.data.decoded import Decoded
+from mmdb.data.arrays import Decoded
+from mmdb.data.column_layout import Layout
 from mmdb.data.decoding import Column, Decoding, Input, Label
-from mmdb.data.layout import Layout
 from mmdb.errors import BlockCorrupt
 
 BLOCK_BYTES = 2 * 2**20

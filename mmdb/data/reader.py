@@ -1,17 +1,19 @@
-"""Partitions out of the database: blocks read a few at a time, verified, decoded into the cache."""
+"""Partitions out of the database: blocks verified and decoded into the cache, or only verified."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mmdb.data import arrays, node_cache
-from mmdb.data.decoded import Decoded
+from mmdb.data.arrays import Decoded
+from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.decoding import Decoding
-from mmdb.data.pack import digest, partition_hash, unpack
+from mmdb.data.pack import dataset_hash, digest, partition_hash, unpack
+from mmdb.db.check import Verified
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import BlockCorrupt, DatasetDropped, PartitionNotFound
+from mmdb.errors import BlockCorrupt, DatasetDropped, DatasetNotFound, PartitionNotFound
 
 _Q = load("datasets")
 #: Blocks that one query reads: some MB.
@@ -97,4 +99,53 @@ def _blocks(connection: Connection, part_id: int) -> Iterator[Row]:
                     f"Block {block['ordinal']} of partition {part_id} does not match its digest."
                 )
             yield block
+        low += BLOCKS
+
+
+_VERIFY_QUERIES = load("verify")
+
+
+def verify_blocks(connection: Connection, on_progress: Callable[[int], None]) -> Verified:
+    """Return what was read of the datasets' blocks, and what is wrong with it."""
+    found = Verified("blocks")
+    for row in connection.rows(_VERIFY_QUERIES.find_datasets):
+        try:
+            dataset = dataset_of(connection, row["dataset_id"])
+        except DatasetNotFound:
+            continue
+        wrong = _verify_dataset(connection, dataset, found, on_progress)
+        if wrong and connection.rows(
+            _VERIFY_QUERIES.is_dataset_there, dataset_id=dataset.dataset_id
+        ):
+            found.wrong += [f"dataset {dataset.name!r}, {text}" for text in wrong]
+    return found
+
+
+def _verify_dataset(
+    connection: Connection, dataset: Dataset, found: Verified, on_progress: Callable[[int], None]
+) -> list[str]:
+    wrong = []
+    for partition in dataset.partitions:
+        digests, count = [], 0
+        for block in _checked_blocks(connection, partition.part_id):
+            size = len(block["data"])
+            found.add(size)
+            on_progress(size)
+            digests.append(digest(block["data"]))
+            count += block["row_count"]
+            if digests[-1] != bytes(block["digest"]):
+                wrong.append(f"partition {partition.part_id}, block {block['ordinal']}: changed")
+        whole = partition_hash(digests, dataset.decoding) == partition.content_hash
+        if not whole or count != partition.row_count:
+            wrong.append(f"partition {partition.part_id}: its blocks are not those of its hash")
+    if dataset_hash(p.content_hash for p in dataset.partitions) != dataset.content_hash:
+        wrong.append("its partitions are not those of its hash")
+    return wrong
+
+
+def _checked_blocks(connection: Connection, part_id: int) -> Iterator[Row]:
+    """Yield the blocks of a partition, read a few at a time."""
+    query, low = load("datasets").read_blocks, 0
+    while found := connection.rows(query, part_id=part_id, low=low, high=low + BLOCKS):
+        yield from found
         low += BLOCKS

@@ -1,10 +1,11 @@
-"""Datasets registered and dropped: a query's rows into the database, and out of it."""
+"""Datasets registered and dropped: a query's rows into the database, spread over its nodes."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
-from mmdb.data.placement import draw_numbers
 from mmdb.data.query import Source, analyse
 from mmdb.data.roles import plan_request
+from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
@@ -24,6 +25,63 @@ from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOpt
 from mmdb.messages import show
 
 _Q = load("datasets")
+#: Numbers drawn for each partition at a time: enough for each to have a shard of its own.
+DRAWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A partition number that is free, and where its rows would lie."""
+
+    part_id: int
+    node: str
+    shard: int
+
+
+def draw_numbers(connection: Connection, partitions: int) -> list[int] | None:
+    """Return a number for each partition of a new dataset; None where the tables lie on one server.
+
+    They are those that `choose` takes, out of numbers that nobody else draws.
+    """
+    if find_cluster(connection) is None:
+        return None
+    nodes = {str(row["node"]) for row in connection.rows(load("nodes").find_block_nodes)}
+    if not nodes:
+        return None
+
+    def draw() -> list[Number]:
+        rows = connection.rows(load("nodes").draw_part_ids, numbers=DRAWN * partitions)
+        return [Number(row["part_id"], row["node"], row["shard"]) for row in rows]
+
+    return choose(partitions, nodes, draw)
+
+
+def choose(partitions: int, nodes: set[str], draw: Callable[[], Sequence[Number]]) -> list[int]:
+    """Return numbers that spread partitions evenly over nodes, and over the shards of each.
+
+    Args:
+        nodes: those that hold shards; every one of them comes up among numbers sooner or later.
+        draw: returns numbers that were not drawn before, at least one.
+    """
+    free: list[Number] = []
+    on_node: Counter[str] = Counter()
+    on_shard: Counter[int] = Counter()
+    chosen: list[int] = []
+    while len(chosen) < partitions:
+        fewest = min(on_node[node] for node in nodes)
+        fitting = [number for number in free if on_node[number.node] == fewest]
+        if not fitting:
+            free += draw()
+            continue
+        # Of equals the first that was drawn: small datasets then do not all begin on one node.
+        best = min(fitting, key=lambda number: on_shard[number.shard])
+        free.remove(best)
+        on_node[best.node] += 1
+        on_shard[best.shard] += 1
+        chosen.append(best.part_id)
+    return chosen
+
+
 _FEATURES = load("features")
 Digest = bytes  # `bytes` is also the name of a field
 

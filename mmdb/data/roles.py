@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mmdb.data.decoding import ColumnKind
-from mmdb.data.features import Field, Request, check_twins
+from mmdb.data.column_layout import Field, Request, check_twins
+from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
 from mmdb.data.query import Engine
-from mmdb.data.target import Task
 from mmdb.db.connection import ColumnType, Kind
 from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
 

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from blake3 import blake3
 
+from mmdb.data.column_layout import Batch, Field, Layout, Request, Slot, lay_out, view
 from mmdb.data.decoding import Class, Column, Decoding, Input, Label, numbers_in
-from mmdb.data.features import Field, Request
 from mmdb.data.labels import LabelValues
-from mmdb.data.layout import Batch, Layout, Slot, lay_out, view
 from mmdb.data.options import Options
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidOption, NotFinite, TooManyCategories

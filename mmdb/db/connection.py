@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
 from mmdb.db.relations import Relation, TableName
-from mmdb.db.target import Table, Target
 
 if TYPE_CHECKING:  # the server loads it only where rows are written
     import pyarrow as pa
@@ -128,7 +128,7 @@ class Connection(Protocol):
             beside: the view in whose definition the name stands.
         """
 
-    def find_target(self, target: Target) -> Table:
+    def find_target(self, target: PredictionTarget) -> NamedTable:
         """Return the table of a name, or the place where it would be made.
 
         Raises:
@@ -138,7 +138,7 @@ class Connection(Protocol):
     def key_type(self, select: str, key: str) -> str:
         """Return the type of a SELECT's column, as `Table.columns` has it, without running it."""
 
-    def create_target(self, table: Table, select: str, key: str) -> None:
+    def create_target(self, table: NamedTable, select: str, key: str) -> None:
         """Make a table of predictions whose key is as a SELECT's column.
 
         Raises:
@@ -146,7 +146,7 @@ class Connection(Protocol):
         """
 
     def append_predictions(
-        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+        self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         """Add predictions of a model to a table, at the transaction's time.
 

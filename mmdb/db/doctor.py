@@ -11,10 +11,16 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from mmdb.db.check import Check, shown
-from mmdb.db.doctor_citus import citus
-from mmdb.db.doctor_roles import rights, roles, worker_login
-from mmdb.db.doctor_schema import broken_objects, extensions, orphans, sequences
-from mmdb.db.doctor_server import server
+from mmdb.db.doctor_schema import (
+    broken_objects,
+    extensions,
+    orphans,
+    rights,
+    roles,
+    sequences,
+    worker_login,
+)
+from mmdb.db.doctor_server import citus, server
 from mmdb.db.install import installed_mode, is_current, is_installed, pending
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory

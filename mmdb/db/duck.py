@@ -15,10 +15,10 @@ from mmdb import errors
 from mmdb.db import prediction_table, shrink
 from mmdb.db.batch import arrow_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
 from mmdb.db.relations import Relation, TableName, find_duckdb
 from mmdb.db.scan import columns_duckdb, is_interrupt, scan_duckdb
-from mmdb.db.target import Table, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ class DuckConnection:
         with self._translated():
             return find_duckdb(self.raw, name, beside)
 
-    def find_target(self, target: Target) -> Table:
+    def find_target(self, target: PredictionTarget) -> NamedTable:
         with self._translated():
             return prediction_table.find_duckdb(self.raw, target)
 
@@ -195,7 +195,7 @@ class DuckConnection:
         with self._translated():
             return prediction_table.key_type_duckdb(self.raw, select, key)
 
-    def create_target(self, table: Table, select: str, key: str) -> None:
+    def create_target(self, table: NamedTable, select: str, key: str) -> None:
         with self._translated():
             try:
                 self.raw.execute(prediction_table.create_statement(table, select, key))
@@ -203,7 +203,7 @@ class DuckConnection:
                 raise errors.WriteConflict("Another session has just made the table.") from error
 
     def append_predictions(
-        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+        self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         insert = prediction_table.insert_duckdb(table, _BATCH)
         for batch in batches:

@@ -19,12 +19,11 @@ from typing import Literal
 
 from mmdb.db.citus import find_cluster, is_ready, require_cluster
 from mmdb.db.connection import Connection, Row
-from mmdb.db.ddl import translate_schema
+from mmdb.db.ddl import split_statements, translate_schema
 from mmdb.db.definers import make_definers
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load, sql_directory
-from mmdb.db.statements import split_statements
 from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import (
     AlreadyExists,

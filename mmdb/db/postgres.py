@@ -20,11 +20,11 @@ from mmdb import errors
 from mmdb.db import prediction_table
 from mmdb.db.batch import column_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
 from mmdb.db.rights import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.scan import columns_postgres, scan_copy
-from mmdb.db.target import Table, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -315,18 +315,18 @@ class PostgresConnection:
     def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
         return find_postgres(self, name)
 
-    def find_target(self, target: Target) -> Table:
+    def find_target(self, target: PredictionTarget) -> NamedTable:
         return prediction_table.find_postgres(self, target)
 
     def key_type(self, select: str, key: str) -> str:
         return str(self.select(prediction_table.key_type_postgres(select, key))[0]["type"])
 
-    def create_target(self, table: Table, select: str, key: str) -> None:
+    def create_target(self, table: NamedTable, select: str, key: str) -> None:
         with self._translated(), prediction_table.made_once():
             self.raw.execute(prediction_table.create_statement(table, select, key))
 
     def append_predictions(
-        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+        self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         insert = prediction_table.insert_postgres(table, ["%b"] * 4, percent="%%")
         own = on_own_tables("INSERT", self._as_role)

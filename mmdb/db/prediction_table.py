@@ -1,24 +1,178 @@
-"""A table of predictions: found by its name, made, and added to.
-
-This module imports no driver, so that the server loads none: sessions come as arguments, and
-their errors are told apart by SQLSTATE.
-"""
+"""Tables of predictions: what they are called and must be; found, made, and added to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import reprlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb import errors
 from mmdb.db.queries import load
-from mmdb.db.target import COLUMNS, Table, Target, check_schema, quote_name
 
-if TYPE_CHECKING:  # the server loads it only where rows are written
+if TYPE_CHECKING:
     from mmdb.db.connection import Connection
 
 
-def create_statement(table: Table, select: str, key: str) -> str:
+Engine = Literal["postgres", "duckdb"]
+
+#: Columns beside the key, in order, with their types on both engines.
+COLUMNS = {
+    "prediction": ("text", "VARCHAR"),
+    "probability": ("double precision", "DOUBLE"),
+    "model": ("text", "VARCHAR"),
+    "predicted_at": ("timestamp with time zone", "TIMESTAMP WITH TIME ZONE"),
+}
+#: Bytes of a name that PostgreSQL keeps; it would cut a longer one without an error.
+MAX_NAME_BYTES = 63
+
+_PART = r'(?:"(?:[^"\0]|"")+"|[^\W\d][\w$]*)'
+_NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_NAMING = 'Write table or schema.table; a part that is no plain name in quotes: "my table".'
+_KEY = "Name the column of the query that tells its rows apart."
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionTarget:
+    """The name of a table, as the engine compares it."""
+
+    schema: str | None  # None: by the session's search path
+    table: str
+
+    @classmethod
+    def parse(cls, text: str, engine: Engine) -> PredictionTarget:
+        """Return the table that `table` or `schema.table` names.
+
+        A part that is no plain name is quoted as in SQL. PostgreSQL folds what is not quoted.
+
+        Raises:
+            InvalidName: the text is no such name, or longer than PostgreSQL keeps.
+            TargetMismatch: it is in a schema of the system or of mmdb.
+        """
+        match = _NAME.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise errors.InvalidName(
+                f"The target {_shown.repr(text)} names no table.", hint=_NAMING
+            )
+        schema, table = (None if part is None else _name(part, engine) for part in match.groups())
+        assert table is not None
+        if schema is not None:
+            check_schema(schema)
+        return cls(schema=schema, table=table)
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL text."""
+        return _dotted(self.schema, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTable:
+    """A table that is there, or its place."""
+
+    schema: str
+    name: str
+    catalog: str | None = None  # what DuckDB calls the file
+    exists: bool = True
+    is_base: bool = True  # no view, foreign table or the like
+    columns: tuple[tuple[str, str], ...] = ()  # name and type, without the type's modifiers
+    key_cast: str = ""  # PostgreSQL's: what a text is cast to for the first column
+
+    @property
+    def sql(self) -> str:
+        """The name as SQL text."""
+        return _dotted(self.catalog, self.schema, self.name)
+
+    @property
+    def reference(self) -> str:
+        """The name for people."""
+        return f"{self.schema}.{self.name}"
+
+
+def quote_name(name: str) -> str:
+    """Return an identifier as SQL text.
+
+    >>> quote_name('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_schema(schema: str) -> None:
+    """Raise TargetMismatch where a schema is of the system, of mmdb, or temporary."""
+    name = schema.lower()
+    if name in ("mmdb", "information_schema") or name.startswith("pg_"):
+        raise errors.TargetMismatch(
+            f"Predictions are not written to schema {schema}.",
+            hint="Name a table in a schema of your own.",
+        )
+
+
+def check_key(key: str) -> None:
+    """Raise where the key is no name, or that of another column of the table."""
+    if not isinstance(key, str):
+        raise errors.InvalidName(f"The key is {_shown.repr(key)}, no column's name.", hint=_KEY)
+    if key.lower() in COLUMNS:
+        raise errors.TargetMismatch(
+            f"The key is named {key}, as a column of the predictions.",
+            hint=f"Give it another name in the query: SELECT {key} AS id, ...",
+        )
+
+
+def check_columns(table: NamedTable, key: str, key_type: str, engine: Engine) -> None:
+    """Raise TargetMismatch unless a table takes predictions whose key has some name and type."""
+    if not table.is_base:
+        raise errors.TargetMismatch(f"{table.reference} is no table.")
+    types = [(name, pair[engine == "duckdb"]) for name, pair in COLUMNS.items()]
+    wanted = [(key, key_type), *types]
+    if _compared(table.columns, engine) != _compared(wanted, engine):
+        raise errors.TargetMismatch(
+            f"Table {table.reference} has the columns {_listed(table.columns)}; "
+            f"these predictions have {_listed(wanted)}."
+        )
+
+
+def _compared(columns: Iterable[tuple[str, str]], engine: Engine) -> list[tuple[str, str]]:
+    return [(name.lower() if engine == "duckdb" else name, kind) for name, kind in columns]
+
+
+def _listed(columns: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
+def _dotted(*parts: str | None) -> str:
+    return ".".join(quote_name(part) for part in parts if part is not None)
+
+
+def _name(part: str, engine: Engine) -> str:
+    """Return the name that a part of a target stands for.
+
+    Raises:
+        InvalidName
+    """
+    if part.startswith('"'):
+        name = part[1:-1].replace('""', '"')
+    elif engine == "postgres":  # it folds ASCII alone, where a letter may take several bytes
+        name = "".join(c.lower() if c.isascii() else c for c in part)
+    else:
+        name = part
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise errors.InvalidName(f"The name {_shown.repr(name)} is no text.") from error
+    if engine == "postgres" and size > MAX_NAME_BYTES:
+        raise errors.InvalidName(
+            f"The name {_shown.repr(name)} has {size} bytes; PostgreSQL keeps {MAX_NAME_BYTES}.",
+            hint="Choose a shorter one.",
+        )
+    return name
+
+
+def create_statement(table: NamedTable, select: str, key: str) -> str:
     """Return the statement that makes a table; the key has the type that the SELECT gives it."""
     others = ", ".join(
         f"CAST(NULL AS {types[table.catalog is not None]}) AS {name}"
@@ -33,7 +187,7 @@ def create_statement(table: Table, select: str, key: str) -> str:
 # -- PostgreSQL, both ways ----------------------------------------------------
 
 
-def find_postgres(connection: Connection, target: Target) -> Table:
+def find_postgres(connection: Connection, target: PredictionTarget) -> NamedTable:
     """Return a target's table, or the place for it.
 
     Raises:
@@ -44,8 +198,8 @@ def find_postgres(connection: Connection, target: Target) -> Table:
     first = rows[0]
     schema = _existing(target, first["schema_name"])
     if first["table_name"] is None:
-        return Table(schema=schema, name=target.table, exists=False)
-    return Table(
+        return NamedTable(schema=schema, name=target.table, exists=False)
+    return NamedTable(
         schema=schema,
         name=first["table_name"],
         is_base=first["is_base"],
@@ -54,7 +208,7 @@ def find_postgres(connection: Connection, target: Target) -> Table:
     )
 
 
-def _existing(target: Target, schema: str | None) -> str:
+def _existing(target: PredictionTarget, schema: str | None) -> str:
     """Return the schema that a target is in, or would be made in."""
     if schema is None:
         wanted = "in which to make a table" if target.schema is None else target.schema
@@ -71,7 +225,7 @@ def key_type_postgres(select: str, key: str) -> str:
     return f"SELECT pg_catalog.pg_typeof(({inner}))::text AS type"
 
 
-def insert_postgres(table: Table, marks: Sequence[str], percent: str = "%") -> str:
+def insert_postgres(table: NamedTable, marks: Sequence[str], percent: str = "%") -> str:
     """Return the INSERT of one batch.
 
     Args:
@@ -131,7 +285,7 @@ WHERE s.database_name = current_database()
 """
 
 
-def find_duckdb(session: Any, target: Target) -> Table:
+def find_duckdb(session: Any, target: PredictionTarget) -> NamedTable:
     """Return a target's table in the file that the session has open, or the place for it.
 
     Raises:
@@ -143,10 +297,10 @@ def find_duckdb(session: Any, target: Target) -> Table:
     where = {"catalog": catalog, "schema": schema, "name": target.table}
     rows = session.execute(_FIND_DUCKDB, where).fetchall()
     if not rows:
-        return Table(catalog=catalog, schema=schema, name=target.table, exists=False)
+        return NamedTable(catalog=catalog, schema=schema, name=target.table, exists=False)
     columns = tuple((name, kind) for *_, name, kind in rows if name is not None)
     _, name, is_base, *_ = rows[0]
-    return Table(catalog=catalog, schema=schema, name=name, is_base=is_base, columns=columns)
+    return NamedTable(catalog=catalog, schema=schema, name=name, is_base=is_base, columns=columns)
 
 
 def key_type_duckdb(session: Any, select: str, key: str) -> str:
@@ -155,7 +309,7 @@ def key_type_duckdb(session: Any, select: str, key: str) -> str:
     return str(rows[0][1])
 
 
-def insert_duckdb(table: Table, batch: str) -> str:
+def insert_duckdb(table: NamedTable, batch: str) -> str:
     """Return the statement that adds the predictions of a table named `batch`, by `$model`."""
     key = quote_name(table.columns[0][0])
     return (

@@ -22,8 +22,15 @@ from mmdb.db.connection import Connection
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.db.server import LAST_PAUSE_S, Identity, Server, ServerStatus, least_loaded
-from mmdb.db.sessions import Session, Sessions
+from mmdb.db.server_sessions import (
+    LAST_PAUSE_S,
+    Identity,
+    Server,
+    ServerStatus,
+    Session,
+    Sessions,
+    least_loaded,
+)
 from mmdb.db.source import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (

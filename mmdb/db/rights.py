@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mmdb.db.target import quote_name
+from mmdb.db.prediction_table import quote_name
 from mmdb.errors import (
     DatabaseFailed,
     FactoryNotAllowed,

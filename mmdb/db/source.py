@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from mmdb.db.connection import Connection
 
 if TYPE_CHECKING:  # loads a driver
-    from mmdb.db.server import ServerStatus
+    from mmdb.db.server_sessions import ServerStatus
 
 _Result = TypeVar("_Result")
 

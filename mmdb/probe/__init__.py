@@ -6,8 +6,8 @@ reproducible(module, inputs)  the same probe twice                -> Comparison
 """
 
 from mmdb.probe.compare import Comparison, Difference, LayerComparison, compare
+from mmdb.probe.observations import ProbePass, ProbeRecord, ProbeSummary, TensorDigest
 from mmdb.probe.run import probe, reproducible
-from mmdb.probe.summary import ProbePass, ProbeRecord, ProbeSummary, TensorDigest
 
 __all__ = [
     "Comparison",

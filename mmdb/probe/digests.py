@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mmdb.errors import InvalidInput
-from mmdb.probe.summary import TensorDigest
+from mmdb.probe.observations import TensorDigest
 from mmdb.store.tensors.tensor_bytes import raw_bytes, tensor_hash
 
 #: Elements whose statistics are taken at once: few enough to stay in the processor's cache, and for

@@ -1,11 +1,171 @@
-"""A probe as one list of what was observed, in the order in which causes precede effects."""
+"""What a probe wrote down: its text form, and one list in the order in which causes come first."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
-from mmdb.probe.summary import ProbePass, ProbeRecord, ProbeSummary
+import torch
+
+from mmdb.errors import InvalidInput
+
+#: Version of the text form; another one is refused.
+FORMAT = 1
+
+#: Name of a tensor within a value -> hash of the tensor in hex. The name of a tensor that is the
+#: whole value is ""; inside tuples and mappings it is its place, such as "1" or "0.hidden".
+Hashes = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDigest:
+    """A tensor without its elements.
+
+    The statistics are over the elements that are not NaN, in float64; over real and imaginary
+    parts for complex numbers. They are None where there is nothing to take them over.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    min: float | None
+    max: float | None
+    mean: float | None
+    l2: float | None
+    nan_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRecord:
+    """One call of one layer.
+
+    `started` to `backward_finished` are ticks: one counter, in the order in which things happened
+    in the pass. The backward ones are None where no gradient came by.
+    """
+
+    path: str  # "" is the module itself
+    kind: str  # class
+    call: int  # 0 for the layer's first call in the pass
+    started: int
+    finished: int
+    backward_started: int | None
+    backward_finished: int | None
+    inputs: Hashes
+    outputs: Hashes
+    grad_outputs: Hashes  # gradient of the loss with respect to each output
+    grad_inputs: Hashes  # what this call adds to the gradient of each input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePass:
+    """One forward pass, and in training what followed it."""
+
+    records: tuple[ProbeRecord, ...]  # in the order in which the calls ended
+    loss: str | None
+    gradients: Hashes  # by the parameter's path
+    parameters_after: Hashes  # empty where no optimizer stepped
+    buffers_after: Hashes  # empty after an inference that changed none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSummary:
+    """What one probe saw. `digests` describes each hash that the other fields name."""
+
+    mode: str
+    seed: int
+    environment: str
+    layers: tuple[str, ...] | None
+    modules: tuple[tuple[str, str], ...]  # path and class of every module
+    inputs: Hashes
+    targets: Hashes
+    parameters: Hashes  # before the first pass
+    buffers: Hashes
+    passes: tuple[ProbePass, ...]
+    digests: Mapping[str, TensorDigest]
+    dropped: int = 0  # tensors that were to be kept but did not fit in max_bytes
+    #: The tensors themselves by hash, on the CPU, where they were kept. Not part of the text.
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    def to_json(self) -> str:
+        """Return the summary as JSON without line breaks; equal summaries give equal text."""
+        raw = {name: getattr(self, name) for name in self.__slots__ if name != "tensors"}
+        raw["passes"] = [asdict(one) for one in self.passes]
+        raw["digests"] = {name: _plain(digest) for name, digest in self.digests.items()}
+        return json.dumps(
+            {"format": FORMAT} | raw, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes | Mapping[str, Any]) -> ProbeSummary:
+        """Read what `to_json` wrote, as text or as a database's decoded jsonb.
+
+        Raises:
+            InvalidInput: it is no summary, or one of another version.
+        """
+        try:
+            raw = dict(json.loads(text)) if isinstance(text, str | bytes) else dict(text)
+            version = raw.pop("format")
+            if version != FORMAT:
+                raise InvalidInput(
+                    f"The probe summary has format {version}; this mmdb reads {FORMAT}.",
+                    hint="Probe again with the same mmdb on both sides.",
+                )
+            return cls(**(raw | _rebuilt(raw)))._checked()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidInput(
+                f"This is not a probe summary: {type(error).__name__}: {error}",
+                hint="Pass the text that ProbeSummary.to_json returned.",
+            ) from error
+
+    def _checked(self) -> ProbeSummary:
+        """Return the summary if what it refers to is there."""
+        named = [self.inputs, self.targets, self.parameters, self.buffers]
+        for one in self.passes:
+            named += [one.gradients, one.parameters_after, one.buffers_after]
+            named += [{"": one.loss}] if one.loss else []
+            for r in one.records:
+                named += [r.inputs, r.outputs, r.grad_outputs, r.grad_inputs]
+            if not any(record.path == "" for record in one.records):
+                raise ValueError("a pass without a record of the module itself")
+        for hashes in named:
+            for name in hashes.values():
+                if name not in self.digests:
+                    raise KeyError(name)
+        return self
+
+
+def _rebuilt(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields for which JSON has no type of its own."""
+    return {
+        "layers": None if raw["layers"] is None else tuple(raw["layers"]),
+        "modules": tuple((path, kind) for path, kind in raw["modules"]),
+        "passes": tuple(_pass(one) for one in raw["passes"]),
+        "digests": {name: _digest(found) for name, found in raw["digests"].items()},
+    }
+
+
+def _pass(raw: Mapping[str, Any]) -> ProbePass:
+    records = tuple(ProbeRecord(**record) for record in raw["records"])
+    return ProbePass(**(dict(raw) | {"records": records}))
+
+
+def _plain(digest: TensorDigest) -> dict[str, Any]:
+    """Return a digest with infinite statistics as text: JSON has no such numbers."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in asdict(digest).items()
+    }
+
+
+def _digest(raw: Mapping[str, Any]) -> TensorDigest:
+    statistics = {
+        name: None if raw[name] is None else float(raw[name])
+        for name in ("min", "max", "mean", "l2")
+    }
+    return TensorDigest(**(dict(raw) | statistics | {"shape": tuple(raw["shape"])}))
+
 
 #: What can be observed -> its name for people; in the order of a layer's own events.
 LABELS: dict[str, str] = {

@@ -16,9 +16,8 @@ from mmdb.messages import show
 from mmdb.probe.compare import Comparison, compare
 from mmdb.probe.digests import Digests, tensors_in
 from mmdb.probe.isolation import reproducing, untouched
-from mmdb.probe.parts import named_buffers, named_parameters, state, watched
-from mmdb.probe.summary import ProbePass, ProbeSummary
-from mmdb.probe.tracer import Tracer
+from mmdb.probe.observations import ProbePass, ProbeSummary
+from mmdb.probe.tracer import Tracer, named_buffers, named_parameters, state, watched
 from mmdb.train.compute.exact import environment
 
 #: Makes a fresh optimizer over the module's parameters.

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mmdb.probe.compare import Comparison, LayerComparison
-from mmdb.probe.magnitude import Magnitude
+from mmdb.probe.compare import Comparison, LayerComparison, Magnitude
 
 #: Column -> what it shows, in the order in which things happen.
 COLUMNS: dict[str, tuple[str, ...]] = {

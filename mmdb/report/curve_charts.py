@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdb.report.parts import Chart, Rows, Spec
-from mmdb.report.texts import finite, value_text
+from mmdb.report.parts import Chart, Rows, Spec, finite, value_text
 from mmdb.report.theme import legend_columns
 
 

@@ -16,8 +16,7 @@ from mmdb.lineage.reading import lineage
 from mmdb.lineage.walk import Direction
 from mmdb.messages import show
 from mmdb.report.lineage_graph import LineageEdge, LineageGraph, graph_of
-from mmdb.report.parts import Lineage, Rows, Section
-from mmdb.report.texts import short, value_text
+from mmdb.report.parts import Lineage, Rows, Section, short, value_text
 from mmdb.report.theme import LEADERS
 
 NOTE = (

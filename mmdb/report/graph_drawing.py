@@ -10,7 +10,7 @@ from html import escape
 
 from mmdb.report.graph_layout import BEND, GraphLayout, layered
 from mmdb.report.lineage_graph import LineageEdge, LineageGraph, LineageNode
-from mmdb.report.texts import short
+from mmdb.report.parts import short
 from mmdb.report.theme import FONT, LIGHT, Theme
 
 #: Pixels: a node's height, the gaps beside and below it.

@@ -14,10 +14,18 @@ from mmdb.messages import bytes_text, seconds_text
 from mmdb.report.curve_charts import curves_of, learning, versions_chart
 from mmdb.report.facts import ModelFacts, lineage_section, read_model
 from mmdb.report.hop_chart import timeline
-from mmdb.report.parts import Column, Fact, Report, Section, Table
+from mmdb.report.parts import (
+    Column,
+    Fact,
+    Report,
+    Section,
+    Table,
+    architecture_text,
+    time_text,
+    value_text,
+)
 from mmdb.report.run_sections import section_of_outcome, spent
 from mmdb.report.storage_charts import tensors_chart
-from mmdb.report.texts import architecture_text, time_text, value_text
 
 #: Metrics that have a column.
 SHOWN_METRICS = 6

@@ -18,8 +18,7 @@ from typing import Any
 from mmdb.report import picture
 from mmdb.report.graph_drawing import drawing, style
 from mmdb.report.lineage_graph import LineageGraph, LineageNode
-from mmdb.report.parts import Chart, Column, Fact, Lineage, Report, Section, Table
-from mmdb.report.texts import time_text
+from mmdb.report.parts import Chart, Column, Fact, Lineage, Report, Section, Table, time_text
 from mmdb.report.theme import THEMES, Theme, config
 
 #: Characters of a cell that goes over several lines.

@@ -7,10 +7,9 @@ from typing import Any
 
 from mmdb.messages import seconds_text
 from mmdb.plan.cost import EXECUTED, PHASES
-from mmdb.report import chart_axes
+from mmdb.report import hop_chart
 from mmdb.report.explanation import shares_text
-from mmdb.report.parts import Chart, Rows, Spec
-from mmdb.report.texts import strategy_text
+from mmdb.report.parts import Chart, Rows, Spec, strategy_text
 from mmdb.report.theme import STRATEGIES, legend_columns
 
 Way = Mapping[str, Any]
@@ -60,7 +59,7 @@ def scaling(rows: Rows, actual: tuple[int, float] | None = None) -> Chart | None
     took = [] if actual is None else [actual]
     seconds = [t for row in ways for t in (row["t_p10"], row["t_p90"])] + [s for _, s in took]
     workers = sorted({row["workers"] for row in ways} | {w for w, _ in took})
-    y = {"type": "quantitative", **chart_axes.fitting("time", seconds)}
+    y = {"type": "quantitative", **hop_chart.fitting("time", seconds)}
     layers = [
         *_lines(ways, y),
         *([_ring(plan, y)] if plan is not None else []),
@@ -266,7 +265,7 @@ def _label(row: Way) -> str:
 def stacked(bars: Mapping[str, Mapping[str, float]], ends: Mapping[str, str]) -> Spec:
     """Return bars of worker-seconds, cut into phases, each with a text at its end."""
     totals = {name: sum(phases.values()) for name, phases in bars.items()}
-    axis = chart_axes.beside_texts("worker time", max(totals.values()))
+    axis = hop_chart.beside_texts("worker time", max(totals.values()))
     values = [
         {
             "name": name,
@@ -327,7 +326,7 @@ def compared_phases(outcome: Mapping[str, Any]) -> Chart:
     extra = {"compute": outcome.get("communication_s") or 0.0}
     said = {p: (outcome[f"{p}_s"] or 0.0) + extra.get(p, 0.0) for p in COMPARED}
     took = {p: outcome[f"actual_{p}_s"] or 0.0 for p in COMPARED}
-    axis = chart_axes.beside_texts("worker time", max([*said.values(), *took.values()]))
+    axis = hop_chart.beside_texts("worker time", max([*said.values(), *took.values()]))
     kinds = ("planned", "took")
     values = [
         {"phase": phase, "kind": kind, "value": spent[phase],

@@ -9,8 +9,7 @@ from mmdb.db.connection import Connection
 from mmdb.messages import seconds_text
 from mmdb.report import run_sections
 from mmdb.report.facts import RunFacts, lineage_section, read_run
-from mmdb.report.parts import Fact, Report, Section
-from mmdb.report.texts import time_text, value_text
+from mmdb.report.parts import Fact, Report, Section, time_text, value_text
 
 #: What a report of a run consists of, in order; each makes nothing where there is nothing to show.
 SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (

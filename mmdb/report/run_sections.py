@@ -14,7 +14,7 @@ from mmdb.report.curve_charts import curves_of, learning
 from mmdb.report.explanation import shares_text
 from mmdb.report.facts import RunFacts
 from mmdb.report.hop_chart import timeline
-from mmdb.report.parts import Chart, Column, Rows, Section, Table
+from mmdb.report.parts import Chart, Column, Rows, Section, Table, time_text
 from mmdb.report.plan_charts import (
     COMPARED,
     compared_phases,
@@ -24,7 +24,6 @@ from mmdb.report.plan_charts import (
     stacked,
 )
 from mmdb.report.storage_charts import models_chart
-from mmdb.report.texts import time_text
 
 #: Rows that are shown at once; the others when they are asked for.
 SHOWN = 25

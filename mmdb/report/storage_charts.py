@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmdb.messages import bytes_text
-from mmdb.report.parts import Chart, Rows
-from mmdb.report.texts import short
+from mmdb.report.parts import Chart, Rows, short
 from mmdb.report.theme import legend_columns
 
 #: Bars of a chart; what is left is one more.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from mmdb.db.citus import own_node
 from mmdb.db.connection import Connection
-from mmdb.db.nodes import own_node
 from mmdb.db.queries import load
 from mmdb.db.rights import LOCK_TIMEOUT, refusal
 from mmdb.errors import (

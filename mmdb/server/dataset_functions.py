@@ -14,8 +14,8 @@ from mmdb.data.inputs import scan_inputs
 from mmdb.data.query import Source, analyse
 from mmdb.data.registration import source_row
 from mmdb.db.connection import Connection
+from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key
 from mmdb.db.queries import load
-from mmdb.db.target import Table, Target, check_columns, check_key
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.store.stored_features import drop_features as drop
@@ -94,7 +94,7 @@ def predict_into(backend: Backend, model: str, query: str, target: str, key: str
 
     started = perf_counter()
     connection = backend.connection
-    place = Target.parse(target, connection.engine)
+    place = PredictionTarget.parse(target, connection.engine)
     check_key(key)
     predictor = find_predictor(backend, model)
     analysis = analyse(query, connection.engine, connection)
@@ -123,7 +123,9 @@ def predict_into(backend: Backend, model: str, query: str, target: str, key: str
     return row_count
 
 
-def _find_table(connection: Connection, place: Target, select: str, key: str) -> Table:
+def _find_table(
+    connection: Connection, place: PredictionTarget, select: str, key: str
+) -> NamedTable:
     """Return the target's table, or the place for it.
 
     Raises:

@@ -12,8 +12,8 @@ import os
 import sys
 from typing import Any
 
-from mmdb.data import node_states
-from mmdb.db.nodes import own_node
+from mmdb.data import node_cache
+from mmdb.db.citus import own_node
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
@@ -123,7 +123,7 @@ def read_state(backend: Backend, candidate_id: int, state_hash: bytes) -> list[d
     if not _is_node(backend) or candidate_id is None or state_hash is None:
         return []
     owner = owner_of(backend.connection)
-    state = node_states.read(owner, int(candidate_id), bytes(state_hash).hex())
+    state = node_cache.read(owner, int(candidate_id), bytes(state_hash).hex())
     if state is None:
         return []
     return [{"ordinal": ordinal, "data": bytes(data)} for ordinal, data in chunks(state)]
@@ -135,7 +135,7 @@ def drop_state(backend: Backend, candidate_id: int, state_hash: bytes) -> bool:
     if not _is_node(backend) or candidate_id is None or state_hash is None:
         return False
     owner = owner_of(backend.connection)
-    return node_states.drop(owner, int(candidate_id), bytes(state_hash).hex())
+    return node_cache.drop(owner, int(candidate_id), bytes(state_hash).hex())
 
 
 def _is_node(backend: Backend) -> bool:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mmdb.arguments import check_whole
+from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import Dataset, find_dataset, find_decoding
-from mmdb.data.decoded import Decoded, Inputs
 from mmdb.data.matching import placed_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
@@ -25,8 +25,7 @@ from mmdb.store.models.model_rows import SavedModel, model_of
 from mmdb.store.parents import ParentChoice, ParentGoal, choose_parent
 from mmdb.store.parents.rerank import Sample
 from mmdb.train.replay.model_facts import structure_asked
-from mmdb.train.warm.offers import OF_THE_PARENT
-from mmdb.train.warm.usable import check_module
+from mmdb.train.warm.offers import OF_THE_PARENT, check_module
 
 _MOST = 2**31 - 1
 Recover = Callable[[SavedModel], nn.Module]

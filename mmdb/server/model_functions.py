@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mmdb.data.decoded import Inputs
+from mmdb.data.arrays import Inputs
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.matching import Reordering
 from mmdb.errors import DatasetDropped, InvalidInput

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mmdb.db import nodes, prediction_table
+from mmdb.db import citus, prediction_table
 from mmdb.db.batch import column_batches
 from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.relations import Relation, TableName, find_postgres
 from mmdb.db.rights import on_own_tables
 from mmdb.db.scan import columns_plpy, scan_cursor
-from mmdb.db.target import Table, Target
 from mmdb.errors import NotASelect
 from mmdb.memory import require
 
@@ -125,7 +125,7 @@ class PlpyConnection:
     @cached_property
     def is_spread(self) -> bool:
         """Whether the tables lie on the nodes of a cluster, each of which has locks of its own."""
-        return nodes.is_spread(self)
+        return citus.is_spread(self)
 
     def try_lock(self, kind: Lock, key: int) -> bool:
         query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run
@@ -152,19 +152,19 @@ class PlpyConnection:
     def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:
         return find_postgres(self, name)
 
-    def find_target(self, target: Target) -> Table:
+    def find_target(self, target: PredictionTarget) -> NamedTable:
         return prediction_table.find_postgres(self, target)
 
     def key_type(self, select: str, key: str) -> str:
         rows = self._plpy.execute(prediction_table.key_type_postgres(select, key))
         return str(rows[0]["type"])
 
-    def create_target(self, table: Table, select: str, key: str) -> None:
+    def create_target(self, table: NamedTable, select: str, key: str) -> None:
         with prediction_table.made_once():
             self._plpy.execute(prediction_table.create_statement(table, select, key))
 
     def append_predictions(
-        self, table: Table, model: str, batches: Iterable[pa.RecordBatch]
+        self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
         insert = prediction_table.insert_postgres(table, ["$1", "$2", "$3", "$4"])
         plan = self._plpy.prepare(insert, ["text", "text[]", "text[]", "double precision[]"])

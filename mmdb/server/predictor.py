@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_decoding
-from mmdb.data.decoded import Decoded, Inputs
 from mmdb.data.decoding import Decoding, Label, class_text
 from mmdb.data.functions import find_functions
 from mmdb.data.inputs import encoders_of

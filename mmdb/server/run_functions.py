@@ -1,19 +1,27 @@
-"""SQL's functions for runs: what they are made with, starting, stopping and dropping them."""
+"""SQL's functions for runs: what they are made with, training, stopping and dropping them."""
 
 from __future__ import annotations
 
 import platform
-from typing import Any
+from dataclasses import asdict
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from mmdb.arguments import check_whole
 from mmdb.data import functions
 from mmdb.data.functions import find_factories
-from mmdb.data.names import check_name
+from mmdb.data.names import check_name, found_run
+from mmdb.db.owners import require_own
 from mmdb.db.queries import load
-from mmdb.errors import AlreadyExists
+from mmdb.errors import AlreadyExists, NoWorkerLogin
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.train.drive import run_requests
+from mmdb.train.values.runtime import uncollected
+from mmdb.train.watch import Notices, Snapshot, Watch
+
+if TYPE_CHECKING:
+    from mmdb.train.drive.summary import Summary
 
 
 @exposed
@@ -87,11 +95,11 @@ def resume_candidate(backend: Backend, candidate_id: int) -> int:
 
 @exposed
 def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
-    """Clone a candidate; see `mmdb.train.drive.clone.clone_candidate`. Return the clone's id."""
-    from mmdb.train.drive import clone  # imports torch
+    """Clone a candidate and return the clone's id; see `run_creation.clone_candidate`."""
+    from mmdb.train.drive import run_creation  # imports torch
 
     changes = json_object(config, "config")
-    return clone.clone_candidate(backend.connection, candidate_id, changes)[0]
+    return run_creation.clone_candidate(backend.connection, candidate_id, changes)[0]
 
 
 @exposed
@@ -138,3 +146,60 @@ def register_trainer(backend: Backend, name: str, target: str) -> str:
         backend.connection.run(queries.add_trainer, name=name, target=target)
         resolve_trainer(target)
     return name
+
+
+@exposed
+def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
+    """Train a run to its end and return its summary; see `mmdb.train.drive.train_run.train`.
+
+    Where the owner has set no login for sessions of the procedure's own, worker processes that
+    serve the database train it.
+    """
+    # Said to the caller: the login of the workers sees the runs of all teams.
+    found_run(backend.connection.rows(load("runs").find_run, name=run), run)
+    require_own(backend.connection, run)
+    try:
+        summary = _drive(backend, run, workers)
+    except NoWorkerLogin:
+        from mmdb.train.drive.slot_registry import live_workers  # loads torch
+
+        if not live_workers(backend.connection):
+            raise
+        summary = _submit(backend, run)
+    row = asdict(summary)
+    version = row.pop("version")
+    return row | {"model": f"{summary.model}@{version}"}
+
+
+def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
+    with uncollected():
+        from mmdb.plan.auto_strategy import decider  # loads torch
+        from mmdb.train.drive import train_run
+    notices = Notices()
+
+    def show(snapshot: Snapshot) -> None:
+        for line in notices.lines(snapshot):
+            backend.notice(line)
+
+    with backend.driving() as (connection, on_wait):
+        return train_run.train(
+            connection,
+            run,
+            workers=workers,
+            watch=Watch(show),
+            on_wait=on_wait,
+            decide=decider(say=backend.notice, on_wait=on_wait),
+        )
+
+
+def _submit(backend: Backend, run: str) -> Summary:
+    with uncollected():
+        from mmdb.train.drive.run_requests import submit, wait_for
+        from mmdb.train.drive.summary import summarise  # loads torch
+    started, connection = perf_counter(), backend.connection
+    backend.pause()  # inside a transaction block nobody would see the request
+    before = submit(connection, run)["hops_done"]
+    backend.notice(f"Run {run!r} is handed to the worker processes.")
+    wait_for(connection, run, backend.pause)
+    (progress,) = connection.rows(load("service").find_requested_run, run=run)
+    return summarise(connection, run, progress["hops_done"] - before, perf_counter() - started)

@@ -1,19 +1,21 @@
-"""A service that is spoken to in JSON over HTTP, by urllib; what it does not take raises."""
+"""Services that take JSON over HTTP, and the sinks of texts and events: files or a service."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException, IncompleteRead
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from mmdb.errors import InvalidOption, SinkFailed, SinkRefused
 from mmdb.messages import show
+from mmdb.store.files.atomic import replacing
 
 #: Answers that may be others a moment later.
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
@@ -164,3 +166,67 @@ def _refused(method: str, url: str, status: int, text: bytes) -> SinkRefused:
     error = SinkRefused(f"{method} {where} was answered with {status}: {shown[:_SHOWN_CHARACTERS]}")
     error.status, error.code = status, str(body.get("error_code", ""))
     return error
+
+
+def write_text(content: str, file: str | Path) -> int:
+    """Write a text, over a file that is there; return its bytes.
+
+    Raises:
+        FileNotWritten, FileExists: it is a folder.
+    """
+    data = content.encode()
+    with replacing(Path(file), overwrite=True) as target:
+        target.write(data)
+    return len(data)
+
+
+#: Where collectors of OpenLineage listen.
+_PATH = "/api/v1/lineage"
+
+
+def write_events(events: Iterable[Mapping[str, Any]], file: str | Path) -> int:
+    """Write events to a file, over one that is there; return how many.
+
+    Equal events give equal bytes.
+
+    Raises:
+        FileNotWritten, FileExists: it is a folder.
+    """
+    count = 0
+    with replacing(Path(file), overwrite=True) as target:
+        for event in events:
+            line = json.dumps(event, sort_keys=True, ensure_ascii=False, allow_nan=False)
+            target.write(line.encode() + b"\n")
+            count += 1
+    return count
+
+
+def post_events(events: Iterable[Mapping[str, Any]], url: str, key: str | None = None) -> int:
+    """Send events to a collector, one by one and in order; return how many.
+
+    Args:
+        url: of the service (events go to its /api/v1/lineage), or of its endpoint.
+        key: sent as a bearer token.
+    Raises:
+        InvalidOption: the URL is none.
+        SinkFailed: an event was not taken; those before it were, and may be sent again.
+    """
+    service, path = _endpoint(url, key)
+    count = 0
+    for event in events:
+        try:
+            service.post(path, event)
+        except SinkFailed as error:
+            raise SinkFailed(f"{error.message} {count} events were taken before.") from error
+        count += 1
+    return count
+
+
+def _endpoint(url: str, key: str | None) -> tuple[HttpService, str]:
+    service = HttpService(url, key)
+    parts = urlsplit(service.url)
+    if not parts.path:
+        return service, _PATH
+    base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    query = f"?{parts.query}" if parts.query else ""
+    return HttpService(base, key), parts.path + query

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
-from mmdb.data import node_states
+from mmdb.data import node_cache
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 
@@ -68,23 +68,23 @@ class OnNode:
         self._connection = connection
         self._are_others, self._were_others, self._looked_at = False, False, 0.0
         self._owner = owner_of(connection)
-        node_states.sweep(self._owner)
+        node_cache.sweep(self._owner)
 
     def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
-        node_states.write(self._owner, candidate_id, state_hash, state)
+        node_cache.write(self._owner, candidate_id, state_hash, state)
         if self._has_others():
             rows = _rows(part_id, candidate_id, state_hash, state)
             self._connection.run_many(_Q.write_in_flight, rows)
 
     def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
-        found = node_states.read(self._owner, candidate_id, state_hash)
+        found = node_cache.read(self._owner, candidate_id, state_hash)
         if found is None:
             rows = self._connection.rows
             found = _joined(rows, _Q.read_in_flight, part_id, candidate_id, state_hash)
         return found
 
     def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
-        node_states.keep_only(self._owner, candidate_id, kept)
+        node_cache.keep_only(self._owner, candidate_id, kept)
         if self._has_others() or self._were_others:
             hashes = [bytes.fromhex(name) for name in kept]
             self._connection.run(_Q.drop_in_flight, candidate_id=candidate_id, kept=hashes)
@@ -106,20 +106,20 @@ class OnNodes:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._owner = connection, owner_of(connection)
-        node_states.sweep(self._owner)
+        node_cache.sweep(self._owner)
 
     def write(self, part_id: int, candidate_id: int, state_hash: str, state: bytes) -> None:
-        node_states.write(self._owner, candidate_id, state_hash, state)
+        node_cache.write(self._owner, candidate_id, state_hash, state)
 
     def read(self, part_id: int, candidate_id: int, state_hash: str) -> bytes | None:
-        found = node_states.read(self._owner, candidate_id, state_hash)
+        found = node_cache.read(self._owner, candidate_id, state_hash)
         if found is None:
             rows, query = self._connection.rows, load("nodes").read_in_flight
             found = _joined(rows, query, part_id, candidate_id, state_hash)
         return found
 
     def keep_only(self, candidate_id: int, kept: Collection[str]) -> None:
-        node_states.keep_only(self._owner, candidate_id, kept)
+        node_cache.keep_only(self._owner, candidate_id, kept)
 
 
 def owner_of(connection: Connection) -> str:

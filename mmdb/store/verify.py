@@ -10,7 +10,7 @@ from contextlib import closing
 
 import blake3
 
-from mmdb.data.verify import verify_blocks
+from mmdb.data.reader import verify_blocks
 from mmdb.db.check import Check, Verified
 from mmdb.db.connection import Connection, Row
 from mmdb.db.install import is_installed

@@ -23,9 +23,8 @@ from rich.text import Text
 from mmdb.db.check import Check
 from mmdb.errors import MmdbError
 from mmdb.terminal.output import console as console
-from mmdb.terminal.output import errors
+from mmdb.terminal.output import errors, value_text
 from mmdb.terminal.training import training_watch as training_watch
-from mmdb.terminal.values import value_text
 
 if TYPE_CHECKING:  # it loads torch, which most commands do without
     from mmdb.probe import Comparison

@@ -1,8 +1,8 @@
-"""Where people's text goes: standard output, and standard error for errors."""
+"""Where people's text goes, and values as they read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -35,3 +35,16 @@ class SafeConsole(Console):
 
 console = SafeConsole()
 errors = SafeConsole(stderr=True)
+
+
+def value_text(value: Any) -> str:
+    """Return a value, a number with four significant digits, a mapping as `key=value`."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return " ".join(
+            value_text(v) if k == "name" else f"{k}={value_text(v)}" for k, v in value.items()
+        )
+    return str(value)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 
-from mmdb.terminal.live import TrainingView
+from mmdb.terminal.live_view import TrainingView
 from mmdb.terminal.output import console as standard
 from mmdb.train.watch import Notices, Snapshot, Watch
 

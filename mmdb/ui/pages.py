@@ -16,9 +16,8 @@ from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
 from mmdb.messages import bytes_text, seconds_text, show
 from mmdb.report.facts import lineage_of, lineage_section
 from mmdb.report.model_report import model_report
-from mmdb.report.parts import Column, Report, Section, Table
+from mmdb.report.parts import Column, Report, Section, Table, time_text, value_text
 from mmdb.report.run_report import run_report
-from mmdb.report.texts import time_text, value_text
 
 _Q = load("ui")
 #: Rows of the first page's lists, and of a list alone.

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import mmdb
-from mmdb.demo import load_digits
+from mmdb.cli.demo import load_digits
 from tests.acceptance.pages import PASSWORD, WORKER
 from tests.cluster import Cluster
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mmdb.bench.command import Bench, measure, share_of, show, status
 from mmdb.bench.figures import report, write_json
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from mmdb.cli.bench import above_0, add_bench_options, at_least
 from mmdb.errors import MmdbError
 from mmdb.terminal import show_error

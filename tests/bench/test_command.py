@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from tests.bench.__main__ import EXPERIMENTS, main
 from tests.bench.feature.bench import FeatureShare
 from tests.bench.plan.bench import PlanShare

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, sync_playwright
 from psycopg import sql
 
 import mmdb
-from mmdb.demo import load_digits
+from mmdb.cli.demo import load_digits
 from tests.browser import find_browser
 from tests.cluster import Cluster
 

@@ -16,7 +16,7 @@ from blake3 import blake3
 
 import mmdb
 from mmdb.api import Database
-from mmdb.db.nodes import keys_of_nodes, places
+from mmdb.db.citus import keys_of_nodes, places
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, OutOfTurn, RanOnCoordinator

@@ -14,8 +14,7 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
-from mmdb.bench.workload import bench_names
+from mmdb.bench.workload import Share, bench_names
 from mmdb.store.models.save import save_model
 from tests.stores import NOTHING, counts, rows_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mmdb.api import connect
-from mmdb.bench.load.bench import Load, measure
-from mmdb.bench.load.clients import saves
+from mmdb.bench.load import Load, measure
+from mmdb.bench.load_clients import saves
 from mmdb.errors import InvalidOption
 from mmdb.server.session_control import stand_back
 

@@ -20,8 +20,14 @@ import mmdb
 from mmdb.cli import main
 from mmdb.db import doctor_server
 from mmdb.db.check import Check
-from mmdb.db.doctor_roles import roles, worker_login
-from mmdb.db.doctor_schema import broken_objects, extensions, orphans, sequences
+from mmdb.db.doctor_schema import (
+    broken_objects,
+    extensions,
+    orphans,
+    roles,
+    sequences,
+    worker_login,
+)
 from mmdb.db.doctor_server import server
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection

@@ -11,7 +11,7 @@ import torch
 
 from mmdb import errors
 from mmdb.db.connection import Row
-from mmdb.db.doctor_roles import roles
+from mmdb.db.doctor_schema import roles
 from mmdb.db.install import current_files, install, is_up_to_date
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection

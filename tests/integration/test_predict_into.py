@@ -18,7 +18,7 @@ from mmdb.cli import main
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.target import Target
+from mmdb.db.prediction_table import PredictionTarget
 from mmdb.graph.factories import linear
 from tests.cluster import Cluster
 
@@ -447,7 +447,7 @@ def test_it_is_called_from_the_command_line(
 def test_a_table_that_another_session_has_not_committed_is_a_conflict() -> None:
     with mmdb.connect("duckdb://") as db:
         assert isinstance(db.connection, DuckConnection)
-        table = db.connection.find_target(Target.parse("mine", "duckdb"))
+        table = db.connection.find_target(PredictionTarget.parse("mine", "duckdb"))
         other = db.connection.raw.cursor()
         other.execute("BEGIN")
         other.execute("CREATE TABLE mine (id integer)")

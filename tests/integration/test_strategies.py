@@ -13,7 +13,7 @@ import torch
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.data import node_states
+from mmdb.data import node_cache
 from mmdb.db.connection import Connection
 from mmdb.store import states
 from mmdb.train.compute.live import state_hash, weights
@@ -232,7 +232,7 @@ def test_a_lost_part_of_an_averaged_epoch_is_trained_again(
     for part in reversed(parts):
         db.sql(f"SELECT * FROM mmdb.train_hop({part['part_id']}, {candidate['candidate_id']}, 0)")
     (owner,) = db.connection.rows(_queries().find_database)
-    node_states.keep_only(owner["name"], candidate["candidate_id"], ())
+    node_cache.keep_only(owner["name"], candidate["candidate_id"], ())
     (merged,) = db.sql(f"SELECT * FROM mmdb.merge_epoch({candidate['candidate_id']}, 0)")
     (expected,) = db.sql(
         "SELECT m.state_out FROM mmdb.merge m JOIN mmdb.candidate c"

@@ -16,10 +16,10 @@ import torch
 import mmdb
 from mmdb import errors
 from mmdb.data import node_cache
+from mmdb.data.arrays import Decoded
 from mmdb.data.dataset import Dataset, find_dataset
-from mmdb.data.decoded import Decoded
+from mmdb.data.decoding import Target
 from mmdb.data.reader import ensure_partition, read_partition
-from mmdb.data.target import Target
 from tests.multimodal import Reviews
 
 ROWS = 300

@@ -14,7 +14,7 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.standards.tensorboard import export_tensorboard
-from mmdb.standards.tensorboard.rates import learning_rates
+from mmdb.standards.tensorboard.export import learning_rates
 from tests.run_rows import START, Writer, add_run, ids, insert
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mmdb.api import Database, connect
-from mmdb.bench.share import FULL
+from mmdb.bench.workload import FULL
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query
 from mmdb.graph.match.pack import pack

@@ -35,7 +35,7 @@ BROAD = {"Exception", "BaseException", "MmdbError", "EngineError", "Error", "SPI
 KEEPS = {
     # raise it as PostgreSQL's, or keep it for the thread that waits, which raises it
     "server/backend.py:exposed.body",
-    "server/apart.py:Call.run",
+    "server/apart.py:ServerCall.run",
     "plan/auto_strategy.py:_within.body",
     "plan/calibration.py:_Working.run",
     "train/drive/worker_process.py:Serving.run",
@@ -155,7 +155,7 @@ def test_the_imports_of_sql_functions_load_no_torch() -> None:
     """They run in PostgreSQL's thread, which hears no cancel until the call itself begins."""
     bodies = "".join(file.read_text() for file in (PACKAGE.parent / "udf").glob("*.sql"))
     modules = sorted(set(re.findall(r"^from (mmdb\.[\w.]+) import", bodies, re.MULTILINE)))
-    assert len(modules) > 10
+    assert len(modules) > 5
     program = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert said.stdout.strip() == b"False"

@@ -23,7 +23,7 @@ from blake3 import blake3
 from torch import Tensor, nn
 
 import mmdb
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import MmdbError
 from mmdb.graph.factories import SHIPPED
 from mmdb.graph.match.pack import DTYPES as PACKED

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from mmdb import cli
-from mmdb.terminal.gantt import bar, cells_of
-from mmdb.terminal.live import TrainingView
+from mmdb.terminal.live_view import TrainingView, bar, cells_of
 from mmdb.terminal.training import training_watch
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Snapshot, Watch, WorkerView, WorkSegment

@@ -21,9 +21,8 @@ import torch
 from torch import nn
 
 from mmdb.data import arrays, node_cache
+from mmdb.data.column_layout import Field, Layout, Slot
 from mmdb.data.decoding import Column, ColumnKind, Decoding, Input, Label
-from mmdb.data.features import Field
-from mmdb.data.layout import Layout, Slot
 from mmdb.data.pack import BLOCK_BYTES, digest, pack, unpack
 from mmdb.data.reader import BLOCKS
 from mmdb.db.connection import Connection

@@ -1,32 +1,62 @@
-"""A run as a folder that TensorBoard shows: curves of each candidate, and the table of them all."""
+"""A run as a folder that TensorBoard shows: curves of each candidate, and the table of them."""
 
 from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import FileExists, InvalidOption
 from mmdb.messages import show
-from mmdb.standards.tensorboard.events import scalar_event, version_event
-from mmdb.standards.tensorboard.hparams import (
+from mmdb.standards.tensorboard.events import (
     FAILURE,
     RUNNING,
     SUCCESS,
     end_event,
     experiment_event,
     flat,
+    scalar_event,
     start_event,
+    version_event,
 )
-from mmdb.standards.tensorboard.rates import learning_rates
 from mmdb.store.files.atomic import replacing, writing
+from mmdb.train.candidate.config import parse_config
+from mmdb.train.compute.optimizer import advance, make_optimizer, make_schedule
+
+_KEYS = ("lr", "weight_decay", "optimizer", "schedule")
+
+
+def learning_rates(
+    config: Mapping[str, Any], steps: Sequence[int], before: Sequence[int] = ()
+) -> list[float]:
+    """Return the learning rate at the beginning of each epoch.
+
+    Args:
+        config: a candidate's configuration.
+        steps: optimizer steps of each of its epochs, in order.
+        before: those of the epochs that its parent had behind it.
+    """
+    parsed = parse_config({key: config[key] for key in _KEYS if key in config}, "regression")
+    optimizer = make_optimizer(nn.Linear(1, 1, bias=False), parsed)
+    schedule = make_schedule(optimizer, parsed)
+    found = [float(optimizer.param_groups[0]["lr"])]
+    for count in (*before, *steps[:-1]):
+        if schedule is not None:
+            with warnings.catch_warnings(action="ignore"):
+                advance(schedule, optimizer, count if parsed.schedule_per == "step" else 1)
+        found.append(float(optimizer.param_groups[0]["lr"]))
+    return found[len(before) :][: len(steps)]
+
 
 _Q = load("tensorboard")
 #: TensorBoard looks for "tfevents" in a name. The same name again: a later export goes over it.

@@ -24,7 +24,7 @@ class ParentGoal:
     """What a child is to be trained for; None is not known.
 
     Attributes:
-        task: of the dataset, as `mmdb.data.target.TASKS` has it.
+        task: of the dataset, as `mmdb.data.decoding.TASKS` has it.
         dataset_id: what it is to be trained on.
         metric: what it is compared by: a key of a model's metrics, such as "accuracy".
         maximize: whether more of the metric is better.

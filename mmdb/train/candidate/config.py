@@ -13,7 +13,7 @@ from typing import Any
 from blake3 import blake3
 
 from mmdb.arguments import is_number, is_whole
-from mmdb.data.target import Target, Task
+from mmdb.data.decoding import Target, Task
 from mmdb.errors import InvalidHyperparameter
 from mmdb.messages import show
 from mmdb.train.candidate.losses import (

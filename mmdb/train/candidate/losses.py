@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.arguments import is_number
-from mmdb.data.target import Target, Task
+from mmdb.data.decoding import Target, Task
 from mmdb.errors import FunctionFailed, InvalidHyperparameter
 from mmdb.messages import show
 from mmdb.train.candidate.named_choices import (

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from mmdb.arguments import is_whole
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.messages import show
 from mmdb.train.candidate.metrics import DEFAULTS, METRICS, Compute, metrics_of

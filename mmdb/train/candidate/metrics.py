@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmdb.data.target import Target, Task
+from mmdb.data.decoding import Target, Task
 
 Compute = Callable[..., float]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import FunctionFailed, InvalidHyperparameter, MmdbError, stops_the_caller
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.candidate.losses import LOSSES, Criterion, TrainRows, criterion_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.graph.cut.pool import resolve_pool
 from mmdb.graph.spec.build import build, check_output
 from mmdb.graph.spec.factory_call import Dtypes, Shape, outputs_asked

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.feature_codec import coded
+from mmdb.data.feature_files import coded
 from mmdb.errors import Cancelled, OutputMismatch
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.exact import exact

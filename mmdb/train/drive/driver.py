@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
-from mmdb.db.nodes import is_spread
+from mmdb.db.citus import is_spread
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.totals import seal_some, unseal
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
 from mmdb.train.drive.cleanup import Janitor, Sweeper
-from mmdb.train.drive.error_policy import ENDING, FINAL, MAX_TROUBLES, TROUBLE
-from mmdb.train.drive.fair_queue import FairQueue
+from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
 from mmdb.train.drive.job import Job, forget_states, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since

@@ -1,13 +1,30 @@
-"""How runs share the workers: by weight, so that none starves and none takes all. Pure.
-
-Weighted fair queueing: a run's clock goes forward by the worker-seconds that it used, divided by
-its weight; whoever's clock is furthest behind goes next (Parekh and Gallager, 1993).
-"""
+"""How runs share the workers, and whom an error of a hop is blamed on. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from mmdb.errors import (
+    BackboneMismatch,
+    BackboneMissing,
+    BlockCorrupt,
+    Cancelled,
+    CandidateBusy,
+    CandidateStopped,
+    DatasetDropped,
+    EngineError,
+    EnvironmentChanged,
+    FeatureCorrupt,
+    HopTimedOut,
+    NotANumber,
+    PartitionEvicted,
+    RanOnCoordinator,
+    ReplayMismatch,
+    RightsMissing,
+    StateCorrupt,
+    StateNotFound,
+)
 
 #: Seconds that a hop is taken to last before any was measured.
 FIRST_S = 1.0
@@ -78,3 +95,26 @@ class FairQueue:
             if hops:
                 return sum(a.seconds for a in accounts) / hops
         return FIRST_S
+
+
+#: Errors of a candidate that a second try cannot mend.
+FINAL = (NotANumber, CandidateStopped, HopTimedOut)
+#: Errors that end the run and leave its candidates as they are.
+ENDING = (
+    *(Cancelled, EnvironmentChanged, ReplayMismatch, RightsMissing, DatasetDropped),
+    *(BackboneMissing, BackboneMismatch),
+)
+#: Errors of the engine, such as a full disk or a partition that has just moved: the hop is done
+#: again.
+TROUBLE = (
+    EngineError,
+    PartitionEvicted,
+    CandidateBusy,
+    StateNotFound,
+    StateCorrupt,
+    BlockCorrupt,
+    FeatureCorrupt,
+    RanOnCoordinator,
+)
+#: After so many of them in a row the run ends.
+MAX_TROUBLES = 5

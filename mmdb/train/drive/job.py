@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
-from mmdb.db.nodes import is_spread
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.names import found_run
-from mmdb.db import nodes
+from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -127,9 +127,9 @@ def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[in
     Args:
         part_ids: part ordinal -> part_id.
     """
-    if not nodes.is_spread(connection):
+    if not citus.is_spread(connection):
         return {}
-    places = nodes.places(connection, part_ids.values())
+    places = citus.places(connection, part_ids.values())
     return {ordinal: places.get(part_id, frozenset()) for ordinal, part_id in part_ids.items()}
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from mmdb.db.citus import keys_of_nodes
 from mmdb.db.connection import Row
-from mmdb.db.nodes import keys_of_nodes
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import (

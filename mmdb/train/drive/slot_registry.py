@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from mmdb.db import doctor_roles
+from mmdb.db import doctor_schema
 from mmdb.db.connection import Connection, Row
 from mmdb.db.install import Mode
 from mmdb.db.postgres import PostgresConnection
@@ -17,7 +17,7 @@ from mmdb.train.drive.worker import Worker
 from mmdb.train.values.runtime import start_without_signals
 
 #: Seconds between two signs of life, and seconds of silence after which a slot is taken for lost.
-BEAT_S, LEASE_S = 1.0, doctor_roles.LEASE_S
+BEAT_S, LEASE_S = 1.0, doctor_schema.LEASE_S
 #: Tries to get session and name back, BEAT_S apart.
 RETRIES = 30
 

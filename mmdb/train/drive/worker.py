@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal, Protocol
 
+from mmdb.db.citus import is_spread, keys_of_nodes
 from mmdb.db.connection import Row
 from mmdb.db.install import Mode, installed_mode
-from mmdb.db.nodes import is_spread, keys_of_nodes
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (

@@ -10,10 +10,10 @@ from math import ceil
 from typing import Any
 
 from mmdb.data.dataset import Dataset, dataset_of
-from mmdb.data.feature_codec import row_bytes
+from mmdb.data.feature_files import row_bytes
 from mmdb.data.reader import ensure_partition
+from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
-from mmdb.db.nodes import is_spread
 from mmdb.db.queries import load
 from mmdb.errors import BackboneMissing, InvalidHyperparameter, InvalidOption, ModelNotFound
 from mmdb.store import stored_features

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from mmdb.data import node_cache
-from mmdb.data.feature_codec import FeatureBlock, pack_features, unpack_features
-from mmdb.data.feature_files import writing_features
+from mmdb.data.feature_files import FeatureBlock, pack_features, unpack_features, writing_features
 from mmdb.db.connection import Connection
 from mmdb.errors import FeatureCorrupt
 from mmdb.store import stored_features

@@ -11,7 +11,7 @@ from typing import Any
 from blake3 import blake3
 
 from mmdb.data.dataset import Dataset
-from mmdb.data.feature_codec import row_bytes
+from mmdb.data.feature_files import row_bytes
 from mmdb.db.connection import Row
 from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX

@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import ensure_partition
-from mmdb.db import nodes
+from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
@@ -308,7 +308,7 @@ class HopRunner:
         candidate = self._ledger.candidate(candidate_id)
         chosen = [candidate.part(part_id) for part_id in part_ids]
         if self._is_spread:
-            nodes.check_here(self._connection, part_ids[0])
+            citus.check_here(self._connection, part_ids[0])
         is_driven = self._is_spread and holder is not None
         # A group's other members compute for the transaction of its first.
         locked = not leads or is_driven

@@ -10,7 +10,7 @@ from mmdb.arguments import is_number, is_whole
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.train.ledger.state_history import CHECKPOINTS
-from mmdb.train.schedule.strategy import STRATEGIES
+from mmdb.train.schedule.workload import STRATEGIES
 from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
 from mmdb.train.values.feature_options import FeatureOptions, parse_feature_options
 

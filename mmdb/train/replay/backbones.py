@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mmdb.data.dataset import find_decoding
-from mmdb.data.feature_codec import FeatureBlock, unpack_features
+from mmdb.data.feature_files import FeatureBlock, unpack_features
 from mmdb.db.connection import Connection, Row
 from mmdb.errors import BackboneMissing, ModelNotFound, NotReplayable
 from mmdb.store.stored_features import find_of_run, read_blocks

@@ -8,8 +8,8 @@ from mmdb.train.schedule.core import POLICIES, Placement, Policy
 from mmdb.train.schedule.portfolio import choose
 from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, Schedule
 from mmdb.train.schedule.simulate import Simulation, simulate
-from mmdb.train.schedule.strategy import STRATEGIES, Strategy, strategy_of
 from mmdb.train.schedule.workload import (
+    STRATEGIES,
     Assignment,
     Done,
     Event,
@@ -17,10 +17,12 @@ from mmdb.train.schedule.workload import (
     Lost,
     Ready,
     ScheduledHop,
+    Strategy,
     TrainingProgress,
     Workload,
     next_part,
     next_parts,
+    strategy_of,
 )
 
 __all__ = [

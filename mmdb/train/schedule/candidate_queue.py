@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from mmdb.train.schedule.backlog import NOBODY, Backlog
-from mmdb.train.schedule.strategy import Parts, Strategy
+from mmdb.train.schedule.workload import NOBODY, Backlog, Parts, Strategy
 
 #: (candidate, epoch) -> the train parts in the order in which they must be visited.
 Route = Callable[[int, int], Sequence[int]]

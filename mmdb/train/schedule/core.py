@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from mmdb.train.schedule.backlog import NOBODY
 from mmdb.train.schedule.candidate_queue import Bundles, CandidateQueue, Route, following
 from mmdb.train.schedule.places import Places, form_groups, ring_of
-from mmdb.train.schedule.strategy import Parts, Strategy, strategy_of
-from mmdb.train.schedule.workload import Workload
+from mmdb.train.schedule.workload import NOBODY, Parts, Strategy, Workload, strategy_of
 from mmdb.train.values.seeds import MERGE, VALIDATION, visit_order
 
 #: rotation: a candidate goes round the parts, and waits for the one that is next.

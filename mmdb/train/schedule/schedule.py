@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from mmdb.train.schedule.backlog import NOBODY
 from mmdb.train.schedule.core import Crew, Placement, Policy, RunLayout
 from mmdb.train.schedule.portfolio import HopCosts, Portfolio
 from mmdb.train.schedule.snapshots import Snapshots
 from mmdb.train.schedule.workload import (
+    NOBODY,
     Assignment,
     Done,
     Event,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.decoded import Decoded
-from mmdb.data.target import Target
+from mmdb.data.arrays import Decoded
+from mmdb.data.decoding import Target
 from mmdb.errors import OutputMismatch
 
 #: float32 or int64 (n, *shape): one input's, or those of several by name.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.db.connection import Row
 from mmdb.errors import InvalidOption
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked

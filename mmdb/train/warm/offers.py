@@ -1,11 +1,16 @@
-"""The parents that a child could begin with, the best one first: the zoo's, and its run's."""
+"""Offers of parents to a candidate: from the run, from the zoo, and whether they can be used."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from mmdb.db.connection import Connection
 from mmdb.db.owners import readable
@@ -13,6 +18,7 @@ from mmdb.errors import (
     ArchitectureError,
     BlockCorrupt,
     DefinitionMissing,
+    InvalidOption,
     ModelNotFound,
     ReplayMismatch,
     StateCorrupt,
@@ -25,6 +31,61 @@ from mmdb.store.models.model_rows import find_model
 from mmdb.store.parents import ParentChoice, ParentGoal, ParentMatch, choose_parent
 from mmdb.store.parents.choice import bucket_of
 from mmdb.train.warm.warm_options import AUTO, WarmOptions
+
+
+def check_module(module: object) -> None:
+    """Check that a module has the shapes by which others are compared with it.
+
+    Raises:
+        InvalidOption: it is no module.
+        ArchitectureError: it is lazy.
+    """
+    if not isinstance(module, nn.Module):
+        raise InvalidOption(f"The module is {show(module)}.", hint="Pass a torch.nn.Module.")
+    for path, tensor in _tensors(module):
+        if is_lazy(tensor):
+            raise ArchitectureError(
+                f"{path} has no shape yet.", hint="Call the module with a batch once before."
+            )
+
+
+def check_fillable(module: object) -> None:
+    """Check that a module can be followed, and that tensors can be copied into all of it.
+
+    Raises:
+        InvalidOption, ArchitectureError
+    """
+    check_module(module)
+    assert isinstance(module, nn.Module)
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            what = f"module {path!r}" if path else "the module"
+            raise ArchitectureError(
+                f"The forward of {what} is compiled to TorchScript, and cannot be followed.",
+                hint="Pass the module that it was made from, and compile that afterwards.",
+            )
+    for path, tensor in _tensors(module):
+        if tensor.is_meta:
+            raise ArchitectureError(
+                f"{path} is on the meta device and has no memory.",
+                hint='Call module.to_empty(device="cpu"), and initialize it.',
+            )
+        if tensor.layout == torch.strided and _repeats(tensor):
+            raise ArchitectureError(
+                f"Elements of {path} share their memory, so that it cannot be written.",
+                hint="Give it memory of its own, such as nn.Parameter(weight.clone()).",
+            )
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())
+
+
+def _repeats(tensor: Tensor) -> bool:
+    return any(
+        size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
 
 #: Parents that are tried; where so many could not be used, the next ones could not either.
 MOST_TRIES = 5

@@ -21,9 +21,8 @@ from mmdb.store.parents import ParentGoal, take_parent
 from mmdb.train.compute.exact import neutral
 from mmdb.train.replay.parent_models import example_of, model_and_weights
 from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
-from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers
+from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers, check_fillable
 from mmdb.train.warm.transfer_rows import Transferred, transfer_reason
-from mmdb.train.warm.usable import check_fillable
 from mmdb.train.warm.warm_options import AUTO, WarmOptions
 
 #: What a forward is called with: by position, or by name.

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
-from mmdb.bench.timing import seconds_of
+from mmdb.bench.figures import Figure, at_most, seconds_of
+from mmdb.bench.workload import Share
 from tests.bench.bi.fill import Size, fill
 
 ROUNDS = 3

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from string import Template
 
 from mmdb.api import Database
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from mmdb.db.totals import seal_finished
 from mmdb.errors import AlreadyExists
 

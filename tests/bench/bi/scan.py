@@ -19,9 +19,8 @@ import psycopg
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
-from mmdb.bench.spans import makespan
-from mmdb.bench.workload import bench_names, make_points, servers_of
+from mmdb.bench.train import makespan
+from mmdb.bench.workload import Share, bench_names, make_points, servers_of
 from mmdb.db.queries import load
 from tests.bench.bi.bench import SCAN, fill_empty, views
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.api import Run
-from mmdb.bench.timing import one_thread, seconds_of
+from mmdb.bench.figures import one_thread, seconds_of
 from mmdb.data import node_cache
-from mmdb.data.feature_codec import FeatureBlock, unpack_features
+from mmdb.data.feature_files import FeatureBlock, unpack_features
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
 from mmdb.db.queries import load

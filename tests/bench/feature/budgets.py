@@ -11,7 +11,7 @@ from threading import Event, Thread
 from mmdb.api import Run
 from mmdb.bench.figures import Figure
 from mmdb.data import node_cache
-from mmdb.data.feature_codec import row_bytes
+from mmdb.data.feature_files import row_bytes
 from mmdb.train.drive.train_run import train
 from tests.bench.feature.compare import largest_gap, within
 from tests.bench.feature.networks import FEATURES

@@ -8,8 +8,7 @@ from statistics import median
 from typing import Any
 
 from mmdb.api import Run
-from mmdb.bench.figures import Figure
-from mmdb.bench.timing import seconds_of
+from mmdb.bench.figures import Figure, seconds_of
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.hops.orders import FusedOrder, HopOrder, Order
 from tests.bench.feature.alone import Alone

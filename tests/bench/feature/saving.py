@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.api import Run
-from mmdb.bench.figures import Figure
-from mmdb.bench.timing import seconds_of
+from mmdb.bench.figures import Figure, seconds_of
 from tests.bench.feature.compare import largest_difference, largest_gap, swapped, within
 from tests.bench.feature.subject import Subject
 

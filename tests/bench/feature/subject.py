@@ -16,8 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from mmdb.api import Database, Run
-from mmdb.bench.share import FULL, Share
-from mmdb.bench.workload import bench_names
+from mmdb.bench.workload import FULL, Share, bench_names
 from mmdb.db.queries import Queries, load
 from mmdb.store import states
 from mmdb.train.compute.live import weights

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from mmdb.bench.timing import one_thread, seconds_of
+from mmdb.bench.figures import one_thread, seconds_of
 from mmdb.graph.cut.cut import prefix_of
 from tests.bench.feature.subject import BATCH
 

@@ -17,10 +17,8 @@ from statistics import median
 from typing import Any
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
-from mmdb.bench.timing import seconds_of
-from mmdb.bench.workload import bench_names
+from mmdb.bench.figures import Figure, at_most, seconds_of
+from mmdb.bench.workload import Share, bench_names
 from mmdb.db.queries import Queries
 
 _Q = Queries(Path(__file__).with_name("bench_lineage.sql"))

@@ -19,7 +19,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from mmdb.graph.match.alignment import score_all
 from mmdb.graph.match.pack import pack
 from mmdb.graph.match.packed_zoo import PackedZoo, unpack

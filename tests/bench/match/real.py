@@ -51,7 +51,7 @@ def _measure(outlines: list[LayerSkeleton], json_file: str | None) -> None:
     # imported here: where the libraries are installed, mmdb's other requirements need not be
     from mmdb.bench.command import show
     from mmdb.bench.figures import report, write_json
-    from mmdb.bench.share import FULL
+    from mmdb.bench.workload import FULL
     from tests.bench.match.bench import bench_match
 
     figures = list(bench_match([], FULL, lambda: outlines))

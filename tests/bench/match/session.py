@@ -10,8 +10,7 @@ from pathlib import Path
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.networks import IMAGENET, mobilenet_v2
-from mmdb.bench.share import Share
-from mmdb.bench.workload import bench_names
+from mmdb.bench.workload import Share, bench_names
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import Queries
 from mmdb.db.url import AnyConnection

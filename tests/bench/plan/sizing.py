@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from mmdb.bench.timing import one_thread
+from mmdb.bench.figures import one_thread
 from mmdb.graph.spec.build import build
 from mmdb.plan.step.recording import batch_of
 from mmdb.plan.step.step_work import work_of

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.timing import seconds_of
+from mmdb.bench.figures import Figure, at_most, seconds_of
 from mmdb.bench.workload import bench_names, make_points
 
 _COLUMNS, _ROWS_OF_PARTITION, _ROUNDS = 8, 8, 3

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.plan.calibration import calibrate
 from mmdb.plan.profile.fits import Point, fit_line
 from mmdb.plan.profile.machine_profile import profile_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mmdb.api import Database
-from mmdb.bench.spans import makespan
+from mmdb.bench.train import makespan
 from mmdb.db.queries import load
 
 

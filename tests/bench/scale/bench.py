@@ -15,7 +15,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from mmdb.train.schedule import Simulation, Workload, choose, simulate
 from mmdb.train.schedule.simulate import Seconds
 from tests.bench.scale.driver import Load, measure_driver

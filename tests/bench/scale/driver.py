@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter, process_time, thread_time
 
 from mmdb.api import Database
-from mmdb.bench.timing import one_thread
+from mmdb.bench.figures import one_thread
 from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection

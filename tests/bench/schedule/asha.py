@@ -10,12 +10,11 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
-from mmdb.bench.spans import makespan
-from mmdb.bench.workload import bench_names
+from mmdb.bench.train import makespan
+from mmdb.bench.workload import Share, bench_names
+from mmdb.cli.demo import read_digits
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.demo import read_digits
 from tests.bench.points import load_points
 from tests.bench.schedule.bound import conserving_bound
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from mmdb.train.schedule import Done, Workload, begin, choose, simulate
 from tests.bench.schedule.cases import EPOCHS, NOISE, Case, costs_of, enlist, learn, nodes_of
 from tests.bench.schedule.peers import barrier_s, bound_s, drawn, random_s

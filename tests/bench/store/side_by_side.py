@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from mmdb.bench.figures import Figure, report, write_json
-from mmdb.bench.store.subject import Subject, subject_in
+from mmdb.bench.store_subject import Subject, subject_in
 from mmdb.bench.workload import bench_database
 from mmdb.terminal import show_rows
 from tests.bench.store.versus_h5py import measure_h5py

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.bench.store import variants
+from mmdb.bench import store_subject
 from tests.bench.store import peer_h5py
 from tests.bench.store.peer_mmlib import Approach, MMLib, network, training
 from tests.cluster import Cluster
@@ -24,7 +24,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @pytest.fixture(scope="module")
 def mobilenet() -> nn.Module:
-    return variants.filled("mobilenet_v2", 1)
+    return store_subject.filled("mobilenet_v2", 1)
 
 
 def test_hdf5_keeps_every_dtype_and_reads_rows(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_mlflow_registers_versions_and_leaves_no_database(
         for _ in range(2):
             mlflow.save("chain", mobilenet)
         more = mlflow.stored_bytes()[0] - files
-        assert more > 2 * variants.raw_bytes(mobilenet)
+        assert more > 2 * store_subject.raw_bytes(mobilenet)
         assert same(mlflow.recover("chain", 2).state_dict(), mobilenet.state_dict())
     cluster.drop_database("mlflow_peer")
 
@@ -76,7 +76,7 @@ def test_mmlib_recovers_what_it_saved(
         write_pictures(data)
         child, changed = library.train(base, training(fresh, data, tmp_path), fresh)
     else:
-        changed = network("mobilenet_v2", variants.classifier_changed(mobilenet, 2))
+        changed = network("mobilenet_v2", store_subject.classifier_changed(mobilenet, 2))
         child = library.save(changed, base)
     share = (library.stored_bytes() - before) / before
     assert (0.9 < share < 1.1) if approach == "baseline" else (0 < share < 0.5)

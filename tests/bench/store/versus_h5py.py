@@ -6,11 +6,10 @@ import random
 from collections.abc import Iterator
 from statistics import median
 
-from mmdb.bench.figures import Figure
-from mmdb.bench.store import variants
-from mmdb.bench.store.access import NETWORK, ROWS_OF, medium
-from mmdb.bench.store.subject import MB, Subject, reference
-from mmdb.bench.timing import least, take_turns
+from mmdb.bench import store_subject
+from mmdb.bench.figures import Figure, least, take_turns
+from mmdb.bench.store_access import NETWORK, ROWS_OF, medium
+from mmdb.bench.store_subject import MB, Subject, reference
 from tests.bench.store import peer_h5py
 
 READS, ROUNDS = 200, 3
@@ -18,12 +17,12 @@ READS, ROUNDS = 200, 3
 
 def measure_h5py(subject: Subject) -> Iterator[Figure]:
     """Yield mmdb's figures and those of an HDF5 file that stays open."""
-    module = variants.filled(NETWORK, 90)
+    module = store_subject.filled(NETWORK, 90)
     state, path = module.state_dict(), subject.folder / "peer.h5"
     size = peer_h5py.save(state, path)
     name = reference(subject.save("h5py", NETWORK, module))
     where = f"{subject.engine}, {NETWORK}"
-    fresh = iter([variants.filled(NETWORK, 91 + k) for k in range(ROUNDS)])
+    fresh = iter([store_subject.filled(NETWORK, 91 + k) for k in range(ROUNDS)])
     whole = take_turns(
         {
             "first save": lambda: subject.save("h5py-first", NETWORK, next(fresh)),

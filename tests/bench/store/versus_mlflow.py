@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
-from mmdb.bench.figures import Figure
-from mmdb.bench.store.chain import NETWORK, chain
-from mmdb.bench.store.subject import MB, Subject
-from mmdb.bench.timing import least
+from mmdb.bench.figures import Figure, least
+from mmdb.bench.store_models import CHAIN_NETWORK, chain
+from mmdb.bench.store_subject import MB, Subject
 from tests.bench.store.peer_mlflow import registry
 
 
@@ -28,14 +27,14 @@ def measure_mlflow(subject: Subject, server_url: str, versions: int) -> Iterator
         before = subject.stored()
         for module in chain(versions):
             started = perf_counter()
-            saved = subject.save("mlflow", NETWORK, module, saved)
+            saved = subject.save("mlflow", CHAIN_NETWORK, module, saved)
             between = perf_counter()
             mlflow.save("chain", module)
             ours.append(between - started)
             theirs.append(perf_counter() - between)
         stored = subject.stored() - before
         files_after, rows_after = mlflow.stored_bytes()
-    where = f"{subject.engine}, {NETWORK}, {versions} versions in a chain"
+    where = f"{subject.engine}, {CHAIN_NETWORK}, {versions} versions in a chain"
     taken = files_after - files + rows_after - rows
     yield Figure(name=f"{where}: stored", value=stored.total / MB, unit="MB")
     yield Figure(name=f"{where}: space on the disk", value=stored.space / MB, unit="MB")

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.bench.figures import Figure
+from mmdb.bench import store_subject
+from mmdb.bench.figures import Figure, least, take_turns
 from mmdb.bench.networks import PARAMETERS
-from mmdb.bench.store import variants
-from mmdb.bench.store.recovery import DEPTH, same_bits
-from mmdb.bench.store.subject import MB, Subject, reference
-from mmdb.bench.timing import least, take_turns
+from mmdb.bench.store_models import DEPTH, same_bits
+from mmdb.bench.store_subject import MB, Subject, reference
 from tests.bench.store.peer_mmlib import MMLib, network, training
 
 ROUNDS = 3
@@ -37,9 +36,9 @@ def measure_mmlib(subject: Subject, source: Path) -> Iterator[Figure]:
 
 
 def _approaches(subject: Subject, source: Path, name: str) -> Iterator[Figure]:
-    fresh = variants.filled(name, 100)
-    changed = [variants.classifier_changed(fresh, 101 + k) for k in range(ROUNDS + 1)]
-    moved = variants.every_weight_moved(fresh, 110)
+    fresh = store_subject.filled(name, 100)
+    changed = [store_subject.classifier_changed(fresh, 101 + k) for k in range(ROUNDS + 1)]
+    moved = store_subject.every_weight_moved(fresh, 110)
     where = f"{subject.engine}, {name}"
     ours = Store(subject, name)
     stores: dict[str, Store] = {"mmdb": ours}
@@ -72,12 +71,12 @@ def _approaches(subject: Subject, source: Path, name: str) -> Iterator[Figure]:
 
 def _deep(subject: Subject, source: Path, name: str) -> Iterator[Figure]:
     """A version that is several updates away from its snapshot."""
-    module = variants.filled(name, 120)
+    module = store_subject.filled(name, 120)
     library = MMLib(source, subject.folder / "deep", "update")
     stores = {"mmdb": Store(subject, name), "MMLib update": MMLibStore(library, name, subject)}
     chains = {label: [store.save(module, None)] for label, store in stores.items()}
     for k in range(DEPTH):
-        module = variants.last_block_changed(module, 121 + k)
+        module = store_subject.last_block_changed(module, 121 + k)
         for label, store in stores.items():
             chains[label].append(store.save(module, chains[label][-1]))
     calls = {}
@@ -98,7 +97,7 @@ def _provenance(subject: Subject, source: Path, name: str) -> Iterator[Figure]:
     np.save(data / "x.npy", draw.random((PICTURES, 3, SIDE, SIDE), dtype=np.float32))
     np.save(data / "y.npy", draw.integers(0, 1000, PICTURES))
     library = MMLib(source, folder / "store", "provenance")
-    fresh = network(name, variants.filled(name, 131))
+    fresh = network(name, store_subject.filled(name, 131))
     base = library.save(fresh)
     module, before = deepcopy(fresh), library.stored_bytes()
     key, trained = library.train(base, training(module, data, folder), module)

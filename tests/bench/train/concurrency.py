@@ -24,8 +24,7 @@ from typing import Self
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
-from mmdb.bench.workload import bench_names, make_points, servers_of
+from mmdb.bench.workload import Share, bench_names, make_points, servers_of
 from mmdb.db.connection import Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import EngineError

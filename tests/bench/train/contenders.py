@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from mmdb.api import Database, connect
-from mmdb.bench.spans import makespan
+from mmdb.bench.train import makespan
 from mmdb.bench.workload import clean, new_prefix
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load

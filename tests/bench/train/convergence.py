@@ -18,14 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
-from mmdb.bench.timing import one_thread
-from mmdb.bench.workload import bench_names
+from mmdb.bench.figures import Figure, one_thread
+from mmdb.bench.workload import Share, bench_names
+from mmdb.cli.demo import read_digits
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.demo import read_digits
 from mmdb.graph.factories import mlp
 from mmdb.store import states
 from mmdb.terminal import show_rows

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from tests.bench.warm.arms import Arm, CopyByName, Transferred
 from tests.bench.warm.graph_transfer import graph_transfer
 from tests.bench.warm.pairs import WORKLOADS, Pair, settings

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from tests.bench.warm import ensemble, language, nasbench
 from tests.bench.warm.nuisance import CHILD, PARENT
 from tests.bench.warm.pictures import digit_pictures, drawn_pictures

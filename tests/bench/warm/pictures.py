@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mmdb.demo import read_digits
+from mmdb.cli.demo import read_digits
 from tests.bench.warm.nuisance import Array, Between, Nuisance, axes, between_of, painted
 
 SIDE, DIGIT_SIDE, CLASSES, AT_ONCE = 32, 16, 10, 1000

@@ -9,7 +9,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from mmdb.bench.share import FULL, Share
+from mmdb.bench.workload import FULL, Share
 from mmdb.terminal import console
 from tests.bench.warm.arms import Arm
 from tests.bench.warm.campaign import run, trained

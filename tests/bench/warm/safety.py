@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from mmdb.bench.share import Share
+from mmdb.bench.workload import Share
 from tests.bench.warm import ensemble, language, nasbench
 from tests.bench.warm.pairs import Network, Pair, digit_data, drawn_data, text_data
 from tests.bench.warm.pictures import shuffled

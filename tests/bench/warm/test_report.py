@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import FULL, Share
+from mmdb.bench.workload import FULL, Share
 from tests.bench.warm.arms import Arm, CopyByName, Transferred
 from tests.bench.warm.bench import PARTS
 from tests.bench.warm.campaign import run

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from mmdb.bench.timing import one_thread
+from mmdb.bench.figures import one_thread
 from tests.bench.warm.tasks import Task
 
 #: Evaluations at the end of a curve whose mean is its final score.

@@ -11,9 +11,8 @@ from statistics import mean
 import pytest
 
 from mmdb.api import connect
-from mmdb.bench.load.bench import Load, bench_load
-from mmdb.bench.load.clients import Answers, arrivals, percentile, request
-from mmdb.bench.load.memory import Memory, session_bytes
+from mmdb.bench.load import Load, Memory, bench_load, session_bytes
+from mmdb.bench.load_clients import Answers, arrivals, percentile, request
 from mmdb.cli import main
 from mmdb.errors import InvalidInput, ModelNotFound
 

@@ -12,8 +12,8 @@ import pytest
 from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.load.bench import Load
-from mmdb.bench.share import FULL, Share
+from mmdb.bench.load import Load
+from mmdb.bench.workload import FULL, Share
 from mmdb.cli import main
 from mmdb.cli.bench import BENCHES, LOAD_OPTIONS
 from tests.bench.__main__ import EXPERIMENTS

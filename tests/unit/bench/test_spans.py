@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.bench.spans import (
+from mmdb.bench.train import (
     cost_ratio,
     gaps,
     lower_bound,

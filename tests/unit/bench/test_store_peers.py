@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmdb.bench.store import peers
-from mmdb.bench.timing import beside, take_turns
+from mmdb.bench import store_subject
+from mmdb.bench.figures import beside, take_turns
 
 STATE = {"weight": torch.arange(12.0).reshape(3, 4), "count": torch.tensor(7)}
 
@@ -16,11 +16,13 @@ STATE = {"weight": torch.arange(12.0).reshape(3, 4), "count": torch.tensor(7)}
 @pytest.mark.parametrize(
     ("save", "load"),
     [
-        (peers.torch_save, peers.torch_load),
-        (peers.safetensors_save, peers.safetensors_load),
+        (store_subject.torch_save, store_subject.torch_load),
+        (store_subject.safetensors_save, store_subject.safetensors_load),
     ],
 )
-def test_a_file_gives_back_its_tensors(tmp_path: Path, save: peers.Save, load: peers.Load) -> None:
+def test_a_file_gives_back_its_tensors(
+    tmp_path: Path, save: store_subject.Save, load: store_subject.Load
+) -> None:
     path = tmp_path / "state"
     size = save(STATE, path)
     assert size == path.stat().st_size > 12 * 4

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.bench.store import variants
+from mmdb.bench import store_subject
 
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
-    return variants.filled("mobilenet_v2", 1)
+    return store_subject.filled("mobilenet_v2", 1)
 
 
 def changed(before: nn.Module, after: nn.Module) -> set[str]:
@@ -20,8 +20,8 @@ def changed(before: nn.Module, after: nn.Module) -> set[str]:
 
 
 def test_a_seed_decides_every_weight(network: nn.Module) -> None:
-    assert not changed(network, variants.filled("mobilenet_v2", 1))
-    other = changed(network, variants.filled("mobilenet_v2", 2))
+    assert not changed(network, store_subject.filled("mobilenet_v2", 1))
+    other = changed(network, store_subject.filled("mobilenet_v2", 2))
     assert other == {path for path in network.state_dict() if "num_batches" not in path}
 
 
@@ -35,31 +35,33 @@ def test_variants_change_what_their_names_say(network: nn.Module) -> None:
     head = {"classifier.1.weight", "classifier.1.bias"}
     block = {path for path in network.state_dict() if path.startswith("features.18.")}
     assert len(block) == 6
-    assert changed(network, variants.classifier_changed(network, 3)) == head
-    assert changed(network, variants.last_block_changed(network, 3)) == head | block
-    assert changed(network, variants.every_weight_moved(network, 3)) == set(network.state_dict())
+    assert changed(network, store_subject.classifier_changed(network, 3)) == head
+    assert changed(network, store_subject.last_block_changed(network, 3)) == head | block
+    assert changed(network, store_subject.every_weight_moved(network, 3)) == set(
+        network.state_dict()
+    )
 
 
 def test_a_step_has_the_size_asked_for(network: nn.Module) -> None:
     before = network.state_dict()["features.18.0.weight"]
-    after = variants.every_weight_moved(network, 3).state_dict()["features.18.0.weight"]
+    after = store_subject.every_weight_moved(network, 3).state_dict()["features.18.0.weight"]
     step = (after - before).std() / before.std()
-    assert step == pytest.approx(variants.STEP, rel=0.02)
+    assert step == pytest.approx(store_subject.STEP, rel=0.02)
 
 
 def test_variances_stay_positive(network: nn.Module) -> None:
-    moved = variants.every_weight_moved(network, 3).state_dict()
+    moved = store_subject.every_weight_moved(network, 3).state_dict()
     assert all((t > 0).all() for path, t in moved.items() if path.endswith("running_var"))
 
 
 def test_bfloat16_halves_the_floats_and_leaves_the_original_alone(network: nn.Module) -> None:
-    half = variants.in_bfloat16(network)
+    half = store_subject.in_bfloat16(network)
     kinds = {t.dtype for t in half.state_dict().values()}
     assert kinds == {torch.bfloat16, torch.int64}
     assert network.state_dict()["classifier.1.weight"].dtype == torch.float32
 
 
 def test_changed_bytes_counts_whole_tensors(network: nn.Module) -> None:
-    moved = variants.classifier_changed(network, 3)
-    assert variants.changed_bytes(network, moved) == 4 * (1000 * 1280 + 1000)
-    assert variants.raw_bytes(network) == 4 * (3_504_872 + 2 * 17_056) + 8 * 52
+    moved = store_subject.classifier_changed(network, 3)
+    assert store_subject.changed_bytes(network, moved) == 4 * (1000 * 1280 + 1000)
+    assert store_subject.raw_bytes(network) == 4 * (3_504_872 + 2 * 17_056) + 8 * 52

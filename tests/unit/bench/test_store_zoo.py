@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mmdb.bench.store.zoo import OWN, TENSORS, relatives
+from mmdb.bench.store_catalog import OWN, TENSORS, relatives
 
 
 def test_relatives_differ_in_some_tensors_and_strangers_in_all() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mmdb.data.feature_codec import (
+from mmdb.data.feature_files import (
     Deviation,
     FeatureBlock,
     coded,

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mmdb.data import arrays, node_cache
-from mmdb.data.feature_codec import coded, pack_features, unpack_features
-from mmdb.data.feature_files import writing_features
+from mmdb.data.feature_files import coded, pack_features, unpack_features, writing_features
 from mmdb.errors import NotANumber
 
 RAW, KEY, OTHER = (bytes([value]) * 32 for value in (1, 2, 3))

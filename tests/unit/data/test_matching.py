@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mmdb.data.decoded import Decoded
+from mmdb.data.arrays import Decoded
 from mmdb.data.decoding import Column, Decoding, Input, Label
 from mmdb.data.matching import (
     MISSING,

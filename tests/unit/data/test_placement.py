@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from mmdb.data.placement import Number, choose
+from mmdb.data.registration import Number, choose
 
 SHARDS = 32
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.server import Identity, Server, least_loaded, pause_s
-from mmdb.db.sessions import Sessions
+from mmdb.db.server_sessions import Identity, Server, Sessions, least_loaded, pause_s
 from mmdb.errors import WrongUrl
 
 URL = "postgresql://ann:secret@replica.example/zoo"

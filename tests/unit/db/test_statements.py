@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
+from mmdb.db.ddl import split_statements
 from mmdb.db.queries import sql_directory
-from mmdb.db.statements import split_statements
 
 
 @pytest.mark.parametrize(

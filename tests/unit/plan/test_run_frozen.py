@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.graph.spec.parse import parse
 from mmdb.plan.candidate_work import Built, is_strange
 from mmdb.plan.notes import feature_notes

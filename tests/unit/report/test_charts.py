@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from mmdb.plan.cost import EXECUTED, StrategyName
-from mmdb.report import chart_axes
+from mmdb.report import hop_chart
 from mmdb.report.curve_charts import curves_of, learning, versions_chart
 from mmdb.report.hop_chart import BARS, OTHERS, timeline
 from mmdb.report.parts import Chart
@@ -169,7 +169,7 @@ def test_the_time_of_workers_is_counted_as_plans_count_it() -> None:
 
 @pytest.mark.parametrize("longest", [0.0, 3e-5, 0.02, 1.0, 7.5, 59.0, 500.0, 9000.0, 4e6, 1e9])
 def test_ticks_of_time_are_few_and_within(longest: float) -> None:
-    axis = chart_axes.linear("time", longest)["axis"]
+    axis = hop_chart.linear("time", longest)["axis"]
     assert axis["values"][0] == 0 and axis["values"][-1] <= longest * 1.0001
     assert 1 <= len(axis["values"]) <= 10 and "indexof" in axis["labelExpr"]
 
@@ -178,7 +178,7 @@ def test_ticks_of_time_are_few_and_within(longest: float) -> None:
     ("low", "high"), [(0.001, 1.0), (2.0, 300.0), (0.5, 1e6), (86400.0, 9e9), (3.0, 3.1)]
 )
 def test_logarithmic_ticks_of_time_are_few_and_within(low: float, high: float) -> None:
-    axis = chart_axes.logarithmic("time", low, high)
+    axis = hop_chart.logarithmic("time", low, high)
     bottom, top = axis["scale"]["domain"]
     assert 1 <= len(axis["axis"]["values"]) <= 9
     assert all(bottom <= value <= top for value in axis["axis"]["values"])

@@ -15,10 +15,10 @@ import pytest
 from jsonschema import ValidationError
 
 from mmdb.errors import InvalidOption, SinkFailed
+from mmdb.standards.http_service import post_events, write_events
 from mmdb.standards.identity import DatabaseIdentity
 from mmdb.standards.openlineage_events import Facts, events
 from mmdb.standards.openlineage_facets import attempt_at, attempts
-from mmdb.standards.sinks import post_events, write_events
 from tests.openlineage_classes import check
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption, SinkFailed
-from mmdb.standards.http_service import HttpService
+from mmdb.standards.http_service import HttpService, post_events
 from mmdb.standards.mlflow_export import _params, key_text
 from mmdb.standards.mlflow_tracking import Tracking
-from mmdb.standards.sinks import post_events
 
 Answer = tuple[int, dict[str, str], bytes]
 

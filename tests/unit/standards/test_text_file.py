@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmdb.errors import FileNotWritten
-from mmdb.standards.sinks import write_text
+from mmdb.standards.http_service import write_text
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import (
     FactoryFailed,
     FunctionFailed,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import InvalidHyperparameter
 from mmdb.train.candidate.config import KEYS, Config, parse_config
 from mmdb.train.candidate.losses import LOSSES

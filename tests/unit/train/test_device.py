@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import DeviceMissing, PrecisionMissing
 from mmdb.train.candidate.setup import setup_of
 from mmdb.train.compute import device

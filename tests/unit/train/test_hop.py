@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import (
     Cancelled,
     FunctionFailed,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.errors import InvalidHyperparameter
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.candidate.named_choices import OPTIMIZERS, SCHEDULES

@@ -11,7 +11,7 @@ import sklearn.metrics as sk
 import torch
 from torch import Tensor
 
-from mmdb.data.target import Target, Task
+from mmdb.data.decoding import Target, Task
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.train.candidate import metrics
 from mmdb.train.candidate.measures import Meter, Objective, measures_of, objective_of, parse_measure

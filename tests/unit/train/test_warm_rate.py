@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.train.candidate.setup import setup_of, setup_of_candidate
 from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.hop import train_pass

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmdb.data import node_cache
-from mmdb.data.target import Target
+from mmdb.data.decoding import Target
 from mmdb.graph.factories import SHIPPED
 from mmdb.train.values.feature_spec import Frozen
 from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep

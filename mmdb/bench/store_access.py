@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_least, at_most
+from mmdb.bench import store_subject
+from mmdb.bench.figures import Figure, at_least, at_most, least, take_turns
 from mmdb.bench.networks import SMALL
-from mmdb.bench.store import peers, variants
-from mmdb.bench.store.subject import Subject, reference
-from mmdb.bench.timing import least, take_turns
+from mmdb.bench.store_subject import Subject, reference
 
 NETWORK = "resnet152"
 LARGEST, SMALLEST = 1 << 20, 256 << 10  # bytes of the tensors that are read
@@ -41,7 +40,7 @@ State = Mapping[str, Tensor]
 def measure_access(subject: Subject) -> Iterator[Figure]:
     """Yield the times of single reads, and the rates of one client and of sixteen."""
     (network,) = subject.networks(NETWORK)
-    module = variants.filled(network, 50)
+    module = store_subject.filled(network, 50)
     state: State = module.state_dict()
     saved = subject.save("access", network, module)
     name, where = reference(saved), f"{subject.engine}, {network}"
@@ -58,7 +57,7 @@ def medium(state: State) -> list[str]:
 def _tensors(subject: Subject, name: str, state: State, where: str) -> Iterator[Figure]:
     reads, where = subject.share.of(READS, 2), f"{where}: one tensor"
     file = subject.folder / "access.pt"
-    peers.torch_save(dict(state), file)
+    store_subject.torch_save(dict(state), file)
     order = random.Random(0).choices(medium(state), k=READS * 4)
     paths = iter(order)
     one = take_turns({"mmdb": lambda: subject.db.tensor(name, next(paths))}, reads, warm=20)["mmdb"]
@@ -66,7 +65,7 @@ def _tensors(subject: Subject, name: str, state: State, where: str) -> Iterator[
     yield _percentile(f"{where}, p99", one)
     turns = take_turns(
         {
-            "torch": lambda: peers.torch_load(file),
+            "torch": lambda: store_subject.torch_load(file),
             "mmdb": lambda: [subject.db.tensor(name, next(paths)) for _ in range(FEW)],
         },
         subject.share.of(LOADS),
@@ -116,7 +115,7 @@ def _processes(
     subject: Subject, name: str, paths: Sequence[str], clients: int
 ) -> list[dict[str, Any]]:
     """Run clients in processes of their own; they start to read at the same moment."""
-    command = [sys.executable, "-m", "mmdb.bench.store.client", subject.db.connection.url, name]
+    command = [sys.executable, "-m", "mmdb.bench.store_client", subject.db.connection.url, name]
     running = [
         subprocess.Popen(
             [*command, str(subject.share.time(CLIENT_S)), str(seed)],

@@ -1,4 +1,4 @@
-"""The columns that a scan of a dataset's query reads: their roles, kinds and casts."""
+"""The columns of a dataset's query: how a scan reads them, and where each is in a packed row."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmdb.data.decoding import ColumnKind
+import numpy as np
+
+from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
-from mmdb.data.target import Task
 from mmdb.data.tokenize import Tokenizer
 from mmdb.db.connection import ColumnType, Kind
-from mmdb.errors import QueryError
+from mmdb.errors import QueryError, RaggedArray
 
-if TYPE_CHECKING:  # loads a parser of SQL
+if TYPE_CHECKING:
     from mmdb.data.query import Engine
+
 
 #: Doubles outside of these become NaN or 0 in float32; PostgreSQL's cast refuses both.
 _LARGEST, _SMALLEST = "3.4028235677973366e38", "7.006492321624085e-46"
@@ -149,3 +151,85 @@ def check_twins(names: Sequence[str], engine: Engine) -> None:
 def quote(name: str) -> str:
     """Return an identifier as SQL text."""
     return '"' + name.replace('"', '""') + '"'
+
+
+Batch = Mapping[str, "np.ndarray | list[str]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Where a field is in a row."""
+
+    field: Field
+    offset: int  # bytes
+    width: int  # values
+
+    @property
+    def lane(self) -> int:
+        """The first of its 32-bit lanes."""
+        return self.offset // 4
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of its values; what fills the last lane is not counted."""
+        return np.dtype(self.field.dtype).itemsize * self.width
+
+    @property
+    def lanes(self) -> int:
+        """32-bit lanes that it takes."""
+        return -(-self.byte_count // 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The slots of a row, in the order of the query's columns."""
+
+    slots: tuple[Slot, ...]
+    labels: tuple[Slot, ...]  # in the order of the targets
+    row_bytes: int
+
+    def of(self, *kinds: str) -> list[Slot]:
+        """Return the slots of these kinds of column."""
+        return [slot for slot in self.slots if slot.field.kind in kinds]
+
+
+_RANKS = {
+    "numeric": 0,
+    "tensor": 1,
+    "regression": 2,  # beside the other floats
+    "categorical": 3,
+    "classification": 4,
+    "bytes": 5,
+    "tokens": 6,
+    "multilabel": 7,
+}
+
+
+def lay_out(request: Request, batch: Batch) -> Layout:
+    """Return where each field goes, with the widths of the first rows."""
+    slots: dict[str, Slot] = {}
+    offset = 0
+    for field in sorted(request.fields, key=lambda field: _RANKS[field.task or field.kind]):
+        width = _width(field, batch[field.name])
+        if width == 0:
+            raise RaggedArray(f"Column {field.name!r} holds empty values.")
+        slots[field.name] = Slot(field=field, offset=offset, width=width)
+        offset += 4 * slots[field.name].lanes
+    return Layout(
+        slots=tuple(slots[field.name] for field in request.fields),
+        labels=tuple(slots[field.name] for field in request.labels),
+        row_bytes=offset,
+    )
+
+
+def _width(field: Field, values: np.ndarray | list[str]) -> int:
+    if field.tokenizer is not None:
+        return field.tokenizer.length
+    return values.shape[1] if isinstance(values, np.ndarray) and values.ndim == 2 else 1
+
+
+def view(lanes: np.ndarray, slot: Slot) -> np.ndarray:
+    """Return the values of a slot in rows of lanes, (n, width), to be read or written."""
+    if slot.field.dtype == "u1":
+        return lanes.view(np.uint8)[:, slot.offset : slot.offset + slot.width]
+    return lanes[:, slot.lane : slot.lane + slot.lanes].view(slot.field.dtype)

@@ -1,13 +1,20 @@
-"""A relay before a server that counts the bytes that pass."""
+"""Bytes on the wire when a fine-tuned variant goes to a server that has its parent."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
+
+from mmdb.api import connect
+from mmdb.bench import store_subject
+from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.store_models import same_bits
+from mmdb.bench.store_subject import MB, Subject, reference
 
 
 class Wire:
@@ -70,3 +77,38 @@ class Wire:
                         self._received += len(data)
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+
+
+WIRE_BAR = 1.05  # of what the update stores
+
+
+def measure_push(subject: Subject) -> Iterator[Figure]:
+    """Yield what a node with a DuckDB file sends to the subject's server; both directions count.
+
+    A DuckDB file is no server: nothing passes a wire there.
+    """
+    if subject.engine != "postgres":
+        return
+    for network in subject.networks("resnet18", "resnet152"):
+        yield from _push(subject, network)
+
+
+def _push(subject: Subject, network: str) -> Iterator[Figure]:
+    fresh = store_subject.filled(network, 70)
+    changed = store_subject.classifier_changed(fresh, 71)
+    label = f"push-{network}"
+    with connect(f"duckdb:///{subject.folder / network}.duckdb") as edge:
+        node = Subject(edge, subject.prefix, subject.folder)
+        node.register_factories()
+        base = node.save(label, network, fresh)
+        edge.push(reference(base), to=subject.db.connection.url)
+        update = reference(node.save(label, network, changed, base))
+        before = subject.stored()
+        with Wire(subject.db.connection.url) as wire:
+            edge.push(update, to=wire.url)
+            passed = sum(wire.passed)
+        stored = subject.stored() - before
+    where = f"{subject.engine}, {network}: push, classifier changed"
+    yield at_most(f"{where}, wire / stored", [passed / stored.total], "x", WIRE_BAR)
+    yield Figure(name=f"{where}, on the wire", value=passed / MB, unit="MB")
+    yield same_bits(f"{where}, recovered bit for bit", subject.db.recover(update), changed)

@@ -1,8 +1,4 @@
-"""Sessions whose requests begin at times drawn beforehand, whatever became of earlier ones.
-
-A request that waits for the one before it has begun when it was to be sent: what a slow answer
-costs those that follow it is counted, and not left out.
-"""
+"""Sessions whose requests begin at times drawn beforehand, whatever became of earlier ones."""
 
 from __future__ import annotations
 
@@ -24,6 +20,7 @@ from mmdb.errors import MmdbError
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 #: Features of the model that is asked for predictions.
 WIDTH, CLASSES = 64, 10

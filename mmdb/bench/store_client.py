@@ -8,7 +8,7 @@ import sys
 import torch
 
 from mmdb.api import connect
-from mmdb.bench.store.access import read_at_random
+from mmdb.bench.store_access import read_at_random
 
 
 def main() -> None:

@@ -1,7 +1,4 @@
-"""`mmdb bench store`: models saved, recovered and read, beside files on the same disk.
-
-What needs packages that mmdb does not depend on is measured by tests/bench.
-"""
+"""`mmdb bench store`: models saved, recovered and read, beside files on the same disk."""
 
 from __future__ import annotations
 
@@ -11,16 +8,18 @@ import torch
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.share import Share
-from mmdb.bench.store.access import measure_access
-from mmdb.bench.store.catalog import measure_catalog
-from mmdb.bench.store.chain import measure_chain
-from mmdb.bench.store.provenance import measure_provenance
-from mmdb.bench.store.push import measure_push
-from mmdb.bench.store.recovery import measure_recovery
-from mmdb.bench.store.saves import measure_saves
-from mmdb.bench.store.sizes import measure_sizes
-from mmdb.bench.store.subject import Subject, subject_in
+from mmdb.bench.store_access import measure_access
+from mmdb.bench.store_catalog import measure_catalog
+from mmdb.bench.store_models import (
+    measure_chain,
+    measure_provenance,
+    measure_recovery,
+    measure_saves,
+    measure_sizes,
+)
+from mmdb.bench.store_push import measure_push
+from mmdb.bench.store_subject import Subject, subject_in
+from mmdb.bench.workload import Share
 
 GROUPS: tuple[Callable[[Subject], Iterator[Figure]], ...] = (
     measure_sizes,

@@ -1,1 +1,0 @@
-"""`mmdb bench store`: models saved, recovered and read, beside files."""
