@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mmdb.data.query import Catalog, Engine, Source, analyse
+from mmdb.data.query import Catalog, Engine, SourceColumn, analyse
 
 FOLDER = Path(__file__).resolve().parent / "unit" / "data" / "lineage"
 _NAME = r'(?:"(?:[^"]|"")*"|[^\s".,]+)'
@@ -128,7 +128,7 @@ def _compare(result: Score, name: str, found: set[Path_], answer: Answer) -> Non
     (result.unresolved if is_safe else result.wrong).append(difference)
 
 
-def _path_of(source: Source) -> Path_:
+def _path_of(source: SourceColumn) -> Path_:
     if source.resolution != "column" or source.column is None:
         return UNKNOWN
     schema = (source.schema,) if source.schema is not None else ()

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from mmdb.api.grants import GrantCalls
 from mmdb.api.model_exchange import ExchangeCalls, SyncCalls
-from mmdb.api.model_registry import RegistryCalls
+from mmdb.api.model_registry import GrantCalls, RegistryCalls
 from mmdb.api.parents import ParentCalls, WarmStartCalls
 from mmdb.api.results import ExportCalls, LineageCalls, PredictionCalls
 from mmdb.api.run import Run
@@ -21,8 +20,7 @@ from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, installed_mode, is_up_to_date
 from mmdb.db.queries import load
-from mmdb.db.replicas import source_of
-from mmdb.db.source import OneSession, Source
+from mmdb.db.replicas import OneSession, Source, source_of
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled
@@ -33,8 +31,7 @@ from mmdb.server.arguments import (
     json_text,
 )
 from mmdb.server.calls import call
-from mmdb.server.child_backend import ChildBackend
-from mmdb.server.duck_functions import register
+from mmdb.server.outside_server import ChildBackend, register
 from mmdb.store.stored_features import drop_features
 from mmdb.train.drive import run_requests
 
@@ -329,7 +326,7 @@ class Database(
         Raises:
             CandidateNotFound, StateNotFound, InvalidName, InvalidOption
         """
-        from mmdb.train.drive.summary import save_on_either_side  # imports torch
+        from mmdb.train.replay.saving import save_on_either_side  # imports torch
 
         row = save_on_either_side(
             self.connection,

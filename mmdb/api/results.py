@@ -16,7 +16,7 @@ from mmdb.server.arguments import input_text
 if TYPE_CHECKING:
     from mmdb.report.notebook import LineageRows
     from mmdb.standards.mlflow_export import MlflowCounts
-    from mmdb.standards.parquet_export import ParquetFile
+    from mmdb.standards.view_files import ParquetFile
 
 
 class Calls:
@@ -202,6 +202,6 @@ class ExportCalls:
             InvalidOption: there is no such view.
             FileNotWritten, FileExists: a file's name is that of a folder.
         """
-        from mmdb.standards.parquet_export import export_parquet
+        from mmdb.standards.view_files import export_parquet
 
         return export_parquet(self.connection, folder, only or ())

@@ -18,7 +18,7 @@ from mmdb.train.drive import run_requests
 if TYPE_CHECKING:
     from mmdb.api.database import Database
     from mmdb.report.explanation import Explanation
-    from mmdb.train.drive.summary import Summary
+    from mmdb.train.replay.saving import Summary
     from mmdb.train.watch import Watch
 
 _Q = load("api")
@@ -119,7 +119,7 @@ class Run:
             EngineError: mmdb-learn[report] is not installed.
         """
         from mmdb.report.file import write_report  # few runs need it
-        from mmdb.report.run_report import run_report
+        from mmdb.report.subject_reports import run_report
 
         write_report(run_report(self.database.connection, self.name), file, format)
 
@@ -131,7 +131,7 @@ class Run:
         Raises:
             FileExists: it is a file. FileNotWritten
         """
-        from mmdb.standards.tensorboard import export_tensorboard  # imports torch
+        from mmdb.standards.tensorboard_export import export_tensorboard  # imports torch
 
         return export_tensorboard(self.database.connection, self.name, folder)
 

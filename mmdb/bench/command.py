@@ -14,7 +14,7 @@ from mmdb.bench.ingest import bench_ingest
 from mmdb.bench.load import Load, bench_load
 from mmdb.bench.store import bench_store
 from mmdb.bench.train import bench_train
-from mmdb.bench.workload import Share, bench_database
+from mmdb.bench.workload import BenchShare, bench_database
 from mmdb.terminal import console, show_rows
 
 #: Measures databases; its share is a `Share`, or a subclass with options of its own.
@@ -40,17 +40,17 @@ def run_bench(
     Args:
         options: fields of the bench's share; those that are None are left out.
     """
-    share = share_of(Load if name == "load" else Share, options or {})
+    share = share_of(Load if name == "load" else BenchShare, options or {})
     return status(measure(name, BENCHES[name], share, urls, json_file))
 
 
-def share_of(kind: type[Share], options: Mapping[str, Any]) -> Share:
+def share_of(kind: type[BenchShare], options: Mapping[str, Any]) -> BenchShare:
     """Return a share with the options that are not None."""
     return kind(**{name: value for name, value in options.items() if value is not None})
 
 
 def measure(
-    name: str, bench: Bench, share: Share, urls: list[str] | None, json_file: str | None
+    name: str, bench: Bench, share: BenchShare, urls: list[str] | None, json_file: str | None
 ) -> list[Figure]:
     """Run a bench, print its figures and return them. Below the full size none has a bar."""
     figures: list[Figure] = []

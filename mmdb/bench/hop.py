@@ -15,7 +15,7 @@ from torch import nn
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most, one_thread
-from mmdb.bench.workload import Share, bench_names, make_points
+from mmdb.bench.workload import BenchShare, bench_names, make_points
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.store import states
@@ -64,7 +64,7 @@ def rows_per_hop(target_s: float) -> int:
     return int(target_s / seconds * rows)
 
 
-def bench_hop(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_hop(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     with one_thread():
         rows = rows_per_hop(share.time(TARGET_S))

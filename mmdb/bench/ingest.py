@@ -11,13 +11,13 @@ from time import perf_counter
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.workload import Share, bench_names, make_points
+from mmdb.bench.workload import BenchShare, bench_names, make_points
 
 ROWS, COLUMNS, ROUNDS = 1_000_000, 32, 3
 PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 200_000, 120_000, 500.0
 
 
-def bench_ingest(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_ingest(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
         yield from _measure(db, share.of(ROWS), share.of(ROUNDS))

@@ -24,13 +24,13 @@ from mmdb.bench.load_clients import (
     SHOWN_ERRORS,
     WIDTH,
     Answers,
+    ConnectedCrowd,
     Crowd,
-    Ready,
     network,
     percentile,
     run_crowd,
 )
-from mmdb.bench.workload import Share, bench_names, make_points, servers_of
+from mmdb.bench.workload import BenchShare, bench_names, make_points, servers_of
 from mmdb.db.queries import load
 from mmdb.errors import EngineError
 
@@ -111,7 +111,7 @@ LEAST_ROWS, LEAST_S = 4_000, 5.0  # so that the run lasts, and every kind of cli
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load(Share):
+class Load(BenchShare):
     """A load of clients and workers on a database."""
 
     minutes: float = 5.0
@@ -206,7 +206,7 @@ def _others(db: Database, known: set[int]) -> int:
 
 
 @contextmanager
-def started(url: str, prefix: str, crowd: Crowd) -> Iterator[tuple[Pipe, Ready]]:
+def started(url: str, prefix: str, crowd: Crowd) -> Iterator[tuple[Pipe, ConnectedCrowd]]:
     """Yield a crowd's pipe when its sessions are warm; the process ends with the block."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
@@ -214,7 +214,7 @@ def started(url: str, prefix: str, crowd: Crowd) -> Iterator[tuple[Pipe, Ready]]
     process.start()
     theirs.close()  # so that the pipe ends with the process
     try:
-        yield ours, _received(ours, Ready)
+        yield ours, _received(ours, ConnectedCrowd)
     finally:
         _end(process)
 
@@ -294,7 +294,9 @@ def _hops(db: Database, run: str) -> int:
     return int(db.connection.rows(_Q.hops_done, run=run)[0]["hops"])
 
 
-def _figures(kind: str, answers: Answers, ready: Ready, seconds: float) -> Iterator[Figure]:
+def _figures(
+    kind: str, answers: Answers, ready: ConnectedCrowd, seconds: float
+) -> Iterator[Figure]:
     """Yield what a kind of client got."""
     values = answers.latencies_ms
     who = f"{kind}, {len(ready.pids)} clients"

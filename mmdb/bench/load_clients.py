@@ -54,7 +54,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class ConnectedCrowd:
     """A crowd's sessions, connected and warm."""
 
     pids: list[int]  # of the server's processes
@@ -162,7 +162,7 @@ def run_crowd(pipe: Pipe, url: str, prefix: str, crowd: Crowd) -> None:
             pids = [db.connection.rows(load("bench_load").own_pid)[0]["pid"] for db in dbs]
             with ThreadPoolExecutor(FIRST_AT_ONCE) as pool:
                 first_ms = list(pool.map(_warm, asks))
-            pipe.send(Ready(pids=pids, first_ms=first_ms))
+            pipe.send(ConnectedCrowd(pids=pids, first_ms=first_ms))
             pipe.send(_answers(asks, crowd, pipe.recv()))
     except MmdbError as error:
         pipe.send(f"{type(error).__name__}: {error.message}")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmdb.api import Database
+from mmdb.api import Database, connect
 from mmdb.bench import store_subject
 from mmdb.bench.figures import Figure, at_least, at_most, least, take_turns
 from mmdb.bench.networks import SMALL
@@ -115,7 +115,7 @@ def _processes(
     subject: Subject, name: str, paths: Sequence[str], clients: int
 ) -> list[dict[str, Any]]:
     """Run clients in processes of their own; they start to read at the same moment."""
-    command = [sys.executable, "-m", "mmdb.bench.store_client", subject.db.connection.url, name]
+    command = [sys.executable, "-m", "mmdb.bench.store_access", subject.db.connection.url, name]
     running = [
         subprocess.Popen(
             [*command, str(subject.share.time(CLIENT_S)), str(seed)],
@@ -196,3 +196,21 @@ def _percentile(name: str, seconds: Sequence[float]) -> Figure:
 def _same(name: str, found: State, expected: State) -> Figure:
     same = all(torch.equal(tensor, expected[path]) for path, tensor in found.items())
     return Figure(name=name, value=float(same), unit="", bar="= 1", holds=same)
+
+
+def main() -> None:
+    """One of many clients: read the paths, say ready, wait for the word, read, print a report."""
+    url, name, seconds, seed = sys.argv[1:]
+    torch.set_num_threads(1)  # sixteen clients share a few cores
+    paths = json.loads(sys.stdin.readline())
+
+    def ready() -> None:
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+    with connect(url) as db:
+        print(json.dumps(read_at_random(db, name, paths, float(seconds), int(seed), ready)))
+
+
+if __name__ == "__main__":
+    main()

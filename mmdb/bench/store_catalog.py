@@ -14,7 +14,7 @@ from torch import nn
 
 from mmdb.api import connect
 from mmdb.bench.figures import Figure, at_most, take_turns
-from mmdb.bench.store_push import Wire
+from mmdb.bench.store import Wire
 from mmdb.bench.store_subject import Subject, reference, settle
 
 MODELS, KIND, TENSORS, OWN = 10_000, 100, 160, 10
@@ -57,7 +57,7 @@ def fill(subject: Subject, base: str, models: int) -> None:
     Args:
         models: a multiple of KIND.
     """
-    rows = Rows(subject, models)
+    rows = AddedRows(subject, models)
     name, _, version = base.partition("@")
     for table in ("tensor", "manifest", "architecture"):
         rows.mark(table)
@@ -71,7 +71,7 @@ def fill(subject: Subject, base: str, models: int) -> None:
     rows.drop()
 
 
-class Rows:
+class AddedRows:
     """Rows added to tables whose keys the database makes."""
 
     def __init__(self, subject: Subject, models: int) -> None:
@@ -118,7 +118,7 @@ class Rows:
         return SHAPE[self._engine]
 
 
-def _add_tensors(rows: Rows) -> None:
+def _add_tensors(rows: AddedRows) -> None:
     count = rows.models // KIND * SHARED + rows.models * OWN
     rows.run(
         "INSERT INTO mmdb.tensor (tensor_hash, dtype, shape, byte_count, minimum, maximum, mean, "
@@ -133,7 +133,7 @@ def _add_tensors(rows: Rows) -> None:
     )
 
 
-def _add_manifests(rows: Rows) -> None:
+def _add_manifests(rows: AddedRows) -> None:
     models = rows.series(rows.models)
     rows.run(f"INSERT INTO mmdb.manifest (created_at) SELECT now() FROM {models} AS s")
     rows.number("manifest")
@@ -149,7 +149,7 @@ def _add_manifests(rows: Rows) -> None:
     )
 
 
-def _add_architectures(rows: Rows, where: str) -> None:
+def _add_architectures(rows: AddedRows, where: str) -> None:
     """The i-th has the first i % 60 nodes of the saved one's; the rest hash to something else."""
     base = f"(SELECT b.architecture_id FROM mmdb.model AS b {where})"
     rows.run(
@@ -184,7 +184,7 @@ def _add_architectures(rows: Rows, where: str) -> None:
     )
 
 
-def _add_models(rows: Rows, where: str) -> None:
+def _add_models(rows: AddedRows, where: str) -> None:
     rows.run(
         "INSERT INTO mmdb.model (name, version, approach, manifest_id, definition_id, "
         "architecture_id, environment_id, weights_hash, metrics, reason, tensor_count, byte_count, "
@@ -199,7 +199,7 @@ def _add_models(rows: Rows, where: str) -> None:
     )
 
 
-def _add_tags_and_metrics(rows: Rows) -> None:
+def _add_tags_and_metrics(rows: AddedRows) -> None:
     """Three tags and two metrics each: 200 models to a task, their accuracy spread evenly."""
     source = (
         "(SELECT m.model_id, z.i FROM zoo_manifest AS z "
@@ -218,7 +218,7 @@ def _add_tags_and_metrics(rows: Rows) -> None:
         )
 
 
-def _text(rows: Rows, kind: str) -> str:
+def _text(rows: AddedRows, kind: str) -> str:
     return f"'{rows.prefix}-{kind}-' || CAST(s.i AS text)"
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from mmdb.bench import store_subject
 from mmdb.bench.figures import Figure, at_least, at_most, beside, least, take_turns
 from mmdb.bench.networks import PARAMETERS
-from mmdb.bench.store_subject import MB, Stored, Subject, reference
+from mmdb.bench.store_subject import MB, StoredBytes, Subject, reference
 from mmdb.bench.workload import make_points
 
 SAVE_ROUNDS = 5
@@ -223,7 +223,7 @@ def _of_network(
 
 def _saved(
     subject: Subject, label: str, network: str, module: nn.Module, parent: object = None
-) -> tuple[object, Stored]:
+) -> tuple[object, StoredBytes]:
     before = subject.stored()
     saved = subject.save(label, network, module, parent)
     return saved, subject.stored() - before

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmdb.api import Database
 from mmdb.bench.networks import FACTORIES, SMALL, empty
-from mmdb.bench.workload import FULL, Share, bench_names
+from mmdb.bench.workload import FULL, BenchShare, bench_names
 
 BATCHES_SEEN = 450_360  # 90 epochs of 5,004 batches: 1,281,167 pictures by 256
 
@@ -195,7 +195,7 @@ ROW_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBytes:
     """Bytes in the store."""
 
     chunks: int  # of tensors, as they are encoded
@@ -207,8 +207,10 @@ class Stored:
         """The cost of a save: encoded bytes and rows."""
         return self.chunks + self.rows
 
-    def __sub__(self, other: Stored) -> Stored:
-        return Stored(self.chunks - other.chunks, self.rows - other.rows, self.space - other.space)
+    def __sub__(self, other: StoredBytes) -> StoredBytes:
+        return StoredBytes(
+            self.chunks - other.chunks, self.rows - other.rows, self.space - other.space
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class Subject:
     db: Database
     prefix: str
     folder: Path
-    share: Share = FULL
+    share: BenchShare = FULL
 
     @property
     def engine(self) -> str:
@@ -247,9 +249,9 @@ class Subject:
             parent=None if parent is None else reference(parent),
         )
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredBytes:
         """Return the bytes in the store now."""
-        return Stored(
+        return StoredBytes(
             chunks=self._number(
                 "SELECT sum(octet_length(c.data)) AS n FROM mmdb.tensor_chunk AS c"
             ),
@@ -286,7 +288,7 @@ def settle(subject: Subject, tables: Sequence[str] = ROW_TABLES) -> None:
 
 
 @contextmanager
-def subject_in(db: Database, share: Share = FULL) -> Iterator[Subject]:
+def subject_in(db: Database, share: BenchShare = FULL) -> Iterator[Subject]:
     """Yield a database with the networks' factories, and delete afterwards all that it made."""
     with (
         tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder,

@@ -1,4 +1,4 @@
-"""`mmdb bench train`: two workers against one, makespans against their bounds, hops' overhead."""
+"""`mmdb bench train`: two workers against one, makespans against bounds, hops of large states."""
 
 from __future__ import annotations
 
@@ -6,14 +6,120 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from time import perf_counter
 from typing import Any
 
+import torch
+from torch import nn
+
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.large_state import measure_large_states
-from mmdb.bench.workload import Share, bench_names, make_points
+from mmdb.bench.figures import Figure, at_least, at_most, one_thread
+from mmdb.bench.networks import SMALL, resnet18
+from mmdb.bench.workload import BenchShare, bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
+from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.hops.orders import HopOrder
+from mmdb.train.hops.turn import ordinal_of
+from mmdb.train.values.seeds import VALIDATION, visit_order
+
+SHAPE, LARGE_WIDTH, LARGE_CLASSES, BATCH = (1, 8, 8), 64, 10, 32
+LARGE_PARTITIONS, LARGE_EPOCHS = 4, 2
+TARGET_S = 2.0  # of a hop's compute
+STAY_BAR, CHANGE_BAR = 0.10, 0.30
+KNOWN = {"resnet18": "ResNet-18, a state of 90 MB"}
+
+
+def measure_large_states(db: Database, share: BenchShare) -> Iterator[Figure]:
+    """Yield the share of a hop that is not compute: at home, and when it changes session."""
+    rows = rows_per_hop(share.time(TARGET_S)) * LARGE_PARTITIONS * 5 // 4
+    network = "resnet18" if share.is_full else SMALL
+    with bench_names(db) as prefix:
+        make_points(db, prefix, rows, LARGE_WIDTH, LARGE_CLASSES)
+        options = {"shape": list(SHAPE)}
+        query = f"SELECT * FROM {prefix}"
+        db.create_dataset(prefix, query, partitions=LARGE_PARTITIONS, options=options)
+        db.register_factory(prefix, f"mmdb.bench.networks:{network}")
+        workers = workers_of(db.connection, 2)
+        try:
+            for worker in workers:
+                worker.open()
+            stays = _hop_along(db, f"{prefix}-stays", prefix, workers[:1])
+            changes = _hop_along(db, f"{prefix}-changes", prefix, workers)
+        finally:
+            for worker in workers:
+                worker.close()
+    where = f"{db.connection.engine}, {KNOWN.get(network, network)}"
+    computes = [row["compute_s"] for _, row in stays]
+    yield Figure(name=f"{where}: compute of a hop", value=median(computes), unit="s")
+    yield _overhead(f"{where}: overhead in one session", stays, STAY_BAR)
+    yield _overhead(f"{where}: overhead from session to session", changes, CHANGE_BAR)
+
+
+def rows_per_hop(target_s: float) -> int:
+    """Return how many rows make a hop of ResNet-18 of so many seconds with one thread."""
+    with one_thread():
+        torch.manual_seed(0)
+        module = resnet18(SHAPE, LARGE_CLASSES)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+        x, y = torch.rand(BATCH, *SHAPE), torch.randint(LARGE_CLASSES, (BATCH,))
+        seconds = []
+        for _ in range(6):
+            started = perf_counter()
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(x), y).backward()
+            optimizer.step()
+            seconds.append(perf_counter() - started)
+        return max(1, round(target_s / min(seconds))) * BATCH
+
+
+Visit = tuple[float, Row]  # seconds as its caller sees them, and the hop's row
+
+
+def _hop_along(db: Database, name: str, prefix: str, workers: Sequence[Worker]) -> list[Visit]:
+    """Train one candidate, its hops dealt out to the workers in turn; return the train hops.
+
+    The first epoch is left out: in it partitions are read and the first state is made.
+    """
+    search = {"space": {"batch_size": BATCH, "optimizer": [{"name": "sgd", "momentum": 0.9}]}}
+    db.create_run(name, dataset=prefix, architecture=prefix, search=search, epochs=LARGE_EPOCHS)
+    run = db.connection.rows(load("runs").find_run, name=name)[0]
+    found = db.connection.rows(load("hops").find_partitions, dataset_id=run["dataset_id"])
+    parts = {ordinal_of(part): part["part_id"] for part in found}
+    (candidate,) = db.connection.rows(load("runs").find_candidates, run_id=run["run_id"])
+    turns, visits = 0, []
+    for epoch in range(LARGE_EPOCHS):
+        for ordinal in (*visit_order(0, 0, epoch, LARGE_PARTITIONS), VALIDATION):
+            order = HopOrder(
+                part_id=parts[ordinal],
+                candidate_id=candidate["candidate_id"],
+                epoch=epoch,
+                publish=len(workers) > 1,
+            )
+            started = perf_counter()
+            workers[turns % len(workers)].do(order)
+            visits.append((epoch, ordinal, perf_counter() - started))
+            turns += 1
+    rows = {
+        (row["epoch"], row["part_id"]): row
+        for row in db.connection.rows(load("bench_hops").timeline, prefix=name)
+    }
+    return [
+        (seconds, rows[epoch, parts[ordinal]])
+        for epoch, ordinal, seconds in visits
+        if epoch and ordinal != VALIDATION
+    ]
+
+
+def _overhead(name: str, visits: Sequence[Visit], bar: float) -> Figure:
+    """Return the share by which hops take longer than their compute, all hops together."""
+    seconds = sum(taken for taken, _ in visits)
+    compute = sum(row["compute_s"] for _, row in visits)
+    shares = [taken / row["compute_s"] - 1 for taken, row in visits]
+    value = seconds / compute - 1
+    return Figure(
+        name=name, value=value, unit="", bar=f"<= {bar:g}", holds=value <= bar, runs=shares
+    )
 
 
 def makespan(hops: Sequence[Row]) -> float:
@@ -68,13 +174,13 @@ MIXED = {"space": {"architecture.hidden": MIXED_WIDTHS, "lr": [0.01, 0.001], "ba
 GAP_ROWS, GAP_HIDDEN, GAP_EPOCHS = 8_000, 1024, 3
 
 
-def bench_train(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_train(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
         yield from _measure(db, share)
 
 
-def _measure(db: Database, share: Share) -> Iterator[Figure]:
+def _measure(db: Database, share: BenchShare) -> Iterator[Figure]:
     for name, (architecture, rows) in WORKLOADS.items():
         yield from _speedup(db, name, architecture, share.of(rows), share.of(ROUNDS))
     yield from _mixed(db, share)
@@ -109,7 +215,7 @@ def _pair(db: Database, name: str, dataset: str, architecture: str) -> tuple[lis
     return spans[1], spans[2]
 
 
-def _mixed(db: Database, share: Share) -> Iterator[Figure]:
+def _mixed(db: Database, share: BenchShare) -> Iterator[Figure]:
     """Candidates of different costs, which a bad order would leave for the end."""
     with bench_names(db) as prefix:
         make_points(db, prefix, share.of(MIXED_ROWS), WIDTH, CLASSES)
@@ -124,7 +230,7 @@ def _mixed(db: Database, share: Share) -> Iterator[Figure]:
     yield at_most(f"{where}: makespan / lower bound", ratios, "x", MAKESPAN_BAR)
 
 
-def _gaps(db: Database, share: Share) -> Iterator[Figure]:
+def _gaps(db: Database, share: BenchShare) -> Iterator[Figure]:
     """The time between two hops of a worker."""
     with bench_names(db) as prefix:
         make_points(db, prefix, share.of(GAP_ROWS, 1_000), WIDTH, CLASSES)

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BenchShare:
     """A share of a bench; those of benches with options of their own have them as fields.
 
     Attributes:
@@ -46,7 +46,7 @@ class Share:
         return values[: self.of(len(values), least)]
 
 
-FULL = Share()
+FULL = BenchShare()
 
 
 @contextmanager

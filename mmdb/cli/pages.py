@@ -30,8 +30,8 @@ def add_report_command(add: Add) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
+    from mmdb.report.facts import connected_to_read
     from mmdb.report.file import format_of, make_report, write_report
-    from mmdb.report.view_session import connected_to_read
 
     kind = format_of(given.out, given.format)
     with connected_to_read(given.database) as connection:
@@ -93,8 +93,8 @@ def add_lineage_command(add: Add) -> None:
 
 
 def _lineage(given: argparse.Namespace) -> int:
-    from mmdb.lineage.reading import lineage
-    from mmdb.report.view_session import connected_to_read
+    from mmdb.lineage.finding import lineage
+    from mmdb.report.facts import connected_to_read
     from mmdb.terminal import show_rows
 
     direction = "down" if given.down else "up"

@@ -75,7 +75,7 @@ def _key(given: argparse.Namespace) -> str | None:
 
 
 def _openlineage(given: argparse.Namespace) -> int:
-    from mmdb.report.view_session import connected_to_read
+    from mmdb.report.facts import connected_to_read
     from mmdb.standards.http_service import post_events, write_events
     from mmdb.standards.openlineage_events import lineage_events
 
@@ -93,7 +93,7 @@ def _openlineage(given: argparse.Namespace) -> int:
 
 
 def _mlflow(given: argparse.Namespace) -> int:
-    from mmdb.report.view_session import connected_to_read
+    from mmdb.report.facts import connected_to_read
     from mmdb.standards.mlflow_export import export_mlflow
 
     run, key = _run(given), _key(given)
@@ -110,7 +110,7 @@ def _mlflow(given: argparse.Namespace) -> int:
 
 
 def _card(given: argparse.Namespace) -> int:
-    from mmdb.report.view_session import connected_to_read
+    from mmdb.report.facts import connected_to_read
     from mmdb.standards.model_card import model_card
 
     with connected_to_read(given.database) as connection:
@@ -119,8 +119,8 @@ def _card(given: argparse.Namespace) -> int:
 
 
 def _parquet(given: argparse.Namespace) -> int:
-    from mmdb.report.view_session import connected_to_read
-    from mmdb.standards.parquet_export import export_parquet
+    from mmdb.report.facts import connected_to_read
+    from mmdb.standards.view_files import export_parquet
 
     with connected_to_read(given.database) as connection:
         found = export_parquet(connection, given.out, given.only or ())
@@ -130,8 +130,8 @@ def _parquet(given: argparse.Namespace) -> int:
 
 
 def _dbt(given: argparse.Namespace) -> int:
-    from mmdb.report.view_session import connected_to_read
-    from mmdb.standards.dbt_sources import dbt_sources
+    from mmdb.report.facts import connected_to_read
+    from mmdb.standards.view_files import dbt_sources
 
     with connected_to_read(given.database) as connection:
         content = dbt_sources(connection)

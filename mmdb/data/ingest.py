@@ -11,9 +11,8 @@ from typing import IO, Literal
 
 import numpy as np
 
-from mmdb.data.column_layout import Batch, Field, Layout, Request, quote, view
+from mmdb.data.column_layout import Batch, ClassCounts, Field, Layout, Request, quote, view
 from mmdb.data.decoding import Decoding
-from mmdb.data.labels import ClassCounts
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker

@@ -15,7 +15,7 @@ from mmdb.data.decoding import Decoding
 from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
-from mmdb.data.query import Source, analyse
+from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
@@ -203,7 +203,7 @@ def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
 
 
 def _add_columns(
-    connection: Connection, dataset_id: int, decoding: Decoding, sources: list[Source]
+    connection: Connection, dataset_id: int, decoding: Decoding, sources: list[SourceColumn]
 ) -> None:
     connection.run_many(
         _Q.add_column,
@@ -228,7 +228,7 @@ def _add_columns(
     )
 
 
-def source_row(source: Source) -> dict[str, str | None]:
+def source_row(source: SourceColumn) -> dict[str, str | None]:
     """Return a source as the tables of sources keep it."""
     return {
         "table_name": source.table,

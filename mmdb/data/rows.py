@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from blake3 import blake3
 
-from mmdb.data.column_layout import Batch, Field, Layout, Request, Slot, lay_out, view
+from mmdb.data.column_layout import Batch, Field, LabelValues, Layout, Request, Slot, lay_out, view
 from mmdb.data.decoding import Class, Column, Decoding, Input, Label, numbers_in
-from mmdb.data.labels import LabelValues
 from mmdb.data.options import Options
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidOption, NotFinite, TooManyCategories

@@ -17,7 +17,7 @@ _SET_UP = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class CitusCluster:
     """What this server is to the cluster of its database."""
 
     version: str
@@ -26,7 +26,7 @@ class Cluster:
     nodes: int  # that may hold shards
 
 
-def find_cluster(connection: Connection) -> Cluster | None:
+def find_cluster(connection: Connection) -> CitusCluster | None:
     """Return the cluster of a database; None where it has no extension Citus."""
     if connection.engine != "postgres":
         return None
@@ -34,10 +34,10 @@ def find_cluster(connection: Connection) -> Cluster | None:
     if not extension:
         return None
     (row,) = connection.rows(_Q.find_cluster)
-    return Cluster(version=extension[0]["version"], **row)
+    return CitusCluster(version=extension[0]["version"], **row)
 
 
-def is_ready(cluster: Cluster | None) -> bool:
+def is_ready(cluster: CitusCluster | None) -> bool:
     """Return whether tables can be spread from here."""
     return cluster is not None and cluster.is_coordinator and cluster.is_known and cluster.nodes > 0
 

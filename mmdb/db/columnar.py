@@ -46,7 +46,7 @@ class ViewColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewColumns:
     """A view of schema mmdb."""
 
     name: str
@@ -54,12 +54,12 @@ class View:
     columns: tuple[ViewColumn, ...]
 
 
-def find_views(connection: AnyConnection) -> list[View]:
+def find_views(connection: AnyConnection) -> list[ViewColumns]:
     """Return the views of schema mmdb, in order of their names' code points."""
     file = sql_directory("sql/engines") / f"{connection.engine}_columns.sql"
     rows = connection.select(file.read_text())
     found = [
-        View(
+        ViewColumns(
             name,
             group[0]["view_comment"],
             tuple(

@@ -13,11 +13,10 @@ import numpy as np
 
 from mmdb import errors
 from mmdb.db import prediction_table, shrink
-from mmdb.db.batch import arrow_batches
-from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_duckdb
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
-from mmdb.db.relations import Relation, TableName, find_duckdb
+from mmdb.db.row_formats import arrow_batches
 from mmdb.db.scan import columns_duckdb, is_interrupt, scan_duckdb
 
 if TYPE_CHECKING:

@@ -18,12 +18,11 @@ from psycopg.types.json import Jsonb
 
 from mmdb import errors
 from mmdb.db import prediction_table
-from mmdb.db.batch import column_batches
-from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_postgres
+from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
-from mmdb.db.relations import Relation, TableName, find_postgres
-from mmdb.db.rights import LOCK_TIMEOUT, on_own_tables, refusal
+from mmdb.db.row_formats import column_batches
 from mmdb.db.scan import columns_postgres, scan_copy
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mmdb import errors
-from mmdb.db.binary import Batch, Field, RowParser
 from mmdb.db.connection import SCAN_ROWS, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.db.row_formats import Batch, Field, RowParser
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.

@@ -32,7 +32,7 @@ class Package(TypedDict):
     error: str  # empty where it was imported
 
 
-class Probe(TypedDict):
+class PythonProbe(TypedDict):
     """The server's Python, as the query `probe_python` describes it."""
 
     python: list[int]  # major, minor
@@ -53,17 +53,17 @@ def server_python(connection: PostgresConnection) -> Iterator[Check]:
         yield _warm_up(connection)
 
 
-def _probe(connection: PostgresConnection) -> Probe:
+def _probe(connection: PostgresConnection) -> PythonProbe:
     """Import the packages in a session of the server; leaves no trace."""
     with connection.raw.transaction(force_rollback=True):
         if not connection.rows(load("install").find_extension)[0]["installed"]:
             connection.run(load("install").create_extension)  # which a replica refuses
         connection.run(_Q.probe_python)
-        found: Probe = json.loads(connection.rows(_Q.read_probe)[0]["found"])
+        found: PythonProbe = json.loads(connection.rows(_Q.read_probe)[0]["found"])
     return found
 
 
-def judge(probe: Probe, *, where: str) -> Iterator[Check]:
+def judge(probe: PythonProbe, *, where: str) -> Iterator[Check]:
     """Yield the checks of what was found in the server's Python.
 
     Args:

@@ -1,9 +1,7 @@
-"""The factories that mmdb ships: (input shape, number of outputs, arguments) -> torch.nn.Module.
+"""Kinds of argument values: a kind returns its value, or raises ValueError that says what fits.
 
-Every module takes a float32 batch (n, *input_shape) and returns (n, outputs).
-Weights are drawn from torch's current generator; the caller seeds it.
-Only layers that have a deterministic backward pass on a GPU are used: strided
-convolutions and means, no adaptive pooling.
+Arguments come from JSON that any user may write, so nothing here trusts a
+type, a sign or a size.
 """
 
 from __future__ import annotations
@@ -16,10 +14,102 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from mmdb.arguments import is_number, is_whole
 from mmdb.errors import FactoryFailed
-from mmdb.graph import values
-from mmdb.graph.values import Kind
 from mmdb.messages import show
+
+Kind = Callable[[object], object]
+
+MAX_WHOLE = 2**31 - 1  # sizes above this overflow the kernels' 32-bit indices
+
+
+def whole(least: int, most: int = MAX_WHOLE) -> Kind:
+    """Return the kind of whole numbers from `least` to `most`."""
+
+    def check(value: object) -> object:
+        if not is_whole(value, least, most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def real(least: float, below: float = math.inf) -> Kind:
+    """Return the kind of numbers in [least, below)."""
+
+    def check(value: object) -> object:
+        if not is_number(value, least) or value >= below:
+            raise ValueError(f"must be a number from {least:g} to below {below:g}")
+        return value
+
+    return check
+
+
+def flag(value: object) -> object:
+    """Return `value` if it is true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def one_of(*choices: str) -> Kind:
+    """Return the kind of the strings `choices`."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def pair(kind: Kind) -> Kind:
+    """Return the kind of one `kind`, or of a list of two (height, width)."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, list | tuple):
+            return kind(value)
+        if len(value) != 2:
+            raise ValueError("must be one number or a list of two")
+        return tuple(kind(item) for item in value)
+
+    return check
+
+
+def several(kind: Kind) -> Kind:
+    """Return the kind of one `kind`, or of a list of 1 to 8 of them; the value is a tuple."""
+
+    def check(value: object) -> object:
+        items = value if isinstance(value, list | tuple) else [value]
+        if not 1 <= len(items) <= 8:
+            raise ValueError("must be a list of 1 to 8 numbers")
+        return tuple(kind(item) for item in items)
+
+    return check
+
+
+def either(*kinds: Kind) -> Kind:
+    """Return the kind of what any of `kinds` takes."""
+
+    def check(value: object) -> object:
+        reasons = []
+        for kind in kinds:
+            try:
+                return kind(value)
+            except ValueError as exc:
+                reasons.append(str(exc))
+        raise ValueError(", or ".join(reasons))
+
+    return check
+
+
+size = whole(1)
+count = whole(0)
+dim = whole(-8, 8)
+shape = several(either(size, whole(-1, -1)))
+probability = real(0.0, 1.0)
+positive = real(1e-30, 1e30)
+
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -56,9 +146,9 @@ def mlp(
     Raises:
         FactoryFailed: an argument is out of range, or `depth` contradicts `hidden`.
     """
-    _check("dropout", dropout, values.probability)
-    _check("activation", activation, values.one_of(*ACTIVATIONS))
-    _check("batch_norm", batch_norm, values.flag)
+    _check("dropout", dropout, probability)
+    _check("activation", activation, one_of(*ACTIVATIONS))
+    _check("batch_norm", batch_norm, flag)
     widths = [math.prod(input_shape), *_hidden_widths(hidden, depth)]
     parts: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths):
@@ -89,9 +179,9 @@ def cnn(
     Source: Springenberg et al. 2015, "Striving for Simplicity", strides in place of pooling.
     """
     channels, height, side = _image_shape("cnn", input_shape)
-    _check("width", width, values.size)
-    _check("depth", depth, values.whole(1, 16))
-    _check("dropout", dropout, values.probability)
+    _check("width", width, size)
+    _check("depth", depth, whole(1, 16))
+    _check("dropout", dropout, probability)
     parts = _to_image(input_shape)
     for level in range(depth):
         stride = 1 if level == 0 else 2
@@ -116,8 +206,8 @@ def resnet(
     Source: He et al. 2016, "Deep Residual Learning", section 4.2, shortcuts B.
     """
     channels = _image_shape("resnet", input_shape)[0]
-    _check("width", width, values.size)
-    _check("blocks", blocks, values.whole(1, 100))
+    _check("width", width, size)
+    _check("blocks", blocks, whole(1, 100))
     parts = [*_to_image(input_shape), nn.Conv2d(channels, width, 3, padding=1, bias=False)]
     parts += [nn.BatchNorm2d(width), nn.ReLU()]
     before = width
@@ -154,9 +244,9 @@ def transformer(
             hint="Set the dataset's options.shape to [T, D], or use cnn or resnet.",
         )
     for name, value in (("d_model", d_model), ("heads", heads)):
-        _check(name, value, values.size)
-    _check("layers", layers, values.whole(1, 100))
-    _check("dropout", dropout, values.probability)
+        _check(name, value, size)
+    _check("layers", layers, whole(1, 100))
+    _check("dropout", dropout, probability)
     if d_model % heads:
         raise FactoryFailed(
             f"d_model {d_model} is not a multiple of heads {heads}",
@@ -232,10 +322,10 @@ def _dropout(probability: float) -> list[nn.Module]:
 
 def _hidden_widths(hidden: int | Sequence[int], depth: int | None) -> list[int]:
     if depth is not None:
-        _check("depth", depth, values.whole(1, 1000))
+        _check("depth", depth, whole(1, 1000))
     widths = list(hidden) if isinstance(hidden, Sequence) else [hidden] * (depth or 1)
     for width in widths:
-        _check("hidden", width, values.size)
+        _check("hidden", width, size)
     if not widths or len(widths) != (depth or len(widths)):
         raise FactoryFailed(
             f"hidden {show(hidden)} and depth {depth} contradict each other",

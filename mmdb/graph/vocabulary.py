@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from mmdb.arguments import is_whole
 from mmdb.errors import InvalidLayerGraph
-from mmdb.graph import values
-from mmdb.graph.factories import Position
-from mmdb.graph.values import Kind, count, dim, flag, pair, positive, probability, size
+from mmdb.graph import factories
+from mmdb.graph.factories import Kind, Position, count, dim, flag, pair, positive, probability, size
 from mmdb.messages import show
 
 Shape = tuple[int, ...]  # with the batch: (n, ...)
@@ -155,7 +154,7 @@ def _last(shape: Shape) -> int:
 
 
 def _convolution(make: Callable[..., nn.Module], per_side: Callable[[Kind], Kind], n: int) -> Op:
-    padding = values.either(per_side(count), values.one_of("same", "valid"))
+    padding = factories.either(per_side(count), factories.one_of("same", "valid"))
     args: dict[str, Kind] = {"in_channels": size, "out_channels": size, "padding": padding}
     args |= dict.fromkeys(("kernel_size", "stride", "dilation"), per_side(size))
     args |= {"groups": size, "bias": flag}
@@ -189,7 +188,7 @@ _FEED_FORWARD: dict[str, Kind] = {
     "d_model": size,
     "nhead": size,
     "dim_feedforward": size,
-    "activation": values.one_of("relu", "gelu"),
+    "activation": factories.one_of("relu", "gelu"),
     "norm_first": flag,
     "layer_norm_eps": positive,
 }
@@ -253,11 +252,11 @@ OPS: dict[str, Op] = {
     "Hardswish": Op(make=nn.Hardswish),
     "Hardsigmoid": Op(make=nn.Hardsigmoid),
     "ELU": Op(make=nn.ELU, args={"alpha": positive}),
-    "GELU": Op(make=nn.GELU, args={"approximate": values.one_of("none", "tanh")}),
+    "GELU": Op(make=nn.GELU, args={"approximate": factories.one_of("none", "tanh")}),
     "SiLU": Op(make=nn.SiLU),
     "Tanh": Op(make=nn.Tanh),
     "Sigmoid": Op(make=nn.Sigmoid),
-    "LeakyReLU": Op(make=nn.LeakyReLU, args={"negative_slope": values.real(0.0, 1e30)}),
+    "LeakyReLU": Op(make=nn.LeakyReLU, args={"negative_slope": factories.real(0.0, 1e30)}),
     "Softmax": Op(make=_softmax, args={"dim": dim}, axes=("dim",)),
     "Dropout": Op(make=nn.Dropout, args={"p": probability}),
     "Dropout2d": Op(make=nn.Dropout2d, args={"p": probability}, ndims=(4,)),
@@ -268,15 +267,15 @@ OPS: dict[str, Op] = {
     "flatten": Op(make=nn.Flatten),
     "Unflatten": Op(
         make=nn.Unflatten,
-        args={"dim": dim, "unflattened_size": values.shape},
+        args={"dim": dim, "unflattened_size": factories.shape},
         required=("dim", "unflattened_size"),
         axes=("dim",),
     ),
-    "reshape": Op(make=Reshape, args={"shape": values.shape}, required=("shape",)),
+    "reshape": Op(make=Reshape, args={"shape": factories.shape}, required=("shape",)),
     "transpose": Op(make=Transpose, args={"dim0": dim, "dim1": dim}, axes=("dim0", "dim1")),
     "mean": Op(
         make=Mean,
-        args={"dim": values.several(dim), "keepdim": flag},
+        args={"dim": factories.several(dim), "keepdim": flag},
         required=("dim",),
         axes=("dim",),
     ),

@@ -1,19 +1,92 @@
-"""The neighbours of nodes, read from the views `lineage_*` by named queries, each level at once.
-
-What a query returns beside the nodes that were asked for is kept: all epochs of a candidate come
-at once, and a walk that goes far through models reads the edges of all, so that its depth costs
-few queries.
-"""
+"""The lineage graph: neighbours from the views `lineage_*`, and the walk over them by level."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import Query, load
-from mmdb.lineage.entity import join, numbers, split
-from mmdb.lineage.walk import Direction, Edge
+from mmdb.errors import InvalidOption
+from mmdb.lineage.entity import join, kind_of, numbers, split
+
+Direction = Literal["up", "down"]
+
+#: Edges after which a walk gives up: nobody reads so many, and they take a gigabyte.
+MOST_EDGES = 1_000_000
+
+
+class Edge(NamedTuple):
+    """The child came from the parent; both are texts of `mmdb.lineage.entity`."""
+
+    parent: str
+    child: str
+    via: str
+
+
+class Step(NamedTuple):
+    """One edge of an answer; `kind` is that of the end which is farther from the start."""
+
+    depth: int
+    kind: str
+    parent: str
+    child: str
+    via: str
+
+
+#: Given nodes of one kind: their edges in the direction of the walk, in any order, also repeated.
+Neighbours = Callable[[str, Sequence[str]], Iterable[Edge]]
+
+
+def walk(
+    start: str,
+    direction: Direction,
+    neighbours: Neighbours,
+    *,
+    max_depth: int | None = None,
+    most_edges: int = MOST_EDGES,
+) -> list[Step]:
+    """Return every edge that can be reached from `start`, once, at its least depth.
+
+    Each node is looked at once, so that cycles end: a table of predictions may feed a dataset.
+
+    Returns:
+        Steps in the order of their fields; texts by code point, which no collation changes.
+    Raises:
+        InvalidOption: there are more than `most_edges`.
+    """
+    seen, found = {start}, set()
+    steps: list[Step] = []
+    level, depth = [start], 0
+    while level and (max_depth is None or depth < max_depth):
+        depth += 1
+        reached: list[str] = []
+        for kind, nodes in _by_kind(level):
+            for edge in neighbours(kind, nodes):
+                if edge in found:
+                    continue
+                found.add(edge)
+                far = edge.child if direction == "down" else edge.parent
+                steps.append(Step(depth, kind_of(far), *edge))
+                if far not in seen:
+                    seen.add(far)
+                    reached.append(far)
+            if len(steps) > most_edges:
+                raise InvalidOption(
+                    f"The lineage of {start} has more than {most_edges:,} edges.",
+                    hint="Set max_depth, or hops => false.",
+                )
+        level = reached
+    return sorted(steps)
+
+
+def _by_kind(nodes: Iterable[str]) -> Iterable[tuple[str, list[str]]]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        groups[kind_of(node)].append(node)
+    return groups.items()
+
 
 _Q = load("lineage")
 

@@ -33,8 +33,7 @@ from mmdb.plan.explain_train import plan
 from mmdb.plan.plan_options import MOST_PROBE_S, plan_options
 from mmdb.plan.planned_run import PlannedRun, planned_run
 from mmdb.plan.step_probe import probing
-from mmdb.train.ledger.run_options import SAME, parse_run_options
-from mmdb.train.ledger.strategy_choice import Decide, StrategyChoice
+from mmdb.train.ledger.run_options import SAME, Decide, StrategyChoice, parse_run_options
 from mmdb.train.values.runtime import TimeLimit, start_without_signals
 
 #: Seconds that following a run's models may take, and a process or session to load torch before.

@@ -103,7 +103,7 @@ def merge_s(
     """Return the seconds in which one worker averages the states of `partitions` hops.
 
     They are read and added one by one, in float64: hop + P * S * (load + merge).
-    Source: mmdb.train.group.average; the rates are measured.
+    Source: mmdb.train.group.group_pass; the rates are measured.
     """
     bytes_read = partitions * np.asarray(state_bytes)
     return np.asarray(hop_s + bytes_read * (load_byte_s + merge_byte_s))

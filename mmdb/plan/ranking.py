@@ -28,8 +28,14 @@ from mmdb.plan.cost import (
 )
 from mmdb.plan.cost_columns import allocations_of, columns
 from mmdb.plan.equations import band, deviation_of
-from mmdb.plan.sampled_simulation import sample_of, simulate_sample
-from mmdb.plan.search_space import StrategyBlock, blocks, scheduled, why_not
+from mmdb.plan.search_space import (
+    StrategyBlock,
+    blocks,
+    sample_of,
+    scheduled,
+    simulate_sample,
+    why_not,
+)
 from mmdb.plan.simulation import SimulationResult, mean_of
 
 Objective = Literal["time", "worker_hours"]

@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from mmdb.data.names import found_run, reference_of
 from mmdb.db.connection import Connection, Row
+from mmdb.db.duck import DuckConnection
+from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.queries import Query, load
-from mmdb.errors import ModelNotFound
-from mmdb.lineage.finding import find
-from mmdb.lineage.reading import lineage
-from mmdb.lineage.walk import Direction
+from mmdb.db.url import AnyConnection, connect
+from mmdb.errors import ModelNotFound, NotInstalled, WrongUrl
+from mmdb.lineage.finding import find, lineage
+from mmdb.lineage.graph import Direction
 from mmdb.messages import show
 from mmdb.report.lineage_graph import LineageEdge, LineageGraph, graph_of
-from mmdb.report.parts import Lineage, Rows, Section, short, value_text
-from mmdb.report.theme import LEADERS
+from mmdb.report.parts import LEADERS, Lineage, Rows, Section, short, value_text
+
+
+@contextmanager
+def connected_to_read(url: str) -> Iterator[AnyConnection]:
+    """Open a database for reports.
+
+    Raises:
+        WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
+    """
+    connection = connect_to_read(url)
+    try:
+        if isinstance(connection, DuckConnection):
+            ensure_duckdb(connection)
+        elif not is_installed(connection):
+            raise NotInstalled("mmdb is not installed in this database.")
+        yield connection
+    finally:
+        connection.close()
+
+
+def connect_to_read(url: str) -> AnyConnection:
+    """Open a database that is there: a DuckDB file is not made.
+
+    Raises:
+        WrongUrl, DatabaseLocked
+    """
+    file = unquote(url.removeprefix("duckdb://")).removeprefix("/")
+    if url.startswith("duckdb:///") and file not in ("", ":memory:") and not Path(file).exists():
+        raise WrongUrl(f"There is no file {file}.", hint="`mmdb install URL` makes one.")
+    return connect(url)
+
 
 NOTE = (
     "What came first is at the top. Choose one to see what it came from and what came of it; "

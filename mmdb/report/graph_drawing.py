@@ -10,8 +10,7 @@ from html import escape
 
 from mmdb.report.graph_layout import BEND, GraphLayout, layered
 from mmdb.report.lineage_graph import LineageEdge, LineageGraph, LineageNode
-from mmdb.report.parts import short
-from mmdb.report.theme import FONT, LIGHT, Theme
+from mmdb.report.parts import FONT, LIGHT, Theme, short
 
 #: Pixels: a node's height, the gaps beside and below it.
 HEIGHT, GAP, BELOW = 46, 14, 44

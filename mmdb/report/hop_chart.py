@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from mmdb.messages import seconds_text
-from mmdb.report.parts import Chart, Rows, Spec
-from mmdb.report.theme import LEADERS, legend_columns
+from mmdb.report.parts import LEADERS, Chart, Rows, Spec, legend_columns
 
 #: Seconds between ticks; below and beyond, powers of ten.
 _STEPS = (

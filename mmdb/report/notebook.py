@@ -20,8 +20,7 @@ from mmdb.report import run_sections
 from mmdb.report.facts import RunFacts
 from mmdb.report.graph_drawing import drawing
 from mmdb.report.lineage_graph import graph_of
-from mmdb.report.parts import Column, Table
-from mmdb.report.theme import LIGHT
+from mmdb.report.parts import LIGHT, Table, TableColumn
 
 if TYPE_CHECKING:  # these load torch, or much else
     from networkx import DiGraph
@@ -82,7 +81,7 @@ class LineageRows(list[Mapping[str, Any]]):
         graph = graph_of(edges, self._start)
         left = f"{graph.left_out:,} more are too far away to be drawn." if graph.left_out else ""
         columns = [
-            Column(key=key, label=key) for key in ("depth", "kind", "parent", "child", "via")
+            TableColumn(key=key, label=key) for key in ("depth", "kind", "parent", "child", "via")
         ]
         return (
             f'<div style="overflow-x: auto">{drawing(graph, theme=LIGHT)}</div>'
@@ -102,12 +101,12 @@ class Differences(list["TensorDifference"]):
         if not self:
             return _titled(self.title) + _paragraph("No tensor differs.")
         columns = [
-            Column(key="path", label="tensor"),
-            Column(key="change", label="change"),
-            Column(key="dtype", label="dtype"),
-            Column(key="shape", label="shape", show=_shape),
-            Column(key="l2", label="L2 distance", right=True),
-            Column(key="max_abs", label="largest difference", right=True),
+            TableColumn(key="path", label="tensor"),
+            TableColumn(key="change", label="change"),
+            TableColumn(key="dtype", label="dtype"),
+            TableColumn(key="shape", label="shape", show=_shape),
+            TableColumn(key="l2", label="L2 distance", right=True),
+            TableColumn(key="max_abs", label="largest difference", right=True),
         ]
         rows = [{column.key: getattr(row, column.key) for column in columns} for row in self]
         return _titled(self.title) + _table(columns, rows)
@@ -152,10 +151,10 @@ def model_html(model: SavedModel, entries: Sequence[Entry]) -> str:
     kept = [one for one in entries if one.kind in ("parameter", "buffer")]
     size = sum(one.byte_count for one in kept if one.tied_to is None)
     columns = [
-        Column(key="path", label="tensor"),
-        Column(key="dtype", label="dtype"),
-        Column(key="shape", label="shape", show=_shape),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="path", label="tensor"),
+        TableColumn(key="dtype", label="dtype"),
+        TableColumn(key="shape", label="shape", show=_shape),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
     ]
     rows = [{column.key: getattr(one, column.key) for column in columns} for one in kept]
     told = f"{model.approach}, {_many(len(kept), 'tensor')}, {bytes_text(size)}"
@@ -167,7 +166,7 @@ def _candidates(table: Table | None, count: int) -> str:
 
 
 def _table(
-    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], count: int | None = None
+    columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], count: int | None = None
 ) -> str:
     """Return the first rows as a table, and how many more there are."""
     head = "".join(f"<th{_side(column)}>{escape(column.label)}</th>" for column in columns)
@@ -182,7 +181,7 @@ def _table(
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{left}"
 
 
-def _side(column: Column) -> str:
+def _side(column: TableColumn) -> str:
     return _RIGHT if column.right else ""
 
 

@@ -15,11 +15,22 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mmdb.report import picture
+from mmdb.report import file
 from mmdb.report.graph_drawing import drawing, style
 from mmdb.report.lineage_graph import LineageGraph, LineageNode
-from mmdb.report.parts import Chart, Column, Fact, Lineage, Report, Section, Table, time_text
-from mmdb.report.theme import THEMES, Theme, config
+from mmdb.report.parts import (
+    THEMES,
+    Chart,
+    Fact,
+    Lineage,
+    ReportContent,
+    Section,
+    Table,
+    TableColumn,
+    Theme,
+    config,
+    time_text,
+)
 
 #: Characters of a cell that goes over several lines.
 LONG = 40
@@ -96,7 +107,7 @@ def _row(table: Table, row: Any, page_of: PageOf) -> str:
     return f"<tr>{''.join(cells)}"
 
 
-def _side(column: Column) -> str:
+def _side(column: TableColumn) -> str:
     return " class=n" if column.right else ""
 
 
@@ -176,7 +187,7 @@ class PageFrame:
     tag: str = ""  # what it says as long as it is not
 
 
-def page(report: Report, frame: PageFrame | None = None) -> bytes:
+def page(report: ReportContent, frame: PageFrame | None = None) -> bytes:
     """Return the page.
 
     Raises:
@@ -240,7 +251,7 @@ def _scripts(frame: PageFrame, *, needs_vega: bool) -> tuple[str, str]:
     """Return the policy that a page without a server declares, and its scripts."""
     if frame.scripts:
         return "", "\n".join(f'<script src="{escape(one)}"></script>' for one in frame.scripts)
-    texts = [picture.libraries()] if needs_vega else []
+    texts = [file.libraries()] if needs_vega else []
     texts += [script(name) for name in SCRIPTS]
     hashes = " ".join(f"'sha256-{_hash(f'{chr(10)}{text}')}'" for text in texts)
     policy = (

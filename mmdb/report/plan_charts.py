@@ -9,8 +9,7 @@ from mmdb.messages import seconds_text
 from mmdb.plan.cost import EXECUTED, PHASES
 from mmdb.report import hop_chart
 from mmdb.report.explanation import shares_text
-from mmdb.report.parts import Chart, Rows, Spec, strategy_text
-from mmdb.report.theme import STRATEGIES, legend_columns
+from mmdb.report.parts import STRATEGIES, Chart, Rows, Spec, legend_columns, strategy_text
 
 Way = Mapping[str, Any]
 

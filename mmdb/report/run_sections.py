@@ -10,11 +10,11 @@ from typing import Any
 from mmdb.db.connection import Row
 from mmdb.messages import bytes_text, seconds_text
 from mmdb.plan.cost import FEATURES, PHASES
-from mmdb.report.curve_charts import curves_of, learning
 from mmdb.report.explanation import shares_text
 from mmdb.report.facts import RunFacts
 from mmdb.report.hop_chart import timeline
-from mmdb.report.parts import Chart, Column, Rows, Section, Table, time_text
+from mmdb.report.line_charts import curves_of, learning, models_chart
+from mmdb.report.parts import Chart, Rows, Section, Table, TableColumn, time_text
 from mmdb.report.plan_charts import (
     COMPARED,
     compared_phases,
@@ -23,7 +23,6 @@ from mmdb.report.plan_charts import (
     scaling,
     stacked,
 )
-from mmdb.report.storage_charts import models_chart
 
 #: Rows that are shown at once; the others when they are asked for.
 SHOWN = 25
@@ -55,22 +54,28 @@ def leaderboard_section(facts: RunFacts) -> Section | None:
     ]
     metric = facts.run["metric"] or "value"
     validated = any(row["objective"] is not None for row in rows)
-    given = [Column(key=f"config.{key}", label=key.removeprefix("architecture.")) for key in varied]
+    given = [
+        TableColumn(key=f"config.{key}", label=key.removeprefix("architecture.")) for key in varied
+    ]
     wanted = (
-        Column(key="objective", label=metric, right=True),
-        Column(key="validation_loss", label="validation loss", right=True),
-        *([] if validated else [Column(key="training_loss", label="training loss", right=True)]),
-        Column(key="epoch", label="best epoch", right=True),
-        Column(key="epochs", label="epochs", right=True),
-        Column(key="total_s", label="trained for", show=seconds_text, right=True),
-        Column(key="parent", label="began with"),
-        Column(key="status", label="status"),
-        Column(key="error", label="error"),
+        TableColumn(key="objective", label=metric, right=True),
+        TableColumn(key="validation_loss", label="validation loss", right=True),
+        *(
+            []
+            if validated
+            else [TableColumn(key="training_loss", label="training loss", right=True)]
+        ),
+        TableColumn(key="epoch", label="best epoch", right=True),
+        TableColumn(key="epochs", label="epochs", right=True),
+        TableColumn(key="total_s", label="trained for", show=seconds_text, right=True),
+        TableColumn(key="parent", label="began with"),
+        TableColumn(key="status", label="status"),
+        TableColumn(key="error", label="error"),
     )
     told = tuple(column for column in wanted if _tells(column.key, [r[column.key] for r in rows]))
     first = (
-        Column(key="rank", label="rank", right=True),
-        Column(key="candidate", label="candidate"),
+        TableColumn(key="rank", label="rank", right=True),
+        TableColumn(key="candidate", label="candidate"),
     )
     columns = (*first, *given, *told)
     shown = Table(
@@ -105,11 +110,11 @@ def learning_section(facts: RunFacts) -> Section | None:
         {"candidate": name} | {str(e): curves.by_candidate.get(c, {}).get(e) for e in epochs}
         for c, name in leaders.items()
     ]
-    columns = tuple(Column(key=str(e), label=f"epoch {e}", right=True) for e in epochs)
+    columns = tuple(TableColumn(key=str(e), label=f"epoch {e}", right=True) for e in epochs)
     table = Table(
         key="epochs",
         title="The curves as numbers",
-        columns=(Column(key="candidate", label="candidate"), *columns),
+        columns=(TableColumn(key="candidate", label="candidate"), *columns),
         rows=rows,
         folded=True,
     )
@@ -123,7 +128,7 @@ def workers_section(facts: RunFacts) -> Section | None:
         return None
     rows = spent(facts.hops)
     seconds = tuple(
-        Column(key=f"{phase}_s", label=phase, show=seconds_text, right=True)
+        TableColumn(key=f"{phase}_s", label=phase, show=seconds_text, right=True)
         for phase in PHASES
         if any(row[f"{phase}_s"] for row in rows)
     )
@@ -131,9 +136,9 @@ def workers_section(facts: RunFacts) -> Section | None:
         key="workers",
         title="The workers as numbers",
         columns=(
-            Column(key="worker", label="worker"),
-            Column(key="node", label="node"),
-            Column(key="hops", label="hops", right=True),
+            TableColumn(key="worker", label="worker"),
+            TableColumn(key="node", label="node"),
+            TableColumn(key="hops", label="hops", right=True),
             *seconds,
         ),
         rows=rows,
@@ -222,14 +227,14 @@ def _ways_table(facts: RunFacts) -> Table:
         for row in facts.plan
     ]
     columns = (
-        Column(key="rank", label="rank", right=True),
-        Column(key="way", label="strategy"),
-        Column(key="workers", label="workers", right=True),
-        *(Column(key=key, label=label, show=seconds_text, right=True) for key, label in TIMES),
-        Column(key="peak_memory", label="memory", show=bytes_text, right=True),
-        Column(key="bytes_moved", label="moves", show=bytes_text, right=True),
-        Column(key="chosen", label="train does it", show=lambda value: "yes" if value else ""),
-        Column(key="why_not", label="why not"),
+        TableColumn(key="rank", label="rank", right=True),
+        TableColumn(key="way", label="strategy"),
+        TableColumn(key="workers", label="workers", right=True),
+        *(TableColumn(key=key, label=label, show=seconds_text, right=True) for key, label in TIMES),
+        TableColumn(key="peak_memory", label="memory", show=bytes_text, right=True),
+        TableColumn(key="bytes_moved", label="moves", show=bytes_text, right=True),
+        TableColumn(key="chosen", label="train does it", show=lambda value: "yes" if value else ""),
+        TableColumn(key="why_not", label="why not"),
     )
     shown = tuple(c for c in columns if c.key != "why_not" or any(r["why_not"] for r in rows))
     return Table(key="ways", title="Every way as numbers", columns=shown, rows=rows, folded=True)
@@ -264,9 +269,9 @@ def section_of_outcome(outcome: Row | None) -> Section | None:
         for phase in COMPARED
     ]
     columns = (
-        Column(key="phase", label="phase"),
-        Column(key="planned_s", label="planned", show=seconds_text, right=True),
-        Column(key="actual_s", label="took", show=seconds_text, right=True),
+        TableColumn(key="phase", label="phase"),
+        TableColumn(key="planned_s", label="planned", show=seconds_text, right=True),
+        TableColumn(key="actual_s", label="took", show=seconds_text, right=True),
     )
     return Section(
         key="outcome",
@@ -293,15 +298,15 @@ def features_section(facts: RunFacts) -> Section | None:
     if stored:
         texts.append(f"{bytes_text(stored)} of features are stored, which mmdb gc can free.")
     columns = (
-        Column(key="layer", label="frozen up to", entity="entity"),
-        Column(key="backbone", label="of"),
-        Column(key="choice", label="features"),
-        Column(key="candidates", label="candidates", right=True),
-        Column(key="hops", label="hops", right=True),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="cost_s", label="took", show=seconds_text, right=True),
-        Column(key="saved_s", label="to save", show=seconds_text, right=True),
-        Column(key="reason", label="because"),
+        TableColumn(key="layer", label="frozen up to", entity="entity"),
+        TableColumn(key="backbone", label="of"),
+        TableColumn(key="choice", label="features"),
+        TableColumn(key="candidates", label="candidates", right=True),
+        TableColumn(key="hops", label="hops", right=True),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="cost_s", label="took", show=seconds_text, right=True),
+        TableColumn(key="saved_s", label="to save", show=seconds_text, right=True),
+        TableColumn(key="reason", label="because"),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     return Section(
@@ -327,15 +332,15 @@ def storage_section(facts: RunFacts) -> Section | None:
     saved = f" {bytes_text(shared)} they share with other models." if shared else ""
     count = f"{len(rows):,} models" if len(rows) > 1 else "One model"
     columns = (
-        Column(key="model", label="model", entity="entity"),
-        Column(key="version", label="version", right=True),
-        Column(key="candidate_id", label="candidate", right=True),
-        Column(key="epoch", label="epoch", show=_epoch, right=True),
-        Column(key="approach", label="kept as"),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
-        Column(key="shared_bytes", label="shared", show=bytes_text, right=True),
-        Column(key="created", label="saved", show=time_text),
+        TableColumn(key="model", label="model", entity="entity"),
+        TableColumn(key="version", label="version", right=True),
+        TableColumn(key="candidate_id", label="candidate", right=True),
+        TableColumn(key="epoch", label="epoch", show=_epoch, right=True),
+        TableColumn(key="approach", label="kept as"),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
+        TableColumn(key="shared_bytes", label="shared", show=bytes_text, right=True),
+        TableColumn(key="created", label="saved", show=time_text),
     )
     return Section(
         key="storage",

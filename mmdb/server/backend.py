@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mmdb.db.citus import own_node
 from mmdb.db.connection import Connection
+from mmdb.db.owners import LOCK_TIMEOUT, refusal
 from mmdb.db.queries import load
-from mmdb.db.rights import LOCK_TIMEOUT, refusal
 from mmdb.errors import (
     InTransaction,
     InvalidOption,

@@ -14,7 +14,7 @@ from mmdb.db.queries import load, sql_directory
 from mmdb.db.url import AnyConnection
 
 if TYPE_CHECKING:
-    from mmdb.server.child_backend import ChildBackend
+    from mmdb.server.outside_server import ChildBackend
 
 
 _FUNCTION = re.compile(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mmdb.data import registration
 from mmdb.data.inputs import scan_inputs
-from mmdb.data.query import Source, analyse
+from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.registration import source_row
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key
@@ -158,7 +158,7 @@ def _batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
         yield from reader
 
 
-def _record(connection: Connection, sources: Sequence[Source], **about: object) -> None:
+def _record(connection: Connection, sources: Sequence[SourceColumn], **about: object) -> None:
     """Record what was predicted from what; see sql/schema/12_lineage.sql."""
     (added,) = connection.rows(_PREDICTION_QUERIES.add_prediction, **about)
     connection.run_many(

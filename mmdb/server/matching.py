@@ -23,7 +23,7 @@ from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_th
 from mmdb.messages import show
 from mmdb.store.models.model_rows import SavedModel, model_of
 from mmdb.store.parents import ParentChoice, ParentGoal, choose_parent
-from mmdb.store.parents.rerank import Sample
+from mmdb.store.parents.choice import Sample
 from mmdb.train.replay.model_facts import structure_asked
 from mmdb.train.warm.offers import OF_THE_PARENT, check_module
 

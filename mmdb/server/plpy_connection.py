@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mmdb.db import citus, prediction_table
-from mmdb.db.batch import column_batches
-from mmdb.db.connection import ColumnType, Kind, Lock, Row
+from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_postgres
+from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
-from mmdb.db.relations import Relation, TableName, find_postgres
-from mmdb.db.rights import on_own_tables
+from mmdb.db.row_formats import column_batches
 from mmdb.db.scan import columns_plpy, scan_cursor
 from mmdb.errors import NotASelect
 from mmdb.memory import require

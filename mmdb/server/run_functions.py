@@ -21,7 +21,7 @@ from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 if TYPE_CHECKING:
-    from mmdb.train.drive.summary import Summary
+    from mmdb.train.replay.saving import Summary
 
 
 @exposed
@@ -195,7 +195,7 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
 def _submit(backend: Backend, run: str) -> Summary:
     with uncollected():
         from mmdb.train.drive.run_requests import submit, wait_for
-        from mmdb.train.drive.summary import summarise  # loads torch
+        from mmdb.train.replay.saving import summarise  # loads torch
     started, connection = perf_counter(), backend.connection
     backend.pause()  # inside a transaction block nobody would see the request
     before = submit(connection, run)["hops_done"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from mmdb.arguments import check_whole
 from mmdb.errors import UnsupportedTensor
-from mmdb.lineage import reading
+from mmdb.lineage import finding
 from mmdb.server.backend import Backend, exposed
 
 
@@ -132,6 +132,6 @@ def manage_zoo(backend: Backend, budget_bytes: int | None, dry_run: bool) -> lis
 def lineage(
     backend: Backend, entity: str, direction: str, hops: bool | None, max_depth: int | None
 ) -> list[dict[str, Any]]:
-    """Return the edges up or down from an entity; see `mmdb.lineage.reading.lineage`."""
-    steps = reading.lineage(backend.connection, entity, direction, hops=hops, max_depth=max_depth)
+    """Return the edges up or down from an entity; see `mmdb.lineage.finding.lineage`."""
+    steps = finding.lineage(backend.connection, entity, direction, hops=hops, max_depth=max_depth)
     return [step._asdict() for step in steps]

@@ -16,7 +16,7 @@ from itertools import groupby
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, InvalidOption, MmdbError
-from mmdb.report.view_session import connected_to_read
+from mmdb.report.facts import connected_to_read
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

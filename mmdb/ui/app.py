@@ -15,12 +15,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mmdb.errors import MmdbError
-from mmdb.report import picture
+from mmdb.report import file
 from mmdb.report.file import report_json
 from mmdb.report.page import SCRIPTS, PageFrame, page, script, stylesheet
 from mmdb.ui.pages import KINDS, Kind, address_of, first_page, path_of, status_of, tag_of
 from mmdb.ui.security import Guard, Rules
-from mmdb.ui.sessions import Sessions
+from mmdb.ui.sessions import PageSessions
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _NEVER = {"Cache-Control": "no-store"}
@@ -28,7 +28,7 @@ _ALWAYS = {"Cache-Control": "private, max-age=31536000, immutable"}
 _JAVASCRIPT = "text/javascript; charset=utf-8"
 
 
-def make_app(sessions: Sessions, rules: Rules) -> ASGIApp:
+def make_app(sessions: PageSessions, rules: Rules) -> ASGIApp:
     """Return the application.
 
     Raises:
@@ -54,11 +54,11 @@ def make_app(sessions: Sessions, rules: Rules) -> ASGIApp:
 class _Served:
     """The answers, which share the sessions."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: PageSessions) -> None:
         self._sessions = sessions
         self._kinds: dict[str, Kind] = {"home": first_page(sessions.url), **KINDS}
         own = "\n".join(script(name) for name in (*SCRIPTS, "live.js"))
-        texts = {"vega.js": picture.libraries(), "page.js": own}
+        texts = {"vega.js": file.libraries(), "page.js": own}
         self._scripts = {name: text.encode() for name, text in texts.items()}
         self._addresses = tuple(
             f"/static/{name}?{sha256(text).hexdigest()[:12]}"

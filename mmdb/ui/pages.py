@@ -15,9 +15,8 @@ from mmdb.db.queries import load
 from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
 from mmdb.messages import bytes_text, seconds_text, show
 from mmdb.report.facts import lineage_of, lineage_section
-from mmdb.report.model_report import model_report
-from mmdb.report.parts import Column, Report, Section, Table, time_text, value_text
-from mmdb.report.run_report import run_report
+from mmdb.report.parts import ReportContent, Section, Table, TableColumn, time_text, value_text
+from mmdb.report.subject_reports import model_report, run_report
 
 _Q = load("ui")
 #: Rows of the first page's lists, and of a list alone.
@@ -28,7 +27,7 @@ FEW, MANY = 20, 500
 class Kind:
     """A kind of page: what it says, and what changes when that does."""
 
-    report: Callable[[Connection, str], Report]
+    report: Callable[[Connection, str], ReportContent]
     state: Callable[[Connection, str], list[Row]]
 
 
@@ -63,32 +62,32 @@ def tag_of(rows: list[Row]) -> str:
 def first_page(url: str) -> Kind:
     """Return the page of a database: its last runs and models."""
 
-    def report(connection: Connection, _: str) -> Report:
+    def report(connection: Connection, _: str) -> ReportContent:
         sections = (
             _section("runs", "Runs", _runs(connection, FEW)),
             _section("models", "Models", _models(connection, FEW)),
         )
-        return Report(kind="database", name=shown(url), made=time.time(), sections=sections)
+        return ReportContent(kind="database", name=shown(url), made=time.time(), sections=sections)
 
     return Kind(report=report, state=_state)
 
 
-def _all_runs(connection: Connection, _: str) -> Report:
+def _all_runs(connection: Connection, _: str) -> ReportContent:
     section = _section("runs", "Runs", _runs(connection, MANY))
-    return Report(kind="all", name="runs", made=time.time(), sections=(section,))
+    return ReportContent(kind="all", name="runs", made=time.time(), sections=(section,))
 
 
-def _all_models(connection: Connection, _: str) -> Report:
+def _all_models(connection: Connection, _: str) -> ReportContent:
     section = _section("models", "Models", _models(connection, MANY))
-    return Report(kind="all", name="models", made=time.time(), sections=(section,))
+    return ReportContent(kind="all", name="models", made=time.time(), sections=(section,))
 
 
-def _lineage(connection: Connection, entity: str) -> Report:
+def _lineage(connection: Connection, entity: str) -> ReportContent:
     with connection.snapshot():
         section = lineage_section(lineage_of(connection, entity))
     if section is None:
         raise EntityNotFound(f"{show(entity)} has no lineage: nothing came of it.")
-    return Report(kind="lineage of", name=entity, made=time.time(), sections=(section,))
+    return ReportContent(kind="lineage of", name=entity, made=time.time(), sections=(section,))
 
 
 def _run_state(connection: Connection, name: str) -> list[Row]:
@@ -153,16 +152,16 @@ def _runs(connection: Connection, most: int) -> Table | None:
         for row in connection.rows(_Q.list_runs, most=most)
     ]
     columns = (
-        Column(key="run", label="run", entity="entity"),
-        Column(key="status", label="status"),
-        Column(key="dataset", label="dataset", entity="dataset_entity"),
-        Column(key="strategy", label="strategy"),
-        Column(key="candidates", label="candidates", right=True),
-        Column(key="hops", label="hops", right=True),
-        Column(key="metric", label="metric"),
-        Column(key="best_value", label="best", show=value_text, right=True),
-        Column(key="seconds_left", label="left", show=seconds_text, right=True),
-        Column(key="created", label="created", show=time_text),
+        TableColumn(key="run", label="run", entity="entity"),
+        TableColumn(key="status", label="status"),
+        TableColumn(key="dataset", label="dataset", entity="dataset_entity"),
+        TableColumn(key="strategy", label="strategy"),
+        TableColumn(key="candidates", label="candidates", right=True),
+        TableColumn(key="hops", label="hops", right=True),
+        TableColumn(key="metric", label="metric"),
+        TableColumn(key="best_value", label="best", show=value_text, right=True),
+        TableColumn(key="seconds_left", label="left", show=seconds_text, right=True),
+        TableColumn(key="created", label="created", show=time_text),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     return Table(key="runs", title="Runs", columns=told, rows=rows) if rows else None
@@ -181,14 +180,14 @@ def _models(connection: Connection, most: int) -> Table | None:
         for row in connection.rows(_Q.list_models, most=most)
     ]
     columns = (
-        Column(key="reference", label="model", entity="entity"),
-        Column(key="dataset", label="dataset", entity="dataset_entity"),
-        Column(key="run", label="run", entity="run_entity"),
-        Column(key="parent", label="parent", entity="parent_entity"),
-        Column(key="approach", label="kept as"),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
-        Column(key="created", label="saved", show=time_text),
+        TableColumn(key="reference", label="model", entity="entity"),
+        TableColumn(key="dataset", label="dataset", entity="dataset_entity"),
+        TableColumn(key="run", label="run", entity="run_entity"),
+        TableColumn(key="parent", label="parent", entity="parent_entity"),
+        TableColumn(key="approach", label="kept as"),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
+        TableColumn(key="created", label="saved", show=time_text),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     return Table(key="models", title="Models", columns=told, rows=rows) if rows else None

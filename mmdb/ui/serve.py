@@ -13,7 +13,7 @@ import uvicorn
 from mmdb.errors import EngineError, InvalidOption
 from mmdb.ui.app import make_app
 from mmdb.ui.security import Rules, is_loopback, names_of_this_machine
-from mmdb.ui.sessions import Sessions
+from mmdb.ui.sessions import PageSessions
 
 #: What a bearer token may consist of (RFC 6750), and any cookie or address can hold.
 _TOKEN = re.compile(r"[\w\-.~+/]+=*", re.ASCII)
@@ -37,7 +37,7 @@ def serve(url: str, host: str, port: int, token: str | None, say: Callable[[str]
 
 
 def _serve_on(listener: socket.socket, url: str, rules: Rules, say: Callable[[str], None]) -> None:
-    sessions = Sessions(url)
+    sessions = PageSessions(url)
     try:
         config = uvicorn.Config(
             make_app(sessions, rules),

@@ -12,7 +12,7 @@ from mmdb.db.install import ensure_duckdb, is_installed
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import NotInstalled
-from mmdb.report.view_session import connect_to_read
+from mmdb.report.facts import connect_to_read
 
 #: Sessions of a PostgreSQL server; more readers than that wait.
 SESSIONS = 4
@@ -20,7 +20,7 @@ SESSIONS = 4
 SETTINGS = {"default_transaction_read_only": "on", "statement_timeout": "30s"}
 
 
-class Sessions:
+class PageSessions:
     """Sessions of one database; threads may ask for them at the same time."""
 
     def __init__(self, url: str) -> None:

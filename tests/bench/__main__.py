@@ -12,7 +12,7 @@ from typing import Any
 
 from mmdb.bench.command import Bench, measure, share_of, show, status
 from mmdb.bench.figures import report, write_json
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.cli.bench import above_0, add_bench_options, at_least
 from mmdb.errors import MmdbError
 from mmdb.terminal import show_error
@@ -37,7 +37,7 @@ class Experiment:
 
     about: str
     bench: Bench
-    share: type[Share] = Share
+    share: type[BenchShare] = BenchShare
     parts: Sequence[str] = ()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.__main__ import EXPERIMENTS, main
 from tests.bench.feature.bench import FeatureShare
 from tests.bench.plan.bench import PlanShare
@@ -20,7 +20,7 @@ from tests.bench.warm.bench import WarmShare
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("asha --share 0.1", Share(share=0.1)),
+        ("asha --share 0.1", BenchShare(share=0.1)),
         ("feature --only fused", FeatureShare(only=["fused"])),
         ("plan --seconds 2 --share 0.1", PlanShare(seconds=2.0, share=0.1)),
         ("warm --folder a --seeds 2", WarmShare(folder=Path("a"), seeds=2)),
@@ -28,11 +28,11 @@ from tests.bench.warm.bench import WarmShare
     ],
 )
 def test_options_left_out_keep_their_defaults(
-    arguments: str, expected: Share, monkeypatch: pytest.MonkeyPatch
+    arguments: str, expected: BenchShare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
 
-    def bench(databases: list[Database], share: Share) -> list[Figure]:
+    def bench(databases: list[Database], share: BenchShare) -> list[Figure]:
         found.append(share)
         return []
 
@@ -68,7 +68,7 @@ def test_wrong_options_are_refused(
 def test_the_curves_of_convergence_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bench(databases: list[Database], share: Share) -> list[Figure]:
+    def bench(databases: list[Database], share: BenchShare) -> list[Figure]:
         return [Figure(name="digits: mop", value=0.1, unit=UNIT, runs=[0.2, 0.1])]
 
     changed = replace(EXPERIMENTS["convergence"], bench=bench)

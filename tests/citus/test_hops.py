@@ -24,9 +24,9 @@ from mmdb.train.drive.cleanup import NAME as SWEEPER
 from mmdb.train.drive.cleanup import Sweeper
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.server_worker import CitusWorker, processors
-from mmdb.train.drive.summary import Summary
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.hops.orders import HopOrder
+from mmdb.train.replay.saving import Summary
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.citus

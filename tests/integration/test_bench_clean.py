@@ -14,7 +14,7 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share, bench_names
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.store.models.save import save_model
 from tests.stores import NOTHING, counts, rows_of
 
@@ -53,7 +53,7 @@ def test_a_report_is_written_before_anything_is_cleaned_up(
 ) -> None:
     file = tmp_path / "report.json"
 
-    def bench(databases: list[Database], share: Share) -> Iterator[Figure]:
+    def bench(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
         yield Figure(name="seconds of a save", value=1.5, unit="s")
         assert json.loads(file.read_text())["figures"][0]["value"] == 1.5
         raise errors.DatabaseFailed("The rows are still referred to.")

@@ -23,7 +23,7 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import Cancelled, InvalidOption
 from mmdb.plan.profile import machine_profile
 from mmdb.plan.profile.measurements import Machine, Measurement, Stamp, Versions
-from mmdb.server.child_backend import ChildBackend
+from mmdb.server.outside_server import ChildBackend
 from tests.points import fill
 from tests.worker_process import until
 

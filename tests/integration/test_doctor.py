@@ -16,7 +16,7 @@ import pytest
 from mmdb.db.check import Check
 from mmdb.db.doctor import examine
 from mmdb.db.install import install
-from mmdb.db.server_python import Package, Probe, judge
+from mmdb.db.server_python import Package, PythonProbe, judge
 from tests.cluster import Cluster
 
 HOLD_FILE = (
@@ -323,10 +323,10 @@ def test_a_trainer_is_sent_to_one_who_sees_more(
     assert "mmdb doctor postgresql://postgres@127.0.0.1" in check.mend
 
 
-def probe(python: tuple[int, int], error: str = "") -> Probe:
+def probe(python: tuple[int, int], error: str = "") -> PythonProbe:
     """Return what a server with that Python and one package would say."""
     numpy = Package(version="2.4", folder="/opt/numpy", error=error)
-    return Probe(python=list(python), site="/opt", packages={"numpy": numpy})
+    return PythonProbe(python=list(python), site="/opt", packages={"numpy": numpy})
 
 
 def test_a_python_that_is_too_old() -> None:

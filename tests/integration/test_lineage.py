@@ -16,7 +16,7 @@ import mmdb
 from mmdb.api import Database
 from mmdb.db.queries import sql_directory
 from mmdb.errors import AmbiguousEntity, DefinitionMissing, EntityNotFound, InvalidOption
-from mmdb.lineage import reading
+from mmdb.lineage import finding
 from mmdb.lineage.entity import OUTSIDE, kind_of
 from mmdb.report.notebook import LineageRows
 from tests.cluster import Cluster
@@ -89,7 +89,7 @@ def test_every_walk_is_what_the_view_says_and_nothing_is_left_out(db: Database) 
                 ends = (near, far) if direction == "down" else (far, near)
                 wanted.add((depths[near] + 1, kind_of(far), *ends, via))
             # The function itself is called in other tests: a call costs milliseconds.
-            found = reading.lineage(db.connection, start, direction, hops=True)
+            found = finding.lineage(db.connection, start, direction, hops=True)
             assert found == sorted(wanted), (start, direction)
 
 

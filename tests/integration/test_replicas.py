@@ -24,9 +24,8 @@ from mmdb.db.connection import Connection
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.db.replicas import APPLICATION_NAME, Replicas, source_of
+from mmdb.db.replicas import APPLICATION_NAME, Replicas, Source, source_of
 from mmdb.db.server_sessions import ServerStatus
-from mmdb.db.source import Source
 from mmdb.store.garbage import gc
 from mmdb.store.models.recover import ModelReader
 from mmdb.store.models.registry import drop_model, set_alias

@@ -14,10 +14,9 @@ import mmdb
 from mmdb.api import Database
 from mmdb.cli import main
 from mmdb.errors import InvalidOption, ModelNotFound, NotFound, RunNotFound
+from mmdb.report.facts import connected_to_read
 from mmdb.report.file import make_report, write_report
-from mmdb.report.model_report import model_report
-from mmdb.report.run_report import run_report
-from mmdb.report.view_session import connected_to_read
+from mmdb.report.subject_reports import model_report, run_report
 from tests.cluster import Cluster
 from tests.run_rows import Writer, add_run, ids, insert
 

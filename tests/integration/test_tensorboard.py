@@ -13,8 +13,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
-from mmdb.standards.tensorboard import export_tensorboard
-from mmdb.standards.tensorboard.export import learning_rates
+from mmdb.standards.tensorboard_export import export_tensorboard, learning_rates
 from tests.run_rows import START, Writer, add_run, ids, insert
 
 

@@ -28,7 +28,7 @@ from mmdb.ui.app import make_app
 from mmdb.ui.pages import address_of as address_of_page
 from mmdb.ui.security import POLICY, Rules, is_loopback
 from mmdb.ui.serve import address_of, rules_of
-from mmdb.ui.sessions import Sessions
+from mmdb.ui.sessions import PageSessions
 from tests.browser import open_browser, opened
 from tests.cluster import Cluster
 from tests.run_rows import Writer, add_run, ids
@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def served(url: str, rules: Rules = LOCAL) -> Iterator[int]:
     """Serve a database's pages; yield the port."""
-    sessions = Sessions(url)
+    sessions = PageSessions(url)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(make_app(sessions, rules), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
@@ -390,7 +390,7 @@ def test_a_lost_session_is_opened_anew(postgres_url: str) -> None:
 
 
 def test_sessions_of_pages_only_read(postgres_url: str) -> None:
-    sessions = Sessions(postgres_url)
+    sessions = PageSessions(postgres_url)
     try:
         with sessions.session() as connection, pytest.raises(mmdb.MmdbError, match="read-only"):
             connection.select("CREATE TABLE public.x (i integer)")

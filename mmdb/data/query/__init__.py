@@ -5,7 +5,7 @@ names as the engine would and build a graph of columns (`columns`); `relations` 
 the definitions of views; `sources` walks the graph. What cannot be told is marked, never guessed.
 """
 
-from mmdb.data.query.sources import Analysis, Catalog, Resolution, Source, analyse
+from mmdb.data.query.sources import Analysis, Catalog, Resolution, SourceColumn, analyse
 from mmdb.data.query.statement import Engine, parse_select
 
-__all__ = ["Analysis", "Catalog", "Engine", "Resolution", "Source", "analyse", "parse_select"]
+__all__ = ["Analysis", "Catalog", "Engine", "Resolution", "SourceColumn", "analyse", "parse_select"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import Column, Rows, unknown
+from mmdb.data.query.columns import QueryColumn, QueryRows, unknown
 from mmdb.data.query.names import UNITS, claim, fold, name_of
 from mmdb.data.query.scope import Scope
 from mmdb.data.query.statement import Engine
 
 #: Binds a subquery that stands in a scope.
-BindQuery = Callable[[exp.Expr, Scope], Rows]
+BindQuery = Callable[[exp.Expr, Scope], QueryRows]
 #: The windows that a SELECT names.
 Windows = Mapping[str, exp.Expr]
 
@@ -38,8 +38,8 @@ _KEYWORDS = {
 class Reads:
     """What an expression is made of."""
 
-    columns: list[Column] = field(default_factory=list)
-    queries: list[Rows] = field(default_factory=list)
+    columns: list[QueryColumn] = field(default_factory=list)
+    queries: list[QueryRows] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Reader:
         else:
             yield from ((child, own) for child in node.iter_expressions())
 
-    def _column(self, node: exp.Column, own: frozenset[str]) -> Iterator[Column]:
+    def _column(self, node: exp.Column, own: frozenset[str]) -> Iterator[QueryColumn]:
         if not isinstance(node.this, exp.Identifier):  # a whole row
             claim(node)
             yield unknown(None)
@@ -170,7 +170,7 @@ class Reader:
         elif path[0] not in own:
             found.columns.append(self._bare([*path, name_of(node.expression, self.scope.engine)]))
 
-    def _before_function(self, path: list[str]) -> list[Column]:
+    def _before_function(self, path: list[str]) -> list[QueryColumn]:
         """Return the column of `column.function()`; a schema of that name is none."""
         column = self.scope.find(path)
         if column is None:
@@ -178,11 +178,11 @@ class Reader:
         has_gap = any(c.is_gap for scope in self.scope for c in scope.frame.columns)
         return [unknown(None) if has_gap else column]
 
-    def _bare(self, path: list[str]) -> Column:
+    def _bare(self, path: list[str]) -> QueryColumn:
         """Return the column of a name that the parser left without telling what it names."""
         return self.scope.column(path) if self.scope.engine == "duckdb" else unknown(None)
 
-    def _at(self, node: exp.PositionalColumn) -> Column:
+    def _at(self, node: exp.PositionalColumn) -> QueryColumn:
         columns = self.scope.frame.columns
         place = int(node.name) if node.name.isdigit() else 0
         if not 1 <= place <= len(columns) or any(c.is_gap for c in columns[:place]):

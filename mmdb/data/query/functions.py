@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import Column, gap, unknown
+from mmdb.data.query.columns import QueryColumn, gap, unknown
 from mmdb.data.query.names import claim, fold, name_of, shown
 from mmdb.data.query.statement import Engine
 
@@ -25,7 +25,7 @@ _OWN: dict[str, tuple[str, ...]] = {
 _RECORDS = {"json_to_record", "json_to_recordset", "jsonb_to_record", "jsonb_to_recordset"}
 
 #: What the arguments of a function read.
-Read = Callable[[exp.Expr], list[Column]]
+Read = Callable[[exp.Expr], list[QueryColumn]]
 
 
 def function_name(node: exp.Expr) -> str:
@@ -36,7 +36,7 @@ def function_name(node: exp.Expr) -> str:
 
 def function_columns(
     node: exp.Expr, name: str, definitions: Sequence[exp.Expr], read: Read, engine: Engine
-) -> list[Column]:
+) -> list[QueryColumn]:
     """Return the columns of one function in FROM, or of several side by side.
 
     Args:
@@ -47,13 +47,13 @@ def function_columns(
     listed = [c.this if isinstance(c, exp.ColumnDef) else c for c in definitions]
     has_types = bool(listed) and all(isinstance(c, exp.ColumnDef) for c in definitions)
     offset = _offset(node)
-    columns: list[Column] = []
+    columns: list[QueryColumn] = []
     for call in calls:
         scalar = name if len(calls) == 1 else _call_name(call)
         wanted = len(listed) - (offset is True) if len(calls) == 1 else 0
         columns += _columns(call, scalar, has_types, wanted if listed else None, read(call), engine)
     if offset:
-        columns.append(Column("ordinality", "ordinality"))
+        columns.append(QueryColumn("ordinality", "ordinality"))
     if isinstance(offset, exp.Identifier):
         listed = [*listed, offset]
     if any(column.is_gap for column in columns[: len(listed)]) or len(listed) > len(columns):
@@ -114,9 +114,9 @@ def _columns(
     name: str,
     has_types: bool,
     wanted: int | None,
-    reads: list[Column],
+    reads: list[QueryColumn],
     engine: Engine,
-) -> list[Column]:
+) -> list[QueryColumn]:
     """Return one call's columns; `wanted`: how many the alias lists, None for no list."""
     bare = _bare(call)
     schema = call.args.get("db")
@@ -128,11 +128,11 @@ def _columns(
         count = 0 if wanted is None else max(wanted, len(bare.expressions))
         return _made(count, reads) or [gap(None, reads)]
     if engine == "duckdb" and (is_single or isinstance(bare, exp.Unnest)):
-        return [Column(None, name, reads=reads)]  # by more than one name
+        return [QueryColumn(None, name, reads=reads)]  # by more than one name
     if is_single:
-        return [Column(name, name, reads=reads)]
+        return [QueryColumn(name, name, reads=reads)]
     if engine == "postgres" and is_own and called in _OWN:
-        return [Column(given, given, reads=list(reads)) for given in _OWN[called] or (name,)]
+        return [QueryColumn(given, given, reads=list(reads)) for given in _OWN[called] or (name,)]
     if engine == "postgres" and is_own and called in _RECORDS:
         own = (call.args.get("alias") or exp.TableAlias()).args.get("columns") or ()
         claim(*own)
@@ -141,5 +141,5 @@ def _columns(
     return [gap()]
 
 
-def _made(count: int, reads: list[Column]) -> list[Column]:
-    return [Column(None, reads=list(reads)) for _ in range(count)]
+def _made(count: int, reads: list[QueryColumn]) -> list[QueryColumn]:
+    return [QueryColumn(None, reads=list(reads)) for _ in range(count)]

@@ -8,9 +8,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from mmdb.data.query.columns import Column, Rows, unknown
+from mmdb.data.query.columns import QueryColumn, QueryRows, unknown
 from mmdb.data.query.statement import Engine
-from mmdb.db.relations import TableName
+from mmdb.db.connection import TableName
 
 #: Bytes of a name that PostgreSQL keeps.
 _KEPT_BYTES = 63
@@ -132,7 +132,7 @@ _WORDS = set(
 )
 
 
-def marked(rows: Rows, text: str, statement: exp.Expr, engine: Engine) -> Rows:
+def marked(rows: QueryRows, text: str, statement: exp.Expr, engine: Engine) -> QueryRows:
     """Return the rows of a text; if a name is lost in it, no output is sure."""
     claim(*statement.find_all(exp.DataType))
     if isinstance(statement, exp.Create):  # DuckDB's text of a view
@@ -145,10 +145,10 @@ def marked(rows: Rows, text: str, statement: exp.Expr, engine: Engine) -> Rows:
     else:
         return rows
     columns = [
-        Column(c.name, c.label, reads=[c, unknown(None)], names=c.names, is_gap=c.is_gap)
+        QueryColumn(c.name, c.label, reads=[c, unknown(None)], names=c.names, is_gap=c.is_gap)
         for c in rows.columns
     ]
-    return Rows(columns, decides=rows.decides, inner=rows.inner)
+    return QueryRows(columns, decides=rows.decides, inner=rows.inner)
 
 
 def _lost(text: str, statement: exp.Expr, engine: Engine) -> Iterator[tuple[Token, str]]:
@@ -188,16 +188,16 @@ def _tables(statement: exp.Expr, engine: Engine) -> Iterator[str]:
             yield fold(node.name, engine, is_quoted=bool(node.this.args.get("quoted")))
 
 
-def _columns(rows: Rows) -> Iterator[tuple[str | None, bool]]:
+def _columns(rows: QueryRows) -> Iterator[tuple[str | None, bool]]:
     """Yield the names of all columns that the rows have anything to do with; if it is a gap."""
     seen: set[int] = set()
-    waiting: list[Column | Rows] = [rows]
+    waiting: list[QueryColumn | QueryRows] = [rows]
     while waiting:
         node = waiting.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, Rows):
+        if isinstance(node, QueryRows):
             waiting += [*node.columns, *node.decides, *node.inner]
         else:
             waiting += [*node.reads, *node.queries]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mmdb.data.query.columns import Column, Leaf, Rows, unknown
+from mmdb.data.query.columns import Leaf, QueryColumn, QueryRows, unknown
 from mmdb.data.query.statement import Engine
 
 #: Columns that a base table has although no star shows them.
@@ -20,7 +20,7 @@ class Range:
     """Something in FROM that has a name."""
 
     name: str
-    columns: list[Column]
+    columns: list[QueryColumn]
     table: Leaf | None = None  # of a base table
     schema: str | None = None  # by which it may be named, unless it has an alias
     is_function: bool = False  # its name alone is its value
@@ -31,9 +31,9 @@ class Frame:
     """What stands in FROM, or a part of it: its names, and its columns as a star shows them."""
 
     ranges: list[Range] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
-    inner: list[Rows] = field(default_factory=list)
-    decides: list[Column] = field(default_factory=list)
+    columns: list[QueryColumn] = field(default_factory=list)
+    inner: list[QueryRows] = field(default_factory=list)
+    decides: list[QueryColumn] = field(default_factory=list)
 
     def __add__(self, other: Frame) -> Frame:
         return Frame(
@@ -48,8 +48,8 @@ class Frame:
 class Cte:
     """A query of WITH, bound where it is first read."""
 
-    bind: Callable[[Cte], Rows]
-    rows: Rows | None = None
+    bind: Callable[[Cte], QueryRows]
+    rows: QueryRows | None = None
     is_bound: bool = False
 
 
@@ -61,7 +61,7 @@ class Scope:
     parent: Scope | None = None
     frame: Frame = field(default_factory=Frame)
     ctes: dict[str, Cte] = field(default_factory=dict)
-    aliases: dict[str, Column] = field(default_factory=dict)  # DuckDB: of outputs so far
+    aliases: dict[str, QueryColumn] = field(default_factory=dict)  # DuckDB: of outputs so far
 
     def __iter__(self) -> Iterator[Scope]:
         """Yield this scope and those around it, from inside to outside."""
@@ -74,7 +74,7 @@ class Scope:
         """Return what WITH calls so, here or around."""
         return next((scope.ctes[name] for scope in self if name in scope.ctes), None)
 
-    def column(self, path: Sequence[str]) -> Column:
+    def column(self, path: Sequence[str]) -> QueryColumn:
         """Return the column that a name of one or more parts means; unknown if that is not sure.
 
         The query is taken to be one that the database runs: what names nothing that is known can
@@ -82,7 +82,7 @@ class Scope:
         """
         return self.find(path) or self._value_of(path[0]) or unknown(path[-1])
 
-    def find(self, path: Sequence[str]) -> Column | None:
+    def find(self, path: Sequence[str]) -> QueryColumn | None:
         """Return what a name means, or None where no column can be meant."""
         for scope in self:
             for before in self._counts(len(path)):
@@ -112,7 +112,7 @@ class Scope:
 
     def _look(
         self, scope: Scope, path: Sequence[str], before: int, ranges: Sequence[Range]
-    ) -> Column | None:
+    ) -> QueryColumn | None:
         name = path[before]
         columns = [c for r in ranges for c in r.columns] if before else scope.frame.columns
         found = _by_name(columns, name) or _system_column(ranges, name, self.engine)
@@ -132,29 +132,29 @@ class Scope:
             other = bool(alias or outside or rows)
         return unknown(name) if other else _only(hidden, name)
 
-    def _value_of(self, name: str) -> Column | None:
+    def _value_of(self, name: str) -> QueryColumn | None:
         """Return the value of a function in FROM that is named by its alias alone."""
         ranges = next((found for scope in self if (found := scope._called([name]))), [])
         if len(ranges) == 1 and ranges[0].is_function:
-            return Column(name, name, reads=list(ranges[0].columns))
+            return QueryColumn(name, name, reads=list(ranges[0].columns))
         return None
 
 
-def _by_name(columns: Sequence[Column], name: str) -> Column | None:
+def _by_name(columns: Sequence[QueryColumn], name: str) -> QueryColumn | None:
     found = [column for column in columns if column.name == name and not column.is_gap]
     if len(found) > 1 and any(column is not found[0] for column in found):
         return unknown(name)
     return found[0] if found else None
 
 
-def _hidden(columns: Sequence[Column], name: str) -> list[Column]:
+def _hidden(columns: Sequence[QueryColumn], name: str) -> list[QueryColumn]:
     """Return the columns that may be called so: those that an engine named, and gaps."""
     unnamed = [c for c in columns if c.name is None]
     called = [c for c in unnamed if name in c.names]
     return called if len(called) == 1 and not any(c.is_gap for c in unnamed) else unnamed
 
 
-def _only(hidden: Sequence[Column], name: str) -> Column:
+def _only(hidden: Sequence[QueryColumn], name: str) -> QueryColumn:
     """Return the one column that a name can mean, or an unknown one."""
     if len(hidden) > 1:
         return unknown(name)
@@ -163,13 +163,13 @@ def _only(hidden: Sequence[Column], name: str) -> Column:
         return found
     if found.leaf is not None and found.leaf.table is not None:
         leaf = Leaf(found.leaf.schema, found.leaf.table, name)
-        return Column(name, name, leaf=leaf)
-    return Column(name, name, leaf=found.leaf, reads=found.reads, queries=found.queries)
+        return QueryColumn(name, name, leaf=leaf)
+    return QueryColumn(name, name, leaf=found.leaf, reads=found.reads, queries=found.queries)
 
 
-def _system_column(ranges: Sequence[Range], name: str, engine: Engine) -> Column | None:
+def _system_column(ranges: Sequence[Range], name: str, engine: Engine) -> QueryColumn | None:
     tables = [found.table for found in ranges if found.table is not None]
     if name not in _SYSTEM[engine] or len(tables) != 1:
         return None
     (table,) = tables
-    return Column(name, name, leaf=Leaf(table.schema, table.table, name))
+    return QueryColumn(name, name, leaf=Leaf(table.schema, table.table, name))

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import Column, Rows, feed_back, gap, renamed, united, unknown
+from mmdb.data.query.columns import QueryColumn, QueryRows, feed_back, gap, renamed, united, unknown
 from mmdb.data.query.expressions import Reader, called
 from mmdb.data.query.names import claim, fold, name_of, output_name, shown
 from mmdb.data.query.scope import Cte, Frame, Scope
 from mmdb.data.query.statement import Engine
 from mmdb.data.query.tables import Binder, bind_from, unread
-from mmdb.db.relations import TableName
+from mmdb.db.connection import TableName
 
 
-def expand(item: exp.Expr, reader: Reader) -> list[Column] | None:
+def expand(item: exp.Expr, reader: Reader) -> list[QueryColumn] | None:
     """Return the columns of a star, or None for an item that is none."""
     engine = reader.scope.engine
     if isinstance(item, exp.Star):
@@ -44,7 +44,7 @@ def _spreads(item: exp.Expr, call: exp.Expr) -> bool:
     return not is_list or call.find(exp.PropertyEQ) is not None
 
 
-def _fields(value: exp.Expr, reader: Reader) -> Column:
+def _fields(value: exp.Expr, reader: Reader) -> QueryColumn:
     """Return the fields of a value, as many as there are."""
     reads = reader.read(value)
     fields = gap(None, reads.columns)
@@ -58,7 +58,7 @@ def _star_of(node: exp.Expr) -> exp.Expr | None:
     return node if isinstance(node, exp.Star) or node.is_star else None
 
 
-def _columns_of(around: list[str], reader: Reader) -> list[Column]:
+def _columns_of(around: list[str], reader: Reader) -> list[QueryColumn]:
     """Return the columns of a table in FROM, here or in a query around."""
     for scope in reader.scope:
         schema = around[-2] if len(around) > 1 else None
@@ -72,7 +72,7 @@ def _columns_of(around: list[str], reader: Reader) -> list[Column]:
     return [gap()]
 
 
-def _changed(columns: list[Column], star: exp.Expr, reader: Reader) -> list[Column]:
+def _changed(columns: list[QueryColumn], star: exp.Expr, reader: Reader) -> list[QueryColumn]:
     """Return a star's columns after EXCLUDE, REPLACE and RENAME."""
     engine = reader.scope.engine
     excluded = star.args.get("except_") or ()
@@ -80,18 +80,20 @@ def _changed(columns: list[Column], star: exp.Expr, reader: Reader) -> list[Colu
     others = [_qualified(part, reader) for part in excluded if _is_qualified(part)]
     replaced = {fold(p.alias, engine): p for p in star.args.get("replace") or ()}
     renamed = {_key(p.this, reader): p.args["alias"] for p in star.args.get("rename") or ()}
-    changed: list[Column] = []
+    changed: list[QueryColumn] = []
     for column in columns:
         name = column.name
         if column.is_gap or name is None:
             changed.append(column)
         elif name in replaced:
             reads = reader.read(replaced[name].this)
-            made = Column(name, column.label, reads=reads.columns, queries=reads.queries)
+            made = QueryColumn(name, column.label, reads=reads.columns, queries=reads.queries)
             changed.append(made)
         elif name in renamed:
             alias = renamed[name]
-            changed.append(Column(name_of(alias, engine), shown(alias, engine), reads=[column]))
+            changed.append(
+                QueryColumn(name_of(alias, engine), shown(alias, engine), reads=[column])
+            )
         elif name not in left_out and not any(column is other for other in others):
             changed.append(column)
     if left_out | set(replaced) | set(renamed) and any(c.name is None for c in columns):
@@ -103,7 +105,7 @@ def _is_qualified(part: exp.Expr) -> bool:
     return isinstance(part, exp.Column) and bool(part.table)
 
 
-def _qualified(part: exp.Expr, reader: Reader) -> Column | None:
+def _qualified(part: exp.Expr, reader: Reader) -> QueryColumn | None:
     assert isinstance(part, exp.Column)
     engine = reader.scope.engine
     return reader.scope.find([name_of(name, engine) for name in part.parts])
@@ -129,12 +131,12 @@ class Selects:
     """Binds the queries of one text, a user's or a view's."""
 
     engine: Engine
-    relation: Callable[[TableName], Rows]
+    relation: Callable[[TableName], QueryRows]
     most: int = 10_000
     _count: int = field(default=0, init=False)
     _ctes_given: list[Cte] = field(default_factory=list, init=False)
 
-    def bind(self, statement: exp.Expr) -> Rows:
+    def bind(self, statement: exp.Expr) -> QueryRows:
         """Return the rows of a whole text."""
         rows = self._query(statement, Scope(self.engine))
         for cte in self._ctes_given:  # one that nothing reads has names, too
@@ -144,7 +146,7 @@ class Selects:
     def _binder(self) -> Binder:
         return Binder(query=self._query, cte=_bound, relation=self.relation)
 
-    def _query(self, node: exp.Expr, around: Scope) -> Rows:
+    def _query(self, node: exp.Expr, around: Scope) -> QueryRows:
         self._count += 1
         if self._count > self.most:
             raise TooLarge
@@ -161,7 +163,7 @@ class Selects:
         if isinstance(node, exp.Select) and not any(node.args.get(name) for name in _NOT_BOUND):
             return self._select(node, scope)
         claim(node)
-        return Rows([gap()], decides=[unknown(None)])
+        return QueryRows([gap()], decides=[unknown(None)])
 
     # -- WITH ---------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ class Selects:
         is_union = isinstance(query, exp.Union) and not query.args.get("by_name")
         union = query if given.recursive and is_union else None
 
-        def bind(found: Cte) -> Rows:
+        def bind(found: Cte) -> QueryRows:
             if isinstance(union, exp.Union):
                 rows = self._recursive(union, found, names, scope, name_of(alias.this, self.engine))
             else:
@@ -208,7 +210,7 @@ class Selects:
         names: Sequence[tuple[str, str]],
         scope: Scope,
         name: str,
-    ) -> Rows:
+    ) -> QueryRows:
         """Return a recursive query's rows: its name means itself in the second branch alone."""
         first = renamed(self._query(query.this, self._inside(query, scope)), names)
         found.rows = first
@@ -222,7 +224,7 @@ class Selects:
 
     # -- set operations -------------------------------------------------------------
 
-    def _set_operation(self, node: exp.SetOperation, scope: Scope) -> Rows:
+    def _set_operation(self, node: exp.SetOperation, scope: Scope) -> QueryRows:
         """Return a chain of operations; a long one leans to the left."""
         chain: list[exp.SetOperation] = [node]
         while isinstance(chain[-1].this, exp.SetOperation) and not _has_clauses(chain[-1].this):
@@ -233,7 +235,7 @@ class Selects:
             rows = united(operation, rows, right)
         return rows
 
-    def _wrapped(self, node: exp.Expr, rows: Rows, scope: Scope) -> Rows:
+    def _wrapped(self, node: exp.Expr, rows: QueryRows, scope: Scope) -> QueryRows:
         """Return rows with the ORDER BY and LIMIT that follow them, which name the outputs."""
         clauses = [part for name in _LAST if isinstance(part := node.args.get(name), exp.Expr)]
         if clauses:
@@ -244,16 +246,16 @@ class Selects:
             rows.inner = rows.inner + reads.queries
         return rows
 
-    def _values(self, node: exp.Values, scope: Scope) -> Rows:
+    def _values(self, node: exp.Values, scope: Scope) -> QueryRows:
         first, start = ("column", 1) if self.engine == "postgres" else ("col", 0)
         reader = Reader(scope, self._query)
-        rows = Rows()
+        rows = QueryRows()
         for row in node.expressions:
             items = row.expressions if isinstance(row, exp.Tuple) else [row]
             for place, item in enumerate(items):
                 if place == len(rows.columns):
                     name = f"{first}{place + start}"
-                    rows.columns.append(Column(name, name))
+                    rows.columns.append(QueryColumn(name, name))
                 reads = reader.read(item)
                 rows.columns[place].reads += reads.columns
                 rows.columns[place].queries += reads.queries
@@ -261,7 +263,7 @@ class Selects:
 
     # -- SELECT -----------------------------------------------------------------------
 
-    def _select(self, node: exp.Select, scope: Scope) -> Rows:
+    def _select(self, node: exp.Select, scope: Scope) -> QueryRows:
         scope.frame = bind_from(node, scope, self._binder())
         windows = {name_of(w.this, self.engine): w for w in node.args.get("windows") or ()}
         definitions = {
@@ -269,7 +271,7 @@ class Selects:
             for name, w in windows.items()
         }
         reader = Reader(scope, self._query, definitions)
-        rows = Rows(inner=list(scope.frame.inner), decides=list(scope.frame.decides))
+        rows = QueryRows(inner=list(scope.frame.inner), decides=list(scope.frame.decides))
         for item in node.expressions:
             rows.columns += self._outputs(item, reader)
         if self.engine == "duckdb":
@@ -280,7 +282,7 @@ class Selects:
         self._decide_by_outputs(rows, reader, node)
         return rows
 
-    def _outputs(self, item: exp.Expr, reader: Reader) -> list[Column]:
+    def _outputs(self, item: exp.Expr, reader: Reader) -> list[QueryColumn]:
         """Return the output of an item of SELECT, or those of a star."""
         columns = expand(item, reader)
         if columns is not None:
@@ -289,17 +291,17 @@ class Selects:
             return columns
         name, label, names = output_name(item, self.engine)
         reads = reader.read(item)
-        column = Column(name, label, names=names, reads=reads.columns, queries=reads.queries)
+        column = QueryColumn(name, label, names=names, reads=reads.columns, queries=reads.queries)
         if self.engine == "duckdb" and name is not None and isinstance(item, exp.Alias):
             reader.scope.aliases.setdefault(name, column)
         return [column]
 
-    def _decide(self, rows: Rows, reader: Reader, clauses: Sequence[exp.Expr]) -> None:
+    def _decide(self, rows: QueryRows, reader: Reader, clauses: Sequence[exp.Expr]) -> None:
         reads = reader.read(*clauses)
         rows.decides += reads.columns
         rows.inner += reads.queries
 
-    def _decide_by_outputs(self, rows: Rows, reader: Reader, node: exp.Select) -> None:
+    def _decide_by_outputs(self, rows: QueryRows, reader: Reader, node: exp.Select) -> None:
         """Add what may name or number outputs: GROUP BY, DISTINCT ON, ORDER BY, LIMIT."""
         group, distinct = node.args.get("group"), node.args.get("distinct")
         if group is not None:
@@ -323,7 +325,7 @@ class Selects:
         self._decide(rows, reader, [part for part in last if isinstance(part, exp.Expr)])
 
     def _decide_by(
-        self, rows: Rows, reader: Reader, key: exp.Expr, *, prefers_outputs: bool
+        self, rows: QueryRows, reader: Reader, key: exp.Expr, *, prefers_outputs: bool
     ) -> None:
         """Add a key, which may be an output's number or name as well."""
         if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
@@ -342,7 +344,7 @@ class Selects:
         self._decide(rows, reader, [key])
 
 
-def _bound(cte: Cte) -> Rows:
+def _bound(cte: Cte) -> QueryRows:
     """Return the rows of a query of WITH; in itself, those that it begins with."""
     if not cte.is_bound:
         cte.is_bound = True
@@ -357,18 +359,18 @@ def _bare(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def bind_table(node: exp.Table, scope: Scope, binder: Binder) -> Rows:
+def bind_table(node: exp.Table, scope: Scope, binder: Binder) -> QueryRows:
     """Return the rows of TABLE name."""
     select = exp.Select(expressions=[exp.Star()], from_=exp.From(this=node))
     frame = bind_from(select, scope, binder)
-    return Rows(list(frame.columns), list(frame.decides), list(frame.inner))
+    return QueryRows(list(frame.columns), list(frame.decides), list(frame.inner))
 
 
 def _has_clauses(node: exp.Expr) -> bool:
     return any(node.args.get(name) for name in (*_LAST, "with_"))
 
 
-def _aliases(columns: Sequence[Column]) -> dict[str, Column]:
+def _aliases(columns: Sequence[QueryColumn]) -> dict[str, QueryColumn]:
     return {column.name: column for column in reversed(columns) if column.name is not None}
 
 

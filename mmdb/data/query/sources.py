@@ -14,10 +14,10 @@ from sqlglot.errors import SqlglotError
 
 from mmdb.data.query.columns import (
     UNKNOWN,
-    Column,
     Leaf,
+    QueryColumn,
+    QueryRows,
     Reached,
-    Rows,
     feeding,
     gap,
     matched,
@@ -28,7 +28,7 @@ from mmdb.data.query.names import fold, marked, table_name
 from mmdb.data.query.select import Selects, TooLarge
 from mmdb.data.query.statement import DIALECTS, Engine, parse_select
 from mmdb.data.query.tables import unread
-from mmdb.db.relations import Relation, TableName
+from mmdb.db.connection import Relation, TableName
 
 #: What a query may hold that is not followed. A form of SQL that the parser knows, and this package
 #: does not, must not keep a dataset from being made.
@@ -59,10 +59,10 @@ class Relations:
     engine: Engine
     catalog: Catalog
     deepest: int = 32  # views in views
-    _named: dict[tuple[TableName, Relation | None], Rows] = field(default_factory=dict)
-    _views: dict[Relation, Rows | None] = field(default_factory=dict)  # None: under way
+    _named: dict[tuple[TableName, Relation | None], QueryRows] = field(default_factory=dict)
+    _views: dict[Relation, QueryRows | None] = field(default_factory=dict)  # None: under way
 
-    def rows(self, name: TableName, beside: Relation | None = None) -> Rows:
+    def rows(self, name: TableName, beside: Relation | None = None) -> QueryRows:
         """Return the rows of what a name means; unread ones where that is not known."""
         key = name, beside
         if key not in self._named:
@@ -70,12 +70,12 @@ class Relations:
             self._named[key] = self._unknown(name) if found is None else self._rows(found)
         return self._named[key]
 
-    def _unknown(self, name: TableName) -> Rows:
+    def _unknown(self, name: TableName) -> QueryRows:
         rows = unread(Leaf(name.schema, name.name))
         rows.schema = name.schema
         return rows
 
-    def _rows(self, relation: Relation) -> Rows:
+    def _rows(self, relation: Relation) -> QueryRows:
         if relation.definition is None or relation.schema in _CLOSED:
             return self._table(relation)
         if relation not in self._views:
@@ -84,24 +84,24 @@ class Relations:
         rows = self._views[relation]
         return self._opaque(relation) if rows is None else rows  # a view that reads itself
 
-    def _table(self, relation: Relation) -> Rows:
+    def _table(self, relation: Relation) -> QueryRows:
         schema, name = relation.shown_schema, relation.name
-        return Rows(
+        return QueryRows(
             [
-                Column(self._fold(column), column, leaf=Leaf(schema, name, column))
+                QueryColumn(self._fold(column), column, leaf=Leaf(schema, name, column))
                 for column, _ in relation.columns
             ],
             table=Leaf(schema, name),
             schema=self._fold(relation.schema),
         )
 
-    def _opaque(self, relation: Relation) -> Rows:
+    def _opaque(self, relation: Relation) -> QueryRows:
         """Return a view's rows, of which no more is told than that they are the view's."""
         leaf = Leaf(relation.shown_schema, relation.name)
         columns = [unknown(self._fold(c), c, leaf) for c, _ in relation.columns]
-        return Rows(columns, table=leaf, schema=self._fold(relation.schema))
+        return QueryRows(columns, table=leaf, schema=self._fold(relation.schema))
 
-    def _view(self, relation: Relation) -> Rows:
+    def _view(self, relation: Relation) -> QueryRows:
         under_way = sum(rows is None for rows in self._views.values())
         if under_way > self.deepest:
             return self._opaque(relation)
@@ -114,13 +114,13 @@ class Relations:
         label = _label(relation)
         made = matched(body.columns, len(relation.columns))
         columns = [
-            Column(self._fold(name), name, reads=[inside], view=label)
+            QueryColumn(self._fold(name), name, reads=[inside], view=label)
             for (name, _), inside in zip(relation.columns, made, strict=True)
         ]
-        inner = Rows(inner=[body], view=label)
-        return Rows(columns, inner=[inner], schema=self._fold(relation.schema))
+        inner = QueryRows(inner=[body], view=label)
+        return QueryRows(columns, inner=[inner], schema=self._fold(relation.schema))
 
-    def _body(self, relation: Relation) -> Rows:
+    def _body(self, relation: Relation) -> QueryRows:
         assert relation.definition is not None
         parsed = sqlglot.parse_one(relation.definition, read=DIALECTS[self.engine])
         query = parsed.expression if isinstance(parsed, exp.Create) else parsed
@@ -141,7 +141,7 @@ Resolution = Literal["column", "table", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceColumn:
     """A base table's column that the query reads, and the output column that it feeds."""
 
     schema: str | None  # None: not known
@@ -157,7 +157,7 @@ class Analysis:
     """A query that is one SELECT, and what it reads."""
 
     select: str  # the text without a trailing semicolon or comment
-    rows: Rows
+    rows: QueryRows
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -165,11 +165,11 @@ class Analysis:
         return () if self.rows.has_gap else tuple(column.label for column in self.rows.columns)
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[SourceColumn, ...]:
         """What is read, by the outputs' names in the text."""
         return tuple(_sources(self.rows, [(c.label, c) for c in self.rows.columns]))
 
-    def sources_of(self, columns: Sequence[str]) -> list[Source]:
+    def sources_of(self, columns: Sequence[str]) -> list[SourceColumn]:
         """Return what is read, by the names that the database gives to the outputs."""
         made = matched(self.rows.columns, len(columns))
         return _sources(self.rows, list(zip(columns, made, strict=True)))
@@ -193,7 +193,7 @@ def analyse(query: str, engine: Engine, catalog: Catalog) -> Analysis:
     return Analysis(select, rows)
 
 
-def _tables_alone(statement: exp.Expr, engine: Engine, relations: Relations) -> Rows:
+def _tables_alone(statement: exp.Expr, engine: Engine, relations: Relations) -> QueryRows:
     """Return rows of which nothing is told but the tables that the text names."""
     named = {cte.alias_or_name for cte in statement.find_all(exp.CTE)}
     inner = [
@@ -201,14 +201,14 @@ def _tables_alone(statement: exp.Expr, engine: Engine, relations: Relations) -> 
         for table in statement.find_all(exp.Table)
         if isinstance(table.this, exp.Identifier) and not (not table.db and table.name in named)
     ]
-    return Rows([gap()], inner=inner)
+    return QueryRows([gap()], inner=inner)
 
 
-def _sources(rows: Rows, outputs: Sequence[tuple[str, Column]]) -> list[Source]:
+def _sources(rows: QueryRows, outputs: Sequence[tuple[str, QueryColumn]]) -> list[SourceColumn]:
     feeds = [(name, reached) for name, column in outputs for reached in feeding(column)]
     found = {_source(reached, name) for name, reached in feeds}
     fed = {_place(source) for source in found if source.column is not None}
-    whole = Rows([], [column for _, column in outputs], [rows])
+    whole = QueryRows([], [column for _, column in outputs], [rows])
     rest = [_source(reached, None) for reached in touching(whole) if reached.leaf.table]
     found |= {s for s in rest if s.column is not None and _place(s) not in fed}
     is_unsure = any(source.resolution == "unresolved" for source in found)
@@ -219,12 +219,12 @@ def _sources(rows: Rows, outputs: Sequence[tuple[str, Column]]) -> list[Source]:
     return sorted(found, key=_order)
 
 
-def _source(reached: Reached, output: str | None) -> Source:
+def _source(reached: Reached, output: str | None) -> SourceColumn:
     leaf = reached.leaf
     resolution: Resolution = "unresolved"
     if leaf.table is not None:
         resolution = "table" if leaf.column is None else "column"
-    return Source(
+    return SourceColumn(
         schema=leaf.schema,
         table=leaf.table or "",
         column=leaf.column,
@@ -234,11 +234,11 @@ def _source(reached: Reached, output: str | None) -> Source:
     )
 
 
-def _place(source: Source) -> tuple[str | None, str, str | None]:
+def _place(source: SourceColumn) -> tuple[str | None, str, str | None]:
     return source.schema, source.table, source.column
 
 
-def _order(source: Source) -> tuple[bool, str, str, str, str, tuple[str, ...]]:
+def _order(source: SourceColumn) -> tuple[bool, str, str, str, str, tuple[str, ...]]:
     return (
         source.output is None,
         source.schema or "",

@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from mmdb.data.query.columns import UNKNOWN, Column, Leaf, Rows, gap, unknown
+from mmdb.data.query.columns import UNKNOWN, Leaf, QueryColumn, QueryRows, gap, unknown
 from mmdb.data.query.expressions import QUERIES, Reader
 from mmdb.data.query.functions import calls_in, function_columns, function_name
 from mmdb.data.query.names import claim, name_of, shown, table_name
 from mmdb.data.query.scope import Cte, Frame, Range, Scope
 from mmdb.data.query.statement import Engine
-from mmdb.db.relations import TableName
+from mmdb.db.connection import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class Binder:
     """What FROM needs of the rest: subqueries, queries of WITH, and the database's relations."""
 
-    query: Callable[[exp.Expr, Scope], Rows]
-    cte: Callable[[Cte], Rows]
-    relation: Callable[[TableName], Rows]
+    query: Callable[[exp.Expr, Scope], QueryRows]
+    cte: Callable[[Cte], QueryRows]
+    relation: Callable[[TableName], QueryRows]
 
 
 def bind_from(node: exp.Expr, scope: Scope, binder: Binder) -> Frame:
@@ -81,10 +81,10 @@ class _From:
         PostgreSQL shows them first, DuckDB where the left side has them.
         """
         joined = left + right
-        merged: dict[str | None, Column] = {}
+        merged: dict[str | None, QueryColumn] = {}
         for name in names:
             pair = [_side(frame, name) for frame in (left, right)]
-            merged[name] = Column(name, pair[0].label, reads=pair)
+            merged[name] = QueryColumn(name, pair[0].label, reads=pair)
             joined.decides += pair
         rest = [column for column in joined.columns if column.name not in merged]
         joined.columns = [*merged.values(), *rest]
@@ -139,7 +139,7 @@ class _From:
             return self._named(node, self.binder.cte(cte), name)
         return self._named(node, self.binder.relation(name), name)
 
-    def _named(self, node: exp.Expr, rows: Rows, name: TableName | None = None) -> Frame:
+    def _named(self, node: exp.Expr, rows: QueryRows, name: TableName | None = None) -> Frame:
         """Return rows under their alias, with the columns that it renames."""
         alias = _alias(node)
         given = name_of(alias.this, self.scope.engine) if alias and alias.this else ""
@@ -156,14 +156,14 @@ class _From:
 
     def _renamed(self, node: exp.Expr, inner: Frame) -> Frame:
         """Return a join in parentheses with an alias, which hides the names in it."""
-        rows = Rows(inner.columns, inner.decides, inner.inner)
+        rows = QueryRows(inner.columns, inner.decides, inner.inner)
         return self._named(node, rows)
 
     def _pivot(self, node: exp.Expr, beside: Frame) -> Frame:
         plain = type(node)(**{k: v for k, v in node.args.items() if k != "pivots"})
         claim(*node.args["pivots"])
         inner = self._alone(plain, beside)
-        rows = Rows([gap()], inner.decides, inner.inner)
+        rows = QueryRows([gap()], inner.decides, inner.inner)
         return self._named(node.args["pivots"][-1], rows)
 
     def _function(self, node: exp.Expr, lateral: Scope) -> Frame:
@@ -180,7 +180,7 @@ class _From:
             lambda call: reader.read(*calls_in(call)).columns,
             engine,
         )
-        rows = Rows(columns, decides=every.columns, inner=every.queries)
+        rows = QueryRows(columns, decides=every.columns, inner=every.queries)
         found = Range(name=name, columns=columns, is_function=True)
         return Frame([found] if name else [], columns, [rows])
 
@@ -190,9 +190,9 @@ def _is_comma(join: exp.Join) -> bool:
     return not any(join.args.get(part) for part in parts)
 
 
-def unread(leaf: Leaf = UNKNOWN) -> Rows:
+def unread(leaf: Leaf = UNKNOWN) -> QueryRows:
     """Return the rows of a relation whose columns are not known."""
-    return Rows([gap(leaf)], table=leaf if leaf.table is not None else None)
+    return QueryRows([gap(leaf)], table=leaf if leaf.table is not None else None)
 
 
 # -- USING and NATURAL --------------------------------------------------------------
@@ -206,7 +206,7 @@ def _common(left: Frame, right: Frame) -> list[str] | None:
     return [column.name for column in left.columns if column.name in there and column.name]
 
 
-def _side(frame: Frame, name: str) -> Column:
+def _side(frame: Frame, name: str) -> QueryColumn:
     scope = Scope(engine="postgres", frame=Frame(columns=frame.columns))
     return scope.column([name])
 
@@ -235,7 +235,9 @@ def _listed(alias: exp.TableAlias | None) -> list[exp.Expr]:
     return [c.this if isinstance(c, exp.ColumnDef) else c for c in _definitions(alias)]
 
 
-def _relabelled(columns: list[Column], listed: list[exp.Expr], engine: Engine) -> list[Column]:
+def _relabelled(
+    columns: list[QueryColumn], listed: list[exp.Expr], engine: Engine
+) -> list[QueryColumn]:
     """Return columns of which the first ones have other names."""
     if not listed:
         return columns
@@ -243,19 +245,19 @@ def _relabelled(columns: list[Column], listed: list[exp.Expr], engine: Engine) -
     if any(column.is_gap for column in columns[: len(listed)]) or len(listed) > len(columns):
         return [unknown(name_of(c, engine), shown(c, engine)) for c in listed] + [gap()]
     renamed = [
-        Column(name_of(listed[i], engine), shown(listed[i], engine), reads=[columns[i]])
+        QueryColumn(name_of(listed[i], engine), shown(listed[i], engine), reads=[columns[i]])
         for i in places
     ]
     return renamed + columns[len(listed) :]
 
 
-def _told_apart(columns: list[Column]) -> list[Column]:
+def _told_apart(columns: list[QueryColumn]) -> list[QueryColumn]:
     """Return columns as DuckDB names those of a subquery, where twins get a number.
 
     Behind a gap no name is sure: what is in the gap may have it already.
     """
     taken: set[str] = set()
-    told: list[Column] = []
+    told: list[QueryColumn] = []
     has_gap = False
     for column in columns:
         name, number = column.name, 0
@@ -268,6 +270,6 @@ def _told_apart(columns: list[Column]) -> list[Column]:
         if name is not None and (number or has_gap):
             label = f"{column.label}_{number}" if number else column.label
             unsure = [unknown(None)] if has_gap else []
-            column = Column(name, label, reads=[column, *unsure])
+            column = QueryColumn(name, label, reads=[column, *unsure])
         told.append(column)
     return told

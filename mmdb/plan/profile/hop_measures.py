@@ -35,8 +35,8 @@ from mmdb.store.states import InFlight
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.compute.live import Live, build_live, encode, encoding, restore, state_hash
 from mmdb.train.drive.child import ChildProcess
-from mmdb.train.group.average import average
 from mmdb.train.group.collectives import Communicator, Membership
+from mmdb.train.group.group_pass import average
 from mmdb.train.values.spec import WorkerGroup
 
 _FLOAT = 4

@@ -14,7 +14,7 @@ from mmdb.graph.trace.structure import Architecture
 from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch
 
 if TYPE_CHECKING:
-    from mmdb.store.parents.rerank import Sample
+    from mmdb.store.parents.choice import Sample
 
 __all__ = ["Limits", "ParentChoice", "ParentGoal", "ParentMatch", "choose_parent", "take_parent"]
 

@@ -19,7 +19,7 @@ from mmdb.graph.match.zoo_search import Match, search
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store.models.architectures import outlined, stacked_outlines
 from mmdb.store.models.model_rows import find_model
-from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch
+from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch, Sample, rerank
 from mmdb.store.parents.judging import (
     OTHER,
     OUTSIDE,
@@ -31,7 +31,6 @@ from mmdb.store.parents.judging import (
     aim_of,
     judge,
 )
-from mmdb.store.parents.rerank import Sample, rerank
 
 #: Beyond them everything is read again, into one.
 _MOST_PIECES = 8

@@ -31,8 +31,8 @@ from mmdb.store.tensors.planes import (
     THREAD,
     Bytes,
     CorruptChunk,
-    Plan,
-    Reader,
+    NodeCoding,
+    PayloadReader,
     Words,
     plan_words,
     read_words,
@@ -110,7 +110,7 @@ def encode(
     return _encode_against(words, difference.view(_SIGNED[words.itemsize]), changed, level)
 
 
-def _encode_alone(words: Words, level: int, plan: Plan | None = None) -> Encoded:
+def _encode_alone(words: Words, level: int, plan: NodeCoding | None = None) -> Encoded:
     if words[0] == words[-1] and (words == words[0]).all():
         return Encoded(Codec.CONSTANT, words[:1].tobytes())
     glimpse = sample(words)
@@ -176,7 +176,7 @@ def decode(
         CorruptChunk: the payload is malformed; `out` then holds anything.
         ValueError: the base is missing or has another length.
     """
-    reader = Reader(data)
+    reader = PayloadReader(data)
     words = _words(out, itemsize)
     if codec == Codec.RAW:
         words.view(np.uint8)[:] = np.frombuffer(reader.take(out.size), np.uint8)
@@ -199,7 +199,7 @@ def decode(
     reader.end()
 
 
-def _decode_against(codec: int, reader: Reader, words: Words, origin: Words) -> None:
+def _decode_against(codec: int, reader: PayloadReader, words: Words, origin: Words) -> None:
     _check_sizes(words, origin)
     if codec == Codec.SAME:
         np.copyto(words, origin)
@@ -213,7 +213,7 @@ def _decode_against(codec: int, reader: Reader, words: Words, origin: Words) -> 
     signed[positions] += values
 
 
-def _read_scattered(reader: Reader, words: Words) -> tuple[NDArray[np.int64], Words]:
+def _read_scattered(reader: PayloadReader, words: Words) -> tuple[NDArray[np.int64], Words]:
     """Return positions within `words`, ascending, and the value at each."""
     count = reader.integer(4)
     if not 0 < count <= words.size:

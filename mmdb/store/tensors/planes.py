@@ -50,7 +50,7 @@ class Node(IntEnum):
     SPLIT = 3
 
 
-class Search(IntEnum):
+class RepeatSearch(IntEnum):
     """How hard zstd looks for repeats."""
 
     NONE = 0  # Huffman codes only: on exponents smaller than level 1, and twice as fast
@@ -59,12 +59,12 @@ class Search(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NodeCoding:
     """How to write a node: its halves, or one search; share is of the raw bytes, from a sample."""
 
-    search: Search
+    search: RepeatSearch
     share: float
-    halves: tuple[Plan, ...] = ()
+    halves: tuple[NodeCoding, ...] = ()
 
 
 class _Thread(threading.local):
@@ -72,15 +72,15 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT)
-        self._compressors: dict[tuple[Search, int], zstandard.ZstdCompressor] = {}
+        self._compressors: dict[tuple[RepeatSearch, int], zstandard.ZstdCompressor] = {}
         self._buffers: dict[str, Bytes] = {}
 
-    def compressor(self, search: Search, level: int) -> zstandard.ZstdCompressor:
+    def compressor(self, search: RepeatSearch, level: int) -> zstandard.ZstdCompressor:
         """Return the context for one kind of search."""
-        level = {Search.NONE: 0, Search.PROBE: -5, Search.LEVEL: level}[search]
+        level = {RepeatSearch.NONE: 0, RepeatSearch.PROBE: -5, RepeatSearch.LEVEL: level}[search]
         found = self._compressors.get((search, level))
         if found is None:
-            if search is Search.NONE:
+            if search is RepeatSearch.NONE:
                 # 64 slots and 7-byte matches: in effect Huffman coding alone.
                 parameters = zstandard.ZstdCompressionParameters(
                     window_log=17,
@@ -118,29 +118,29 @@ def sample(words: Words) -> Words:
     return whole.reshape(_SAMPLE_RUNS, -1)[:, :_RUN_WORDS].ravel()
 
 
-def plan_words(words: Words, level: int) -> Plan:
+def plan_words(words: Words, level: int) -> NodeCoding:
     """Return how to write words like these, found by coding these; give it a `sample`."""
     if words.itemsize == 1:
         return _plan_plane(words, level)
     halves = tuple(plan_words(half, level) for half in _halves(words, "plan"))
-    if all(half.search is Search.PROBE for half in halves):
+    if all(half.search is RepeatSearch.PROBE for half in halves):
         return halves[0]
-    return Plan(Search.NONE, sum(half.share for half in halves) / 2, halves)
+    return NodeCoding(RepeatSearch.NONE, sum(half.share for half in halves) / 2, halves)
 
 
-def _plan_plane(plane: Words, level: int) -> Plan:
+def _plan_plane(plane: Words, level: int) -> NodeCoding:
     plain, searched = (
         len(THREAD.compressor(search, level).compress(plane.data)) / plane.size
-        for search in (Search.NONE, Search.LEVEL)
+        for search in (RepeatSearch.NONE, RepeatSearch.LEVEL)
     )
     if min(plain, searched) > _MINIMUM_GAIN:
-        return Plan(Search.PROBE, 1.0)
+        return NodeCoding(RepeatSearch.PROBE, 1.0)
     if searched < _REPEATS * plain:
-        return Plan(Search.LEVEL, searched)
-    return Plan(Search.NONE, plain)
+        return NodeCoding(RepeatSearch.LEVEL, searched)
+    return NodeCoding(RepeatSearch.NONE, plain)
 
 
-def write_words(words: Words, plan: Plan, level: int) -> list[Part]:
+def write_words(words: Words, plan: NodeCoding, level: int) -> list[Part]:
     """Return the tree of `words` after a plan made from a sample of them.
 
     Its parts are to be joined; some are scratch memory that the next call overwrites.
@@ -150,7 +150,7 @@ def write_words(words: Words, plan: Plan, level: int) -> list[Part]:
 
 
 def _write(
-    words: Words, plan: Plan, level: int, *, repeats: bool, name: str
+    words: Words, plan: NodeCoding, level: int, *, repeats: bool, name: str
 ) -> tuple[list[Part], bool]:
     """Return the parts of a node, and whether its noise has been found to repeat.
 
@@ -164,12 +164,12 @@ def _write(
         return [bytes([Node.SPLIT]), *head, *tail], repeats
     if words[0] == words[-1] and (words == words[0]).all():
         return [bytes([Node.CONSTANT]), words[:1].tobytes()], repeats
-    search = Search.LEVEL if repeats else plan.search
+    search = RepeatSearch.LEVEL if repeats else plan.search
     raw = words.view(np.uint8).data
     frame = THREAD.compressor(search, level).compress(raw)
     if len(frame) > _MINIMUM_GAIN * len(raw):
         return [bytes([Node.RAW]), raw], repeats
-    if search is Search.PROBE:
+    if search is RepeatSearch.PROBE:
         return _write(words, plan, level, repeats=True, name=name)
     return [bytes([Node.ZSTD]), len(frame).to_bytes(4, "little"), frame], repeats
 
@@ -191,7 +191,7 @@ def _half(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"<{dtype.kind}{dtype.itemsize // 2}")
 
 
-class Reader:
+class PayloadReader:
     """Takes a payload apart from its start."""
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -217,7 +217,11 @@ class Reader:
 
 
 def read_words(
-    reader: Reader, count: int, dtype: np.dtype[Any], into: Words | None = None, name: str = "r"
+    reader: PayloadReader,
+    count: int,
+    dtype: np.dtype[Any],
+    into: Words | None = None,
+    name: str = "r",
 ) -> Words:
     """Return `count` words from a tree.
 

@@ -16,9 +16,9 @@ from torch.optim import lr_scheduler
 from mmdb.errors import InvalidHyperparameter, StateCorrupt
 from mmdb.graph.spec.build import initial_module
 from mmdb.messages import explain
+from mmdb.store.files.safetensors_format import StateEncoding, decode
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.compute.device import CPU, scaler_of, synchronize
-from mmdb.train.compute.encoding import StateEncoding, decode
 from mmdb.train.compute.optimizer import advance, check_memory, make_optimizer, make_schedule
 from mmdb.train.values.spec import CandidateSpec
 

@@ -25,7 +25,6 @@ from mmdb.train.drive.job import Job, forget_states, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since
 from mmdb.train.drive.run_state import RunState
-from mmdb.train.drive.summary import Summary, summarise
 from mmdb.train.drive.worker import Message, Worker
 from mmdb.train.drive.worker_pool import (
     OrderRound,
@@ -35,7 +34,8 @@ from mmdb.train.drive.worker_pool import (
     orders_of,
     tell_done,
 )
-from mmdb.train.ledger.strategy_choice import Decide
+from mmdb.train.ledger.run_options import Decide
+from mmdb.train.replay.saving import Summary, summarise
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
 from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.watch import Watch

@@ -30,7 +30,7 @@ from mmdb.train.drive.run_state import (
     placement_of,
     search_of,
 )
-from mmdb.train.ledger.strategy_choice import Decide, fix_strategy
+from mmdb.train.ledger.run_options import Decide, fix_strategy
 from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION

@@ -28,7 +28,7 @@ from mmdb.train.drive.run_requests import add_outcome, open_requests
 from mmdb.train.drive.server_worker import SETTINGS
 from mmdb.train.drive.slot_registry import BEAT_S, is_alive, live_workers
 from mmdb.train.hops.orders import FusedOrder, GroupOrder, HopOrder, Order, to_json, wire_row
-from mmdb.train.ledger.strategy_choice import Decide
+from mmdb.train.ledger.run_options import Decide
 from mmdb.train.watch import Watch
 
 #: Seconds between two looks at whether a hop was cancelled meanwhile.

@@ -16,9 +16,9 @@ from mmdb.messages import show
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.run_state import RunState, load_run
 from mmdb.train.drive.server_worker import processors
-from mmdb.train.drive.summary import Summary
 from mmdb.train.drive.worker import Worker, workers_of
-from mmdb.train.ledger.strategy_choice import Decide
+from mmdb.train.ledger.run_options import Decide
+from mmdb.train.replay.saving import Summary
 from mmdb.train.watch import Watch
 
 

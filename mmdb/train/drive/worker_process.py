@@ -24,7 +24,7 @@ from mmdb.train.drive.run_requests import open_requests
 from mmdb.train.drive.slot_registry import BEAT_S, Pulse, register, unregister
 from mmdb.train.drive.worker import Message, Worker, WorkerThread, mode_of, workers_of
 from mmdb.train.hops.orders import from_json
-from mmdb.train.ledger.strategy_choice import Decide
+from mmdb.train.ledger.run_options import Decide
 from mmdb.train.values.runtime import start_without_signals, trace_of
 
 #: Seconds between two tries to cancel a hop: one that has not quite begun is deaf.

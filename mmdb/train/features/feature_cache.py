@@ -18,9 +18,8 @@ from mmdb.store import stored_features
 from mmdb.train.features.feature_planning import FeaturePlanner
 from mmdb.train.features.materialize import FeaturedPartition, Producer, Spent
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
-from mmdb.train.values.executor import Executor
 from mmdb.train.values.feature_spec import READY
-from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
+from mmdb.train.values.spec import CandidateSpec, Executor, HopSpec, HopStep
 
 #: Seconds between two tries to get a lock that another session has.
 _WAIT_S = 0.05
@@ -193,7 +192,7 @@ class FeatureCache:
         name = spec.frozen.backbone
         if name is None or self._executor.has_backbone(name):
             return
-        from mmdb.train.replay.backbones import read_backbone  # imports torch
+        from mmdb.train.replay.parent_models import read_backbone  # imports torch
 
         try:
             tensors = read_backbone(self._connection, spec, follow=self._executor.follow)

@@ -33,11 +33,10 @@ from mmdb.train.features.prefix_groups import (
 )
 from mmdb.train.features.storage_choice import Conditions, choose
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
-from mmdb.train.values.executor import Executor
 from mmdb.train.values.feature_options import KEYS, parse_frozen_options
 from mmdb.train.values.feature_spec import ExamineSpec, FrozenPrefix
 from mmdb.train.values.seeds import frozen_seed
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec, Executor
 from mmdb.train.warm.warm_options import AUTO, OFF
 
 #: Strategies whose hops train one candidate on one worker, and nothing else.

@@ -16,9 +16,8 @@ from mmdb.store import stored_features
 from mmdb.store.stored_features import FeatureUse, StoredBlock, StoredFeature
 from mmdb.train.features.prefix_groups import arguments_of, network_of, partition_key
 from mmdb.train.ledger.ledger import CandidateRecord
-from mmdb.train.values.executor import Executor
 from mmdb.train.values.feature_spec import READY, STORAGES, MaterializeSpec, Wanted
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec, Executor
 
 
 @dataclass(slots=True)

@@ -38,9 +38,8 @@ from mmdb.train.compute.live import (
     state_hash,
 )
 from mmdb.train.compute.step_times import StepTimes, time_steps
-from mmdb.train.group.average import average
 from mmdb.train.group.collectives import Membership
-from mmdb.train.group.group_pass import group_pass
+from mmdb.train.group.group_pass import average, group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.values.feature_spec import READY
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of

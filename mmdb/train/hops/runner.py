@@ -35,8 +35,15 @@ from mmdb.train.ledger.state_history import (
     repeated,
     wants_checkpoint,
 )
-from mmdb.train.values.executor import Executor
-from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
+from mmdb.train.values.spec import (
+    CandidateSpec,
+    Executor,
+    HopResult,
+    HopSpec,
+    HopStep,
+    Past,
+    WorkerGroup,
+)
 
 #: The registered factories, and functions by kind: name -> target.
 _Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]

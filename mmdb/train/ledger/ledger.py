@@ -22,7 +22,7 @@ from mmdb.errors import (
 )
 from mmdb.messages import show
 from mmdb.store import states
-from mmdb.train.ledger.strategy_choice import BY_HAND, record_choice
+from mmdb.train.ledger.run_options import BY_HAND, record_choice
 from mmdb.train.values.spec import HopResult, HopStep, Past
 
 _Q = load("hops")

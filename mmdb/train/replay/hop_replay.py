@@ -32,7 +32,7 @@ from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, adopt, build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import Located, history, locate
-from mmdb.train.replay.backbones import read_backbones, read_features
+from mmdb.train.replay.parent_models import read_backbones, read_features
 from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.values.feature_spec import ON_FEATURES
 from mmdb.train.values.row_batch import Partition, tensors_of

@@ -1,11 +1,11 @@
-"""Saves what was trained: a candidate's best checkpoint, or a model with its recipe."""
+"""Candidates saved as models, and what a run came to: its best candidate."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +16,7 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
+from mmdb.db.install import installed_mode
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -23,8 +24,10 @@ from mmdb.errors import (
     CandidateNotFound,
     DatasetDropped,
     DefinitionMissing,
+    FactoryFailed,
     ModelNotFound,
     RecipeError,
+    RunFailed,
     RunNotFound,
     StateCorrupt,
     StateNotFound,
@@ -42,7 +45,7 @@ from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.live import build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import best_epoch
-from mmdb.train.replay.backbones import read_backbones
+from mmdb.train.replay.parent_models import read_backbones
 from mmdb.train.replay.recipe_replay import replay
 from mmdb.train.replay.trainer import TookTooLong, find_trainer
 from mmdb.train.values.feature_options import parse_frozen_options
@@ -274,3 +277,70 @@ def _verify(
     except TookTooLong:
         return
     mark_replayed(connection, saved.model_id, perf_counter() - started)
+
+
+def save_on_either_side(
+    connection: Connection,
+    candidate_id: int,
+    name: str,
+    *,
+    approach: str = "auto",
+    options: Mapping[str, Any] | None = None,
+) -> Row:
+    """Save a candidate as `save_candidate` does, in the server where it cannot be built here.
+
+    Here comes first: the session that saves may not have torch loaded in the server.
+    """
+    try:
+        return save_candidate(connection, candidate_id, name, approach=approach, options=options)
+    except FactoryFailed:
+        if connection.engine != "postgres" or installed_mode(connection) == "client":
+            raise
+    (row,) = connection.rows(
+        load("api").save_candidate,
+        candidate_id=candidate_id,
+        name=name,
+        approach=approach,
+        options=json.dumps(options or {}),
+    )
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run came to."""
+
+    run: str
+    candidates: int
+    failed: int
+    hops: int  # done by this call, validations included
+    seconds: float
+    best_candidate_id: int
+    model: str
+    version: int
+
+
+def summarise(connection: Connection, name: str, hops: int, seconds: float) -> Summary:
+    """Save the head of the leaderboard under the run's name, once, and sum the run up.
+
+    Args:
+        hops, seconds: of the driver's call.
+    Raises:
+        RunFailed: every candidate has failed.
+        FactoryFailed: the best one's code can be imported neither here nor in the server.
+    """
+    best = connection.rows(load("runs").best_candidate, name=name)
+    if not best:
+        raise RunFailed(f"Every candidate of run {name!r} has failed.")
+    model = save_on_either_side(connection, best[0]["candidate_id"], name)
+    (counted,) = connection.rows(load("runs").count_candidates, name=name)
+    return Summary(
+        run=name,
+        candidates=counted["candidates"],
+        failed=counted["failed"],
+        hops=hops,
+        seconds=seconds,
+        best_candidate_id=best[0]["candidate_id"],
+        model=model["name"],
+        version=model["version"],
+    )

@@ -13,9 +13,8 @@ from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, Learner, Total, blaming_the_model
 from mmdb.train.compute.live import Live, build, encode, restore, state_hash
 from mmdb.train.compute.optimizer import Portion
-from mmdb.train.group.average import average
 from mmdb.train.group.collectives import in_rank_order
-from mmdb.train.group.group_pass import Gradients, group_plan, merge, ready_scaler, result
+from mmdb.train.group.group_pass import Gradients, average, group_plan, merge, ready_scaler, result
 from mmdb.train.values.row_batch import Inputs, Labels, row_count, tensors_in
 from mmdb.train.values.spec import CandidateSpec, HopStep, Stage
 

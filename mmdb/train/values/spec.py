@@ -1,12 +1,12 @@
-"""What a worker needs to perform a hop, alone or in a group: plain values that travel."""
+"""What is to be computed, as it travels to a worker, and the protocol of what computes it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from mmdb.data.decoding import Target
 from mmdb.db.connection import Row
@@ -16,6 +16,11 @@ from mmdb.messages import show
 from mmdb.train.values.feature_options import frozen_of, parse_frozen_options, unshared
 from mmdb.train.values.feature_spec import Frozen, backbone_name
 from mmdb.train.values.seeds import frozen_seed
+
+if TYPE_CHECKING:
+    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
+    from mmdb.train.values.warm_spec import WarmResult, WarmSpec
+
 
 #: The library that carries tensors between the members: over TCP, or between GPUs.
 Backend = Literal["gloo", "nccl"]
@@ -284,3 +289,43 @@ class HopResult:
     peak_bytes: int = 0  # see `mmdb.train.compute.device.peak_bytes`
     # Of a group's round: rows, steps and loss of each member, in the order of the ranks.
     members: list[dict[str, Any]] = field(default_factory=list)
+
+
+_T = TypeVar("_T")
+
+
+class Executor(Protocol):
+    """Who computes hops: this process's `DeviceWorker`, or a child process."""
+
+    def held(self, candidate_id: int) -> str | None:
+        """Return the hash in hex of the candidate's state that it holds live."""
+
+    def has_partition(self, key: str) -> bool:
+        """Return whether it has the partition mapped."""
+
+    def map_partition(self, key: str) -> None:
+        """Map a partition that is in the node's cache."""
+
+    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
+        """Compute the hop; see `DeviceWorker.perform`."""
+
+    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
+        """Return the mean of states, weighted by rows, and before it its hash in hex."""
+
+    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+        """Make the state that a candidate begins with; see `mmdb.train.warm.carrying.make`."""
+
+    def has_backbone(self, name: str) -> bool:
+        """Return whether it has the tensors of a model whose layers are frozen."""
+
+    def take_backbone(self, name: str, tensors: bytes) -> None:
+        """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them."""
+
+    def materialize(self, spec: MaterializeSpec) -> Materialized:
+        """Put features of a mapped partition into the node's cache."""
+
+    def examine(self, spec: ExamineSpec) -> Examined:
+        """Look at frozen layers, on rows of a mapped partition."""
+
+    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run `work(stopped)`, the replay of a recipe, in this process; it can be interrupted."""

@@ -31,7 +31,7 @@ from mmdb.standards.prometheus import read_metrics
 from mmdb.store.verify import verify_at
 from mmdb.ui.app import make_app
 from mmdb.ui.security import Rules
-from mmdb.ui.sessions import Sessions
+from mmdb.ui.sessions import PageSessions
 from tests.bench.search.campaigns import none_of
 from tests.cluster import Cluster
 
@@ -257,7 +257,7 @@ def _metrics(place: Place) -> Iterator[str]:
 
 
 def _pages(place: Place) -> Iterator[str]:
-    sessions = Sessions(place.url_of(READER))
+    sessions = PageSessions(place.url_of(READER))
     with closing(sessions):
         app = make_app(sessions, Rules(host="127.0.0.1"))
         paths = ["/", "/runs", "/models", "/run/trained", "/run/waiting", "/model/kept"]

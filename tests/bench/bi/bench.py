@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most, seconds_of
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.bi.fill import Size, fill
 
 ROUNDS = 3
@@ -40,14 +40,14 @@ class View:
     key: tuple[str, ...]
 
 
-def bench_bi(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_bi(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every view of every database."""
     for db in databases:
         fill_empty(db, share)
         yield from _measure(db, share.of(ROUNDS))
 
 
-def fill_empty(db: Database, share: Share) -> None:
+def fill_empty(db: Database, share: BenchShare) -> None:
     """Fill a database that has no runs."""
     if not db.sql("SELECT r.run_id FROM mmdb.run AS r LIMIT 1"):
         fill(db, Size().scaled(share))

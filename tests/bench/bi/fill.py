@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from string import Template
 
 from mmdb.api import Database
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.db.totals import seal_finished
 from mmdb.errors import AlreadyExists
 
@@ -54,7 +54,7 @@ class Size:
     metrics: int = 100  # of each version
     assignments: int = 100_000
 
-    def scaled(self, share: Share) -> Size:
+    def scaled(self, share: BenchShare) -> Size:
         """Return the same with fewer runs, models and assignments."""
         few = {name: share.of(getattr(self, name)) for name in ("runs", "models", "assignments")}
         return replace(self, **few)

@@ -20,7 +20,7 @@ import psycopg
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.train import makespan
-from mmdb.bench.workload import Share, bench_names, make_points, servers_of
+from mmdb.bench.workload import BenchShare, bench_names, make_points, servers_of
 from mmdb.db.queries import load
 from tests.bench.bi.bench import SCAN, fill_empty, views
 
@@ -40,13 +40,13 @@ DASHBOARD = (
 )
 
 
-def bench_scan(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_scan(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every PostgreSQL database in one run."""
     for db in servers_of(databases):
         yield from _measure(db, share)
 
 
-def _measure(db: Database, share: Share) -> Iterator[Figure]:
+def _measure(db: Database, share: BenchShare) -> Iterator[Figure]:
     fill_empty(db, share)
     epochs = share.of(EPOCHS)
     alone: list[float] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.feature.budgets import measure_budgets
 from tests.bench.feature.choice import REPEATS, measure_choice
 from tests.bench.feature.fused import measure_fused
@@ -24,7 +24,7 @@ SECONDS = 80.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureShare(Share):
+class FeatureShare(BenchShare):
     """How much is measured.
 
     Attributes:

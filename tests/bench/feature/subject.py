@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from mmdb.api import Database, Run
-from mmdb.bench.workload import FULL, Share, bench_names
+from mmdb.bench.workload import FULL, BenchShare, bench_names
 from mmdb.db.queries import Queries, load
 from mmdb.store import states
 from mmdb.train.compute.live import weights
@@ -41,7 +41,7 @@ class Subject:
 
     database: Database
     prefix: str
-    share: Share = FULL
+    share: BenchShare = FULL
     _factories: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -148,7 +148,7 @@ class Subject:
 
 
 @contextmanager
-def subject_of(database: Database, share: Share = FULL) -> Iterator[Subject]:
+def subject_of(database: Database, share: BenchShare = FULL) -> Iterator[Subject]:
     """Yield a subject; what it made is deleted, and the client's node's cache is one of its own."""
     with _own_cache(), bench_names(database) as prefix:
         yield Subject(database, prefix, share)

@@ -18,7 +18,7 @@ from typing import Any
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most, seconds_of
-from mmdb.bench.workload import Share, bench_names
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.db.queries import Queries
 
 _Q = Queries(Path(__file__).with_name("bench_lineage.sql"))
@@ -43,13 +43,13 @@ class Graph:
     families: int = FAMILIES  # each of another run
     chain: int = CHAIN
 
-    def scaled(self, share: Share) -> Graph:
+    def scaled(self, share: BenchShare) -> Graph:
         """Return the same in small; what is asked for is there."""
         sizes = {name: share.of(full, 10) for name, full in asdict(self).items()}
         return Graph(**sizes)
 
 
-def bench_lineage(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_lineage(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Fill each database with a graph, walk over it and take it away again."""
     for db in databases:
         yield from _measure(db, Graph().scaled(share), share.of(CALLS))

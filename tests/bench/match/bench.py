@@ -19,7 +19,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.graph.match.alignment import score_all
 from mmdb.graph.match.pack import pack
 from mmdb.graph.match.packed_zoo import PackedZoo, unpack
@@ -52,7 +52,7 @@ print(imported - started, perf_counter() - imported)
 
 def bench_match(
     databases: list[Database],
-    share: Share,
+    share: BenchShare,
     outlines: Callable[[], Sequence[LayerSkeleton]] | None = None,
 ) -> Iterator[Figure]:
     """Search two zoos, and databases that hold them.

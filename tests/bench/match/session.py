@@ -10,7 +10,7 @@ from pathlib import Path
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.networks import IMAGENET, mobilenet_v2
-from mmdb.bench.workload import Share, bench_names
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.db.duck import DuckConnection
 from mmdb.db.queries import Queries
 from mmdb.db.url import AnyConnection
@@ -27,7 +27,7 @@ ROUNDS = 3
 _Q = Queries(Path(__file__).with_name("bench_match.sql"))
 
 
-def measure(db: Database, outlines: Sequence[bytes], share: Share) -> Iterator[Figure]:
+def measure(db: Database, outlines: Sequence[bytes], share: BenchShare) -> Iterator[Figure]:
     """Yield figures for each number of models; those that the database has already come on top.
 
     Args:

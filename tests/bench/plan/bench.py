@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.plan.profile.machine_profile import known_profile
 from mmdb.plan.profile.measurements import stamp_here
 from tests.bench.plan.campaign import Campaign
@@ -55,7 +55,7 @@ PARTS = ("steps", *WORKLOADS, "speed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanShare(Share):
+class PlanShare(BenchShare):
     """How much is measured.
 
     Attributes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.train.schedule import Simulation, Workload, choose, simulate
 from mmdb.train.schedule.simulate import Seconds
 from tests.bench.scale.driver import Load, measure_driver
@@ -29,7 +29,7 @@ WINDOW_S = 60.0
 HELD_OUT, BACKWARD = 0.2, 2.0
 
 
-def bench_scale(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_scale(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Simulate epochs, then drive 1,000 workers over every database."""
     for kind in ("equal", "mixed"):
         yield from _makespans(kind, share.of(CANDIDATES, 20), share.of(NODES, 8))
@@ -94,7 +94,7 @@ def _validation(nodes: int) -> Figure:
     )
 
 
-def _driven(db: Database, share: Share) -> Iterator[Figure]:
+def _driven(db: Database, share: BenchShare) -> Iterator[Figure]:
     nodes, hop_s = share.of(NODES, 8), share.time(HOP_S)
     candidates, window_s = share.of(CANDIDATES, 20), share.time(WINDOW_S)
     load = Load(candidates=candidates, nodes=nodes, hop_s=hop_s, window_s=window_s)

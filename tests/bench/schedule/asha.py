@@ -11,7 +11,7 @@ import numpy as np
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.train import makespan
-from mmdb.bench.workload import Share, bench_names
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.cli.demo import read_digits
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
@@ -33,7 +33,7 @@ MAKESPAN_BAR, HOPS_BAR = 1.05, 0.30
 STANDARD_ERRORS = 2.0
 
 
-def bench_asha(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_asha(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     space = {name: share.first(values, 2) for name, values in SPACE.items()}
     for db in databases:

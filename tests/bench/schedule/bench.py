@@ -15,7 +15,7 @@ import numpy as np
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from mmdb.train.schedule import Done, Workload, begin, choose, simulate
 from tests.bench.schedule.cases import EPOCHS, NOISE, Case, costs_of, enlist, learn, nodes_of
 from tests.bench.schedule.peers import barrier_s, bound_s, drawn, random_s
@@ -42,7 +42,7 @@ ORDERED = [
 PLAN_BAR_S, DECISION_BAR_US, SAME_BAR = 5.0, 50.0, 1.005
 
 
-def bench_schedule(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_schedule(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Simulate everything; `databases` are left alone."""
     seeds = share.first(SEEDS)
     for case, bar in share.first(CASES):
@@ -125,7 +125,7 @@ def _order(case: Case, seeds: Sequence[int]) -> Iterator[Figure]:
     )
 
 
-def _speed(share: Share) -> Iterator[Figure]:
+def _speed(share: BenchShare) -> Iterator[Figure]:
     count, workers, rounds = share.of(1000, 10), share.of(100, 10), share.of(ROUNDS)
     slots, placement = nodes_of(count)
     seconds = []

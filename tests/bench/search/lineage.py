@@ -25,9 +25,9 @@ import psycopg
 
 from mmdb.bench.figures import Figure
 from mmdb.data.query import Analysis, Engine, analyse
-from mmdb.data.query.columns import Rows, touching
+from mmdb.data.query.columns import QueryRows, touching
+from mmdb.db.connection import Relation, TableName
 from mmdb.db.postgres import PostgresConnection
-from mmdb.db.relations import Relation, TableName
 from mmdb.errors import QueryError
 from tests.bench.search import lineage_words as words
 from tests.bench.search.campaigns import none_of
@@ -354,7 +354,7 @@ def _perturb(
     found: Found,
 ) -> None:
     """Note a query whose rows, or one output, what was not found changes or keeps from running."""
-    whole = Rows([], list(analysis.rows.columns), [analysis.rows])
+    whole = QueryRows([], list(analysis.rows.columns), [analysis.rows])
     reached = touching(whole)
     if _is_marked(reached) or analysis.rows.has_gap:
         found.marked.append(query.text)
@@ -369,7 +369,7 @@ def _perturb(
         found.lost.append(f"changes <<< {query.text}")
         return
     for place, column in enumerate(analysis.rows.columns):
-        own = _places(touching(Rows([], [column], [analysis.rows])))
+        own = _places(touching(QueryRows([], [column], [analysis.rows])))
         if own == told or len(result) == MOST_ROWS or _ORDERED.search(query.text):
             continue  # nothing new to see, or which rows there are hangs on their order
         for table in tables:

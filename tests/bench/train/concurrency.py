@@ -24,7 +24,7 @@ from typing import Self
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share, bench_names, make_points, servers_of
+from mmdb.bench.workload import BenchShare, bench_names, make_points, servers_of
 from mmdb.db.connection import Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import EngineError
@@ -42,13 +42,13 @@ START_S, TRAIN_S = 60.0, 600.0
 VIEWS = ("read_progress", "read_leaderboard", "read_timeline", "read_workers")
 
 
-def bench_concurrency(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_concurrency(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every PostgreSQL in one run; a DuckDB file belongs to one process."""
     for db in servers_of(databases):
         yield from measure(db, share)
 
 
-def measure(db: Database, share: Share) -> Iterator[Figure]:
+def measure(db: Database, share: BenchShare) -> Iterator[Figure]:
     """Yield the overhead of hops of one run alone, of three with readers, and its growth."""
     url = db.connection.url
     with bench_names(db) as prefix:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, one_thread
-from mmdb.bench.workload import Share, bench_names
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.cli.demo import read_digits
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
@@ -58,7 +58,7 @@ class Part:
     y: Tensor
 
 
-def tasks(share: Share) -> list[Task]:
+def tasks(share: BenchShare) -> list[Task]:
     """Return the handwritten digits, and 100,000 rows labelled by a random network."""
     images, digits = read_digits()
     digits_x, digits_y = (images / 16).astype(np.float32), digits.astype(np.int32)
@@ -85,7 +85,7 @@ def labelled_rows(rows: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.
     return x, (np.tanh(x @ inner) @ outer).argmax(1).astype(np.int32)
 
 
-def bench_convergence(databases: list[Database], share: Share) -> Iterator[Figure]:
+def bench_convergence(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
     """Measure every database in one run."""
     for db in databases:
         for task in tasks(share):

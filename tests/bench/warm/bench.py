@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.warm.arms import Arm, CopyByName, Transferred
 from tests.bench.warm.graph_transfer import graph_transfer
 from tests.bench.warm.pairs import WORKLOADS, Pair, settings
@@ -26,7 +26,7 @@ from tests.bench.warm.safety import safety_pairs
 
 SEEDS = 5
 SAFETY = "safety"
-PARTS: dict[str, Callable[[Share], Iterator[Pair]]] = {**WORKLOADS, SAFETY: safety_pairs}
+PARTS: dict[str, Callable[[BenchShare], Iterator[Pair]]] = {**WORKLOADS, SAFETY: safety_pairs}
 #: Beside the cold arm.
 ARMS: tuple[Arm, ...] = (Transferred(graph_transfer), CopyByName())
 #: Of unfit parents, only the arm that may refuse them is of interest.
@@ -34,7 +34,7 @@ SAFETY_ARMS: tuple[Arm, ...] = ARMS[:1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmShare(Share):
+class WarmShare(BenchShare):
     """How much is measured.
 
     Attributes:
@@ -74,7 +74,7 @@ def measure(share: WarmShare, arms: Sequence[Arm], safety_arms: Sequence[Arm]) -
             part = Part(
                 name=name,
                 pairs=PARTS[name],
-                share=Share(share=share.share),
+                share=BenchShare(share=share.share),
                 arms=chosen,
                 whole=tuple(arm.name for arm in whole),
                 seeds=seeds,  # the target depends on their number

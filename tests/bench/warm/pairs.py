@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.warm import ensemble, language, nasbench
 from tests.bench.warm.nuisance import CHILD, PARENT
 from tests.bench.warm.pictures import digit_pictures, drawn_pictures
@@ -95,7 +95,7 @@ class Data:
         return Network(name=name, data=data, build=build, task=task, recipe=recipe)
 
 
-def nas_pairs(share: Share, parents: int = 15, seed: int = 0) -> Iterator[Pair]:
+def nas_pairs(share: BenchShare, parents: int = 15, seed: int = 0) -> Iterator[Pair]:
     """Yield three children for each random cell with C = 8, N = 1; every second cell on digits.
 
     The first child differs in one edge, the second in two; the third is wider or deeper, with a
@@ -121,7 +121,7 @@ def nas_pairs(share: Share, parents: int = 15, seed: int = 0) -> Iterator[Pair]:
             yield Pair(workload="nasbench", parent=parent, child=built)
 
 
-def ensemble_pairs(share: Share) -> Iterator[Pair]:
+def ensemble_pairs(share: BenchShare) -> Iterator[Pair]:
     """Yield a pair for each member but the first, which is the parent of all."""
     data, (first, *others) = drawn_data(share), ensemble.MEMBERS
     parent = data.network(str(first), partial(ensemble.network, first), child=False)
@@ -143,7 +143,7 @@ LANGUAGE_SHAPES = (
 )
 
 
-def language_pairs(share: Share) -> Iterator[Pair]:
+def language_pairs(share: BenchShare) -> Iterator[Pair]:
     """Yield a pair for each of LANGUAGE_SHAPES."""
     data = text_data(share)
     for small, large in LANGUAGE_SHAPES:
@@ -152,7 +152,7 @@ def language_pairs(share: Share) -> Iterator[Pair]:
         yield Pair(workload="language", parent=parent, child=child)
 
 
-def settings(share: Share) -> str:
+def settings(share: BenchShare) -> str:
     """Return a digest of what a training depends on beside the names of its networks."""
     sizes = (TRAINING_PICTURES, HELD_OUT_PICTURES, DIGITS, DIGIT_COPIES, CORPUS_BYTES)
     recipes = (PICTURE_RECIPE, DIGIT_RECIPE, TEXT_RECIPE, TEXT_PARENT_RECIPE)
@@ -161,7 +161,7 @@ def settings(share: Share) -> str:
     return hashlib.sha256(repr(given).encode()).hexdigest()[:8]
 
 
-WORKLOADS: dict[str, Callable[[Share], Iterator[Pair]]] = {
+WORKLOADS: dict[str, Callable[[BenchShare], Iterator[Pair]]] = {
     "nasbench": nas_pairs,
     "ensemble": ensemble_pairs,
     "language": language_pairs,
@@ -169,7 +169,7 @@ WORKLOADS: dict[str, Callable[[Share], Iterator[Pair]]] = {
 
 
 @cache
-def drawn_data(share: Share) -> Data:
+def drawn_data(share: BenchShare) -> Data:
     """Return drawn pictures; those of parent and child share no hue and no pattern."""
     count, held_out_count = share.of(TRAINING_PICTURES, 400), share.of(HELD_OUT_PICTURES, 100)
     held_out = drawn_pictures(held_out_count, HELD_OUT_DATA, CHILD)
@@ -188,7 +188,7 @@ def drawn_data(share: Share) -> Data:
 
 
 @cache
-def digit_data(share: Share) -> Data:
+def digit_data(share: BenchShare) -> Data:
     """Return handwritten digits: other ones for the parent, the child and the score."""
     held_out = digit_pictures(slice(2 * DIGITS, None), 1, HELD_OUT_DATA, CHILD)
     parent, child = (
@@ -203,7 +203,7 @@ def digit_data(share: Share) -> Data:
 
 
 @cache
-def text_data(share: Share, alphabet: str = language.ALPHABET) -> Data:
+def text_data(share: BenchShare, alphabet: str = language.ALPHABET) -> Data:
     """Return the standard library's sources: other files for the parent, the child, the score."""
     parts = language.corpus(share.of(CORPUS_BYTES, 200_000), alphabet)
     context = language.Shape(1, 1, 1).context
@@ -217,6 +217,6 @@ def text_data(share: Share, alphabet: str = language.ALPHABET) -> Data:
     )
 
 
-def _shortened(recipe: Recipe, share: Share) -> Recipe:
+def _shortened(recipe: Recipe, share: BenchShare) -> Recipe:
     """Return a recipe of fewer steps, which is scored twice or more often."""
     return replace(recipe, steps=recipe.every * share.of(recipe.steps // recipe.every, 2))

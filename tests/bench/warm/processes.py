@@ -9,7 +9,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from mmdb.bench.workload import FULL, Share
+from mmdb.bench.workload import FULL, BenchShare
 from mmdb.terminal import console
 from tests.bench.warm.arms import Arm
 from tests.bench.warm.campaign import run, trained
@@ -27,12 +27,12 @@ class Part:
     """
 
     name: str
-    pairs: Callable[[Share], Iterator[Pair]]
+    pairs: Callable[[BenchShare], Iterator[Pair]]
     arms: tuple[Arm, ...]
     whole: tuple[str, ...]
     seeds: int
     folder: Path
-    share: Share = FULL
+    share: BenchShare = FULL
 
 
 def train_part(part: Part, pairs: int | None, processes: int) -> list[Trial]:
@@ -77,5 +77,5 @@ def _train_pair(part: Part, ordinal: int) -> None:
 
 
 @cache
-def _pairs_of(make: Callable[[Share], Iterator[Pair]], share: Share) -> list[Pair]:
+def _pairs_of(make: Callable[[BenchShare], Iterator[Pair]], share: BenchShare) -> list[Pair]:
     return list(make(share))

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from mmdb.bench.workload import Share
+from mmdb.bench.workload import BenchShare
 from tests.bench.warm import ensemble, language, nasbench
 from tests.bench.warm.pairs import Network, Pair, digit_data, drawn_data, text_data
 from tests.bench.warm.pictures import shuffled
@@ -25,7 +25,7 @@ PARENT_CELL = nasbench.Cell.parse(
 PERMUTED = language.ALPHABET[::-1]
 
 
-def safety_pairs(share: Share) -> Iterator[Pair]:
+def safety_pairs(share: BenchShare) -> Iterator[Pair]:
     """Yield a pair for each kind of unfit parent; the workload says what is wrong with it."""
     pictures, text = drawn_data(share), text_data(share)
     parent = pictures.network(
@@ -47,7 +47,7 @@ def safety_pairs(share: Share) -> Iterator[Pair]:
         yield Pair(workload=name, parent=foreign, child=speaker, comparable=False)
 
 
-def _unrelated(share: Share) -> Iterator[tuple[str, Network]]:
+def _unrelated(share: BenchShare) -> Iterator[tuple[str, Network]]:
     """Yield networks of another kind, and of the same kind for another task."""
     shape, member = language.Shape(2, 48, 3), ensemble.MEMBERS[0]
     speaker = text_data(share).network(str(shape), partial(language.network, shape), child=False)
@@ -81,7 +81,7 @@ def _without_numbers(network: Network) -> nn.Module:
     return module
 
 
-def _foreign(name: str, alphabet: str, shape: language.Shape, share: Share) -> Network:
+def _foreign(name: str, alphabet: str, shape: language.Shape, share: BenchShare) -> Network:
     """Return a model of the same text in another vocabulary."""
     build = partial(language.network, shape, len(alphabet) + 1)
     return text_data(share, alphabet).network(f"{name}, {shape}", build, child=False)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import FULL, Share
+from mmdb.bench.workload import FULL, BenchShare
 from tests.bench.warm.arms import Arm, CopyByName, Transferred
 from tests.bench.warm.bench import PARTS
 from tests.bench.warm.campaign import run
@@ -121,7 +121,7 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
 
 
-def pairs(share: Share = FULL) -> Iterator[Pair]:
+def pairs(share: BenchShare = FULL) -> Iterator[Pair]:
     """Yield two parents of one child."""
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(2, (60,), generator=draw)

@@ -13,13 +13,13 @@ from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.load import Load
-from mmdb.bench.workload import FULL, Share
+from mmdb.bench.workload import FULL, BenchShare
 from mmdb.cli import main
 from mmdb.cli.bench import BENCHES, LOAD_OPTIONS
 from tests.bench.__main__ import EXPERIMENTS
 from tests.cluster import ROOT
 
-SMALL = Share(share=0.01)
+SMALL = BenchShare(share=0.01)
 
 
 def test_the_full_size_is_what_it_was() -> None:
@@ -36,16 +36,16 @@ def test_a_share_leaves_something_to_measure() -> None:
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [
-        ("hop", {"share": 0.1}, Share(share=0.1)),
+        ("hop", {"share": 0.1}, BenchShare(share=0.1)),
         ("load", {"clients": 3, "readers": 0}, Load(clients=3, readers=0)),
     ],
 )
 def test_options_left_out_keep_their_defaults(
-    name: str, given: dict[str, object], expected: Share, monkeypatch: pytest.MonkeyPatch
+    name: str, given: dict[str, object], expected: BenchShare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
 
-    def bench(databases: list[Database], share: Share) -> list[Figure]:
+    def bench(databases: list[Database], share: BenchShare) -> list[Figure]:
         found.append(share)
         return []
 
@@ -59,7 +59,7 @@ def test_options_left_out_keep_their_defaults(
 def test_bars_are_for_the_full_size(
     share: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bench(databases: list[Database], share: Share) -> Iterator[Figure]:
+    def bench(databases: list[Database], share: BenchShare) -> Iterator[Figure]:
         yield at_most("seconds of a save", [2.0], "s", 1.0)
 
     monkeypatch.setitem(command.BENCHES, "store", bench)

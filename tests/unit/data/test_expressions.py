@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmdb.data.query import Engine, analyse
-from mmdb.db.relations import Relation, TableName
+from mmdb.db.connection import Relation, TableName
 
 FOLDER = Path(__file__).with_name("expressions")
 COLUMNS = tuple((f"k_{letter}", "text") for letter in "abcdefghijklmnopqrstuvwxyz")

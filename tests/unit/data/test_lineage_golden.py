@@ -12,8 +12,8 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from mmdb.data.query import Source, analyse
-from mmdb.db.relations import Relation, TableName, find_duckdb
+from mmdb.data.query import SourceColumn, analyse
+from mmdb.db.connection import Relation, TableName, find_duckdb
 from tests.lineage_cases import CASES, Case, Score, catalog, score
 
 #: Of all output columns, how many must be right; none may be wrong.
@@ -51,7 +51,7 @@ class Renamed(DuckCatalog):
 _UNDER = "under "
 
 
-def uncovered(source: Source) -> Source:
+def uncovered(source: SourceColumn) -> SourceColumn:
     """Return a source as it would be without the view on top of its table."""
     column = source.column and source.column.removeprefix(_UNDER)
     table = source.table.removeprefix(_UNDER)

@@ -3,7 +3,7 @@
 import pytest
 
 from mmdb.data.query import Analysis, Engine, analyse
-from mmdb.db.relations import Relation, TableName
+from mmdb.db.connection import Relation, TableName
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
 
 TABLES: dict[tuple[str, str], list[str]] = {

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mmdb.db import batch
-from mmdb.db.batch import arrow_batches
+from mmdb.db import row_formats
 from mmdb.db.queries import Query, load
+from mmdb.db.row_formats import arrow_batches
 from tests.named_queries import named_queries
 
 EVERY_TYPE: dict[str, tuple[str, Any]] = {
@@ -47,7 +47,7 @@ def test_every_type_comes_back_and_so_does_null() -> None:
 
 
 def test_a_table_ends_at_its_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_ROWS", 3)
+    monkeypatch.setattr(row_formats, "_ROWS", 3)
     tables = list(arrow_batches({"n": "bigint"}, ({"n": n} for n in range(7))))
     assert [t["n"].to_pylist() for t in tables] == [[0, 1, 2], [3, 4, 5], [6]]
 

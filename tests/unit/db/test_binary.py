@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mmdb.db.binary import Field, Framing, RowParser
 from mmdb.db.connection import NullFound, RaggedFound
+from mmdb.db.row_formats import Field, Framing, RowParser
 
 
 def real(value: float) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from mmdb.db.relations import Relation, TableName, find_duckdb
+from mmdb.db.connection import Relation, TableName, find_duckdb
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mmdb.errors import InvalidOption
 from mmdb.lineage.entity import kind_of
-from mmdb.lineage.walk import Direction, Edge, Step, walk
+from mmdb.lineage.graph import Direction, Edge, Step, walk
 
 nodes = st.builds(
     lambda kind, number: f"{kind}:{number}",

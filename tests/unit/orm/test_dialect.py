@@ -7,7 +7,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import undefer
 
 from mmdb import orm
-from mmdb.orm.duckdb_dialect import DuckDialect
+from mmdb.orm.read_session import DuckDialect
 
 DIALECT = DuckDialect()  # type: ignore[no-untyped-call]
 options = orm.Run.options

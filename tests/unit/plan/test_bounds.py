@@ -7,8 +7,7 @@ from contextlib import suppress
 from hypothesis import HealthCheck, given, settings
 
 from mmdb.plan import EXECUTED, Cluster, CostedWorkload, Knobs
-from mmdb.plan.sampled_simulation import sample_of, simulate_sample
-from mmdb.plan.search_space import StrategyBlock, blocks, why_not
+from mmdb.plan.search_space import StrategyBlock, blocks, sample_of, simulate_sample, why_not
 from tests.unit.plan.loads import clusters, loads
 
 

@@ -10,13 +10,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from mmdb.report.file import write_report
-from mmdb.report.model_report import report_of as model_report_of
-from mmdb.report.parts import Report
-from mmdb.report.run_report import report_of
+from mmdb.report.parts import ReportContent
+from mmdb.report.subject_reports import report_of_model as model_report_of
+from mmdb.report.subject_reports import report_of_run
 from tests.browser import open_browser, opened
 from tests.unit.report.rows import BEGIN, NASTY, facts, model_facts
 
-RUN = report_of(facts(name=NASTY), BEGIN)
+RUN = report_of_run(facts(name=NASTY), BEGIN)
 MODEL = model_report_of(model_facts(), BEGIN)
 
 
@@ -42,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_all_is_drawn_and_readable(
     browser: Browser,
     files: dict[str, Path],
-    report: Report,
+    report: ReportContent,
     scheme: Literal["light", "dark"],
     width: int,
 ) -> None:

@@ -11,13 +11,11 @@ import pytest
 
 from mmdb.plan.cost import EXECUTED, StrategyName
 from mmdb.report import hop_chart
-from mmdb.report.curve_charts import curves_of, learning, versions_chart
 from mmdb.report.hop_chart import BARS, OTHERS, timeline
-from mmdb.report.parts import Chart
+from mmdb.report.line_charts import curves_of, learning, models_chart, tensors_chart, versions_chart
+from mmdb.report.parts import STRATEGIES, Chart
 from mmdb.report.plan_charts import NAMES, TOO_LONG, compared_phases, planned_phases, scaling
 from mmdb.report.run_sections import spent
-from mmdb.report.storage_charts import models_chart, tensors_chart
-from mmdb.report.theme import STRATEGIES
 from tests.unit.report.rows import facts, hops_of, outcome_of, plan_rows
 
 PLAN = plan_rows()

@@ -11,9 +11,8 @@ import pytest
 
 from mmdb.errors import EngineError, FileNotWritten, InvalidOption
 from mmdb.report.explanation import Explanation
-from mmdb.report.file import format_of, write_report
-from mmdb.report.picture import png_of
-from mmdb.report.run_report import report_of
+from mmdb.report.file import format_of, png_of, write_report
+from mmdb.report.subject_reports import report_of_run
 from tests.unit.report.rows import BEGIN, facts, outcome_of, plan_rows
 
 
@@ -28,7 +27,7 @@ def explanation(*, trained: bool = False) -> Explanation:
 def test_json_has_the_rows_as_they_are(tmp_path: Path) -> None:
     board = [{**row, "objective": math.nan} for row in facts(candidates=30).board]
     file = tmp_path / "report.json"
-    write_report(report_of(facts(candidates=30, board=board), BEGIN), file)
+    write_report(report_of_run(facts(candidates=30, board=board), BEGIN), file)
     found = json.loads(file.read_text())
     assert found["run"] == "search" and found["facts"]["candidates"] == 30
     candidates = found["sections"]["leaderboard"]["candidates"]
@@ -54,7 +53,7 @@ def test_a_plan_can_be_drawn(tmp_path: Path, name: str, trained: bool) -> None:
 
 
 def test_a_report_can_be_a_picture(tmp_path: Path) -> None:
-    write_report(report_of(facts(), BEGIN), tmp_path / "report.png")
+    write_report(report_of_run(facts(), BEGIN), tmp_path / "report.png")
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -77,7 +76,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(InvalidOption, match="nothing to draw"):
         Explanation("search", [row | {"note": None} for row in nothing]).plot("plan.svg")
     with pytest.raises(FileNotWritten):
-        write_report(report_of(facts(), BEGIN), tmp_path / "missing" / "report.json")
+        write_report(report_of_run(facts(), BEGIN), tmp_path / "missing" / "report.json")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(EngineError, match="vl-convert") as caught:
         explanation().plot(tmp_path / "plan.svg")

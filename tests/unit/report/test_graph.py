@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mmdb.report.graph_drawing import drawing
 from mmdb.report.graph_layout import BEND, GraphLayout, layered
 from mmdb.report.lineage_graph import NODES, LineageEdge, LineageGraph, LineageNode, graph_of
-from mmdb.report.theme import DARK
+from mmdb.report.parts import DARK
 from tests.unit.report.rows import NASTY, edges_of
 
 SUBJECT = "model:churn@1"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mmdb.report import picture
+from mmdb.report import file
 from mmdb.report.facts import RunFacts
-from mmdb.report.model_report import report_of as model_report_of
 from mmdb.report.page import PageFrame, page
-from mmdb.report.parts import Report
-from mmdb.report.run_report import report_of
+from mmdb.report.parts import ReportContent
+from mmdb.report.subject_reports import report_of_model as model_report_of
+from mmdb.report.subject_reports import report_of_run
 from tests.unit.report.rows import BEGIN, NASTY, facts, model_facts
 
 RUN = ["leaderboard", "learning", "workers", "plan", "outcome"]
@@ -44,11 +44,11 @@ class Seen(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "libraries", lambda: "window.vegaEmbed = null;")
+    monkeypatch.setattr(file, "libraries", lambda: "window.vegaEmbed = null;")
 
 
-def report(some: RunFacts | None = None) -> Report:
-    return report_of(facts() if some is None else some, BEGIN)
+def report(some: RunFacts | None = None) -> ReportContent:
+    return report_of_run(facts() if some is None else some, BEGIN)
 
 
 def seen(some: RunFacts | None = None) -> Seen:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mmdb.report.theme import THEMES, Theme
+from mmdb.report.parts import THEMES, Theme
 
 Floats = npt.NDArray[np.float64]
 #: What people see whose eyes lack a kind of cone, on linear RGB (Machado et al. 2009, severity 1).

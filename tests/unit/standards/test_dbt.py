@@ -9,18 +9,18 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from mmdb.db.columnar import View, ViewColumn
-from mmdb.report.view_session import connected_to_read
-from mmdb.standards.dbt_sources import dbt_sources, sources
+from mmdb.db.columnar import ViewColumn, ViewColumns
+from mmdb.report.facts import connected_to_read
+from mmdb.standards.view_files import dbt_sources, sources
 
 GOLDEN = Path(__file__).resolve().parents[3] / "docs" / "dbt" / "sources.yml"
 VIEWS = [
-    View(
+    ViewColumns(
         "board",
         'Says "best": {{ first }}, {% then %} others.',
         (ViewColumn("run", "text", "Its name: a #1."), ViewColumn("rank", "bigint", None)),
     ),
-    View("one", None, (ViewColumn("run", "text", None),)),
+    ViewColumns("one", None, (ViewColumn("run", "text", None),)),
 ]
 
 

@@ -9,7 +9,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.train.compute.encoding import StateEncoding
+from mmdb.store.files.safetensors_format import StateEncoding
 
 DTYPES = [
     torch.bool,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmdb.errors import StatesDiffer
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, encode, restore, state_hash, weights
-from mmdb.train.group.average import WeightedMean, average
+from mmdb.train.group.group_pass import WeightedMean, average
 from tests.ranks import live_of, rows_of, setup_from
 
 CONFIG: dict[str, Any] = {

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmdb.store.parents.choice import ParentMatch
-from mmdb.store.parents.rerank import Sample, log_evidence, logme, rerank
+from mmdb.store.parents.choice import ParentMatch, Sample, log_evidence, logme, rerank
 
 
 def features(n: int, d: int, seed: int = 0) -> np.ndarray:

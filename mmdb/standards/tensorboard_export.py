@@ -18,7 +18,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import FileExists, InvalidOption
 from mmdb.messages import show
-from mmdb.standards.tensorboard.events import (
+from mmdb.standards.tensorboard_events import (
     FAILURE,
     RUNNING,
     SUCCESS,

@@ -1,21 +1,86 @@
-"""PostgreSQL's binary rows, as COPY and record_send write them, turned into columns.
-
-Rows without text have one length, so a batch of them is one structured array whose length fields
-are compared all at once. Text comes last in a row and is cut out row by row.
-
-Source: PostgreSQL manual, COPY, section Binary Format; array_send and record_send in its sources.
-"""
+"""Rows between engines: batches of a bounded size for an INSERT, and PostgreSQL's binary rows."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
 import numpy as np
 
 from mmdb.db.connection import Kind, NullFound, RaggedFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+#: A batch ends with the row that reaches one of these.
+_ROWS, _BYTES = 50_000, 16 << 20
+
+
+def arrow_batches(
+    types: Mapping[str, str], rows: Iterable[Mapping[str, object]]
+) -> Iterator[pa.Table]:
+    """Yield rows as tables.
+
+    Args:
+        types: SQL type of each column, by name.
+    """
+    import pyarrow as pa  # which PostgreSQL's sessions need not load for this
+
+    schema = pa.schema([(name, _arrow_types()[kind]) for name, kind in types.items()])
+    for columns in column_batches(types, rows, most_rows=_ROWS, most_bytes=_BYTES):
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def column_batches(
+    types: Mapping[str, str],
+    rows: Iterable[Mapping[str, object]],
+    *,
+    most_rows: int = 1_000,
+    most_bytes: int = 256 << 10,
+) -> Iterator[dict[str, list[object]]]:
+    """Yield rows as the values of each column; the row that reaches a bound is a batch's last.
+
+    Args:
+        types: SQL type of each column, by name.
+        most_bytes: of the values of type bytea.
+    """
+    blobs = [name for name, kind in types.items() if kind == "bytea"]
+    batch: list[Mapping[str, object]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(len(cast("bytes", row[name] or b"")) for name in blobs)
+        if len(batch) >= most_rows or size >= most_bytes:
+            yield {name: [one[name] for one in batch] for name in types}
+            batch, size = [], 0
+    if batch:
+        yield {name: [one[name] for one in batch] for name in types}
+
+
+@cache
+def _arrow_types() -> dict[str, pa.DataType]:
+    """Return Arrow's type for each SQL type of a parameter."""
+    import pyarrow as pa
+
+    return {
+        "bigint": pa.int64(),
+        "bigint[]": pa.list_(pa.int64()),
+        "boolean": pa.bool_(),
+        "bytea": pa.binary(),
+        "double precision": pa.float64(),
+        "integer": pa.int32(),
+        "integer[]": pa.list_(pa.int32()),
+        "jsonb": pa.string(),
+        "text": pa.string(),
+        "text[]": pa.list_(pa.string()),
+        "timestamptz": pa.timestamp("us", tz="UTC"),
+    }
+
 
 #: "copy": a field count of 16 bits, then length and data of each field.
 #: "record": a field count of 32 bits, then type, length and data of each field.

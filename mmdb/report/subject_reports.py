@@ -1,4 +1,4 @@
-"""The report of a model: its facts, and the sections that there is something for."""
+"""The reports of a run and of a model: their facts, and the sections there is something for."""
 
 from __future__ import annotations
 
@@ -11,21 +11,109 @@ from typing import Any
 from mmdb.db.connection import Connection
 from mmdb.lineage.entity import join
 from mmdb.messages import bytes_text, seconds_text
-from mmdb.report.curve_charts import curves_of, learning, versions_chart
-from mmdb.report.facts import ModelFacts, lineage_section, read_model
+from mmdb.report import run_sections
+from mmdb.report.facts import ModelFacts, RunFacts, lineage_section, read_model, read_run
 from mmdb.report.hop_chart import timeline
+from mmdb.report.line_charts import curves_of, learning, tensors_chart, versions_chart
 from mmdb.report.parts import (
-    Column,
     Fact,
-    Report,
+    ReportContent,
     Section,
     Table,
+    TableColumn,
     architecture_text,
     time_text,
     value_text,
 )
 from mmdb.report.run_sections import section_of_outcome, spent
-from mmdb.report.storage_charts import tensors_chart
+
+#: What a report of a run consists of, in order; each makes nothing where there is nothing to show.
+RUN_SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
+    run_sections.leaderboard_section,
+    run_sections.learning_section,
+    run_sections.workers_section,
+    run_sections.plan_section,
+    run_sections.outcome_section,
+    run_sections.features_section,
+    run_sections.storage_section,
+    lambda facts: lineage_section(facts.lineage),
+)
+
+
+def run_report(connection: Connection, name: str) -> ReportContent:
+    """Return the report of a run.
+
+    Raises:
+        RunNotFound
+    """
+    return report_of_run(read_run(connection, name), time.time())
+
+
+def report_of_run(facts: RunFacts, made: float) -> ReportContent:
+    """Return the report that facts make."""
+    sections = (make(facts) for make in RUN_SECTIONS)
+    return ReportContent(
+        kind="run",
+        name=facts.run["run"],
+        made=made,
+        facts=tuple(_run_facts(facts)),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _run_facts(facts: RunFacts) -> list[Fact]:
+    run = facts.run
+    failed = f", {run['failed']} failed" if run["failed"] else ""
+    stopped = f", {run['stopped']} stopped" if run["stopped"] else ""
+    found = [
+        Fact(key="status", label="status", value=run["status"], text=run["status"]),
+        Fact(
+            key="dataset",
+            label="dataset",
+            value=run["dataset"],
+            text=run["dataset"],
+            entity=f"dataset:{run['dataset']}",
+        ),
+        Fact(
+            key="strategy",
+            label="strategy",
+            value=run["strategy"],
+            text=run["strategy"].replace("_", " "),
+        ),
+        Fact(
+            key="candidates",
+            label="candidates",
+            value=run["candidates"],
+            text=f"{run['candidates']:,}{failed}{stopped}",
+        ),
+        Fact(key="epochs", label="epochs", value=run["epochs"], text=str(run["epochs"])),
+        Fact(
+            key="hops_done",
+            label="hops",
+            value=run["hops_done"],
+            text=f"{run['hops_done']:,} of {run['hops_total']:,}",
+        ),
+    ]
+    if run["best_value"] is not None:
+        best = f"{value_text(float(run['best_value']))} by candidate {run['best_candidate_id']}"
+        metric = run["metric"] or "value"
+        found.append(
+            Fact(key="best_value", label=f"best {metric}", value=run["best_value"], text=best)
+        )
+    if run["started"] is not None and run["ended"] is not None:
+        spent = run["ended"] - run["started"]
+        found.append(Fact(key="seconds", label="hops took", value=spent, text=seconds_text(spent)))
+    begun = run["started"] if run["started"] is not None else run["created"]
+    label = "begun" if run["started"] is not None else "created"
+    found.append(Fact(key=label, label=label, value=begun, text=time_text(begun)))
+    if facts.models:
+        names = [f"{m['model']}@{m['version']}" for m in facts.models]
+        one = f"model:{names[0]}" if len(names) == 1 else ""
+        found.append(
+            Fact(key="models", label="saved as", value=names, text=", ".join(names[:3]), entity=one)
+        )
+    return found
+
 
 #: Metrics that have a column.
 SHOWN_METRICS = 6
@@ -63,15 +151,15 @@ def _tables(facts: ModelFacts) -> Iterator[Table]:
         for row in reversed(facts.versions)
     ]
     columns = (
-        Column(key="version", label="version", right=True, entity="entity"),
-        *(Column(key=metric, label=metric, right=True) for metric in metrics),
-        Column(key="approach", label="kept as"),
-        Column(key="parent", label="parent", entity="parent_entity"),
-        Column(key="run", label="run", entity="run_entity"),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
-        Column(key="created", label="saved", show=time_text),
-        Column(key="dropped", label="dropped", show=time_text),
+        TableColumn(key="version", label="version", right=True, entity="entity"),
+        *(TableColumn(key=metric, label=metric, right=True) for metric in metrics),
+        TableColumn(key="approach", label="kept as"),
+        TableColumn(key="parent", label="parent", entity="parent_entity"),
+        TableColumn(key="run", label="run", entity="run_entity"),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
+        TableColumn(key="created", label="saved", show=time_text),
+        TableColumn(key="dropped", label="dropped", show=time_text),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     yield Table(key="versions", title="Versions", columns=told, rows=rows)
@@ -80,19 +168,19 @@ def _tables(facts: ModelFacts) -> Iterator[Table]:
         yield Table(
             key="aliases", title="Aliases over time", rows=moved, folded=True,
             columns=(
-                Column(key="happened", label="when", show=time_text),
-                Column(key="alias", label="alias"),
-                Column(key="version", label="put on version", show=_version),
-                Column(key="author", label="by"),
+                TableColumn(key="happened", label="when", show=time_text),
+                TableColumn(key="alias", label="alias"),
+                TableColumn(key="version", label="put on version", show=_version),
+                TableColumn(key="author", label="by"),
             ),
         )  # fmt: skip
     if facts.notes:
         yield Table(
             key="notes", title="Notes", rows=facts.notes,
             columns=(
-                Column(key="created", label="when", show=time_text),
-                Column(key="note", label="note"),
-                Column(key="author", label="by"),
+                TableColumn(key="created", label="when", show=time_text),
+                TableColumn(key="note", label="note"),
+                TableColumn(key="author", label="by"),
             ),
         )  # fmt: skip
 
@@ -107,11 +195,11 @@ def predictions_section(facts: ModelFacts) -> Section | None:
         entity = join("table", tuple(part for part in parts if part))
         rows.append({**row, "table": entity.partition(":")[2], "entity": entity})
     columns = (
-        Column(key="table", label="table", entity="entity"),
-        Column(key="row_count", label="rows", right=True),
-        Column(key="seconds", label="took", show=seconds_text, right=True),
-        Column(key="predicted", label="when", show=time_text),
-        Column(key="author", label="by"),
+        TableColumn(key="table", label="table", entity="entity"),
+        TableColumn(key="row_count", label="rows", right=True),
+        TableColumn(key="seconds", label="took", show=seconds_text, right=True),
+        TableColumn(key="predicted", label="when", show=time_text),
+        TableColumn(key="author", label="by"),
     )
     table = Table(key="predictions", title="Predictions", columns=columns, rows=rows)
     return Section(key="predictions", title="Predictions", tables=(table,))
@@ -144,10 +232,10 @@ def training_section(facts: ModelFacts) -> Section | None:
     table = Table(
         key="workers", title="Its hops by worker", rows=spent(facts.hops), folded=True,
         columns=(
-            Column(key="worker", label="worker"),
-            Column(key="node", label="node"),
-            Column(key="hops", label="hops", right=True),
-            *(Column(key=k, label=k.removesuffix("_s"), show=seconds_text, right=True)
+            TableColumn(key="worker", label="worker"),
+            TableColumn(key="node", label="node"),
+            TableColumn(key="hops", label="hops", right=True),
+            *(TableColumn(key=k, label=k.removesuffix("_s"), show=seconds_text, right=True)
               for k in seconds),
         ),
     )  # fmt: skip
@@ -183,15 +271,15 @@ def tensors_section(facts: ModelFacts) -> Section | None:
         for row in facts.tensors
     ]
     columns = (
-        Column(key="path", label="tensor"),
-        Column(key="kind", label="kind"),
-        Column(key="dtype", label="dtype"),
-        Column(key="shape", label="shape", show=_shape),
-        Column(key="byte_count", label="size", show=bytes_text, right=True),
-        Column(key="stored_bytes", label="stored", show=bytes_text, right=True),
-        Column(key="kept", label="as"),
-        Column(key="mean", label="mean", show=value_text, right=True),
-        Column(key="deviation", label="deviation", show=value_text, right=True),
+        TableColumn(key="path", label="tensor"),
+        TableColumn(key="kind", label="kind"),
+        TableColumn(key="dtype", label="dtype"),
+        TableColumn(key="shape", label="shape", show=_shape),
+        TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
+        TableColumn(key="stored_bytes", label="stored", show=bytes_text, right=True),
+        TableColumn(key="kept", label="as"),
+        TableColumn(key="mean", label="mean", show=value_text, right=True),
+        TableColumn(key="deviation", label="deviation", show=value_text, right=True),
     )
     told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
     rest = len(rows) - SHOWN_TENSORS
@@ -241,7 +329,7 @@ def _shape(shape: list[int]) -> str:
 
 
 #: What a report of a model consists of, in order; each makes nothing where nothing is to be shown.
-SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
+MODEL_SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
     lambda facts: lineage_section(facts.lineage),
     versions_section,
     predictions_section,
@@ -251,28 +339,28 @@ SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
 )
 
 
-def model_report(connection: Connection, reference: str) -> Report:
+def model_report(connection: Connection, reference: str) -> ReportContent:
     """Return the report of a model's version: `name`, `name@version` or `name@alias`.
 
     Raises:
         ModelNotFound
     """
-    return report_of(read_model(connection, reference), time.time())
+    return report_of_model(read_model(connection, reference), time.time())
 
 
-def report_of(facts: ModelFacts, made: float) -> Report:
+def report_of_model(facts: ModelFacts, made: float) -> ReportContent:
     """Return the report that facts make."""
-    sections = (make(facts) for make in SECTIONS)
-    return Report(
+    sections = (make(facts) for make in MODEL_SECTIONS)
+    return ReportContent(
         kind="model",
         name=f"{facts.model['model']}@{facts.model['version']}",
         made=made,
-        facts=tuple(_facts(facts)),
+        facts=tuple(_model_facts(facts)),
         sections=tuple(section for section in sections if section is not None),
     )
 
 
-def _facts(facts: ModelFacts) -> list[Fact]:
+def _model_facts(facts: ModelFacts) -> list[Fact]:
     model = facts.model
     run, dataset = model["run"], model["dataset"]
     candidate = model["candidate_id"]
