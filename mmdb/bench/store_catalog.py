@@ -14,8 +14,7 @@ from torch import nn
 
 from mmdb.api import connect
 from mmdb.bench.figures import Figure, at_most, take_turns
-from mmdb.bench.store import Wire
-from mmdb.bench.store_subject import Subject, reference, settle
+from mmdb.bench.store_subject import Subject, Wire, reference, settle
 
 MODELS, KIND, TENSORS, OWN = 10_000, 100, 160, 10
 SHARED = TENSORS - OWN

@@ -66,7 +66,7 @@ def add_ui_command(add: Add) -> None:
 
 def _ui(given: argparse.Namespace) -> int:
     try:
-        from mmdb.ui.serve import serve
+        from mmdb.ui.app import serve
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise

@@ -1,12 +1,17 @@
-"""The pages as an application: GET alone, each read through a session that may only read."""
+"""`mmdb ui`: the pages as an application, GET alone, served until somebody stops it."""
 
 from __future__ import annotations
 
 import logging
+import re
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from html import escape
+from urllib.parse import quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,12 +19,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from mmdb.errors import MmdbError
+from mmdb.errors import EngineError, InvalidOption, MmdbError
 from mmdb.report import file
 from mmdb.report.file import report_json
 from mmdb.report.page import SCRIPTS, PageFrame, page, script, stylesheet
 from mmdb.ui.pages import KINDS, Kind, address_of, first_page, path_of, status_of, tag_of
-from mmdb.ui.security import Guard, Rules
+from mmdb.ui.security import Guard, Rules, is_loopback, names_of_this_machine
 from mmdb.ui.sessions import PageSessions
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -168,3 +173,81 @@ async def _nothing(_request: Request, _error: Exception) -> Response:
 async def _failed(_request: Request, error: Exception) -> Response:
     logging.getLogger("mmdb.ui").error("a page failed", exc_info=error)
     return _text_page(500, "This page could not be made.", "The server's output says why.")
+
+
+#: What a bearer token may consist of (RFC 6750), and any cookie or address can hold.
+_TOKEN = re.compile(r"[\w\-.~+/]+=*", re.ASCII)
+
+
+def serve(url: str, host: str, port: int, token: str | None, say: Callable[[str], None]) -> None:
+    """Serve a database's pages until interrupted.
+
+    Args:
+        port: 0 for any that is free.
+        token: that is asked for; where others than this machine reach the host one is made.
+        say: is told the address, once it answers.
+    Raises:
+        WrongUrl, DatabaseLocked, NotInstalled, MigrationMismatch
+        InvalidOption: there is no such port, or the token is none.
+        EngineError: the address cannot be had, or vl-convert is not installed.
+    """
+    rules = rules_of(host, token)
+    with _listen(host, port) as listener:
+        _serve_on(listener, url, rules, say)
+
+
+def _serve_on(listener: socket.socket, url: str, rules: Rules, say: Callable[[str], None]) -> None:
+    sessions = PageSessions(url)
+    try:
+        config = uvicorn.Config(
+            make_app(sessions, rules),
+            log_level="warning",
+            ws="none",
+            access_log=False,  # addresses hold the token
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        say(served_address(listener, rules))
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # that is how it ends
+    finally:
+        sessions.close()
+
+
+def rules_of(host: str, token: str | None) -> Rules:
+    """Return what a server on a host lets in; a host that others reach has a token.
+
+    Raises:
+        InvalidOption: the token is empty, or has characters that none may have.
+    """
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise InvalidOption(
+            "That cannot be a token.", hint="--token is letters, digits and any of - . _ ~ + /."
+        )
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    return Rules(host=host, token=token, names=names_of_this_machine())
+
+
+def served_address(listener: socket.socket, rules: Rules) -> str:
+    """Return the address to open."""
+    port = listener.getsockname()[1]
+    everywhere = rules.host in ("", "0.0.0.0", "::")
+    host = socket.gethostname() if everywhere else rules.host
+    host = f"[{host}]" if ":" in host else host
+    asked = "" if rules.token is None else f"?token={quote(rules.token, safe='')}"
+    return f"http://{host}:{port}/{asked}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not 0 <= port <= 65535:
+        raise InvalidOption(f"There is no port {port}.", hint="--port is 0 to 65535.")
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, UnicodeError) as error:
+        raise EngineError(
+            f"{host}:{port} cannot be listened on: {error}.",
+            hint="Choose others with --host and --port.",
+        ) from error

@@ -24,10 +24,9 @@ from playwright.sync_api import Browser
 import mmdb
 from mmdb.cli import main
 from mmdb.errors import InvalidOption
-from mmdb.ui.app import make_app
+from mmdb.ui.app import make_app, rules_of, served_address
 from mmdb.ui.pages import address_of as address_of_page
 from mmdb.ui.security import POLICY, Rules, is_loopback
-from mmdb.ui.serve import address_of, rules_of
 from mmdb.ui.sessions import PageSessions
 from tests.browser import open_browser, opened
 from tests.cluster import Cluster
@@ -306,10 +305,13 @@ def test_a_host_that_others_reach_has_a_token() -> None:
             rules_of("127.0.0.1", wrong)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert address_of(listener, LOCAL) == f"http://127.0.0.1:{port}/"
-        odd = address_of(listener, Rules(host="127.0.0.1", token="a+b/c="))
+        assert served_address(listener, LOCAL) == f"http://127.0.0.1:{port}/"
+        odd = served_address(listener, Rules(host="127.0.0.1", token="a+b/c="))
         assert odd == f"http://127.0.0.1:{port}/?token=a%2Bb%2Fc%3D"
-        assert address_of(listener, Rules(host="::1", token="x")) == f"http://[::1]:{port}/?token=x"
+        assert (
+            served_address(listener, Rules(host="::1", token="x"))
+            == f"http://[::1]:{port}/?token=x"
+        )
 
 
 def test_a_page_follows_a_run_while_it_is_trained(

@@ -34,9 +34,9 @@ from mmdb.graph.transfer.axis_terms import (
     leaves,
     parts_of,
 )
+from mmdb.graph.transfer.correspondence import Correspondence, Pair, common_form
 from mmdb.graph.transfer.rearranged_axes import view_groups
 from mmdb.graph.transfer.tensor_axes import Axes
-from mmdb.graph.transfer.transfer_plan import Correspondence, Pair, common_form
 
 Index: TypeAlias = NDArray[np.int64]
 Factor: TypeAlias = NDArray[np.float64]

@@ -15,9 +15,9 @@ from typing import Final
 from mmdb.graph.ops.op_graph import BUFFER, INPUT, PARAMETER, Operation, Value
 from mmdb.graph.transfer import op_kinds
 from mmdb.graph.transfer.axis_terms import AxisSpace, leaves
+from mmdb.graph.transfer.correspondence import Correspondence
 from mmdb.graph.transfer.op_traits import Ends, centre_of, is_scaled, weights_of
 from mmdb.graph.transfer.tensor_axes import Axes
-from mmdb.graph.transfer.transfer_plan import Correspondence
 
 _LONGEST_WAY: Final = 64  # operations of a way that are looked at
 

@@ -192,7 +192,7 @@ class FeatureCache:
         name = spec.frozen.backbone
         if name is None or self._executor.has_backbone(name):
             return
-        from mmdb.train.replay.parent_models import read_backbone  # imports torch
+        from mmdb.train.replay.hop_replay import read_backbone  # imports torch
 
         try:
             tensors = read_backbone(self._connection, spec, follow=self._executor.follow)

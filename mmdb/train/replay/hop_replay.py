@@ -1,4 +1,4 @@
-"""A run's model made again: from its nearest durable checkpoint, or its seed, hop by hop."""
+"""Hops done again, and the features of the frozen backbones that they train on."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
+from mmdb.data.dataset import find_decoding
+from mmdb.data.feature_files import FeatureBlock, unpack_features
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import (
+    BackboneMissing,
     BlockCorrupt,
     DatasetDropped,
     EnvironmentDiffers,
     HopError,
+    ModelNotFound,
     NotReplayable,
     ReplayMismatch,
     StateCorrupt,
 )
+from mmdb.store.stored_features import find_of_run, read_blocks
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.backbone import Backbones
 from mmdb.train.compute.exact import environment, exact, neutral
@@ -32,11 +38,93 @@ from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, adopt, build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import Located, history, locate
-from mmdb.train.replay.parent_models import read_backbones, read_features
 from mmdb.train.replay.stages import Differs, repeat, train_together
-from mmdb.train.values.feature_spec import ON_FEATURES
+from mmdb.train.values.feature_spec import ON_FEATURES, READY, ids_of
 from mmdb.train.values.row_batch import Partition, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopStep
+
+
+def read_backbones(
+    connection: Connection,
+    candidate: CandidateSpec,
+    *,
+    begins: bool = False,
+    follow: Callable[..., Any] | None = None,
+) -> Backbones | None:
+    """Return where a candidate's network with frozen layers can be had; None: it freezes nothing.
+
+    Args:
+        begins: whether its initial state is wanted; any other of the choice "whole" is complete.
+        follow: runs the replay of a model that is kept as a recipe.
+    Raises:
+        BackboneMissing, CorruptTensor, RecipeError
+    """
+    frozen = candidate.frozen
+    if frozen is None:
+        return None
+    backbones = Backbones()
+    if frozen.backbone is not None and (begins or frozen.choice != "whole"):
+        backbones.take(frozen.backbone, read_backbone(connection, candidate, follow=follow))
+    return backbones
+
+
+def read_backbone(
+    connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
+) -> bytes:
+    """Return the tensors of the model whose layers a candidate freezes, packed, in the order of
+    the columns of the candidate's dataset.
+
+    Raises:
+        BackboneMissing, BackboneMismatch, CorruptTensor, RecipeError
+    """
+    from mmdb.train.compute.translate import by_name
+    from mmdb.train.replay.parent_models import example_of, model_and_weights, packed_weights
+
+    assert candidate.frozen is not None and candidate.frozen.backbone is not None
+    model_id, dataset_id = ids_of(candidate.frozen.backbone)
+    decoding = find_decoding(connection, dataset_id)
+    given = {} if follow is None else {"follow": follow}
+    try:
+        model, weights = model_and_weights(
+            connection, candidate.factories, model_id, decoding=decoding, **given
+        )
+        moved = by_name(model, weights, example_of(decoding).inputs())
+        return packed_weights(model, moved)
+    except (ModelNotFound, NotReplayable) as error:
+        raise BackboneMissing(
+            f"Candidate {candidate.candidate_id} freezes layers of a model that is gone: "
+            f"{error.message}"
+        ) from error
+
+
+def read_features(
+    connection: Connection, candidate: CandidateSpec, row: Row, part_id: int
+) -> np.ndarray | None:
+    """Return a partition's features, float32 (n, *shape); None where they are not stored.
+
+    Also None where the candidate does not train on them, though others of its run may.
+
+    Args:
+        row: of `find_candidate`.
+    Raises:
+        FeatureCorrupt
+    """
+    feature_id = row.get("feature_id")
+    if feature_id is None or candidate.frozen is None or candidate.frozen.choice not in READY:
+        return None
+    features = find_of_run(connection, row["run_id"])
+    (own,) = [one for one in features if one.feature_id == feature_id]
+    chunks = []
+    for given in read_blocks(connection, feature_id, part_id):
+        block = FeatureBlock(
+            ordinal=given.ordinal,
+            row_count=given.row_count,
+            digest=given.digest,
+            data=given.data,
+        )
+        chunks.append(unpack_features(block, own.shape, own.storage))
+    return np.concatenate(chunks) if chunks else None
+
 
 _T = TypeVar("_T")
 Stopped = Callable[[], bool]

@@ -45,7 +45,7 @@ from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.live import build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import best_epoch
-from mmdb.train.replay.parent_models import read_backbones
+from mmdb.train.replay.hop_replay import read_backbones
 from mmdb.train.replay.recipe_replay import replay
 from mmdb.train.replay.trainer import TookTooLong, find_trainer
 from mmdb.train.values.feature_options import parse_frozen_options

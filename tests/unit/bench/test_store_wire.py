@@ -6,7 +6,7 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-from mmdb.bench.store import Wire
+from mmdb.bench.store_subject import Wire
 
 
 def echo_twice(listener: socket.socket) -> None:
