@@ -1,8 +1,9 @@
 # make setup   builds .venv                     PYTHON=, TORCH_INDEX_URL=, CUDA=1: see scripts/setup
 # make demo    trains, compares and explains a few small models
 # make check   ruff, mypy, sqlfluff
-# make test    everything that continuous integration runs   JOBS=4: test processes, otherwise 2
-# make test-bi  the same against BI tools, which it installs into environments of their own
+# make test    what continuous integration runs   JOBS=4: test processes, otherwise 2
+# make test-all  the same with the slow tests that tests/gate.py lists
+# make test-bi  tests against BI tools, which it installs into environments of their own
 # make test-bench  runs every bench and experiment in small on both engines, which takes minutes
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
@@ -14,7 +15,7 @@ BENCH ?= hop train store $(if $(MMDB_URL),load)
 JOBS ?= 2
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo check test test-bi test-bench bench clean
+.PHONY: help setup demo check test test-all test-bi test-bench bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -34,6 +35,11 @@ test: setup
 	@$(BIN)/python -m scripts.system_packages
 	@scripts/check
 	@$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: setup
+	@$(BIN)/python -m scripts.system_packages
+	@scripts/check
+	@$(BIN)/python -m pytest -n $(JOBS) --all
 
 test-bi: setup
 	@$(BIN)/python -m scripts.system_packages

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import skips
+from tests import gate, skips
 from tests.cluster import ROOT, Cluster
 from tests.server_files import NoServer, find_server
 
@@ -35,7 +35,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Hops of tests take their share of a machine that other tests, or other people, keep busy.
 os.environ.setdefault("MMDB_NICE", "0")
 
-#: Folders of slow tests that `make test` does without.
+#: Folders of tests that need more than `make setup` installs, or minutes each.
 LANES = [ROOT / "tests" / "bi", ROOT / "tests" / "lanes"]
 TEMPLATE = "mmdb_template"
 _numbers = count(1)
@@ -49,9 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("busy")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--all`, which runs what the gate leaves out."""
+    parser.addoption("--all", action="store_true", help="also run what tests/gate.py lists")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass a folder of LANES over unless the command line names it, or what lies in it."""
-    if collection_path not in LANES:
+    """Pass over LANES, and what the gate leaves out, unless the command line names it."""
+    left_out = collection_path in gate.PATHS and not config.option.all
+    if not left_out and collection_path not in LANES:
         return None
     named = [
         (config.invocation_params.dir / argument.partition("::")[0]).resolve()

@@ -16,11 +16,11 @@ from mmdb.arguments import check_whole
 from mmdb.data import registration
 from mmdb.data.names import check_name, found_run
 from mmdb.data.registration import DatasetSummary
-from mmdb.db.connection import Row
+from mmdb.db.connection import OneSession, Row, Source
 from mmdb.db.duck import DuckConnection
 from mmdb.db.install import ensure_duckdb, installed_mode, is_up_to_date
 from mmdb.db.queries import load
-from mmdb.db.replicas import OneSession, Source, source_of
+from mmdb.db.replicas import source_of
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled

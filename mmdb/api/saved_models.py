@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.names import check_name
-from mmdb.db.replicas import OneSession, Source
+from mmdb.db.connection import OneSession, Source
 from mmdb.db.url import AnyConnection
 from mmdb.errors import TensorNotFound
 

@@ -1,4 +1,4 @@
-"""What the store's bench works with: networks with trained-looking weights, files, a database, a counted wire."""
+"""What the store's bench works with: trained-looking networks, files, a database, a relay."""
 
 from __future__ import annotations
 

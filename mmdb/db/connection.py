@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +23,10 @@ from mmdb.db.queries import Query, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from mmdb.db.server_sessions import ServerStatus  # loads a driver
+
+_Result = TypeVar("_Result")
 
 
 RelationKind = Literal["table", "view", "other"]
@@ -305,3 +317,52 @@ class Connection(Protocol):
         Args:
             batches: with columns key, prediction (text) and probability (double precision).
         """
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Runs functions that read, each in a session of its own while it lasts."""
+
+    def read(
+        self, work: Callable[[Connection], _Result], *, model_ids: Collection[int], size: int = 0
+    ) -> _Result:
+        """Return what `work` reads of rows that never change once a model is saved.
+
+        Args:
+            work: may be begun again, from the start, in another session.
+            model_ids: the models that `work` reads.
+            size: bytes that it will ask for, about.
+        """
+
+    def newest(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Return what `work` reads of rows that change, such as names."""
+
+    def status(self) -> list[ServerStatus]:
+        """Return how each server fared, the primary first; none of a single session."""
+
+    def close(self) -> None:
+        """End the sessions that are its own."""
+
+
+class OneSession:
+    """A source that is one session, for one thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def read(
+        self, work: Callable[[Connection], _Result], *, model_ids: Collection[int], size: int = 0
+    ) -> _Result:
+        """Return what `work` reads."""
+        return work(self._connection)
+
+    def newest(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Return what `work` reads."""
+        return work(self._connection)
+
+    def status(self) -> list[ServerStatus]:
+        """Return nothing: there is no choice of servers."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: the session is its caller's."""

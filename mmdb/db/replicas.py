@@ -1,4 +1,4 @@
-"""Reads of saved models: in one session, or spread over a primary's replicas, with fail-over."""
+"""Reads of saved models spread over a primary's streaming replicas, with fail-over."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from mmdb.db.check import shown
-from mmdb.db.connection import Connection
+from mmdb.db.connection import Connection, OneSession, Source
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
@@ -36,60 +36,7 @@ from mmdb.errors import (
     WrongUrl,
 )
 
-if TYPE_CHECKING:
-    from mmdb.db.server_sessions import ServerStatus
-
-
 _Result = TypeVar("_Result")
-
-
-@runtime_checkable
-class Source(Protocol):
-    """Runs functions that read, each in a session of its own while it lasts."""
-
-    def read(
-        self, work: Callable[[Connection], _Result], *, model_ids: Collection[int], size: int = 0
-    ) -> _Result:
-        """Return what `work` reads of rows that never change once a model is saved.
-
-        Args:
-            work: may be begun again, from the start, in another session.
-            model_ids: the models that `work` reads.
-            size: bytes that it will ask for, about.
-        """
-
-    def newest(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Return what `work` reads of rows that change, such as names."""
-
-    def status(self) -> list[ServerStatus]:
-        """Return how each server fared, the primary first; none of a single session."""
-
-    def close(self) -> None:
-        """End the sessions that are its own."""
-
-
-class OneSession:
-    """A source that is one session, for one thread."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def read(
-        self, work: Callable[[Connection], _Result], *, model_ids: Collection[int], size: int = 0
-    ) -> _Result:
-        """Return what `work` reads."""
-        return work(self._connection)
-
-    def newest(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Return what `work` reads."""
-        return work(self._connection)
-
-    def status(self) -> list[ServerStatus]:
-        """Return nothing: there is no choice of servers."""
-        return []
-
-    def close(self) -> None:
-        """Do nothing: the session is its caller's."""
 
 
 #: What a server answered; None where it does not have the models yet, or failed.

@@ -18,9 +18,9 @@ from mmdb.lineage.entity import attributes
 from mmdb.messages import bytes_text
 from mmdb.report import run_sections
 from mmdb.report.facts import RunFacts
-from mmdb.report.graph_drawing import drawing
 from mmdb.report.lineage_graph import graph_of
 from mmdb.report.parts import LIGHT, Table, TableColumn
+from mmdb.report.picture import drawing
 
 if TYPE_CHECKING:  # these load torch, or much else
     from networkx import DiGraph

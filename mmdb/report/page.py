@@ -15,8 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mmdb.report import file
-from mmdb.report.graph_drawing import drawing, style
+from mmdb.report import picture
 from mmdb.report.lineage_graph import LineageGraph, LineageNode
 from mmdb.report.parts import (
     THEMES,
@@ -31,6 +30,7 @@ from mmdb.report.parts import (
     config,
     time_text,
 )
+from mmdb.report.picture import drawing, style
 
 #: Characters of a cell that goes over several lines.
 LONG = 40
@@ -251,7 +251,7 @@ def _scripts(frame: PageFrame, *, needs_vega: bool) -> tuple[str, str]:
     """Return the policy that a page without a server declares, and its scripts."""
     if frame.scripts:
         return "", "\n".join(f'<script src="{escape(one)}"></script>' for one in frame.scripts)
-    texts = [file.libraries()] if needs_vega else []
+    texts = [picture.libraries()] if needs_vega else []
     texts += [script(name) for name in SCRIPTS]
     hashes = " ".join(f"'sha256-{_hash(f'{chr(10)}{text}')}'" for text in texts)
     policy = (

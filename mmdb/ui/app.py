@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mmdb.errors import EngineError, InvalidOption, MmdbError
-from mmdb.report import file
+from mmdb.report import picture
 from mmdb.report.file import report_json
 from mmdb.report.page import SCRIPTS, PageFrame, page, script, stylesheet
 from mmdb.ui.pages import KINDS, Kind, address_of, first_page, path_of, status_of, tag_of
@@ -63,7 +63,7 @@ class _Served:
         self._sessions = sessions
         self._kinds: dict[str, Kind] = {"home": first_page(sessions.url), **KINDS}
         own = "\n".join(script(name) for name in (*SCRIPTS, "live.js"))
-        texts = {"vega.js": file.libraries(), "page.js": own}
+        texts = {"vega.js": picture.libraries(), "page.js": own}
         self._scripts = {name: text.encode() for name, text in texts.items()}
         self._addresses = tuple(
             f"/static/{name}?{sha256(text).hexdigest()[:12]}"

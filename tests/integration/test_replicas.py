@@ -20,11 +20,11 @@ import torch
 
 from mmdb import errors
 from mmdb.api import connect
-from mmdb.db.connection import Connection
+from mmdb.db.connection import Connection, Source
 from mmdb.db.install import install
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.db.replicas import APPLICATION_NAME, Replicas, Source, source_of
+from mmdb.db.replicas import APPLICATION_NAME, Replicas, source_of
 from mmdb.db.server_sessions import ServerStatus
 from mmdb.store.garbage import gc
 from mmdb.store.models.recover import ModelReader

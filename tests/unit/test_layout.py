@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import gate
+
 PACKAGE = Path(__file__).resolve().parents[2] / "mmdb"
 
 # A part imports parts of its own row or of rows above, and never in a circle.
@@ -22,11 +24,10 @@ ROWS = [
     {"plan", "probe"},
     {"report", "standards"},
     {"server"},
-    {"zoo"},
     {"api", "orm"},
     {"__init__"},
     {"terminal", "ui"},
-    {"bench", "demo"},
+    {"bench"},
     {"cli", "__main__"},
 ]
 ROW_OF = {part: number for number, row in enumerate(ROWS) for part in row}
@@ -112,3 +113,7 @@ def test_folders_of_train_do_not_import_each_other_in_a_circle() -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as circle:
         pytest.fail(f"circle: {' <- '.join(circle.args[1])}")
+
+
+def test_what_the_gate_leaves_out_is_there() -> None:
+    assert not [path for path in sorted(gate.PATHS) if not path.exists()]

@@ -10,8 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 
-from mmdb.db.connection import Connection
-from mmdb.db.replicas import OneSession, Source
+from mmdb.db.connection import Connection, OneSession, Source
 from mmdb.errors import CorruptTensor, InvalidOption, ModelNotFound, StoreError, TensorNotFound
 from mmdb.store.models.locations import Assembly, TensorLocations, gone, is_collected
 from mmdb.store.models.model_rows import (

@@ -11,7 +11,8 @@ import pytest
 
 from mmdb.errors import EngineError, FileNotWritten, InvalidOption
 from mmdb.report.explanation import Explanation
-from mmdb.report.file import format_of, png_of, write_report
+from mmdb.report.file import format_of, write_report
+from mmdb.report.picture import png_of
 from mmdb.report.subject_reports import report_of_run
 from tests.unit.report.rows import BEGIN, facts, outcome_of, plan_rows
 

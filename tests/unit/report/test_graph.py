@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmdb.report.graph_drawing import drawing
 from mmdb.report.graph_layout import BEND, GraphLayout, layered
 from mmdb.report.lineage_graph import NODES, LineageEdge, LineageGraph, LineageNode, graph_of
 from mmdb.report.parts import DARK
+from mmdb.report.picture import drawing
 from tests.unit.report.rows import NASTY, edges_of
 
 SUBJECT = "model:churn@1"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mmdb.report import file
+from mmdb.report import picture
 from mmdb.report.facts import RunFacts
 from mmdb.report.page import PageFrame, page
 from mmdb.report.parts import ReportContent
@@ -44,7 +44,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "libraries", lambda: "window.vegaEmbed = null;")
+    monkeypatch.setattr(picture, "libraries", lambda: "window.vegaEmbed = null;")
 
 
 def report(some: RunFacts | None = None) -> ReportContent:

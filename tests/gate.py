@@ -1,0 +1,65 @@
+"""What `make test` leaves to `make test-all`: files and folders of slow tests, by what they try.
+
+`make test` is the gate: each subject's own tests on both engines, in less than ten minutes. What
+stands here tries the same code longer, from further away, or with tools that few changes touch. A
+file that the command line names runs in any case.
+"""
+
+from __future__ import annotations
+
+from tests.cluster import ROOT
+
+REST = {
+    "pages of the documentation, as a reader runs them; reports in a browser": [
+        "acceptance/test_demo.py",
+        "acceptance/test_docs.py",
+        "integration/test_report.py",
+        "unit/report/test_browser.py",
+    ],
+    "campaigns: random calls, attacks by every role, servers killed again and again": [
+        "acceptance/test_campaign.py",
+        "acceptance/test_kill.py",
+        "acceptance/test_service_crash.py",
+        "attacks/test_forged.py",
+        "attacks/test_fuzz.py",
+        "attacks/test_memory.py",
+        "attacks/test_oracle.py",
+        "attacks/test_shadows.py",
+        "attacks/test_soak.py",
+        "integration/test_store_crashes.py",
+        "integration/test_store_faults.py",
+        "integration/test_warm_attacks.py",
+    ],
+    "plans: calibrations of the machine, and estimates beside what runs took": [
+        "integration/test_auto.py",
+        "integration/test_calibrate.py",
+        "integration/test_explain.py",
+        "integration/test_explain_frozen.py",
+        "integration/test_explain_input.py",
+        "integration/test_explain_learned.py",
+        "integration/test_explain_target.py",
+        "integration/test_profile.py",
+    ],
+    "warm starts inside runs: every way to find, refuse and carry over a parent": [
+        "integration/warm",
+    ],
+    "workers and sessions that are stopped, lost, limited or shared for minutes": [
+        "integration/test_cancels.py",
+        "integration/test_failures.py",
+        "integration/test_hop_limit.py",
+        "integration/test_lost_sessions.py",
+        "integration/test_managed.py",
+        "integration/test_service_process.py",
+        "integration/test_space.py",
+    ],
+    "servers beside the server: images, replicas, backups, upgrades": [
+        "docker",
+        "integration/test_backup.py",
+        "integration/test_replicas.py",
+        "integration/test_upgrade.py",
+    ],
+    "experiments in small": [
+        "bench",
+    ],
+}
+PATHS = {ROOT / "tests" / name for names in REST.values() for name in names}
