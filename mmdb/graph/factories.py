@@ -1,7 +1,7 @@
-"""Kinds of argument values: a kind returns its value, or raises ValueError that says what fits.
+"""Factories of networks by name, and the kinds of values that their arguments may have.
 
-Arguments come from JSON that any user may write, so nothing here trusts a
-type, a sign or a size.
+A kind returns its value, or raises ValueError that says what fits. Arguments come from JSON that
+any user may write, so nothing here trusts a type, a sign or a size.
 """
 
 from __future__ import annotations

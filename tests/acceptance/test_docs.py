@@ -50,7 +50,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
 def test_every_page_has_examples_but_the_lists() -> None:
     without = {page.name for page in PAGES} - {page.name for page in WITH_EXAMPLES}
     # Architectures have tests of their own; a cluster is made by tests/citus.
-    assert without <= {"architectures.md", "install.md", "citus.md", "figures.md", "scale.md"}
+    lists = {"architecture.md", "architectures.md", "citus.md", "figures.md", "install.md"}
+    assert without <= {*lists, "scale.md"}
 
 
 # -- the lists are complete ---------------------------------------------------
@@ -161,6 +162,20 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    for page in (DOCS / "architecture.md", ROOT / "CONTRIBUTING.md"):
+        named = re.findall(r"`((?:mmdb|sql|tests|udf)/[\w/.*]+)`", page.read_text())
+        assert len(named) > 20
+        for name in named:
+            pattern = name.replace("NN_subject", "*")
+            assert list(ROOT.glob(pattern)), f"{page.name}: {name}"
+
+
+def test_the_page_of_the_architecture_names_a_file_once() -> None:
+    named = re.findall(r"`(mmdb/[\w/]+\.py)`", (DOCS / "architecture.md").read_text())
+    assert sorted(named) == sorted(set(named))
 
 
 # -- errors.md is made from the code ------------------------------------------
