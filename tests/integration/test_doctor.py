@@ -272,7 +272,7 @@ def make_package(
     (folder / name / "server").mkdir(parents=True)
     (folder / name / "__init__.py").write_text(text)
     (folder / name / "server" / "__init__.py").touch()
-    (folder / name / "server" / "hops.py").touch()
+    (folder / name / "server" / "hop_functions.py").touch()
     distribution = distribution or name
     metadata = folder / f"{distribution.replace('-', '_')}-{number}.dist-info"
     metadata.mkdir()
