@@ -180,7 +180,7 @@ class WorkerBeat(Base):
 
 
 class Assignment(Base):
-    """Hops that the dispatcher has given to slots."""
+    """Hops that the leader has given to slots."""
 
     __tablename__ = "assignment"
     written_by = "`mmdb worker`"

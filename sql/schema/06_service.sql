@@ -76,7 +76,7 @@ CREATE TABLE mmdb.assignment (
     trace text,
     CONSTRAINT assignment_pkey PRIMARY KEY (assignment_id)
 );
-COMMENT ON TABLE mmdb.assignment IS 'Hops that the dispatcher has given to slots.';
+COMMENT ON TABLE mmdb.assignment IS 'Hops that the leader has given to slots.';
 COMMENT ON COLUMN mmdb.assignment.part_id IS 'Null for the merge of an epoch''s states.';
 COMMENT ON COLUMN mmdb.assignment.detail IS 'The whole order, as the slot needs it.';
 COMMENT ON COLUMN mmdb.assignment.sqlstate IS 'Of the error that ended the hop; null if it is under way or done.';

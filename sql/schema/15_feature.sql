@@ -76,7 +76,7 @@ CREATE TABLE mmdb.feature_block (
 );
 COMMENT ON TABLE mmdb.feature_block IS 'Packed runs of a partition''s features.';
 COMMENT ON COLUMN mmdb.feature_block.digest IS 'BLAKE3-256 of data.';
-COMMENT ON COLUMN mmdb.feature_block.data IS 'Rows as the feature''s storage says: mmdb/data/feature_codec.py.';
+COMMENT ON COLUMN mmdb.feature_block.data IS 'Rows as the feature''s storage says: mmdb/data/feature_files.py.';
 
 CREATE TABLE mmdb.run_feature (
     run_id bigint NOT NULL,

@@ -275,7 +275,7 @@ class WorkerProcess:
             self._serving.wake()
 
     def _take_turns(self, once: bool) -> None:
-        """Dispatch, or wait until nobody else does."""
+        """Lead, or wait until nobody else does."""
         look_at = 0.0
         while self._goes_on():
             if time.monotonic() < look_at:

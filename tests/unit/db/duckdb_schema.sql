@@ -210,7 +210,7 @@ COMMENT ON TABLE mmdb.worker_beat IS 'Signs of life, one row a slot, updated eve
 COMMENT ON COLUMN mmdb.worker_beat.stopped_at IS 'When the slot was given up in order; null while it serves, or died.';
 CREATE SEQUENCE mmdb.assignment_assignment_id_seq;
 CREATE TABLE mmdb.assignment (assignment_id BIGINT DEFAULT NEXTVAL('mmdb.assignment_assignment_id_seq') NOT NULL, worker_id BIGINT NOT NULL, candidate_id BIGINT NOT NULL, epoch INT NOT NULL, part_id BIGINT, detail JSON NOT NULL, assigned_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, taken_at TIMESTAMPTZ, finished_at TIMESTAMPTZ, sqlstate TEXT, message TEXT, hint TEXT, trace TEXT, CONSTRAINT assignment_pkey PRIMARY KEY (assignment_id));
-COMMENT ON TABLE mmdb.assignment IS 'Hops that the dispatcher has given to slots.';
+COMMENT ON TABLE mmdb.assignment IS 'Hops that the leader has given to slots.';
 COMMENT ON COLUMN mmdb.assignment.part_id IS 'Null for the merge of an epoch''s states.';
 COMMENT ON COLUMN mmdb.assignment.detail IS 'The whole order, as the slot needs it.';
 COMMENT ON COLUMN mmdb.assignment.sqlstate IS 'Of the error that ended the hop; null if it is under way or done.';
@@ -366,7 +366,7 @@ COMMENT ON COLUMN mmdb.feature_part.digest IS 'BLAKE3-256 over the digests of it
 CREATE TABLE mmdb.feature_block (feature_id BIGINT NOT NULL, part_id BIGINT NOT NULL, ordinal INT NOT NULL, row_count INT NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL, CONSTRAINT feature_block_pkey PRIMARY KEY (feature_id, part_id, ordinal));
 COMMENT ON TABLE mmdb.feature_block IS 'Packed runs of a partition''s features.';
 COMMENT ON COLUMN mmdb.feature_block.digest IS 'BLAKE3-256 of data.';
-COMMENT ON COLUMN mmdb.feature_block.data IS 'Rows as the feature''s storage says: mmdb/data/feature_codec.py.';
+COMMENT ON COLUMN mmdb.feature_block.data IS 'Rows as the feature''s storage says: mmdb/data/feature_files.py.';
 CREATE TABLE mmdb.run_feature (run_id BIGINT NOT NULL, feature_id BIGINT NOT NULL, choice TEXT NOT NULL, reason TEXT NOT NULL, candidates INT NOT NULL, uses BIGINT NOT NULL, byte_count BIGINT NOT NULL, compute_s DOUBLE NOT NULL DEFAULT 0, store_s DOUBLE NOT NULL DEFAULT 0, read_s DOUBLE NOT NULL DEFAULT 0, saved_s DOUBLE NOT NULL DEFAULT 0, planned_s DOUBLE NOT NULL DEFAULT 0, layer TEXT NOT NULL, network_hash BLOB NOT NULL, depth INT NOT NULL, backbone TEXT, model_id BIGINT, created_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT run_feature_pkey PRIMARY KEY (run_id, feature_id), CONSTRAINT run_feature_choice_check CHECK (choice IN ('stored', 'memory', 'recomputed', 'streamed', 'whole')));
 COMMENT ON TABLE mmdb.run_feature IS 'Where each of a run''s features comes from, and what that cost.';
 COMMENT ON COLUMN mmdb.run_feature.choice IS 'stored: as blocks; memory: on the nodes; recomputed: for each hop; streamed: with each batch; whole: not shared at all.';
