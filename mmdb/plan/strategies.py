@@ -264,7 +264,7 @@ def model_average(
 
     Every hop takes the state up anew: what a session holds live is the state after its own hop. The
     merge reads P states (`equations.merge_s`) and makes their mean durable.
-    Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.hops.runner for what it does.
+    Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.hops.runner does it.
     Memory: one candidate's, or while merging one state and a sum of twice its size.
     """
     parts, epochs = table.partitions, table.epochs

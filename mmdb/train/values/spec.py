@@ -220,7 +220,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Hops that lead from one state of a candidate to the next (`mmdb.train.ledger.state_history`)."""
+    """Hops that lead from one state of a candidate to the next; see `ledger.state_history`."""
 
     kind: Literal["hop", "group", "average"]
     steps: tuple[HopStep, ...]  # one; in the order of the ranks; or in the order of the partitions
