@@ -10,18 +10,17 @@ from mmdb.plan.cluster import cluster_of
 from mmdb.plan.cost import (
     EXECUTED,
     PHASES,
-    CandidateCost,
     Cluster,
     ClusterNode,
     CostedWorkload,
     Estimate,
     Knobs,
-    LayerCost,
     Link,
     StrategyName,
 )
 from mmdb.plan.matrix import simulate
 from mmdb.plan.ranking import KINDS, Objective, explain
+from mmdb.plan.step import CandidateCost, LayerCost
 
 __all__ = [
     "EXECUTED",

@@ -18,12 +18,12 @@ from mmdb.errors import InvalidOption
 from mmdb.graph.spec.factory_call import outputs_asked
 from mmdb.plan.candidate_work import Built, TracedWork
 from mmdb.plan.cluster import hop_s, read_row_s
-from mmdb.plan.cost import CandidateCost
 from mmdb.plan.equations import straggler
 from mmdb.plan.hop_history import Measured, ProfilePrediction
 from mmdb.plan.machine_history import Observed
 from mmdb.plan.planned_run import READ, Planned, PlannedRun, ready_s
 from mmdb.plan.profile.machine_profile import MachineProfile
+from mmdb.plan.step import CandidateCost
 from mmdb.plan.step.corrections import Residual, features
 from mmdb.plan.step.roofline import Speeds, candidate_cost, speeds_of, update_seconds
 from mmdb.plan.step.step_work import FIRST_STEP_BYTES, Work

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdb.plan import equations
-from mmdb.plan.cost import CandidateCost, Cluster, ClusterNode, CostedWorkload, LayerCost
+from mmdb.plan.cost import Cluster, ClusterNode, CostedWorkload
 from mmdb.plan.equations import Floats, capacity, slowdown_at
+from mmdb.plan.step import CandidateCost, LayerCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

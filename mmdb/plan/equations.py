@@ -15,7 +15,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from mmdb.plan.cost import LayerCost, Link
+from mmdb.plan.cost import Link
+from mmdb.plan.step import LayerCost
 
 #: The 90th percentile of the normal distribution.
 Z90 = 1.2815515655446004

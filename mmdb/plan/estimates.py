@@ -12,12 +12,13 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
 from mmdb.plan.candidate_costs import RunCosts
-from mmdb.plan.cost import EXECUTED, CandidateCost, Cluster, CostedWorkload, Estimate, StrategyName
+from mmdb.plan.cost import EXECUTED, Cluster, CostedWorkload, Estimate, StrategyName
 from mmdb.plan.equations import deviation_seen
 from mmdb.plan.plan_options import PlanOptions
 from mmdb.plan.planned_run import PlannedRun, place_of
 from mmdb.plan.profile.measurements import Stamp
 from mmdb.plan.ranking import explain, ranked
+from mmdb.plan.step import CandidateCost
 from mmdb.train.features.feature_planning import STRATEGIES
 from mmdb.train.hops.device_worker import STATE_BYTES
 

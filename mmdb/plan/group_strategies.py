@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from mmdb.plan import equations
-from mmdb.plan.cost import Cluster, CostedWorkload, LayerCost, Link
+from mmdb.plan.cost import Cluster, CostedWorkload, Link
 from mmdb.plan.cost_columns import Columns, WorkerAllocations
 from mmdb.plan.equations import (
     Floats,
@@ -24,6 +24,7 @@ from mmdb.plan.equations import (
     straggler,
     way_s,
 )
+from mmdb.plan.step import LayerCost
 from mmdb.plan.strategies import Terms, fastest, live_bytes, reading, slowed, terms
 
 How = Literal["direct", "tree", "overlap"]

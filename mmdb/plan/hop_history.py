@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.plan.cost import CandidateCost
 from mmdb.plan.equations import slowdown_at
 from mmdb.plan.planned_run import CostKeys
 from mmdb.plan.profile.fits import Point, fit_line
 from mmdb.plan.profile.measurements import Stamp
+from mmdb.plan.step import CandidateCost
 from mmdb.plan.step.corrections import FEATURES, VERSION, Residual, learn
 
 #: Relation of two batch sizes from which on a line is drawn through what was measured at them.

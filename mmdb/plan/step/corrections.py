@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from mmdb.graph.trace.stand_ins import on_meta
-from mmdb.plan.cost import CandidateCost
 from mmdb.plan.profile.machine_profile import profile_of
 from mmdb.plan.profile.measurements import Measurement
 from mmdb.plan.profile.reference_networks import KIND, REFERENCES, ReferenceNetwork
+from mmdb.plan.step import CandidateCost
 from mmdb.plan.step.counts import KINDS
 from mmdb.plan.step.operation_seconds import GROUPS
 from mmdb.plan.step.recording import batch_of

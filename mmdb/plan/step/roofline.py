@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.plan.cost import CandidateCost, LayerCost
 from mmdb.plan.profile.cases import at_place
 from mmdb.plan.profile.fits import Point
 from mmdb.plan.profile.machine_profile import MachineProfile
+from mmdb.plan.step import CandidateCost, LayerCost
 from mmdb.plan.step.counts import KINDS
 from mmdb.plan.step.operation_seconds import GROUPS, MeasuredOperations, operations_of
 from mmdb.plan.step.step_work import HEAP, Work

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.plan.cost import LayerCost, Link
+from mmdb.plan.cost import Link
 from mmdb.plan.equations import cut, pipeline_step_s, stage_shares, way_s
+from mmdb.plan.step import LayerCost
 
 FREE = Link(latency_s=0.0, bytes_per_s=float("inf"))
 LINK = Link(latency_s=0.1, bytes_per_s=10.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mmdb.plan.cost import CandidateCost
 from mmdb.plan.hop_history import FEW_HOPS, ProfilePrediction, learned, residual_notes
+from mmdb.plan.step import CandidateCost
 from mmdb.plan.step.corrections import FEATURES, LEAST
 
 

@@ -18,8 +18,9 @@ from mmdb.plan import (
     cluster_of,
     explain,
 )
-from mmdb.plan.cost import CandidateCost, StrategyName
+from mmdb.plan.cost import StrategyName
 from mmdb.plan.search_space import blocks
+from mmdb.plan.step import CandidateCost
 from mmdb.plan.strategies import Terms
 
 #: One second a step of ten rows, one byte of state and of gradients; nothing else costs anything.

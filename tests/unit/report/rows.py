@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 from mmdb.plan import CandidateCost, Cluster, ClusterNode, CostedWorkload, explain
-from mmdb.plan.cost import PHASES, LayerCost
+from mmdb.plan.cost import PHASES
 from mmdb.plan.explain_train import row_of
+from mmdb.plan.step import LayerCost
 from mmdb.report.facts import ModelFacts, RunFacts
 from mmdb.report.lineage_graph import LineageEdge, graph_of
 

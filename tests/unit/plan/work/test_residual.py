@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 
 from mmdb.graph.factories import cnn, mlp
-from mmdb.plan.cost import CandidateCost, LayerCost
 from mmdb.plan.profile.machine_profile import profile_of
+from mmdb.plan.step import CandidateCost, LayerCost
 from mmdb.plan.step.corrections import BOUND, FEATURES, LEAST, VERSION, Residual, features, learn
 from mmdb.plan.step.counts import KINDS
 from mmdb.plan.step.recording import batch_of
