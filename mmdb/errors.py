@@ -189,7 +189,7 @@ class CutNotFound(ArchitectureError):
 
 
 class NotACut(ArchitectureError):
-    """What comes after the module reads more than its output."""
+    """Later layers read more of the network than the output of the module at the cut."""
 
     sqlstate = "MM137"
     default_hint = "Freeze up to a module that everything after it depends on."
@@ -384,7 +384,7 @@ class TargetMismatch(InputError):
 
 
 class ReadOnly(InputError):
-    """What only reads was asked to write."""
+    """A session or class that only reads was asked to write."""
 
     sqlstate = "MM175"
 
@@ -688,7 +688,7 @@ class StoreError(MmdbError):
 
 
 class UnsupportedTensor(StoreError):
-    """What the state dict holds has no plain bytes."""
+    """A state dict holds a value without plain bytes."""
 
     sqlstate = "MM501"
     default_hint = "Pass dense tensors; keep a quantized one as its integers and scales."
@@ -756,7 +756,7 @@ class TrainerFailed(RecipeError):
 
 
 class NotReplayable(RecipeError):
-    """What the model's recipe needs is no longer there."""
+    """The recipe of a model needs something that is no longer there."""
 
     sqlstate = "MM514"
 

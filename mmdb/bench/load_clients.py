@@ -55,7 +55,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedCrowd:
-    """A crowd's sessions, connected and warm."""
+    """The sessions of many clients, connected and warm."""
 
     pids: list[int]  # of the server's processes
     first_ms: list[float]  # the first request of each session

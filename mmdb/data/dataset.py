@@ -54,12 +54,12 @@ class Dataset:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What a model predicts: the label, then those of option `labels`."""
+        """The targets of a model: the label, then those of option `labels`."""
         return self.decoding.targets
 
     @property
     def task(self) -> Task:
-        """What the first label asks for."""
+        """The task of the first label."""
         return self.decoding.task
 
     @property

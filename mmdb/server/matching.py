@@ -33,7 +33,7 @@ Recover = Callable[[SavedModel], nn.Module]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentQuery:
-    """What `match` is called with.
+    """The arguments of `match`.
 
     Attributes:
         architecture: a module, a model as `name@version`, a factory or a layer graph.

@@ -47,7 +47,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a server lets in."""
+    """The rules by which a server lets requests in."""
 
     host: str  # that it is bound to
     token: str | None = None

@@ -34,7 +34,7 @@ class ForwardStep:
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """The name of the step in messages."""
         return str(getattr(self.target, "__name__", self.target))
 
     @property

@@ -45,7 +45,7 @@ class Tables(NamedTuple):
 
 
 class AlignmentFrame(NamedTuple):
-    """What is aligned: the parent's labels by column, what passes each border, pairs' values."""
+    """The input of an alignment: the parent's labels by column, values of borders and of pairs."""
 
     place: NDArray[np.uint16]
     passing_columns: NDArray[np.int32]
@@ -221,7 +221,7 @@ def _skip_columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How a child and a parent fit together.
+    """An alignment of a child's layers with a parent's.
 
     Attributes:
         score: as `score.py` defines it.
@@ -237,7 +237,7 @@ class Alignment:
 
 
 class PackedChild(NamedTuple):
-    """What is made of a child once, for all parents."""
+    """A child, prepared once for the comparison with all parents."""
 
     orders: Orders
     passing: NDArray[np.int32]

@@ -262,7 +262,7 @@ _COMPUTE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """Where an op graph and torch.export's graph differ.
+    """The differences between an op graph and torch.export's graph of the same module.
 
     Attributes:
         only_flow: parameters that only the op graph reads, by path.

@@ -305,7 +305,7 @@ _LEAST_BATCH = 11
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a forward is called with: tensors, and what else it takes."""
+    """The arguments of a forward: tensors and others, by position and by name."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)

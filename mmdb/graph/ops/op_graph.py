@@ -68,7 +68,7 @@ class Operation:
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """What it reads, in the order of its arguments."""
+        """The values that the operation reads, in the order of its arguments."""
         return tuple(values_in(tuple(self.arguments.values())))
 
     @property

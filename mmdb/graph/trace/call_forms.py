@@ -271,7 +271,7 @@ class ForwardCall:
 
     @property
     def name(self) -> str:
-        """What torch.fx shows of it."""
+        """The name that torch.fx shows."""
         return self.op
 
 

@@ -196,7 +196,7 @@ _HOOKS = frozenset(name for name in vars(nn.Module()) if "_hooks" in name)
 
 
 class Reports(Protocol):
-    """Who hears of the copy."""
+    """A listener that is told what the copy of a module does."""
 
     def weight(self, twin: Tensor) -> object:
         """Return what the forward sees in place of a tensor of the module."""

@@ -42,7 +42,7 @@ class PrefixHash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPrefix:
-    """What two architectures share, from the inputs on."""
+    """The longest prefix that two architectures share: its nodes, and bytes of parameters."""
 
     nodes: int
     parameter_bytes: int
