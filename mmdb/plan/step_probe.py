@@ -18,10 +18,10 @@ from mmdb.errors import Cancelled, InvalidOption, MmdbError, WorkerLost, stops_t
 from mmdb.messages import show
 from mmdb.plan.plan_options import MOST_PROBE_S
 from mmdb.plan.planned_run import Planned, PlannedRun
-from mmdb.train.compute.step_times import StepTimes
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.drive.server_worker import SETTINGS
 from mmdb.train.values.feature_spec import READY
+from mmdb.train.values.jobs import StepTimes, TimeSteps
 from mmdb.train.values.runtime import TimeLimit
 from mmdb.train.values.spec import CandidateSpec
 
@@ -59,7 +59,7 @@ class ChildProbe:
     def time(self, candidate_id: int, part_id: int, budget_s: float) -> StepTimes:
         """Time steps in the process, which opens no database."""
         spec, key = spec_of(self._connection, candidate_id, part_id)
-        return self._child.time_steps(spec, key, budget_s)
+        return self._child.compute(TimeSteps(spec, key, budget_s))[0]
 
     def end(self) -> None:
         """End the process."""

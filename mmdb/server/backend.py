@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -31,7 +31,6 @@ from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, is_any
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.session_control import end_at_once, heed, stand_back
 from mmdb.train.values.runtime import uncollected
-from mmdb.train.values.spec import HopResult, HopSpec
 
 if TYPE_CHECKING:  # these import torch, or drivers of databases
     from torch import nn
@@ -40,10 +39,11 @@ if TYPE_CHECKING:  # these import torch, or drivers of databases
     from mmdb.plan.profile.measurers import CalibrationSetup
     from mmdb.store.models.model_rows import SavedModel
     from mmdb.train.hops.runner import HopRunner
-    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
-    from mmdb.train.values.warm_spec import WarmResult, WarmSpec
+    from mmdb.train.values.jobs import Job
+    from mmdb.train.values.spec import Payload
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 #: Of a node's session that serves a worker. Named otherwise than Citus names it, it keeps its
 #: connections with other nodes; and it ends a hop that nobody waits for any more.
@@ -112,7 +112,7 @@ class Backend(Protocol):
 
 
 class _InterruptibleSession:
-    """The session's own performer, whose computing can be cancelled."""
+    """The session's own executor, whose jobs can be cancelled."""
 
     def __init__(self, plpy: Any, device: str | None) -> None:
         with uncollected():
@@ -125,9 +125,7 @@ class _InterruptibleSession:
         self.device = device or str(self._session.device)
         self.held = self._session.held
         self.has_partition = self._session.has_partition
-        self.map_partition = self._session.map_partition
         self.has_backbone = self._session.has_backbone
-        self.take_backbone = self._session.take_backbone
 
     def warm_up(self) -> str:
         from mmdb.train.hops.device_worker import warm_up
@@ -138,25 +136,10 @@ class _InterruptibleSession:
         with uncollected():
             return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
 
-    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
-        return interruptible(self._plpy, lambda stopped: self._session.average(states, rows))
-
-    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
-        return self.follow(lambda stopped: self._session.warm_start(spec, tensors))
-
-    def materialize(self, spec: MaterializeSpec) -> Materialized:
-        return self.follow(lambda stopped: self._session.materialize(spec, stopped))
-
-    def examine(self, spec: ExamineSpec) -> Examined:
-        return self.follow(lambda stopped: self._session.examine(spec))
+    def compute(self, job: Job[_R], payload: Payload = ()) -> tuple[_R, bytes | None]:
+        return self.follow(lambda stopped: job.run(self._session, payload, stopped))
 
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
-        return interruptible(self._plpy, work)
-
-    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
-        def work(stopped: Callable[[], bool]) -> tuple[HopResult, bytes | None]:
-            return self._session.perform(spec, state, stopped)
-
         return interruptible(self._plpy, work)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
 
@@ -17,21 +16,14 @@ from mmdb.train.compute.backbone import Backbones
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.feature_pass import compute, features_of
 from mmdb.train.compute.frozen_layers import examine
-from mmdb.train.values.feature_spec import (
-    Examined,
-    ExamineSpec,
-    Materialized,
-    MaterializeSpec,
-    Wanted,
-)
+from mmdb.train.values.feature_spec import Examined, Materialized, Wanted
+from mmdb.train.values.jobs import ExamineSpec, MaterializeSpec
 from mmdb.train.values.row_batch import Inputs
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec, Stopped
 
 #: Bytes of a partition's recomputed features that a session keeps for the next hop; more are
 #: computed again.
 FEATURE_BYTES = int(os.environ.get("MMDB_FEATURE_BYTES", 1 << 30))
-
-Stopped = Callable[[], bool]
 
 
 class FeatureExecutor:

@@ -23,7 +23,8 @@ from mmdb.train.compute.device import CPU, synchronize
 from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.feature_pass import features_in
 from mmdb.train.compute.hop import blaming_the_model
-from mmdb.train.values.feature_spec import Examined, ExamineSpec, FrozenPrefix
+from mmdb.train.values.feature_spec import Examined, FrozenPrefix
+from mmdb.train.values.jobs import ExamineSpec
 from mmdb.train.values.row_batch import Inputs, call, inputs_to, row_count, take_inputs, tensors_in
 from mmdb.train.values.spec import CandidateSpec
 

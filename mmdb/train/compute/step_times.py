@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -14,20 +13,11 @@ from mmdb.train.candidate.setup import Setup
 from mmdb.train.compute.device import synchronize
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, encoding
+from mmdb.train.values.jobs import StepTimes
 from mmdb.train.values.row_batch import Inputs, Labels, row_count
 
 #: Steps that are not counted, for what they load and allocate; and those that are, at most.
 FIRST, MOST = 2, 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """What some steps took."""
-
-    rows: int  # of a step
-    steps: int
-    seconds: float  # the median
-    state_bytes: int
 
 
 def time_steps(

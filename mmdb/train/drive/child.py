@@ -11,30 +11,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import accumulate
 from time import perf_counter
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from mmdb import errors
 from mmdb.memory import bounded, ran_out
+from mmdb.train.values.jobs import Job, MapPartition, from_json, job_of
 from mmdb.train.values.runtime import end, keep_freed_memory, trace_of, uncollected
-from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec
-
-if TYPE_CHECKING:
-    from mmdb.train.compute.step_times import StepTimes
-    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
-    from mmdb.train.values.warm_spec import WarmResult, WarmSpec
-
+from mmdb.train.values.spec import HopResult, HopSpec, Payload, Stopped
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
-def _write(stream: IO[bytes], header: dict[str, Any], payload: bytes = b"") -> None:
-    text = json.dumps(header).encode()
-    stream.write(len(text).to_bytes(8, "little") + text + len(payload).to_bytes(8, "little"))
-    stream.write(payload)
+def _write(stream: IO[bytes], header: dict[str, Any], payload: Payload = ()) -> None:
+    text, size = json.dumps(header).encode(), sum(map(len, payload))
+    stream.write(len(text).to_bytes(8, "little") + text + size.to_bytes(8, "little"))
+    for piece in payload:
+        stream.write(piece)
     stream.flush()
 
 
@@ -115,7 +112,7 @@ class ChildProcess:
             WorkerLost, DeviceMissing
         """
         try:
-            header, _ = self._call({"call": "warm_up", "device": inside(self.device)})
+            header, _ = self._call({"warm_up": inside(self.device)})
         except errors.DeviceMissing as error:
             raise errors.DeviceMissing(
                 f"Device {self.device!r}: {error.message}", hint=error.hint
@@ -130,78 +127,41 @@ class ChildProcess:
         """Return whether the child has the partition mapped."""
         return key in self._partitions
 
-    def map_partition(self, key: str) -> None:
-        """Let the child map a partition that is in the node's cache."""
-        self._call({"call": "map_partition", "key": key})
-        self._partitions.add(key)
-
-    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
-        """Let the child compute a hop; see `DeviceWorker.perform`."""
-        candidate_id = spec.candidate.candidate_id
-        self._held.pop(candidate_id, None)
-        call = {"call": "perform", "spec": spec.to_json(), "state": state is not None}
-        begun = perf_counter()
-        header, payload = self._call(call, state or b"")
-        result = replace(HopResult(**header["result"]), device=self.device)
-        self._held = {int(k): v for k, v in header["held"].items()}
-        if not header["state"]:
-            return result, None
-        # What the child's phases leave over is the state on its way here: part of storing it.
-        phases_s = result.load_s + result.compute_s + result.encode_s
-        moved_s = perf_counter() - begun - phases_s
-        return replace(result, encode_s=result.encode_s + moved_s), payload
-
     def has_backbone(self, name: str) -> bool:
         """Return whether the child has the tensors of a model whose layers are frozen."""
         return name in self._backbones
 
-    def take_backbone(self, name: str, tensors: bytes) -> None:
-        """Let the child keep the tensors of a model; see `DeviceWorker.take_backbone`."""
-        header, _ = self._call({"call": "take_backbone", "name": name}, tensors)
+    def compute(self, job: Job[_R], payload: Payload = ()) -> tuple[_R, bytes | None]:
+        """Let the child run a job."""
+        asked: Any = job
+        if isinstance(asked, HopSpec):  # what is left half done is held by nobody
+            self._held.pop(asked.candidate.candidate_id, None)
+        sizes = [len(one) for one in payload]
+        call = {"job": type(job).__name__, "spec": asdict(asked), "sizes": sizes}
+        begun = perf_counter()
+        header, left = self._call(call, payload)
+        self._held = {int(k): v for k, v in header["held"].items()}
         self._backbones = set(header["backbones"])
+        if isinstance(asked, MapPartition):
+            self._partitions.add(asked.key)
+        result = from_json(job.result, header["result"])
+        if isinstance(result, HopResult):
+            result = self._placed(result, perf_counter() - begun if header["leaves"] else None)
+        return result, left if header["leaves"] else None
 
-    def materialize(self, spec: MaterializeSpec) -> Materialized:
-        """Let the child compute features; see `DeviceWorker.materialize`."""
-        from mmdb.train.values.feature_spec import Materialized
+    def _placed(self, result: HopResult, passed_s: float | None) -> HopResult:
+        """Return a result as of this device, the state's way here being part of its encoding."""
+        here = replace(result, device=self.device)
+        if passed_s is None:
+            return here
+        phases_s = result.load_s + result.compute_s + result.encode_s
+        return replace(here, encode_s=result.encode_s + passed_s - phases_s)
 
-        header, _ = self._call({"call": "materialize", "spec": spec.to_json()})
-        return Materialized(**header["result"])
-
-    def examine(self, spec: ExamineSpec) -> Examined:
-        """Let the child look at frozen layers; see `DeviceWorker.examine`."""
-        from mmdb.train.values.feature_spec import Examined, FrozenPrefix
-
-        header, _ = self._call({"call": "examine", "spec": spec.to_json()})
-        prefixes = tuple(FrozenPrefix.from_json(one) for one in header["prefixes"])
-        return Examined(prefixes=prefixes, environment=header["environment"])
-
-    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
-        """Let the child average states; see `DeviceWorker.average`."""
-        sizes = [len(state) for state in states]
-        call = {"call": "average", "sizes": sizes, "rows": list(rows)}
-        header, mean = self._call(call, b"".join(states))
-        return str(header["hash"]), mean
-
-    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
-        """Let the child make what a candidate begins with; see `DeviceWorker.warm_start`."""
-        from mmdb.train.values.warm_spec import WarmResult  # imports torch
-
-        header, state = self._call({"call": "warm_start", "spec": spec.to_json()}, tensors)
-        return WarmResult.from_json(header["result"]), state
-
-    def time_steps(self, candidate: CandidateSpec, partition: str, budget_s: float) -> StepTimes:
-        """Let the child time steps; see `DeviceWorker.time_steps`."""
-        from mmdb.train.compute.step_times import StepTimes  # imports torch
-
-        call = {"call": "time_steps", "candidate": asdict(candidate), "partition": partition}
-        header, _ = self._call(call | {"budget_s": budget_s})
-        return StepTimes(**header["times"])
-
-    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+    def follow(self, work: Callable[[Stopped], _T]) -> _T:
         """Run the replay of a recipe in this process, which has the database."""
         return work(lambda: False)
 
-    def _call(self, header: dict[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    def _call(self, header: dict[str, Any], payload: Payload = ()) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin and self._process.stdout
         try:
             _write(self._process.stdin, header, payload)
@@ -259,53 +219,31 @@ def _answer(error: errors.MmdbError) -> dict[str, Any]:
     return said | {"trace": trace_of(error)}
 
 
+def _pieces(payload: bytes, sizes: list[int]) -> list[bytes]:
+    """Return the bytes that were written one after the other."""
+    if len(sizes) == 1:
+        return [payload]
+    return [payload[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+
+
 class _ServedChild:
     """The child's session, which it makes when it is told its device."""
 
     def __init__(self) -> None:
         self._session: Any = None
 
-    def __call__(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        if header["call"] == "warm_up":
-            return {"environment": self._warm_up(header["device"])}, b""
-        if header["call"] == "map_partition":
-            self._session.map_partition(header["key"])
-            return {}, b""
-        if header["call"] == "average":
-            sizes, ends = header["sizes"], accumulate(header["sizes"])
-            states = [payload[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-            name, mean = self._session.average(states, header["rows"])
-            return {"hash": name}, mean
-        if header["call"] == "time_steps":
-            candidate = CandidateSpec.from_json(header["candidate"])
-            asked = header["partition"], header["budget_s"]
-            return {"times": asdict(self._session.time_steps(candidate, *asked))}, b""
-        if header["call"] == "warm_start":
-            return self._warm_start(header["spec"], payload)
-        if header["call"] in ("take_backbone", "materialize", "examine"):
-            return self._features(header, payload), b""
-        spec = HopSpec.from_json(header["spec"])
-        result, state = self._session.perform(spec, payload if header["state"] else None)
-        held = self._session.all_held()
-        return {"result": asdict(result), "state": state is not None, "held": held}, state or b""
-
-    def _warm_start(self, spec: str, tensors: bytes) -> tuple[dict[str, Any], bytes]:
-        from mmdb.train.values.warm_spec import WarmSpec
-
-        result, state = self._session.warm_start(WarmSpec.from_json(spec), tensors)
-        return {"result": result.to_json()}, state
-
-    def _features(self, header: dict[str, Any], payload: bytes) -> dict[str, Any]:
-        from mmdb.train.values.feature_spec import ExamineSpec, MaterializeSpec
-
-        if header["call"] == "take_backbone":
-            self._session.take_backbone(header["name"], payload)
-            return {"backbones": self._session.backbone_names()}
-        if header["call"] == "materialize":
-            spec = MaterializeSpec.from_json(header["spec"])
-            return {"result": asdict(self._session.materialize(spec))}
-        found = self._session.examine(ExamineSpec.from_json(header["spec"]))
-        return asdict(found)
+    def __call__(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], Payload]:
+        if "warm_up" in header:
+            return {"environment": self._warm_up(header["warm_up"])}, ()
+        job = job_of(header["job"], header["spec"])
+        result, left = job.run(self._session, _pieces(payload, header["sizes"]), lambda: False)
+        answer = {
+            "result": asdict(result) if hasattr(result, "__dataclass_fields__") else result,
+            "leaves": left is not None,
+            "held": self._session.all_held(),
+            "backbones": self._session.backbone_names(),
+        }
+        return answer, () if left is None else (left,)
 
     def _warm_up(self, device: str) -> str:
         with uncollected():

@@ -19,7 +19,8 @@ from mmdb.train.features.feature_planning import FeaturePlanner
 from mmdb.train.features.materialize import FeaturedPartition, Producer, Spent
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
 from mmdb.train.values.feature_spec import READY
-from mmdb.train.values.spec import CandidateSpec, Executor, HopSpec, HopStep
+from mmdb.train.values.jobs import Executor, MapPartition, TakeBackbone
+from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
 
 #: Seconds between two tries to get a lock that another session has.
 _WAIT_S = 0.05
@@ -140,7 +141,7 @@ class FeatureCache:
     def _raw(self, step: HopStep) -> None:
         if not self._executor.has_partition(step.partition):
             ensure_partition(self._connection, step.part_id, bytes.fromhex(step.partition))
-            self._executor.map_partition(step.partition)
+            self._executor.compute(MapPartition(step.partition))
 
     def _ready(self, part: FeaturedPartition, spec: CandidateSpec, *, waits: bool) -> None:
         """Have the executor map a partition's features.
@@ -159,7 +160,7 @@ class FeatureCache:
                 is_done = self._is_done(part) if stores else node_cache.holds(part.key)
                 if not is_done:
                     self._producer.make(part, spec, stores=stores)
-        self._executor.map_partition(part.key.hex())
+        self._executor.compute(MapPartition(part.key.hex()))
 
     def _is_mapped(self, part: FeaturedPartition) -> bool:
         """Return whether the executor has features, which are stored if they are to be."""
@@ -199,7 +200,7 @@ class FeatureCache:
         except BackboneMissing as error:
             error.message = f"Run {run!r}: {error.message}"
             raise
-        self._executor.take_backbone(name, tensors)
+        self._executor.compute(TakeBackbone(name), (tensors,))
 
     # -- one at a time ------------------------------------------------------------------
 

@@ -34,9 +34,10 @@ from mmdb.train.features.prefix_groups import (
 from mmdb.train.features.storage_choice import Conditions, choose
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
 from mmdb.train.values.feature_options import KEYS, parse_frozen_options
-from mmdb.train.values.feature_spec import ExamineSpec, FrozenPrefix
+from mmdb.train.values.feature_spec import FrozenPrefix
+from mmdb.train.values.jobs import ExamineSpec, Executor, MapPartition
 from mmdb.train.values.seeds import frozen_seed
-from mmdb.train.values.spec import CandidateSpec, Executor
+from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.warm.warm_options import AUTO, OFF
 
 #: Strategies whose hops train one candidate on one worker, and nothing else.
@@ -226,9 +227,10 @@ class FeaturePlanner:
         smallest = min(dataset.partitions, key=lambda part: part.row_count)
         key = smallest.content_hash.hex()
         ensure_partition(self._connection, smallest.part_id, smallest.content_hash)
-        self._executor.map_partition(key)
+        self._executor.compute(MapPartition(key))
         cuts = tuple(dict.fromkeys((m.transfer.cut, m.pool) for m in alike))
-        examined = self._executor.examine(ExamineSpec(candidate=spec, partition=key, cuts=cuts))
+        asked = ExamineSpec(candidate=spec, partition=key, cuts=cuts)
+        examined, _ = self._executor.compute(asked)
         return dict(zip(cuts, examined.prefixes, strict=True)), examined.environment
 
     def _backbone(self, row: Row) -> tuple[int | None, str | None]:

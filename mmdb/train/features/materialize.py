@@ -16,8 +16,9 @@ from mmdb.store import stored_features
 from mmdb.store.stored_features import FeatureUse, StoredBlock, StoredFeature
 from mmdb.train.features.prefix_groups import arguments_of, network_of, partition_key
 from mmdb.train.ledger.ledger import CandidateRecord
-from mmdb.train.values.feature_spec import READY, STORAGES, MaterializeSpec, Wanted
-from mmdb.train.values.spec import CandidateSpec, Executor
+from mmdb.train.values.feature_spec import READY, STORAGES, Wanted
+from mmdb.train.values.jobs import Executor, MapPartition, MaterializeSpec
+from mmdb.train.values.spec import CandidateSpec
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ class Producer:
     ) -> None:
         self._hold(spec, part.candidate.row["run"])
         source, cut = self._source(part, there, wanted.values())
-        self._executor.map_partition(source)
+        self._executor.compute(MapPartition(source))
         asked = MaterializeSpec(
             candidate=spec,
             source=source,
@@ -174,7 +175,7 @@ class Producer:
                 for name, one in wanted.items()
             ),
         )
-        done = self._executor.materialize(asked)
+        done, _ = self._executor.compute(asked)
         self.spent.note(part.run_id, part.candidate.row["feature_id"], compute_s=done.seconds)
         for made, one in wanted.items():
             if one.storage != STORAGES[0]:

@@ -37,17 +37,19 @@ from mmdb.train.compute.live import (
     restore,
     state_hash,
 )
-from mmdb.train.compute.step_times import StepTimes, time_steps
+from mmdb.train.compute.step_times import time_steps
 from mmdb.train.group.collectives import Membership
 from mmdb.train.group.group_pass import average, group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.values.feature_spec import READY
+from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
 
 if TYPE_CHECKING:
     from mmdb.train.compute.feature_executor import FeatureExecutor
-    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
+    from mmdb.train.values.feature_spec import Examined, Materialized
+    from mmdb.train.values.spec import Payload
     from mmdb.train.values.warm_spec import WarmResult, WarmSpec
 
 
@@ -57,6 +59,7 @@ STATE_BYTES = int(os.environ.get("MMDB_STATE_BYTES", 1 << 30))
 MAPPED_PARTITIONS = int(os.environ.get("MMDB_MAPPED_PARTITIONS", "256"))
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class DeviceWorker:
@@ -332,6 +335,10 @@ class DeviceWorker:
         """Look at frozen layers; see `mmdb.train.compute.frozen_layers.examine`."""
         x, _ = self.partition(spec.partition)
         return self._features.examine(spec, x)
+
+    def compute(self, job: Job[_R], payload: Payload = ()) -> tuple[_R, bytes | None]:
+        """Run a job here and now."""
+        return job.run(self, payload, lambda: False)
 
     def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run the replay of a recipe here and now."""

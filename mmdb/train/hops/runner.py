@@ -35,15 +35,8 @@ from mmdb.train.ledger.state_history import (
     repeated,
     wants_checkpoint,
 )
-from mmdb.train.values.spec import (
-    CandidateSpec,
-    Executor,
-    HopResult,
-    HopSpec,
-    HopStep,
-    Past,
-    WorkerGroup,
-)
+from mmdb.train.values.jobs import Average, Executor, MapPartition
+from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
 
 #: The registered factories, and functions by kind: name -> target.
 _Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]
@@ -284,7 +277,9 @@ class HopRunner:
                 )
             state_in = bytes(merges[epoch - 1]["state_out"]).hex() if epoch else None
             parts = [self._part_state(candidate, hop, state_in) for hop in hops]
-            name, state = self._executor.average(parts, [hop["row_count"] for hop in hops])
+            rows = tuple(hop["row_count"] for hop in hops)
+            name, state = self._executor.compute(Average(rows), parts)
+            assert state is not None
             left = NewState(
                 part_id=hops[0]["part_id"],
                 epoch=epoch,
@@ -420,7 +415,8 @@ class HopRunner:
         return self._compute(self._bring(turn, step, group))
 
     def _compute(self, brought: _Brought) -> _Done:
-        result, state = self._executor.perform(brought.spec, brought.state)
+        payload = () if brought.state is None else (brought.state,)
+        result, state = self._executor.compute(brought.spec, payload)
         return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
 
     def _bring(
@@ -469,7 +465,7 @@ class HopRunner:
         missing = {key: p for key, p in parts.items() if not self._executor.has_partition(key)}
         for key, part_id in missing.items():
             ensure_partition(self._connection, part_id, bytes.fromhex(key))
-            self._executor.map_partition(key)
+            self._executor.compute(MapPartition(key))
         return perf_counter() - begun if missing else 0.0
 
     def _locate(

@@ -11,7 +11,7 @@ from typing import Any
 from mmdb.db.connection import Connection
 from mmdb.db.owners import acting_for
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
-from mmdb.train.values.spec import Executor
+from mmdb.train.values.jobs import Executor
 
 #: Seconds between two tries to get the lock of a candidate that another session begins.
 _WAIT_S = 0.05

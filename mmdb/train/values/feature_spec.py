@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mmdb.train.values.spec import CandidateSpec
-
+from dataclasses import dataclass, field
+from typing import Any
 
 #: Rows that pass the frozen layers at once: part of what decides the bits of features.
 FEATURE_ROWS = 128
@@ -74,36 +68,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaterializeSpec:
-    """Features to be computed of one partition, all in one pass.
-
-    Attributes:
-        candidate: any with the same backbone.
-        source: key in hex of a partition in the node's cache.
-        source_cut: the cut whose features those are, float32 and not pooled; None: raw rows.
-    """
-
-    candidate: CandidateSpec
-    source: str
-    source_cut: str | None
-    wanted: tuple[Wanted, ...]
-
-    def to_json(self) -> str:
-        """Return the spec as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> MaterializeSpec:
-        """Return the spec that `to_json` wrote."""
-        from mmdb.train.values.spec import CandidateSpec
-
-        raw = json.loads(text)
-        candidate = CandidateSpec.from_json(raw["candidate"])
-        wanted = tuple(Wanted(**one) for one in raw["wanted"])
-        return cls(**(raw | {"candidate": candidate, "wanted": wanted}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Materialized:
     """Features that lie in the node's cache now; everything by key.
 
@@ -115,36 +79,6 @@ class Materialized:
     byte_counts: dict[str, int] = field(default_factory=dict)
     max_error: dict[str, float] = field(default_factory=dict)
     mean_error: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExamineSpec:
-    """Frozen layers to be looked at, and timed on rows of a partition in the node's cache.
-
-    Attributes:
-        partition: key in hex.
-        cuts: (cut, pool), all of the candidate's backbone; "auto" as it is with a head.
-        rows: to time on, at most.
-    """
-
-    candidate: CandidateSpec
-    partition: str
-    cuts: tuple[tuple[str, str], ...]
-    rows: int = FEATURE_ROWS
-
-    def to_json(self) -> str:
-        """Return the spec as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ExamineSpec:
-        """Return the spec that `to_json` wrote."""
-        from mmdb.train.values.spec import CandidateSpec
-
-        raw = json.loads(text)
-        candidate = CandidateSpec.from_json(raw["candidate"])
-        cuts = tuple((cut, pool) for cut, pool in raw["cuts"])
-        return cls(**(raw | {"candidate": candidate, "cuts": cuts}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +109,6 @@ class FrozenPrefix:
     source: str | None = None
     not_reusable: str | None = None
     learns: bool = False
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> FrozenPrefix:
-        """Return what `asdict` made, read back from JSON."""
-        return cls(**(dict(raw) | {"shape": tuple(raw["shape"])}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

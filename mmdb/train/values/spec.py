@@ -1,12 +1,12 @@
-"""What is to be computed, as it travels to a worker, and the protocol of what computes it."""
+"""Candidates and hops as plain values that travel to a worker, and what a hop measured."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal
 
 from mmdb.data.decoding import Target
 from mmdb.db.connection import Row
@@ -17,11 +17,10 @@ from mmdb.train.values.feature_options import frozen_of, parse_frozen_options, u
 from mmdb.train.values.feature_spec import Frozen, backbone_name
 from mmdb.train.values.seeds import frozen_seed
 
-if TYPE_CHECKING:
-    from mmdb.train.values.feature_spec import Examined, ExamineSpec, Materialized, MaterializeSpec
-    from mmdb.train.values.warm_spec import WarmResult, WarmSpec
-
-
+#: Asked between steps of a job: whether somebody wants it to end.
+Stopped = Callable[[], bool]
+#: The bytes that travel with a job, in its order: states, or tensors.
+Payload = Sequence[bytes]
 #: The library that carries tensors between the members: over TCP, or between GPUs.
 Backend = Literal["gloo", "nccl"]
 
@@ -131,14 +130,6 @@ class CandidateSpec:
             frozen=_frozen(row),
         )
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> CandidateSpec:
-        """Return the candidate that `asdict` made, read back from JSON."""
-        shape = shape_of_json(raw["input_shape"])
-        targets = tuple(Target(**target) for target in raw["targets"])
-        frozen = Frozen(**raw["frozen"]) if raw.get("frozen") else None
-        return cls(**(dict(raw) | {"input_shape": shape, "targets": targets, "frozen": frozen}))
-
 
 def _frozen(row: Row) -> Frozen | None:
     """Return what a candidate freezes; until its features are settled, as if it shared none."""
@@ -228,48 +219,6 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HopSpec:
-    """A hop, the state it starts from, and the hops to replay where that state is lost."""
-
-    candidate: CandidateSpec
-    step: HopStep
-    state_in: str | None  # in hex; None: the initial state
-    environment: str | None  # that the hops before ran in; None: any will do
-    base: str | None  # in hex; the state that travels along; None: held already, or initial
-    replays: tuple[Stage, ...] = ()
-    adopts: bool = False  # the state that travels along is a parent's: see `live.adopt`
-    group: WorkerGroup | None = (
-        None  # the worker's place, where several train the candidate together
-    )
-    round: tuple[HopStep, ...] = ()  # of all members, in the order of their ranks
-
-    def to_json(self) -> str:
-        """Return the spec as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> HopSpec:
-        """Return the spec that `to_json` wrote."""
-        raw = json.loads(text)
-        return cls(
-            candidate=CandidateSpec.from_json(raw["candidate"]),
-            step=HopStep(**raw["step"]),
-            state_in=raw["state_in"],
-            environment=raw["environment"],
-            base=raw["base"],
-            replays=tuple(_stage(stage) for stage in raw["replays"]),
-            adopts=raw["adopts"],
-            group=WorkerGroup(**raw["group"]) if raw["group"] else None,
-            round=tuple(HopStep(**step) for step in raw["round"]),
-        )
-
-
-def _stage(raw: Mapping[str, Any]) -> Stage:
-    steps = tuple(HopStep(**step) for step in raw["steps"])
-    return Stage(kind=raw["kind"], steps=steps, state_out=raw["state_out"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HopResult:
     """What a worker measured; becomes the hop's row."""
 
@@ -291,41 +240,27 @@ class HopResult:
     members: list[dict[str, Any]] = field(default_factory=list)
 
 
-_T = TypeVar("_T")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopSpec:
+    """A hop, the state it starts from, and the hops to replay where that state is lost: a job."""
 
+    result: ClassVar[Any] = HopResult
 
-class Executor(Protocol):
-    """Who computes hops: this process's `DeviceWorker`, or a child process."""
+    candidate: CandidateSpec
+    step: HopStep
+    state_in: str | None  # in hex; None: the initial state
+    environment: str | None  # that the hops before ran in; None: any will do
+    base: str | None  # in hex; the state that travels along; None: held already, or initial
+    replays: tuple[Stage, ...] = ()
+    adopts: bool = False  # the state that travels along is a parent's: see `live.adopt`
+    group: WorkerGroup | None = (
+        None  # the worker's place, where several train the candidate together
+    )
+    round: tuple[HopStep, ...] = ()  # of all members, in the order of their ranks
 
-    def held(self, candidate_id: int) -> str | None:
-        """Return the hash in hex of the candidate's state that it holds live."""
-
-    def has_partition(self, key: str) -> bool:
-        """Return whether it has the partition mapped."""
-
-    def map_partition(self, key: str) -> None:
-        """Map a partition that is in the node's cache."""
-
-    def perform(self, spec: HopSpec, state: bytes | None) -> tuple[HopResult, bytes | None]:
-        """Compute the hop; see `DeviceWorker.perform`."""
-
-    def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
-        """Return the mean of states, weighted by rows, and before it its hash in hex."""
-
-    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
-        """Make the state that a candidate begins with; see `mmdb.train.warm.carrying.make`."""
-
-    def has_backbone(self, name: str) -> bool:
-        """Return whether it has the tensors of a model whose layers are frozen."""
-
-    def take_backbone(self, name: str, tensors: bytes) -> None:
-        """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them."""
-
-    def materialize(self, spec: MaterializeSpec) -> Materialized:
-        """Put features of a mapped partition into the node's cache."""
-
-    def examine(self, spec: ExamineSpec) -> Examined:
-        """Look at frozen layers, on rows of a mapped partition."""
-
-    def follow(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
-        """Run `work(stopped)`, the replay of a recipe, in this process; it can be interrupted."""
+    def run(
+        self, worker: Any, payload: Payload, stopped: Stopped
+    ) -> tuple[HopResult, bytes | None]:
+        """Do the hop from the state in `payload`, if one travels; see `DeviceWorker.perform`."""
+        result, state = worker.perform(self, payload[0] if payload else None, stopped)
+        return result, state

@@ -5,10 +5,9 @@ A `RowMap` says where what the child reads and predicts is in what its parent re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.spec.factory_call import Dtypes, Shape
 from mmdb.messages import show
 from mmdb.store.models.model_rows import ModelDefinition
-from mmdb.train.values.spec import CandidateSpec, shape_of_json
+from mmdb.train.values.spec import CandidateSpec, Payload, Stopped
 
 _MOST_NAMED = 3  # columns, categories or classes in one note
 
@@ -35,11 +34,6 @@ class Moved:
 
     places: tuple[int, ...]
     width: int
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Moved:
-        """Return what `asdict` made, read back from JSON."""
-        return cls(places=tuple(raw["places"]), width=raw["width"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +60,6 @@ class RowMap:
     def is_same(self) -> bool:
         """Whether every number is in its place."""
         return not self.inputs and not self.outputs
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> RowMap:
-        """Return the map that `asdict` made, read back from JSON."""
-        return cls(
-            inputs={name: Moved.from_json(one) for name, one in raw["inputs"].items()},
-            outputs={int(place): Moved.from_json(one) for place, one in raw["outputs"].items()},
-            doubts=tuple(raw["doubts"]),
-            class_doubts=tuple(raw["class_doubts"]),
-            notes=tuple(raw["notes"]),
-            is_known=raw["is_known"],
-        )
 
 
 def row_map(child: Decoding | None, parent: Decoding | None) -> RowMap:
@@ -287,50 +269,6 @@ class ParentForm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmSpec:
-    """A candidate that is to begin with a parent's tensors.
-
-    Attributes:
-        example: of the candidate's dataset.
-        shrink: see `WarmOptions`.
-    """
-
-    candidate: CandidateSpec
-    example: Example
-    parent: ParentForm
-    shrink: float | None = None
-
-    def to_json(self) -> str:
-        """Return the spec as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WarmSpec:
-        """Return the spec that `to_json` wrote."""
-        raw = json.loads(text)
-        parent = raw["parent"]
-        definition = parent["definition"]
-        if definition is not None:
-            shape = shape_of_json(definition["input_shape"])
-            definition = ModelDefinition(**(definition | {"input_shape": shape}))
-        made = {
-            "definition": definition,
-            "examples": tuple(_example(one) for one in parent["examples"]),
-            "rows": RowMap.from_json(parent["rows"]),
-        }
-        return cls(
-            candidate=CandidateSpec.from_json(raw["candidate"]),
-            example=_example(raw["example"]),
-            parent=ParentForm(**(parent | made)),
-            shrink=raw["shrink"],
-        )
-
-
-def _example(raw: Mapping[str, Any]) -> Example:
-    return Example(shape=shape_of_json(raw["shape"]), dtypes=raw["dtypes"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorOrigin:
     """Where a tensor of a child comes from; see `mmdb.graph.transfer.Origin`.
 
@@ -368,13 +306,24 @@ class WarmResult:
     notes: tuple[str, ...] = ()
     origins: tuple[TensorOrigin, ...] = field(default=())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as what JSON can hold."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> WarmResult:
-        """Return the result that `to_json` wrote, read back from JSON."""
-        origins = tuple(TensorOrigin(**one) for one in raw["origins"])
-        texts = {name: tuple(raw[name]) for name in ("reasons", "notes")}
-        return cls(**(dict(raw) | texts | {"origins": origins}))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmSpec:
+    """A candidate that is to begin with a parent's tensors: a job.
+
+    Attributes:
+        example: of the candidate's dataset.
+        shrink: see `WarmOptions`.
+    """
+
+    result: ClassVar[Any] = WarmResult
+
+    candidate: CandidateSpec
+    example: Example
+    parent: ParentForm
+    shrink: float | None = None
+
+    def run(self, worker: Any, payload: Payload, stopped: Stopped) -> tuple[WarmResult, bytes]:
+        """Make the state that the candidate begins with, of the parent's tensors in `payload`."""
+        result, state = worker.warm_start(self, payload[0])
+        return result, state

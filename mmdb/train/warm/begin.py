@@ -32,7 +32,8 @@ from mmdb.store.parents import Limits, ParentGoal, take_parent
 from mmdb.train.compute.live import state_hash
 from mmdb.train.replay.parent_models import example_of, read_model
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition
-from mmdb.train.values.spec import CandidateSpec, Executor, shape_of_json
+from mmdb.train.values.jobs import Executor
+from mmdb.train.values.spec import CandidateSpec, shape_of_json
 from mmdb.train.values.warm_spec import Example, ParentForm, WarmResult, WarmSpec
 from mmdb.train.warm.offers import (
     MOST_TRIES,
@@ -269,7 +270,9 @@ class Beginner:
         spec = WarmSpec(
             candidate=child.spec, example=child.example, parent=form, shrink=child.options.shrink
         )
-        return self._executor.warm_start(spec, tensors)
+        result, state = self._executor.compute(spec, (tensors,))
+        assert state is not None
+        return result, state
 
     # -- writing it down -----------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from mmdb.errors import (
     OutputMismatch,
 )
 from mmdb.train.compute.candidate_check import CandidateCheck
+from mmdb.train.values.jobs import job_of
 from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
 
 HERE = "tests.unit.train.test_check"
@@ -132,7 +135,7 @@ def test_a_candidate_of_several_inputs_and_labels_travels_as_json() -> None:
         part_id=1, partition="00", epoch=0, ordinal=0, seed=1, validates=False, ends_epoch=True
     )
     spec = HopSpec(candidate=candidate, step=step, state_in=None, environment=None, base=None)
-    assert HopSpec.from_json(spec.to_json()) == spec
+    assert job_of("HopSpec", json.loads(json.dumps(asdict(spec)))) == spec
     assert candidate.outputs == {"digit": 3, "price": 1}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.train.compute.live import packed, state_hash, weights
+from mmdb.train.values.jobs import from_json
 from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.values.warm_spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
 from mmdb.train.warm import carrying
@@ -283,9 +285,11 @@ def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
     torch.manual_seed(1)
     result, state = make(warm_spec(), tensors)
     torch.manual_seed(2)
-    again, other = make(WarmSpec.from_json(warm_spec().to_json()), tensors)
+    spec = from_json(WarmSpec, json.loads(json.dumps(asdict(warm_spec()))))
+    assert spec == warm_spec()
+    again, other = make(spec, tensors)
     assert state_hash(state) == state_hash(other)
-    assert result == again == WarmResult.from_json(json.loads(json.dumps(result.to_json())))
+    assert result == again == from_json(WarmResult, json.loads(json.dumps(asdict(result))))
     assert result.refused is None and result.coverage == 1
 
 

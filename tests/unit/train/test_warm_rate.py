@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from mmdb.train.candidate.setup import setup_of, setup_of_candidate
 from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, build_live, encode, restore
+from mmdb.train.values.jobs import from_json
 from mmdb.train.values.spec import CandidateSpec
 
 TARGET = Target(name="y", task="classification", size=3)
@@ -94,6 +95,4 @@ def test_only_the_first_epochs_are_scaled() -> None:
 
 def test_a_candidate_travels_with_its_scale() -> None:
     candidate = spec(lr_scale=0.1 + 0.2, lr_epochs=5)
-    from dataclasses import asdict
-
-    assert CandidateSpec.from_json(json.loads(json.dumps(asdict(candidate)))) == candidate
+    assert from_json(CandidateSpec, json.loads(json.dumps(asdict(candidate)))) == candidate

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from mmdb.errors import CutNotFound
 from mmdb.graph.spec.build import initial_module
 from mmdb.train.compute.live import packed
 from mmdb.train.hops.device_worker import DeviceWorker
-from mmdb.train.values.feature_spec import ExamineSpec, FrozenPrefix
+from mmdb.train.values.feature_spec import FrozenPrefix
+from mmdb.train.values.jobs import ExamineSpec, job_of
 from mmdb.train.values.spec import CandidateSpec
 from tests.unit.train.features.networks import FACTORIES, SHAPE, candidate, freezing
 
@@ -112,7 +115,7 @@ def test_a_cut_that_does_not_exist(raw: str) -> None:
 
 def test_specs_travel_as_json(raw: str) -> None:
     spec = ExamineSpec(candidate=candidate(freezing()), partition=raw, cuts=CUTS)
-    assert ExamineSpec.from_json(spec.to_json()) == spec
+    assert job_of("ExamineSpec", json.loads(json.dumps(asdict(spec)))) == spec
 
 
 def test_what_only_the_code_knows_is_in_the_name(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:

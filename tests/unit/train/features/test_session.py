@@ -24,15 +24,8 @@ from mmdb.train.compute.feature_executor import FeatureExecutor
 from mmdb.train.compute.live import packed, weights
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.hops.device_worker import DeviceWorker
-from mmdb.train.values.feature_spec import (
-    FEATURE_ROWS,
-    STORAGES,
-    Examined,
-    ExamineSpec,
-    Materialized,
-    MaterializeSpec,
-    Wanted,
-)
+from mmdb.train.values.feature_spec import FEATURE_ROWS, STORAGES, Examined, Materialized, Wanted
+from mmdb.train.values.jobs import ExamineSpec, MapPartition, MaterializeSpec, TakeBackbone
 from mmdb.train.values.spec import CandidateSpec
 from tests.unit.train.features.networks import (
     FACTORIES,
@@ -67,9 +60,8 @@ def materialized(
     *wanted: Wanted,
     cut: str | None = None,
 ) -> Materialized:
-    return session.materialize(
-        MaterializeSpec(candidate=spec, source=source, source_cut=cut, wanted=wanted)
-    )
+    asked = MaterializeSpec(candidate=spec, source=source, source_cut=cut, wanted=wanted)
+    return session.compute(asked)[0]
 
 
 def key(name: str) -> str:
@@ -305,14 +297,14 @@ def test_a_worker_process_does_the_same(session: DeviceWorker, raw: str) -> None
     try:
         child.warm_up()
         assert not child.has_backbone(MODEL)
-        child.take_backbone(MODEL, model)
+        child.compute(TakeBackbone(MODEL), (model,))
         session.take_backbone(MODEL, model)
         assert child.has_backbone(MODEL) and not child.has_backbone("13")
-        child.map_partition(raw)
-        assert named(child.examine(asked)) == named(session.examine(asked))
+        child.compute(MapPartition(raw))
+        assert named(child.compute(asked)[0]) == named(session.examine(asked))
         name = stored(child, spec, raw)
-        child.map_partition(name)
-        found, state = child.perform(hop(spec, name), None)
+        child.compute(MapPartition(name))
+        found, state = child.compute(hop(spec, name))
         expected, own = session.perform(hop(spec, name), None)
         assert (found.state_out, state) == (expected.state_out, own)
         with pytest.raises(TrainingFailed):
@@ -322,7 +314,7 @@ def test_a_worker_process_does_the_same(session: DeviceWorker, raw: str) -> None
                 source_cut="last",
                 wanted=(Wanted(cut="norm", pool="none", storage="float32", key=key("wrong")),),
             )
-            child.materialize(wrong)
+            child.compute(wrong)
     finally:
         child.close()
 
