@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, Json, many, marked, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, many, marked, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.model_tables import Model
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class Dataset(Base):
     """A registered query, fixed to the rows it returned on that day."""
 
-    __tablename__ = "dataset"
     written_by = "Database.create_dataset"
 
     dataset_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -52,12 +51,9 @@ class Dataset(Base):
 class DatasetColumn(Base):
     """The output columns of a dataset's query, in order."""
 
-    __tablename__ = "dataset_column"
     written_by = "Database.create_dataset"
 
-    dataset_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
-    )
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str]
     kind: Mapped[str]
@@ -70,12 +66,9 @@ class DatasetColumn(Base):
 class DatasetSource(Base):
     """Tables and columns that a dataset's query reads."""
 
-    __tablename__ = "dataset_source"
     written_by = "Database.create_dataset"
 
-    dataset_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
-    )
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     table_name: Mapped[str]
     column_name: Mapped[str | None]
@@ -90,11 +83,10 @@ class DatasetSource(Base):
 class Partition(Base):
     """Shuffled slices of a dataset: train slices 0..P-1, and the validation slice."""
 
-    __tablename__ = "partition"
     written_by = "Database.create_dataset"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     ordinal: Mapped[int]
     role: Mapped[str]
     row_count: Mapped[BigInt]
@@ -109,10 +101,9 @@ class Partition(Base):
 class Block(Base):
     """Packed runs of a partition's rows."""
 
-    __tablename__ = "block"
     written_by = "Database.create_dataset"
 
-    part_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.partition.part_id"), primary_key=True)
+    part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     row_count: Mapped[int]
     digest: Mapped[bytes] = unread()
@@ -124,13 +115,12 @@ class Block(Base):
 class Feature(Base):
     """Outputs of frozen layers for the rows of a dataset."""
 
-    __tablename__ = "feature"
     written_by = "Run.train"
     __table_args__ = (UniqueConstraint("feature_key", "dataset_id", "owner"),)
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     feature_key: Mapped[bytes] = unread()
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     owner: Mapped[str]
     prefix_key: Mapped[bytes] = unread()
     layer: Mapped[str]
@@ -160,12 +150,9 @@ class Feature(Base):
 class FeaturePart(Base):
     """Partitions whose features are stored, whole."""
 
-    __tablename__ = "feature_part"
     written_by = "Run.train"
 
-    feature_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.feature.feature_id"), primary_key=True
-    )
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     row_count: Mapped[BigInt]
     byte_count: Mapped[BigInt]
@@ -185,7 +172,6 @@ class FeaturePart(Base):
 class FeatureBlock(Base):
     """Packed runs of a partition's features."""
 
-    __tablename__ = "feature_block"
     written_by = "Run.train"
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -202,13 +188,10 @@ class FeatureBlock(Base):
 class RunFeature(Base):
     """Where each of a run's features comes from, and what that cost."""
 
-    __tablename__ = "run_feature"
     written_by = "Run.train"
 
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
-    feature_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.feature.feature_id"), primary_key=True
-    )
+    run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
     choice: Mapped[str]
     reason: Mapped[str]
     candidates: Mapped[int]
@@ -233,14 +216,11 @@ class RunFeature(Base):
 class CandidateFeature(Base):
     """The features that a candidate trains on."""
 
-    __tablename__ = "candidate_feature"
     written_by = "Run.train"
 
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     run_id: Mapped[BigInt]
-    feature_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.feature.feature_id"))
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id")
 
     candidate: Mapped[Candidate] = one()
     run: Mapped[Run] = one("foreign(CandidateFeature.run_id) == Run.run_id")
@@ -250,7 +230,6 @@ class CandidateFeature(Base):
 class Checkpoint(Base):
     """States made durable at an epoch's end; the last and the best of each candidate are kept."""
 
-    __tablename__ = "checkpoint"
     written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -273,7 +252,6 @@ class Checkpoint(Base):
 class CheckpointChunk(Base):
     """The bytes of checkpoints, in chunks of 1 MiB."""
 
-    __tablename__ = "checkpoint_chunk"
     written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -292,7 +270,6 @@ class CheckpointChunk(Base):
 class StateChunk(Base):
     """States on their way from one session to another; PostgreSQL alone has them."""
 
-    __tablename__ = "state_chunk"
     written_by = "Run.train"
     __table_args__ = marked(engine="postgres")
 

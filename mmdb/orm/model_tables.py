@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship, remote
 
-from mmdb.orm.base import Base, BigInt, Json, many, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, many, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Dataset
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 class Architecture(Base):
     """Graphs of models without weights and names; equal graphs are one row."""
 
-    __tablename__ = "architecture"
     written_by = "Database.save"
     __table_args__ = (UniqueConstraint("canonical_hash"),)
 
@@ -49,7 +48,6 @@ class Architecture(Base):
 class ArchitecturePrefix(Base):
     """Every beginning of an architecture, once; a search for common ones looks here first."""
 
-    __tablename__ = "architecture_prefix"
     written_by = "Database.save"
 
     prefix_hash: Mapped[bytes] = mapped_column(primary_key=True)
@@ -64,18 +62,15 @@ class ArchitecturePrefix(Base):
 class ArchitectureNode(Base):
     """Layers and operations of an architecture, in topological order."""
 
-    __tablename__ = "architecture_node"
     written_by = "Database.save"
 
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str]
     attributes: Mapped[Json]
     parameters: Mapped[Json]
     parameter_bytes: Mapped[BigInt]
-    prefix_hash: Mapped[bytes] = mapped_column(ForeignKey("mmdb.architecture_prefix.prefix_hash"))
+    prefix_hash: Mapped[bytes] = foreign_key("architecture_prefix.prefix_hash")
 
     architecture: Mapped[Architecture] = one()
     prefix: Mapped[ArchitecturePrefix] = one()
@@ -84,12 +79,9 @@ class ArchitectureNode(Base):
 class ArchitectureEdge(Base):
     """What feeds each node; position is the place among the node's inputs."""
 
-    __tablename__ = "architecture_edge"
     written_by = "Database.save"
 
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     source: Mapped[int]
     target: Mapped[int] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
@@ -108,12 +100,9 @@ class ArchitectureEdge(Base):
 class Outline(Base):
     """Outlines of architectures, packed for the search of parents."""
 
-    __tablename__ = "outline"
     written_by = "Database.save"
 
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
     layer_count: Mapped[int]
     parameter_count: Mapped[BigInt]
@@ -131,7 +120,6 @@ def _parentage() -> Any:
 class Model(Base):
     """Saved models; a new save under an old name is a new version."""
 
-    __tablename__ = "model"
     written_by = "Database.save"
     __table_args__ = (UniqueConstraint("name", "version"),)
 
@@ -139,23 +127,17 @@ class Model(Base):
     name: Mapped[str]
     version: Mapped[int]
     approach: Mapped[str]
-    parent_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
-    manifest_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.manifest.manifest_id"))
-    pack_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
-    definition_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.definition.definition_id")
-    )
-    architecture_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id")
-    )
-    environment_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.environment.environment_id")
-    )
+    parent_id: Mapped[BigInt | None] = foreign_key("model.model_id")
+    manifest_id: Mapped[BigInt | None] = foreign_key("manifest.manifest_id")
+    pack_id: Mapped[BigInt | None] = foreign_key("tensor.tensor_id")
+    definition_id: Mapped[BigInt | None] = foreign_key("definition.definition_id")
+    architecture_id: Mapped[BigInt | None] = foreign_key("architecture.architecture_id")
+    environment_id: Mapped[BigInt | None] = foreign_key("environment.environment_id")
     weights_hash: Mapped[bytes] = unread()
     tensor_count: Mapped[int]
     byte_count: Mapped[BigInt]
-    dataset_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
-    candidate_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    dataset_id: Mapped[BigInt | None] = foreign_key("dataset.dataset_id")
+    candidate_id: Mapped[BigInt | None] = foreign_key("candidate.candidate_id")
     epoch: Mapped[int | None]
     metrics: Mapped[Json]
     reason: Mapped[Json]
@@ -214,12 +196,11 @@ class Model(Base):
 class ModelChange(Base):
     """Tensors of a model that stand in place of its manifest's."""
 
-    __tablename__ = "model_change"
     written_by = "Database.save"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
 
     model: Mapped[Model] = one()
     tensor: Mapped[Tensor] = one()
@@ -228,10 +209,9 @@ class ModelChange(Base):
 class Recipe(Base):
     """How to make a model again: its candidate's hops, or a trainer on its parent and dataset."""
 
-    __tablename__ = "recipe"
     written_by = "Database.save"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     trainer: Mapped[str | None]
     arguments: Mapped[Json]
     seed: Mapped[BigInt | None]
@@ -248,12 +228,11 @@ class Recipe(Base):
 class RecipeTensor(Base):
     """Tensors that a recipe starts from beside its parent: optimizer and generator states."""
 
-    __tablename__ = "recipe_tensor"
     written_by = "Database.save"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     path: Mapped[str] = mapped_column(primary_key=True)
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
 
     recipe: Mapped[Recipe] = one("foreign(RecipeTensor.model_id) == Recipe.model_id")
     tensor: Mapped[Tensor] = one()
@@ -262,7 +241,6 @@ class RecipeTensor(Base):
 class Definition(Base):
     """What it takes to build a model's module, each once."""
 
-    __tablename__ = "definition"
     written_by = "Database.save"
     __table_args__ = (UniqueConstraint("definition_hash"),)
 
@@ -280,7 +258,6 @@ class Definition(Base):
 class Environment(Base):
     """Software and hardware that models were saved in, each once."""
 
-    __tablename__ = "environment"
     written_by = "Database.save"
     __table_args__ = (UniqueConstraint("environment_hash"),)
 
@@ -294,7 +271,6 @@ class Environment(Base):
 class AliasEvent(Base):
     """Every move of an alias; its last event says where it is."""
 
-    __tablename__ = "alias_event"
     written_by = "Database.set_alias"
 
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -313,10 +289,9 @@ class AliasEvent(Base):
 class ModelTag(Base):
     """Tags of a model, one value for each key."""
 
-    __tablename__ = "model_tag"
     written_by = "Database.tag"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
     created_at: Mapped[datetime]
@@ -327,10 +302,9 @@ class ModelTag(Base):
 class ModelMetric(Base):
     """Metrics of a model, those of its training among them."""
 
-    __tablename__ = "model_metric"
     written_by = "Database.log_metric"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     dataset: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float]
@@ -342,11 +316,10 @@ class ModelMetric(Base):
 class ModelNote(Base):
     """What people wrote about a model."""
 
-    __tablename__ = "model_note"
     written_by = "Database.note"
 
     note_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     note: Mapped[str]
     created_at: Mapped[datetime]
     author: Mapped[str]
@@ -357,12 +330,11 @@ class ModelNote(Base):
 class Probe(Base):
     """Layer-by-layer digests of forward and backward passes, to compare later."""
 
-    __tablename__ = "probe"
     written_by = "Database.save_probe"
 
     probe_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
-    model_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt | None] = foreign_key("model.model_id")
     summary: Mapped[Json]
     created_at: Mapped[datetime]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from mmdb.orm.base import Base, BigInt, Json, keyed, many, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, keyed, many, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Checkpoint, Dataset, Partition
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 class Run(Base):
     """Model-selection workloads: a dataset, candidates, epochs and a strategy."""
 
-    __tablename__ = "run"
     written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("name"),)
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     architecture: Mapped[Json]
     search: Mapped[Json]
     epochs: Mapped[int]
@@ -74,11 +73,10 @@ class Run(Base):
 class RunEvent(Base):
     """When a run was started, finished or interrupted; its status is the last event."""
 
-    __tablename__ = "run_event"
     written_by = "Run.train"
     __mapper_args__ = keyed("run_id", "happened_at", "event")
 
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     happened_at: Mapped[datetime]
     event: Mapped[str]
     workers: Mapped[int | None]
@@ -89,12 +87,11 @@ class RunEvent(Base):
 class Candidate(Base):
     """The configurations of a run, 0..C-1."""
 
-    __tablename__ = "candidate"
     written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("run_id", "ordinal"),)
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     ordinal: Mapped[int]
     config: Mapped[Json]
     seed: Mapped[BigInt]
@@ -136,11 +133,10 @@ class Candidate(Base):
 class CandidateEvent(Base):
     """What ended a candidate before its last epoch, with the error."""
 
-    __tablename__ = "candidate_event"
     written_by = "Run.train"
     __mapper_args__ = keyed("candidate_id", "happened_at", "event")
 
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     happened_at: Mapped[datetime]
     event: Mapped[str]
     sqlstate: Mapped[str | None]
@@ -153,13 +149,10 @@ class CandidateEvent(Base):
 class Hop(Base):
     """One candidate trained for one pass over one partition, or validated."""
 
-    __tablename__ = "hop"
     written_by = "Run.train"
 
-    part_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.partition.part_id"), primary_key=True)
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True)
     ordinal: Mapped[int]
     seed: Mapped[BigInt]
@@ -192,7 +185,6 @@ class Hop(Base):
 class Merge(Base):
     """Model averaging: one state for each candidate and epoch, out of those that its hops left."""
 
-    __tablename__ = "merge"
     written_by = "Run.train"
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -213,7 +205,6 @@ class Merge(Base):
 class Decision(Base):
     """What a run's search was told and what it decided, in order."""
 
-    __tablename__ = "decision"
     written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -235,7 +226,6 @@ class Decision(Base):
 class EpochTotal(Base):
     """Epochs of the candidates of the runs in run_total, as candidate_progress shows them."""
 
-    __tablename__ = "epoch_total"
     written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -264,7 +254,6 @@ class EpochTotal(Base):
 class CandidateTotal(Base):
     """Candidates of the runs in run_total, as candidate_overview shows them."""
 
-    __tablename__ = "candidate_total"
     written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -296,7 +285,6 @@ class CandidateTotal(Base):
 class RunTotal(Base):
     """Runs that have finished, as run_progress and run_time show them."""
 
-    __tablename__ = "run_total"
     written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -329,7 +317,6 @@ class RunTotal(Base):
 class HourTotal(Base):
     """Hours of the workers in the runs in run_total, as hops_per_hour shows them."""
 
-    __tablename__ = "hour_total"
     written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, PrimaryKeyConstraint
+from sqlalchemy import PrimaryKeyConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, Json, keyed, many, one
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, keyed, many, one
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Partition
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class Migration(Base):
     """The schema that this database was made with (0), and each change since (1, 2, …)."""
 
-    __tablename__ = "migration"
     written_by = "`mmdb install`"
 
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -30,7 +29,6 @@ class Migration(Base):
 class Setting(Base):
     """The owner's configuration; passwords belong into a password file, not here."""
 
-    __tablename__ = "setting"
     written_by = "Database.sql"
 
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -40,7 +38,6 @@ class Setting(Base):
 class Factory(Base):
     """Allow-list of the Python callables that build models; the only way code enters."""
 
-    __tablename__ = "factory"
     written_by = "Database.register_factory"
 
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -51,7 +48,6 @@ class Factory(Base):
 class Function(Base):
     """Allow-list of the Python callables that datasets and runs may name besides factories."""
 
-    __tablename__ = "function"
     written_by = "Database.register_function"
     __table_args__ = (PrimaryKeyConstraint("kind", "name"),)
 
@@ -64,7 +60,6 @@ class Function(Base):
 class Trainer(Base):
     """Allow-list of the training functions that recipes may name."""
 
-    __tablename__ = "trainer"
     written_by = "Database.register_trainer"
 
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -75,7 +70,6 @@ class Trainer(Base):
 class Share(Base):
     """What teams let other roles read; it means something in databases with teams."""
 
-    __tablename__ = "share"
     written_by = "Database.share_model"
 
     kind: Mapped[str] = mapped_column(primary_key=True)
@@ -88,7 +82,6 @@ class Share(Base):
 class RoleLimit(Base):
     """How much the owners of datasets, runs and models may use; null is without limit."""
 
-    __tablename__ = "role_limit"
     written_by = "Database.sql"
 
     role: Mapped[str] = mapped_column(primary_key=True)
@@ -101,11 +94,10 @@ class RoleLimit(Base):
 class RunRequest(Base):
     """Runs handed to the worker processes, and taken back."""
 
-    __tablename__ = "run_request"
     written_by = "Run.submit"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     request: Mapped[str]
     priority: Mapped[int]
     requested_at: Mapped[datetime]
@@ -119,11 +111,10 @@ class RunRequest(Base):
 class RunOutcome(Base):
     """How worker processes ended what was handed to them; without one it is under way."""
 
-    __tablename__ = "run_outcome"
     written_by = "`mmdb worker`"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     ended_at: Mapped[datetime]
     sqlstate: Mapped[str | None]
     message: Mapped[str | None]
@@ -135,11 +126,10 @@ class RunOutcome(Base):
 class CandidateRequest(Base):
     """Candidates that someone stopped or let go on while their run was trained."""
 
-    __tablename__ = "candidate_request"
     written_by = "Database.stop_candidate"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     request: Mapped[str]
     requested_at: Mapped[datetime]
 
@@ -149,7 +139,6 @@ class CandidateRequest(Base):
 class Worker(Base):
     """Slots that worker processes have offered: one device each."""
 
-    __tablename__ = "worker"
     written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -169,7 +158,6 @@ class Worker(Base):
 class WorkerBeat(Base):
     """Signs of life, one row a slot, updated every few seconds."""
 
-    __tablename__ = "worker_beat"
     written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -182,7 +170,6 @@ class WorkerBeat(Base):
 class Assignment(Base):
     """Hops that the leader has given to slots."""
 
-    __tablename__ = "assignment"
     written_by = "`mmdb worker`"
 
     assignment_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -207,7 +194,6 @@ class Assignment(Base):
 class Profile(Base):
     """What calibrate() measured: medians of repeated measurements, by kind and size."""
 
-    __tablename__ = "profile"
     written_by = "Database.calibrate"
 
     fingerprint: Mapped[str] = mapped_column(primary_key=True)
@@ -226,11 +212,10 @@ class Profile(Base):
 class Plan(Base):
     """What explain_train was asked, once for each call; what it said is in estimate."""
 
-    __tablename__ = "plan"
     written_by = "Run.explain"
 
     plan_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     planned_at: Mapped[datetime]
     candidates: Mapped[int]
     measured: Mapped[int]
@@ -246,10 +231,9 @@ class Plan(Base):
 class Estimate(Base):
     """What a plan says of each way of training a run, the best first."""
 
-    __tablename__ = "estimate"
     written_by = "Run.explain"
 
-    plan_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.plan.plan_id"), primary_key=True)
+    plan_id: Mapped[BigInt] = foreign_key("plan.plan_id", primary_key=True)
     rank: Mapped[int] = mapped_column(primary_key=True)
     strategy: Mapped[str]
     workers: Mapped[int]
@@ -281,10 +265,9 @@ class Estimate(Base):
 class RunStrategy(Base):
     """How runs with the strategy auto are trained, from their first hop on."""
 
-    __tablename__ = "run_strategy"
     written_by = "Run.train"
 
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
+    run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
     strategy: Mapped[str]
     group_size: Mapped[int]
     workers: Mapped[int | None]
@@ -299,11 +282,10 @@ class RunStrategy(Base):
 class StepTime(Base):
     """Training steps that a plan measured, on a copy that was thrown away."""
 
-    __tablename__ = "step_time"
     written_by = "Run.explain"
     __mapper_args__ = keyed("candidate_id", "node", "device", "environment", "measured_at")
 
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     node: Mapped[str]
     device: Mapped[str]
     environment: Mapped[str]
@@ -319,12 +301,9 @@ class StepTime(Base):
 class StepPrediction(Base):
     """What a profile says of a candidate's steps: what hops took beside it corrects later plans."""
 
-    __tablename__ = "step_prediction"
     written_by = "Run.explain"
 
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     fingerprint: Mapped[str] = mapped_column(primary_key=True)
     profiled_at: Mapped[datetime] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)

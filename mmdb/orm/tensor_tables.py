@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint, and_, func, select, union
+from sqlalchemy import UniqueConstraint, and_, func, select, union
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, BigInts, Json, keyed, many, one, unread
+from mmdb.orm.base import Base, BigInt, BigInts, Json, foreign_key, keyed, many, one, unread
 from mmdb.orm.model_tables import Model, ModelChange
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class Tensor(Base):
     """Content-addressed tensors; the same bytes are one row."""
 
-    __tablename__ = "tensor"
     written_by = "Database.save"
     __table_args__ = (UniqueConstraint("tensor_hash"),)
 
@@ -49,11 +48,10 @@ class Tensor(Base):
 class Encoding(Base):
     """How a tensor lies in its chunks; small tensors have none, they lie in their model's pack."""
 
-    __tablename__ = "encoding"
     written_by = "Database.save"
 
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"), primary_key=True)
-    base_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id", primary_key=True)
+    base_id: Mapped[BigInt | None] = foreign_key("tensor.tensor_id")
     word: Mapped[int]
     chunk_bytes: Mapped[int]
     chunks: Mapped[int]
@@ -66,7 +64,6 @@ class Encoding(Base):
 class TensorChunk(Base):
     """The bytes of tensors, each chunk encoded by itself."""
 
-    __tablename__ = "tensor_chunk"
     written_by = "Database.save"
 
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -81,7 +78,6 @@ class TensorChunk(Base):
 class Manifest(Base):
     """Lists of tensors by path, which models share; see model_change."""
 
-    __tablename__ = "manifest"
     written_by = "Database.save"
 
     manifest_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -95,15 +91,12 @@ class Manifest(Base):
 class ManifestTensor(Base):
     """The tensors of a manifest, in the order of the state dict."""
 
-    __tablename__ = "manifest_tensor"
     written_by = "Database.save"
 
-    manifest_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.manifest.manifest_id"), primary_key=True
-    )
+    manifest_id: Mapped[BigInt] = foreign_key("manifest.manifest_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     path: Mapped[str]
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
     kind: Mapped[str]
     trainable: Mapped[bool]
     tied_to: Mapped[int | None]
@@ -116,11 +109,10 @@ class ManifestTensor(Base):
 class ZooEvent(Base):
     """What became of models in the zoo, with reasons: the last but hits says whether it is in."""
 
-    __tablename__ = "zoo_event"
     written_by = "Database.zoo_admit"
 
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     event: Mapped[str]
     reason: Mapped[str]
     by_rule: Mapped[bool]
@@ -132,11 +124,10 @@ class ZooEvent(Base):
 class Transfer(Base):
     """Warm starts: tensors carried over from a parent to a candidate, or a module elsewhere."""
 
-    __tablename__ = "transfer"
     written_by = "Database.warm_start"
 
     transfer_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    parent_id: Mapped[BigInt | None] = foreign_key("model.model_id")
     parent_candidate_id: Mapped[BigInt | None]
     parent_state: Mapped[bytes | None] = unread()
     candidate_id: Mapped[BigInt | None]
@@ -163,12 +154,9 @@ class Transfer(Base):
 class TransferTensor(Base):
     """Where each tensor of a warm-started child came from."""
 
-    __tablename__ = "transfer_tensor"
     written_by = "Database.warm_start"
 
-    transfer_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.transfer.transfer_id"), primary_key=True
-    )
+    transfer_id: Mapped[BigInt] = foreign_key("transfer.transfer_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     path: Mapped[str]
     parent_path: Mapped[str | None]
@@ -182,13 +170,10 @@ class TransferTensor(Base):
 class WarmStart(Base):
     """What candidates of runs with a warm start begin with, decided at their first hop, and why."""
 
-    __tablename__ = "warm_start"
     written_by = "Run.train"
 
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
-    transfer_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.transfer.transfer_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
+    transfer_id: Mapped[BigInt | None] = foreign_key("transfer.transfer_id")
     state_hash: Mapped[bytes | None] = unread()
     lr_scale: Mapped[float]
     lr_epochs: Mapped[int]
@@ -203,11 +188,10 @@ class WarmStart(Base):
 class Prediction(Base):
     """Predictions of a model that were written to a table."""
 
-    __tablename__ = "prediction"
     written_by = "Database.predict_into"
 
     prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     schema_name: Mapped[str]
     table_name: Mapped[str]
     key_name: Mapped[str]
@@ -224,12 +208,9 @@ class Prediction(Base):
 class PredictionSource(Base):
     """Tables and columns that a prediction's query reads."""
 
-    __tablename__ = "prediction_source"
     written_by = "Database.predict_into"
 
-    prediction_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.prediction.prediction_id"), primary_key=True
-    )
+    prediction_id: Mapped[BigInt] = foreign_key("prediction.prediction_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     schema_name: Mapped[str | None]
     table_name: Mapped[str]
@@ -244,10 +225,9 @@ class PredictionSource(Base):
 class ModelOrigin(Base):
     """Where a model came from that was not made in this database."""
 
-    __tablename__ = "model_origin"
     written_by = "Database.import_model"
 
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     kind: Mapped[str]
     source: Mapped[str]
     format: Mapped[str | None]
