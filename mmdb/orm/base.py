@@ -53,6 +53,10 @@ class Base(DeclarativeBase):
     #: The call that writes its rows.
     written_by: ClassVar[str] = ""
 
+    def __init_subclass__(cls, written_by: str = "", **options: Any) -> None:
+        cls.written_by = written_by
+        super().__init_subclass__(**options)
+
     @declared_attr.directive
     def __tablename__(cls) -> str:
         """The class's name in snake case."""

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from mmdb.orm.run_tables import Candidate, Hop, Run
 
 
-class Dataset(Base):
+class Dataset(Base, written_by="Database.create_dataset"):
     """A registered query, fixed to the rows it returned on that day."""
-
-    written_by = "Database.create_dataset"
 
     dataset_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -48,10 +46,8 @@ class Dataset(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class DatasetColumn(Base):
+class DatasetColumn(Base, written_by="Database.create_dataset"):
     """The output columns of a dataset's query, in order."""
-
-    written_by = "Database.create_dataset"
 
     dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -63,10 +59,8 @@ class DatasetColumn(Base):
     dataset: Mapped[Dataset] = one()
 
 
-class DatasetSource(Base):
+class DatasetSource(Base, written_by="Database.create_dataset"):
     """Tables and columns that a dataset's query reads."""
-
-    written_by = "Database.create_dataset"
 
     dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -80,10 +74,8 @@ class DatasetSource(Base):
     dataset: Mapped[Dataset] = one()
 
 
-class Partition(Base):
+class Partition(Base, written_by="Database.create_dataset"):
     """Shuffled slices of a dataset: train slices 0..P-1, and the validation slice."""
-
-    written_by = "Database.create_dataset"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
@@ -98,10 +90,8 @@ class Partition(Base):
     hops: Mapped[list[Hop]] = many("(Hop.candidate_id, Hop.ordinal)")
 
 
-class Block(Base):
+class Block(Base, written_by="Database.create_dataset"):
     """Packed runs of a partition's rows."""
-
-    written_by = "Database.create_dataset"
 
     part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -112,10 +102,9 @@ class Block(Base):
     partition: Mapped[Partition] = one()
 
 
-class Feature(Base):
+class Feature(Base, written_by="Run.train"):
     """Outputs of frozen layers for the rows of a dataset."""
 
-    written_by = "Run.train"
     __table_args__ = (UniqueConstraint("feature_key", "dataset_id", "owner"),)
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -147,10 +136,8 @@ class Feature(Base):
     candidates: Mapped[list[CandidateFeature]] = many("CandidateFeature.candidate_id")
 
 
-class FeaturePart(Base):
+class FeaturePart(Base, written_by="Run.train"):
     """Partitions whose features are stored, whole."""
-
-    written_by = "Run.train"
 
     feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -169,10 +156,8 @@ class FeaturePart(Base):
     )
 
 
-class FeatureBlock(Base):
+class FeatureBlock(Base, written_by="Run.train"):
     """Packed runs of a partition's features."""
-
-    written_by = "Run.train"
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -185,10 +170,8 @@ class FeatureBlock(Base):
     partition: Mapped[Partition] = one("foreign(FeatureBlock.part_id) == Partition.part_id")
 
 
-class RunFeature(Base):
+class RunFeature(Base, written_by="Run.train"):
     """Where each of a run's features comes from, and what that cost."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
     feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
@@ -213,10 +196,8 @@ class RunFeature(Base):
     feature: Mapped[Feature] = one()
 
 
-class CandidateFeature(Base):
+class CandidateFeature(Base, written_by="Run.train"):
     """The features that a candidate trains on."""
-
-    written_by = "Run.train"
 
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     run_id: Mapped[BigInt]
@@ -227,10 +208,8 @@ class CandidateFeature(Base):
     feature: Mapped[Feature] = one()
 
 
-class Checkpoint(Base):
+class Checkpoint(Base, written_by="Run.train"):
     """States made durable at an epoch's end; the last and the best of each candidate are kept."""
-
-    written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -249,10 +228,8 @@ class Checkpoint(Base):
     )
 
 
-class CheckpointChunk(Base):
+class CheckpointChunk(Base, written_by="Run.train"):
     """The bytes of checkpoints, in chunks of 1 MiB."""
-
-    written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -267,10 +244,9 @@ class CheckpointChunk(Base):
     )
 
 
-class StateChunk(Base):
+class StateChunk(Base, written_by="Run.train"):
     """States on their way from one session to another; PostgreSQL alone has them."""
 
-    written_by = "Run.train"
     __table_args__ = marked(engine="postgres")
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     )
 
 
-class Architecture(Base):
+class Architecture(Base, written_by="Database.save"):
     """Graphs of models without weights and names; equal graphs are one row."""
 
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("canonical_hash"),)
 
     architecture_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -45,10 +44,8 @@ class Architecture(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class ArchitecturePrefix(Base):
+class ArchitecturePrefix(Base, written_by="Database.save"):
     """Every beginning of an architecture, once; a search for common ones looks here first."""
-
-    written_by = "Database.save"
 
     prefix_hash: Mapped[bytes] = mapped_column(primary_key=True)
     node_count: Mapped[int]
@@ -59,10 +56,8 @@ class ArchitecturePrefix(Base):
     )
 
 
-class ArchitectureNode(Base):
+class ArchitectureNode(Base, written_by="Database.save"):
     """Layers and operations of an architecture, in topological order."""
-
-    written_by = "Database.save"
 
     architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -76,10 +71,8 @@ class ArchitectureNode(Base):
     prefix: Mapped[ArchitecturePrefix] = one()
 
 
-class ArchitectureEdge(Base):
+class ArchitectureEdge(Base, written_by="Database.save"):
     """What feeds each node; position is the place among the node's inputs."""
-
-    written_by = "Database.save"
 
     architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     source: Mapped[int]
@@ -97,10 +90,8 @@ class ArchitectureEdge(Base):
     )
 
 
-class Outline(Base):
+class Outline(Base, written_by="Database.save"):
     """Outlines of architectures, packed for the search of parents."""
-
-    written_by = "Database.save"
 
     architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
@@ -117,10 +108,9 @@ def _parentage() -> Any:
     return parentage
 
 
-class Model(Base):
+class Model(Base, written_by="Database.save"):
     """Saved models; a new save under an old name is a new version."""
 
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("name", "version"),)
 
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -193,10 +183,8 @@ class Model(Base):
     )
 
 
-class ModelChange(Base):
+class ModelChange(Base, written_by="Database.save"):
     """Tensors of a model that stand in place of its manifest's."""
-
-    written_by = "Database.save"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -206,10 +194,8 @@ class ModelChange(Base):
     tensor: Mapped[Tensor] = one()
 
 
-class Recipe(Base):
+class Recipe(Base, written_by="Database.save"):
     """How to make a model again: its candidate's hops, or a trainer on its parent and dataset."""
-
-    written_by = "Database.save"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     trainer: Mapped[str | None]
@@ -225,10 +211,8 @@ class Recipe(Base):
     )
 
 
-class RecipeTensor(Base):
+class RecipeTensor(Base, written_by="Database.save"):
     """Tensors that a recipe starts from beside its parent: optimizer and generator states."""
-
-    written_by = "Database.save"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     path: Mapped[str] = mapped_column(primary_key=True)
@@ -238,10 +222,9 @@ class RecipeTensor(Base):
     tensor: Mapped[Tensor] = one()
 
 
-class Definition(Base):
+class Definition(Base, written_by="Database.save"):
     """What it takes to build a model's module, each once."""
 
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("definition_hash"),)
 
     definition_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -255,10 +238,9 @@ class Definition(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class Environment(Base):
+class Environment(Base, written_by="Database.save"):
     """Software and hardware that models were saved in, each once."""
 
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("environment_hash"),)
 
     environment_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -268,10 +250,8 @@ class Environment(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class AliasEvent(Base):
+class AliasEvent(Base, written_by="Database.set_alias"):
     """Every move of an alias; its last event says where it is."""
-
-    written_by = "Database.set_alias"
 
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model: Mapped[str]
@@ -286,10 +266,8 @@ class AliasEvent(Base):
     )
 
 
-class ModelTag(Base):
+class ModelTag(Base, written_by="Database.tag"):
     """Tags of a model, one value for each key."""
-
-    written_by = "Database.tag"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
@@ -299,10 +277,8 @@ class ModelTag(Base):
     model: Mapped[Model] = one()
 
 
-class ModelMetric(Base):
+class ModelMetric(Base, written_by="Database.log_metric"):
     """Metrics of a model, those of its training among them."""
-
-    written_by = "Database.log_metric"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
@@ -313,10 +289,8 @@ class ModelMetric(Base):
     model: Mapped[Model] = one()
 
 
-class ModelNote(Base):
+class ModelNote(Base, written_by="Database.note"):
     """What people wrote about a model."""
-
-    written_by = "Database.note"
 
     note_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model_id: Mapped[BigInt] = foreign_key("model.model_id")
@@ -327,10 +301,8 @@ class ModelNote(Base):
     model: Mapped[Model] = one()
 
 
-class Probe(Base):
+class Probe(Base, written_by="Database.save_probe"):
     """Layer-by-layer digests of forward and backward passes, to compare later."""
-
-    written_by = "Database.save_probe"
 
     probe_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]

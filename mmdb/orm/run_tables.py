@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from mmdb.orm.tensor_tables import WarmStart
 
 
-class Run(Base):
+class Run(Base, written_by="Database.create_run"):
     """Model-selection workloads: a dataset, candidates, epochs and a strategy."""
 
-    written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("name"),)
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -70,10 +69,9 @@ class Run(Base):
     )
 
 
-class RunEvent(Base):
+class RunEvent(Base, written_by="Run.train"):
     """When a run was started, finished or interrupted; its status is the last event."""
 
-    written_by = "Run.train"
     __mapper_args__ = keyed("run_id", "happened_at", "event")
 
     run_id: Mapped[BigInt] = foreign_key("run.run_id")
@@ -84,10 +82,9 @@ class RunEvent(Base):
     run: Mapped[Run] = one()
 
 
-class Candidate(Base):
+class Candidate(Base, written_by="Database.create_run"):
     """The configurations of a run, 0..C-1."""
 
-    written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("run_id", "ordinal"),)
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -130,10 +127,9 @@ class Candidate(Base):
     )
 
 
-class CandidateEvent(Base):
+class CandidateEvent(Base, written_by="Run.train"):
     """What ended a candidate before its last epoch, with the error."""
 
-    written_by = "Run.train"
     __mapper_args__ = keyed("candidate_id", "happened_at", "event")
 
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
@@ -146,10 +142,8 @@ class CandidateEvent(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class Hop(Base):
+class Hop(Base, written_by="Run.train"):
     """One candidate trained for one pass over one partition, or validated."""
-
-    written_by = "Run.train"
 
     part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
@@ -182,10 +176,8 @@ class Hop(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class Merge(Base):
+class Merge(Base, written_by="Run.train"):
     """Model averaging: one state for each candidate and epoch, out of those that its hops left."""
-
-    written_by = "Run.train"
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True)
@@ -202,10 +194,8 @@ class Merge(Base):
     partition: Mapped[Partition] = one("foreign(Merge.part_id) == Partition.part_id")
 
 
-class Decision(Base):
+class Decision(Base, written_by="Run.train"):
     """What a run's search was told and what it decided, in order."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -223,10 +213,8 @@ class Decision(Base):
     )
 
 
-class EpochTotal(Base):
+class EpochTotal(Base, written_by="Run.train"):
     """Epochs of the candidates of the runs in run_total, as candidate_progress shows them."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -251,10 +239,8 @@ class EpochTotal(Base):
     )
 
 
-class CandidateTotal(Base):
+class CandidateTotal(Base, written_by="Run.train"):
     """Candidates of the runs in run_total, as candidate_overview shows them."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -282,10 +268,8 @@ class CandidateTotal(Base):
     )
 
 
-class RunTotal(Base):
+class RunTotal(Base, written_by="Run.train"):
     """Runs that have finished, as run_progress and run_time show them."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidates: Mapped[BigInt]
@@ -314,10 +298,8 @@ class RunTotal(Base):
     run: Mapped[Run] = one("foreign(RunTotal.run_id) == Run.run_id")
 
 
-class HourTotal(Base):
+class HourTotal(Base, written_by="Run.train"):
     """Hours of the workers in the runs in run_total, as hops_per_hour shows them."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     hour: Mapped[datetime] = mapped_column(primary_key=True)

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from mmdb.orm.run_tables import Candidate, Run
 
 
-class Migration(Base):
+class Migration(Base, written_by="`mmdb install`"):
     """The schema that this database was made with (0), and each change since (1, 2, …)."""
-
-    written_by = "`mmdb install`"
 
     number: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -26,29 +24,24 @@ class Migration(Base):
     applied_at: Mapped[datetime]
 
 
-class Setting(Base):
+class Setting(Base, written_by="Database.sql"):
     """The owner's configuration; passwords belong into a password file, not here."""
-
-    written_by = "Database.sql"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
 
 
-class Factory(Base):
+class Factory(Base, written_by="Database.register_factory"):
     """Allow-list of the Python callables that build models; the only way code enters."""
-
-    written_by = "Database.register_factory"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     target: Mapped[str]
     created_at: Mapped[datetime]
 
 
-class Function(Base):
+class Function(Base, written_by="Database.register_function"):
     """Allow-list of the Python callables that datasets and runs may name besides factories."""
 
-    written_by = "Database.register_function"
     __table_args__ = (PrimaryKeyConstraint("kind", "name"),)
 
     name: Mapped[str]
@@ -57,20 +50,16 @@ class Function(Base):
     created_at: Mapped[datetime]
 
 
-class Trainer(Base):
+class Trainer(Base, written_by="Database.register_trainer"):
     """Allow-list of the training functions that recipes may name."""
-
-    written_by = "Database.register_trainer"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     target: Mapped[str]
     created_at: Mapped[datetime]
 
 
-class Share(Base):
+class Share(Base, written_by="Database.share_model"):
     """What teams let other roles read; it means something in databases with teams."""
-
-    written_by = "Database.share_model"
 
     kind: Mapped[str] = mapped_column(primary_key=True)
     object_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -79,10 +68,8 @@ class Share(Base):
     author: Mapped[str]
 
 
-class RoleLimit(Base):
+class RoleLimit(Base, written_by="Database.sql"):
     """How much the owners of datasets, runs and models may use; null is without limit."""
-
-    written_by = "Database.sql"
 
     role: Mapped[str] = mapped_column(primary_key=True)
     workers: Mapped[int | None]
@@ -91,10 +78,8 @@ class RoleLimit(Base):
     memory_bytes: Mapped[BigInt | None]
 
 
-class RunRequest(Base):
+class RunRequest(Base, written_by="Run.submit"):
     """Runs handed to the worker processes, and taken back."""
-
-    written_by = "Run.submit"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
     run_id: Mapped[BigInt] = foreign_key("run.run_id")
@@ -108,10 +93,8 @@ class RunRequest(Base):
     )
 
 
-class RunOutcome(Base):
+class RunOutcome(Base, written_by="`mmdb worker`"):
     """How worker processes ended what was handed to them; without one it is under way."""
-
-    written_by = "`mmdb worker`"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
     run_id: Mapped[BigInt] = foreign_key("run.run_id")
@@ -123,10 +106,8 @@ class RunOutcome(Base):
     run: Mapped[Run] = one()
 
 
-class CandidateRequest(Base):
+class CandidateRequest(Base, written_by="Database.stop_candidate"):
     """Candidates that someone stopped or let go on while their run was trained."""
-
-    written_by = "Database.stop_candidate"
 
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
@@ -136,10 +117,8 @@ class CandidateRequest(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class Worker(Base):
+class Worker(Base, written_by="`mmdb worker`"):
     """Slots that worker processes have offered: one device each."""
-
-    written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -155,10 +134,8 @@ class Worker(Base):
     )
 
 
-class WorkerBeat(Base):
+class WorkerBeat(Base, written_by="`mmdb worker`"):
     """Signs of life, one row a slot, updated every few seconds."""
-
-    written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
     beat_at: Mapped[datetime]
@@ -167,10 +144,8 @@ class WorkerBeat(Base):
     worker: Mapped[Worker] = one("foreign(WorkerBeat.worker_id) == Worker.worker_id")
 
 
-class Assignment(Base):
+class Assignment(Base, written_by="`mmdb worker`"):
     """Hops that the leader has given to slots."""
-
-    written_by = "`mmdb worker`"
 
     assignment_id: Mapped[BigInt] = mapped_column(primary_key=True)
     worker_id: Mapped[BigInt]
@@ -191,10 +166,8 @@ class Assignment(Base):
     partition: Mapped[Partition | None] = one("foreign(Assignment.part_id) == Partition.part_id")
 
 
-class Profile(Base):
+class Profile(Base, written_by="Database.calibrate"):
     """What calibrate() measured: medians of repeated measurements, by kind and size."""
-
-    written_by = "Database.calibrate"
 
     fingerprint: Mapped[str] = mapped_column(primary_key=True)
     measured_at: Mapped[datetime] = mapped_column(primary_key=True)
@@ -209,10 +182,8 @@ class Profile(Base):
     versions: Mapped[Json]
 
 
-class Plan(Base):
+class Plan(Base, written_by="Run.explain"):
     """What explain_train was asked, once for each call; what it said is in estimate."""
-
-    written_by = "Run.explain"
 
     plan_id: Mapped[BigInt] = mapped_column(primary_key=True)
     run_id: Mapped[BigInt] = foreign_key("run.run_id")
@@ -228,10 +199,8 @@ class Plan(Base):
     estimates: Mapped[list[Estimate]] = many("Estimate.rank")
 
 
-class Estimate(Base):
+class Estimate(Base, written_by="Run.explain"):
     """What a plan says of each way of training a run, the best first."""
-
-    written_by = "Run.explain"
 
     plan_id: Mapped[BigInt] = foreign_key("plan.plan_id", primary_key=True)
     rank: Mapped[int] = mapped_column(primary_key=True)
@@ -262,10 +231,8 @@ class Estimate(Base):
     plan: Mapped[Plan] = one()
 
 
-class RunStrategy(Base):
+class RunStrategy(Base, written_by="Run.train"):
     """How runs with the strategy auto are trained, from their first hop on."""
-
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
     strategy: Mapped[str]
@@ -279,10 +246,9 @@ class RunStrategy(Base):
     plan: Mapped[Plan | None] = one("foreign(RunStrategy.plan_id) == Plan.plan_id")
 
 
-class StepTime(Base):
+class StepTime(Base, written_by="Run.explain"):
     """Training steps that a plan measured, on a copy that was thrown away."""
 
-    written_by = "Run.explain"
     __mapper_args__ = keyed("candidate_id", "node", "device", "environment", "measured_at")
 
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
@@ -298,10 +264,8 @@ class StepTime(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class StepPrediction(Base):
+class StepPrediction(Base, written_by="Run.explain"):
     """What a profile says of a candidate's steps: what hops took beside it corrects later plans."""
-
-    written_by = "Run.explain"
 
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     fingerprint: Mapped[str] = mapped_column(primary_key=True)

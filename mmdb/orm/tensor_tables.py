@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from mmdb.orm.run_tables import Candidate
 
 
-class Tensor(Base):
+class Tensor(Base, written_by="Database.save"):
     """Content-addressed tensors; the same bytes are one row."""
 
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("tensor_hash"),)
 
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -45,10 +44,8 @@ class Tensor(Base):
     )
 
 
-class Encoding(Base):
+class Encoding(Base, written_by="Database.save"):
     """How a tensor lies in its chunks; small tensors have none, they lie in their model's pack."""
-
-    written_by = "Database.save"
 
     tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id", primary_key=True)
     base_id: Mapped[BigInt | None] = foreign_key("tensor.tensor_id")
@@ -61,10 +58,8 @@ class Encoding(Base):
     base: Mapped[Tensor | None] = one("foreign(Encoding.base_id) == Tensor.tensor_id")
 
 
-class TensorChunk(Base):
+class TensorChunk(Base, written_by="Database.save"):
     """The bytes of tensors, each chunk encoded by itself."""
-
-    written_by = "Database.save"
 
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -75,10 +70,8 @@ class TensorChunk(Base):
     tensor: Mapped[Tensor] = one("foreign(TensorChunk.tensor_id) == Tensor.tensor_id")
 
 
-class Manifest(Base):
+class Manifest(Base, written_by="Database.save"):
     """Lists of tensors by path, which models share; see model_change."""
-
-    written_by = "Database.save"
 
     manifest_id: Mapped[BigInt] = mapped_column(primary_key=True)
     created_at: Mapped[datetime]
@@ -88,10 +81,8 @@ class Manifest(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class ManifestTensor(Base):
+class ManifestTensor(Base, written_by="Database.save"):
     """The tensors of a manifest, in the order of the state dict."""
-
-    written_by = "Database.save"
 
     manifest_id: Mapped[BigInt] = foreign_key("manifest.manifest_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -106,10 +97,8 @@ class ManifestTensor(Base):
     tensor: Mapped[Tensor] = one()
 
 
-class ZooEvent(Base):
+class ZooEvent(Base, written_by="Database.zoo_admit"):
     """What became of models in the zoo, with reasons: the last but hits says whether it is in."""
-
-    written_by = "Database.zoo_admit"
 
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model_id: Mapped[BigInt] = foreign_key("model.model_id")
@@ -121,10 +110,8 @@ class ZooEvent(Base):
     model: Mapped[Model] = one()
 
 
-class Transfer(Base):
+class Transfer(Base, written_by="Database.warm_start"):
     """Warm starts: tensors carried over from a parent to a candidate, or a module elsewhere."""
-
-    written_by = "Database.warm_start"
 
     transfer_id: Mapped[BigInt] = mapped_column(primary_key=True)
     parent_id: Mapped[BigInt | None] = foreign_key("model.model_id")
@@ -151,10 +138,8 @@ class Transfer(Base):
     tensors: Mapped[list[TransferTensor]] = many("TransferTensor.ordinal")
 
 
-class TransferTensor(Base):
+class TransferTensor(Base, written_by="Database.warm_start"):
     """Where each tensor of a warm-started child came from."""
-
-    written_by = "Database.warm_start"
 
     transfer_id: Mapped[BigInt] = foreign_key("transfer.transfer_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -167,10 +152,8 @@ class TransferTensor(Base):
     transfer: Mapped[Transfer] = one()
 
 
-class WarmStart(Base):
+class WarmStart(Base, written_by="Run.train"):
     """What candidates of runs with a warm start begin with, decided at their first hop, and why."""
-
-    written_by = "Run.train"
 
     candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     transfer_id: Mapped[BigInt | None] = foreign_key("transfer.transfer_id")
@@ -185,10 +168,8 @@ class WarmStart(Base):
     transfer: Mapped[Transfer | None] = one()
 
 
-class Prediction(Base):
+class Prediction(Base, written_by="Database.predict_into"):
     """Predictions of a model that were written to a table."""
-
-    written_by = "Database.predict_into"
 
     prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model_id: Mapped[BigInt] = foreign_key("model.model_id")
@@ -205,10 +186,8 @@ class Prediction(Base):
     sources: Mapped[list[PredictionSource]] = many("PredictionSource.ordinal")
 
 
-class PredictionSource(Base):
+class PredictionSource(Base, written_by="Database.predict_into"):
     """Tables and columns that a prediction's query reads."""
-
-    written_by = "Database.predict_into"
 
     prediction_id: Mapped[BigInt] = foreign_key("prediction.prediction_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -222,10 +201,8 @@ class PredictionSource(Base):
     prediction: Mapped[Prediction] = one()
 
 
-class ModelOrigin(Base):
+class ModelOrigin(Base, written_by="Database.import_model"):
     """Where a model came from that was not made in this database."""
-
-    written_by = "Database.import_model"
 
     model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     kind: Mapped[str]
@@ -254,7 +231,7 @@ parentage = union(
 ).subquery("parentage")
 
 
-class ModelTensor(Base):
+class ModelTensor(Base, written_by="Database.save"):
     """A tensor of a model: what its manifest says, but for what stands in its place."""
 
     __table__ = (
@@ -275,7 +252,6 @@ class ModelTensor(Base):
         .subquery("model_tensor")
     )
     __mapper_args__ = keyed(__table__.c.model_id, __table__.c.ordinal)
-    written_by = "Database.save"
 
     if TYPE_CHECKING:
         model_id: Mapped[BigInt]
