@@ -134,7 +134,7 @@ def _write(connection: AnyConnection, view: ViewColumns, folder: Path) -> Parque
     schema, batches = read_view(connection, view.name)
     comments = {column.name: column.comment for column in view.columns}
     fields = [
-        field.with_metadata({"comment": comments[field.name]} if comments.get(field.name) else None)
+        field.with_metadata({"comment": text}) if (text := comments.get(field.name)) else field
         for field in schema
     ]
     schema = pa.schema(fields, metadata={"comment": view.comment or ""})
