@@ -250,12 +250,7 @@ def _arguments(
 
     return {
         "options": CopyOptions(
-            name=name,
-            version=version,
-            aliases=aliases,
-            data=data,
-            weights=weights,
-            verify=verify,
+            name=name, version=version, aliases=aliases, data=data, weights=weights, verify=verify
         ),
         "all_versions": all_versions,
         "replay": recover_module,

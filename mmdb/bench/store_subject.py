@@ -274,10 +274,7 @@ def settle(subject: Subject, tables: Sequence[str] = ROW_TABLES) -> None:
 @contextmanager
 def subject_in(db: Database, share: BenchShare = FULL) -> Iterator[Subject]:
     """Yield a database with the networks' factories, and delete afterwards all that it made."""
-    with (
-        tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder,
-        bench_names(db) as prefix,
-    ):
+    with tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder, bench_names(db) as prefix:
         subject = Subject(db, prefix, Path(folder), share)
         subject.register_factories()
         yield subject

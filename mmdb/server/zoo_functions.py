@@ -50,11 +50,7 @@ def common_prefix(
     from mmdb.train.replay.model_facts import beginnings_of
 
     own = beginnings_of(
-        backend.connection,
-        architecture,
-        input_shape=input_shape,
-        outputs=outputs,
-        dataset=dataset,
+        backend.connection, architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
     )
     return [
         {"model": p.model, "shared_nodes": p.nodes, "shared_bytes": p.parameter_bytes}
