@@ -16,6 +16,7 @@ from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, NoWorkerLogin
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed, passed_on
+from mmdb.train.drive import run_requests
 from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
@@ -77,17 +78,13 @@ resume_run = passed_on("mmdb.train.drive.run_requests.resume_run")
 @exposed
 def stop_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's end; return the request's id."""
-    from mmdb.train.drive.run_requests import ask  # imports torch
-
-    return ask(backend.connection, candidate_id, "stop")
+    return run_requests.ask(backend.connection, candidate_id, "stop")
 
 
 @exposed
 def resume_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's going on; return the request's id."""
-    from mmdb.train.drive.run_requests import ask  # imports torch
-
-    return ask(backend.connection, candidate_id, "resume")
+    return run_requests.ask(backend.connection, candidate_id, "resume")
 
 
 @exposed

@@ -82,18 +82,12 @@ def match(
         sample=check_whole(sample, "sample", 0, 10_000),
     )
     choice = find_parents(backend.connection, asked, backend.recover)
+    names = ("model", "similarity", "accuracy", "dataset", "reason")
     rows = [
-        {
-            "model": one.model,
-            "similarity": one.similarity,
-            "transferable_fraction": one.coverage,
-            "accuracy": one.accuracy,
-            "dataset": one.dataset,
-            "reason": one.reason,
-        }
+        {name: getattr(one, name) for name in names} | {"transferable_fraction": one.coverage}
         for one in choice.candidates
     ]
-    nothing = dict.fromkeys(("model", "similarity", "transferable_fraction", "accuracy", "dataset"))
+    nothing = dict.fromkeys((*names, "transferable_fraction"))
     return rows or [nothing | {"reason": choice.reason}]
 
 
