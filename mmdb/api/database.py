@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
-from mmdb.api.model_exchange import ExchangeCalls, SyncCalls
-from mmdb.api.model_registry import GrantCalls, RegistryCalls
-from mmdb.api.parents import ParentCalls, WarmStartCalls
-from mmdb.api.results import ExportCalls, LineageCalls, PredictionCalls
+from mmdb.api.model_exchange import ExchangeCalls
+from mmdb.api.model_registry import RegistryCalls
+from mmdb.api.parents import ParentCalls
+from mmdb.api.results import ResultCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
 from mmdb.arguments import check_whole
@@ -25,11 +24,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.errors import InvalidOption, NotInstalled
 from mmdb.messages import show
-from mmdb.server.arguments import (
-    architecture_text,
-    check_candidate_id,
-    json_text,
-)
+from mmdb.server.arguments import architecture_text, check_candidate_id, json_text
 from mmdb.server.calls import call
 from mmdb.server.outside_server import ChildBackend, register
 from mmdb.store.stored_features import drop_features
@@ -63,18 +58,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(
-    ModelCalls,
-    RegistryCalls,
-    ExchangeCalls,
-    SyncCalls,
-    ParentCalls,
-    WarmStartCalls,
-    LineageCalls,
-    PredictionCalls,
-    ExportCalls,
-    GrantCalls,
-):
+class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCalls):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(
@@ -91,12 +75,7 @@ class Database(
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -328,11 +307,7 @@ class Database(
         """
         from mmdb.train.replay.saving import save_on_either_side  # imports torch
 
-        row = save_on_either_side(
-            self.connection,
-            check_candidate_id(candidate_id),
-            name,
-            approach=approach,
-            options=options,
-        )
+        asked = check_candidate_id(candidate_id)
+        how: dict[str, Any] = {"approach": approach, "options": options}
+        row = save_on_either_side(self.connection, asked, name, **how)
         return f"{row['name']}@{row['version']}"

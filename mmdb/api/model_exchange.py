@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Format = Literal["auto", "safetensors", "torch", "huggingface"]
 _Path = str | os.PathLike[str]
+_Report = Callable[[int, int], None]
+_Weights = Literal["auto", "always", "never"]
 
 
 class ExchangeCalls:
@@ -112,8 +114,6 @@ class ExchangeCalls:
 
         return export_zoo(self.connection, folder, names, replay=recover_module)
 
-    # -- probes ----------------------------------------------------------------
-
     def probe(
         self, model: str, inputs: Any, *, save_as: str | None = None, **options: Any
     ) -> ProbeSummary:
@@ -170,16 +170,6 @@ class ExchangeCalls:
         from mmdb.probe import compare
 
         return compare(self.find_probe(a), self.find_probe(b))
-
-
-_Report = Callable[[int, int], None]
-_Weights = Literal["auto", "always", "never"]
-
-
-class SyncCalls:
-    """Part of `Database`."""
-
-    connection: AnyConnection
 
     def push(
         self,
@@ -260,12 +250,7 @@ def _arguments(
 
     return {
         "options": CopyOptions(
-            name=name,
-            version=version,
-            aliases=aliases,
-            data=data,
-            weights=weights,
-            verify=verify,
+            name=name, version=version, aliases=aliases, data=data, weights=weights, verify=verify
         ),
         "all_versions": all_versions,
         "replay": recover_module,

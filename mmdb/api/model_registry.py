@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mmdb.store.garbage import GarbageReport
     from mmdb.store.models.registry import Dropped
 
+_Q = load("owners")
+Kind = Literal["model", "dataset", "run"]
+
 
 class RegistryCalls:
     """Part of `Database`."""
@@ -107,16 +110,6 @@ class RegistryCalls:
         from mmdb.store.garbage import gc_and_reclaim
 
         return gc_and_reclaim(self.connection, dry_run=dry_run, grace=grace)
-
-
-_Q = load("owners")
-Kind = Literal["model", "dataset", "run"]
-
-
-class GrantCalls:
-    """Part of `Database`."""
-
-    connection: AnyConnection
 
     def share_model(self, model: str, role: str, *, shared: bool = True) -> int:
         """Let a role and its members read `name@version`, or every version the name has by now.

@@ -97,12 +97,6 @@ class ParentCalls:
 
         return manage_zoo(self.connection, budget_bytes=budget_bytes, dry_run=dry_run)
 
-
-class WarmStartCalls:
-    """Part of `Database`."""
-
-    connection: AnyConnection
-
     def warm_start(
         self,
         module: nn.Module,

@@ -19,18 +19,14 @@ if TYPE_CHECKING:
     from mmdb.standards.view_files import ParquetFile
 
 
-class Calls:
-    """Base of the parts of `Database` that call functions."""
+class ResultCalls:
+    """Part of `Database`."""
+
+    connection: AnyConnection
 
     @abstractmethod
     def _call(self, function: str, **arguments: Any) -> Any:
         """Call one of mmdb's functions: in the server, or here where the server has none."""
-
-
-class PredictionCalls(Calls):
-    """Part of `Database`."""
-
-    connection: AnyConnection
 
     def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
         """Return class probabilities, or the value of a regression, for one row.
@@ -83,10 +79,6 @@ class PredictionCalls(Calls):
         rows = self._call("evaluate", model=model, dataset=dataset)
         return {row["metric"]: row["value"] for row in rows}
 
-
-class LineageCalls(Calls):
-    """Part of `Database`."""
-
     def lineage(
         self,
         entity: str,
@@ -114,12 +106,6 @@ class LineageCalls(Calls):
             "lineage", entity=entity, direction=direction, hops=hops, max_depth=max_depth
         )
         return LineageRows(rows, "down" if direction == "down" else "up")
-
-
-class ExportCalls:
-    """Part of `Database`."""
-
-    connection: AnyConnection
 
     def export_openlineage(
         self,

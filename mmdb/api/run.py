@@ -31,12 +31,7 @@ class Run:
     database: Database
     name: str
 
-    def train(
-        self,
-        *,
-        workers: int | None = None,
-        watch: Watch | None = None,
-    ) -> Summary:
+    def train(self, *, workers: int | None = None, watch: Watch | None = None) -> Summary:
         """Train to the end, or go on where an interrupted call left off.
 
         Args:

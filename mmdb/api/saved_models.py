@@ -208,7 +208,7 @@ class ModelCalls:
 
         return recover_module(
             self.connection,
-            self._find(model),
+            self._reader.find(model),
             reader=self._reader,
             verify=verify,
             into=into,
@@ -221,7 +221,7 @@ class ModelCalls:
         Raises:
             ModelNotFound, TensorNotFound, CorruptTensor
         """
-        found = self._find(model)
+        found = self._reader.find(model)
         if rows is not None:
             return self._reader.rows(found, path, rows[0], rows[1])
         return self._reader.tensors(found, [path])[path]
@@ -232,7 +232,7 @@ class ModelCalls:
         Raises:
             ModelNotFound, TensorNotFound, CorruptTensor
         """
-        return self._reader.many([(self._find(model), path) for model, path in wanted])
+        return self._reader.many([(self._reader.find(model), path) for model, path in wanted])
 
     def model(self, model: str) -> Model:
         """Return a model, whose tensors are read when they are asked for.
@@ -240,10 +240,7 @@ class ModelCalls:
         Raises:
             ModelNotFound
         """
-        return Model(self._reader, self._find(model))
-
-    def _find(self, model: str) -> SavedModel:
-        return self._reader.find(model)
+        return Model(self._reader, self._reader.find(model))
 
     def architecture(
         self,
@@ -262,13 +259,8 @@ class ModelCalls:
         """
         from mmdb.train.replay.model_facts import structure_asked
 
-        return structure_asked(
-            self.connection,
-            architecture,
-            input_shape=input_shape,
-            outputs=outputs,
-            dataset=dataset,
-        )
+        about: dict[str, Any] = {"input_shape": input_shape, "outputs": outputs, "dataset": dataset}
+        return structure_asked(self.connection, architecture, **about)
 
     def common_prefix(
         self,
@@ -290,11 +282,6 @@ class ModelCalls:
         from mmdb.store.models.architectures import common_prefix
         from mmdb.train.replay.model_facts import beginnings_of
 
-        own = beginnings_of(
-            self.connection,
-            architecture,
-            input_shape=input_shape,
-            outputs=outputs,
-            dataset=dataset,
-        )
+        about: dict[str, Any] = {"input_shape": input_shape, "outputs": outputs, "dataset": dataset}
+        own = beginnings_of(self.connection, architecture, **about)
         return common_prefix(self.connection, own, k)

@@ -74,15 +74,9 @@ def status(figures: Sequence[Figure]) -> int:
 
 def show(title: str, figures: Sequence[Figure]) -> None:
     """Print figures beside their bars."""
-    show_rows(title, [_row(figure) for figure in figures], folded="figure")
-
-
-def _row(figure: Figure) -> dict[str, object]:
-    holds = {True: "holds", False: "MISSED", None: ""}[figure.holds]
-    return {
-        "figure": figure.name,
-        "value": figure.value,
-        "unit": figure.unit,
-        "bar": figure.bar,
-        "": holds,
-    }
+    holds = {True: "holds", False: "MISSED", None: ""}
+    rows = [
+        {"figure": f.name, "value": f.value, "unit": f.unit, "bar": f.bar, "": holds[f.holds]}
+        for f in figures
+    ]
+    show_rows(title, rows, folded="figure")

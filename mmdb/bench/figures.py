@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One measured figure; `value` is the best of `runs` unless its name says otherwise."""
 
@@ -30,45 +30,30 @@ class Figure:
 
 def at_most(name: str, runs: Sequence[float], unit: str, bar: float, peer: str = "") -> Figure:
     """Return a figure whose best run must not exceed the bar."""
-    best = min(runs)
-    return Figure(
-        name=name,
-        value=best,
-        unit=unit,
-        peer=peer,
-        bar=f"<= {bar:g}",
-        holds=best <= bar,
-        runs=list(runs),
-    )
+    best, said = min(runs), f"<= {bar:g}"
+    return Figure(name, best, unit, peer, said, best <= bar, list(runs))
 
 
 def at_least(name: str, runs: Sequence[float], unit: str, bar: float, peer: str = "") -> Figure:
     """Return a figure whose best run must reach the bar."""
-    best = max(runs)
-    return Figure(
-        name=name,
-        value=best,
-        unit=unit,
-        peer=peer,
-        bar=f">= {bar:g}",
-        holds=best >= bar,
-        runs=list(runs),
-    )
+    best, said = max(runs), f">= {bar:g}"
+    return Figure(name, best, unit, peer, said, best >= bar, list(runs))
+
+
+def is_so(name: str, holds: bool, bar: str = "") -> Figure:
+    """Return a figure that holds or does not."""
+    return Figure(name, float(holds), "", bar=bar, holds=holds)
 
 
 def report(bench: str, figures: Sequence[Figure], share: float = 1.0) -> dict[str, Any]:
     """Return a bench's result for machines."""
+    system, python = platform.platform(), platform.python_version()
     packages = ("mmdb-learn", "torch", "duckdb", "psycopg", "pyarrow", "numpy")
     return {
         "bench": bench,
         "share": share,
-        "machine": {
-            "processor": _processor(),
-            "processors": os.cpu_count(),
-            "system": platform.platform(),
-        },
-        "versions": {name: version(name) for name in packages}
-        | {"python": platform.python_version()},
+        "machine": {"processor": _processor(), "processors": os.cpu_count(), "system": system},
+        "versions": {name: version(name) for name in packages} | {"python": python},
         "figures": [asdict(figure) for figure in figures],
     }
 
@@ -149,4 +134,4 @@ def beside(
 def least(name: str, seconds: Sequence[float], unit: Literal["s", "ms"] = "ms") -> Figure:
     """Return the least of some seconds as a figure without a bar."""
     runs = [s * (1e3 if unit == "ms" else 1) for s in seconds]
-    return Figure(name=name, value=min(runs), unit=unit, runs=runs)
+    return Figure(name, min(runs), unit, runs=runs)

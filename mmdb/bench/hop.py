@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from mmdb.api import Database
-from mmdb.bench.figures import Figure, at_most, one_thread
+from mmdb.bench.figures import Figure, at_most, is_so, one_thread
 from mmdb.bench.workload import BenchShare, bench_names, make_points
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
@@ -87,20 +87,12 @@ def _measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
     ratios = [hops / plain for hops, plain, _ in found]
     peer = "plain PyTorch loop on data in memory"
     yield at_most(f"{engine}: hops / plain loop", ratios, "x", OVERHEAD_BAR, peer)
-    yield Figure(
-        name=f"{engine}: a hop", value=found[0][0] / (PARTITIONS * EPOCHS), unit="s", bar=">= 2"
-    )
+    yield Figure(f"{engine}: a hop", found[0][0] / (PARTITIONS * EPOCHS), "s", bar=">= 2")
     same = all(equal for _, _, equal in found)
-    yield Figure(
-        name=f"{engine}: same weights as the plain loop", value=float(same), unit="", holds=same
-    )
+    yield is_so(f"{engine}: same weights as the plain loop", same)
     visits = [row for row in timeline if row["seen"]]
-    yield at_most(
-        f"{engine}: read seconds after the first visit",
-        [max(row["read_s"] for row in visits)],
-        "s",
-        0.0,
-    )
+    reads = [max(row["read_s"] for row in visits)]
+    yield at_most(f"{engine}: read seconds after the first visit", reads, "s", 0.0)
     startups = [row["startup_s"] * 1e3 for row in visits]
     yield at_most(f"{engine}: median hop start-up", [median(startups)], "ms", STARTUP_BAR_MS)
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -178,7 +177,7 @@ def measure(db: Database, share: Load) -> Iterator[Figure]:
     training_pids = [pid for pid, name in sessions.items() if name.startswith("mmdb worker")]
     yield from _memory_figures(memory, pids, training_pids)
     if workers:
-        yield Figure(name=f"train: hops of {workers} workers", value=done / seconds, unit="1/s")
+        yield Figure(f"train: hops of {workers} workers", done / seconds, "1/s")
 
 
 def connects(db: Database, number: int) -> Iterator[Figure]:
@@ -193,16 +192,14 @@ def connects(db: Database, number: int) -> Iterator[Figure]:
             other.connection.rows(_Q.own_pid)
         taken.append((time.perf_counter() - started) * 1e3)
     deadline = time.monotonic() + 1  # the last one's process takes a moment to end
-    while (left := _others(db, before)) and time.monotonic() < deadline:
+    while left := sum(row["pid"] not in before for row in db.connection.rows(_Q.sessions)):
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.05)
     name = f"{number:,} connects, one by one"
-    yield Figure(name=f"{name}: p50", value=percentile(taken, 0.5), unit="ms")
-    yield Figure(name=f"{name}: p99", value=percentile(taken, 0.99), unit="ms")
+    yield Figure(f"{name}: p50", percentile(taken, 0.5), "ms")
+    yield Figure(f"{name}: p99", percentile(taken, 0.99), "ms")
     yield at_most(f"{name}: sessions left", [left], "sessions", 0)
-
-
-def _others(db: Database, known: set[int]) -> int:
-    return sum(row["pid"] not in known for row in db.connection.rows(_Q.sessions))
 
 
 @contextmanager
@@ -216,7 +213,10 @@ def started(url: str, prefix: str, crowd: Crowd) -> Iterator[tuple[Pipe, Connect
     try:
         yield ours, _received(ours, ConnectedCrowd)
     finally:
-        _end(process)
+        process.join(5)
+        if process.is_alive():
+            process.terminate()
+            process.join()
 
 
 def _received(pipe: Pipe, expected: type[_T]) -> _T:
@@ -232,13 +232,6 @@ def _received(pipe: Pipe, expected: type[_T]) -> _T:
     if not isinstance(found, expected):
         raise EngineError(f"A process of clients failed: {found}")
     return found
-
-
-def _end(process: BaseProcess) -> None:
-    process.join(5)
-    if process.is_alive():
-        process.terminate()
-        process.join()
 
 
 @contextmanager
@@ -300,15 +293,15 @@ def _figures(
     """Yield what a kind of client got."""
     values = answers.latencies_ms
     who = f"{kind}, {len(ready.pids)} clients"
-    yield Figure(name=f"{who}: requests", value=len(values) / seconds, unit="1/s")
+    yield Figure(f"{who}: requests", len(values) / seconds, "1/s")
     p50, p99 = percentile(values, 0.5), percentile(values, 0.99)
     shown = {"p50": p50, "p95": percentile(values, 0.95), "p99": p99, "max": max(values, default=0)}
     for name, value in shown.items():
-        yield Figure(name=f"{who}: {name}", value=value, unit="ms")
+        yield Figure(f"{who}: {name}", value, "ms")
     late = percentile(answers.late_ms, 0.99)
-    yield Figure(name=f"{who}: sent late, p99", value=late, unit="ms")
+    yield Figure(f"{who}: sent late, p99", late, "ms")
     for name, value in (("median", percentile(ready.first_ms, 0.5)), ("max", max(ready.first_ms))):
-        yield Figure(name=f"{who}: a session's first request, {name}", value=value, unit="ms")
+        yield Figure(f"{who}: a session's first request, {name}", value, "ms")
     said = f" ({'; '.join(sorted(set(answers.errors))[:SHOWN_ERRORS])})" if answers.errors else ""
     yield at_most(f"{who}: errors{said}", [len(answers.errors)], "requests", 0)
     if kind == "predict":
@@ -327,10 +320,10 @@ def _memory_figures(
         growth = memory.growth(pids)
         if growth is None:
             missing = f"memory of {name}: not measured, they are none of this machine or another's"
-            yield Figure(name=missing, value=math.nan, unit="")
+            yield Figure(missing, math.nan, "")
             continue
-        yield Figure(name=f"memory of {name}", value=memory.megabytes(pids), unit="MB")
+        yield Figure(f"memory of {name}", memory.megabytes(pids), "MB")
         if name == "workers":
-            yield Figure(name=f"growth of the memory of {name}", value=growth, unit="")
+            yield Figure(f"growth of the memory of {name}", growth, "")
         else:
             yield at_most(f"growth of the memory of {name}", [growth], "", GROWTH_BAR)

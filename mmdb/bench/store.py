@@ -53,7 +53,7 @@ def _push(subject: Subject, network: str) -> Iterator[Figure]:
         stored = subject.stored() - before
     where = f"{subject.engine}, {network}: push, classifier changed"
     yield at_most(f"{where}, wire / stored", [passed / stored.total], "x", WIRE_BAR)
-    yield Figure(name=f"{where}, on the wire", value=passed / MB, unit="MB")
+    yield Figure(f"{where}, on the wire", passed / MB, "MB")
     yield same_bits(f"{where}, recovered bit for bit", subject.db.recover(update), changed)
 
 

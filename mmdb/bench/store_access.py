@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mmdb.api import Database, connect
 from mmdb.bench import store_subject
-from mmdb.bench.figures import Figure, at_least, at_most, least, take_turns
+from mmdb.bench.figures import Figure, at_least, at_most, is_so, least, take_turns
 from mmdb.bench.networks import SMALL
 from mmdb.bench.store_subject import Subject, reference
 
@@ -108,7 +108,7 @@ def _clients(subject: Subject, name: str, paths: Sequence[str], where: str) -> I
     yield at_least(f"{where}: {many} clients, rate / one client's", [share], "x", RATE_BAR)
     for clients, found in rates.items():
         label = f"{where}: tensors a second, {clients} client(s)"
-        yield Figure(name=label, value=max(found), unit="1/s", runs=found)
+        yield Figure(label, max(found), "1/s", runs=found)
 
 
 def _processes(
@@ -190,12 +190,12 @@ def _p50(name: str, seconds: Sequence[float], bar_ms: float) -> Figure:
 
 
 def _percentile(name: str, seconds: Sequence[float]) -> Figure:
-    return Figure(name=name, value=quantiles(seconds, n=100)[98] * 1e3, unit="ms")
+    return Figure(name, quantiles(seconds, n=100)[98] * 1e3, "ms")
 
 
 def _same(name: str, found: State, expected: State) -> Figure:
     same = all(torch.equal(tensor, expected[path]) for path, tensor in found.items())
-    return Figure(name=name, value=float(same), unit="", bar="= 1", holds=same)
+    return is_so(name, same, "= 1")
 
 
 def main() -> None:

@@ -25,10 +25,7 @@ SERIES = {
     "postgres": "(SELECT g.i FROM generate_series(0, {n} - 1) AS g(i))",
     "duckdb": "(SELECT CAST(g.range AS BIGINT) AS i FROM range({n}) AS g)",
 }
-BYTES = {
-    "postgres": "sha256(convert_to({text}, 'UTF8'))",
-    "duckdb": "unhex(sha256({text}))",
-}
+BYTES = {"postgres": "sha256(convert_to({text}, 'UTF8'))", "duckdb": "unhex(sha256({text}))"}
 SHAPE = {"postgres": "ARRAY[256, 256]::bigint[]", "duckdb": "CAST([256, 256] AS BIGINT[])"}
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mmdb.bench import store_subject
-from mmdb.bench.figures import Figure, at_least, at_most, beside, least, take_turns
+from mmdb.bench.figures import Figure, at_least, at_most, beside, is_so, least, take_turns
 from mmdb.bench.networks import PARAMETERS
 from mmdb.bench.store_subject import MB, StoredBytes, Subject, reference
 from mmdb.bench.workload import make_points
@@ -69,7 +69,7 @@ def _first_saves(subject: Subject, network: str) -> Iterator[Figure]:
     where, rates = f"{subject.engine}, {network}", [raw / MB / s for s in seconds["mmdb"]]
     yield at_least(f"{where}: first save", rates, "MB/s", FIRST_SAVE_BAR, SAVE_PEER)
     rates = [raw / MB / s for s in seconds["torch"]]
-    yield Figure(name=f"{where}: {SAVE_PEER}", value=max(rates), unit="MB/s", runs=rates)
+    yield Figure(f"{where}: {SAVE_PEER}", max(rates), "MB/s", runs=rates)
 
 
 RECOVERED_NETWORK = "resnet152"
@@ -156,8 +156,7 @@ def _deep(
 def same_bits(name: str, found: nn.Module, expected: nn.Module) -> Figure:
     """Return a figure that holds if both modules have the same tensors under the same paths."""
     a, b = found.state_dict(), expected.state_dict()
-    same = list(a) == list(b) and all(_identical(a[path], b[path]) for path in a)
-    return Figure(name=name, value=float(same), unit="", bar="= 1", holds=same)
+    return is_so(name, list(a) == list(b) and all(_identical(a[p], b[p]) for p in a), "= 1")
 
 
 def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -200,9 +199,7 @@ def _of_network(
     _, update = _saved(subject, label, network, head, base)
     _, moved = _saved(subject, label, network, every, base)
     yield at_most(f"{where}: fresh / raw", [snapshot.total / raw], "", FRESH_BAR[precision])
-    yield Figure(
-        name=f"{where}: fresh, space on the disk / raw", value=snapshot.space / raw, unit=""
-    )
+    yield Figure(f"{where}: fresh, space on the disk / raw", snapshot.space / raw, "")
     budget = CHANGED_SHARE * changed + CHANGED_BYTES
     yield Figure(
         name=f"{where}: classifier changed",
@@ -259,12 +256,12 @@ def measure_chain(subject: Subject) -> Iterator[Figure]:
             break
     stored, raw = subject.stored() - before, store_subject.raw_bytes(module) * len(seconds)
     where = f"{subject.engine}, {CHAIN_NETWORK}, {len(seconds)} versions in a chain"
-    yield _share(f"{where}: stored / raw snapshots", stored.total / raw)
-    yield _share(f"{where}: space on the disk / raw snapshots", stored.space / raw)
-    yield Figure(name=f"{where}: stored", value=stored.total / MB, unit="MB")
-    yield Figure(name=f"{where}: raw snapshots", value=raw / MB, unit="MB")
+    yield Figure(f"{where}: stored / raw snapshots", stored.total / raw, "")
+    yield Figure(f"{where}: space on the disk / raw snapshots", stored.space / raw, "")
+    yield Figure(f"{where}: stored", stored.total / MB, "MB")
+    yield Figure(f"{where}: raw snapshots", raw / MB, "MB")
     mean = sum(seconds) / len(seconds)
-    yield Figure(name=f"{where}: a save", value=mean * 1e3, unit="ms")
+    yield Figure(f"{where}: a save", mean * 1e3, "ms")
     yield from _last(subject, where, saved, module)
 
 
@@ -272,12 +269,8 @@ def _last(subject: Subject, where: str, saved: Any, module: nn.Module) -> Iterat
     started = perf_counter()
     found = subject.db.recover(reference(saved))
     taken = perf_counter() - started
-    yield Figure(name=f"{where}: recover the last", value=taken * 1e3, unit="ms")
+    yield Figure(f"{where}: recover the last", taken * 1e3, "ms")
     yield same_bits(f"{where}: the last bit for bit", found, module)
-
-
-def _share(name: str, value: float) -> Figure:
-    return Figure(name=name, value=value, unit="")
 
 
 ROWS, WIDTH, CLASSES, HIDDEN = 20_000, 64, 10, 1024
@@ -305,8 +298,8 @@ def measure_provenance(subject: Subject) -> Iterator[Figure]:
     added = (subject.stored() - before).total
     where = f"{subject.engine}, provenance of an mmdb-trained model"
     yield at_most(f"{where}: stored", [added], "B", RECIPE_BAR)
-    yield Figure(name=f"{where}: save", value=save_s, unit="s")
+    yield Figure(f"{where}: save", save_s, "s")
     started = perf_counter()
     recovered = db.recover(kept)
-    yield Figure(name=f"{where}: recover", value=perf_counter() - started, unit="s")
+    yield Figure(f"{where}: recover", perf_counter() - started, "s")
     yield same_bits(f"{where}: recovered bit for bit", recovered, saved)

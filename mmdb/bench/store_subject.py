@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -129,7 +128,7 @@ def torch_save(state: State, path: Path) -> int:
     """Write a state dict with torch.save, on the disk when it returns; return the file's bytes."""
     with path.open("wb") as file:
         torch.save(state, file)
-        _commit(file.fileno())
+        os.fsync(file.fileno())
     _commit_folder(path)
     return path.stat().st_size
 
@@ -138,7 +137,7 @@ def safetensors_save(state: State, path: Path) -> int:
     """Write a state dict as safetensors, on the disk when it returns; return the file's bytes."""
     save_file(state, path)
     with path.open("rb") as file:
-        _commit(file.fileno())
+        os.fsync(file.fileno())
     _commit_folder(path)
     return path.stat().st_size
 
@@ -157,15 +156,11 @@ def safetensors_load(path: Path) -> State:
     return {name: tensor.clone() for name, tensor in load_file(path).items()}
 
 
-def _commit(descriptor: int) -> None:
-    os.fsync(descriptor)
-
-
 def _commit_folder(path: Path) -> None:
     """Make the file's name durable too."""
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
-        _commit(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -174,21 +169,9 @@ MB = 1e6
 
 #: Tables whose rows a saved model adds to, beside its chunks.
 ROW_TABLES = (
-    "tensor",
-    "encoding",
-    "environment",
-    "architecture",
-    "architecture_node",
-    "architecture_edge",
-    "definition",
-    "manifest",
-    "manifest_tensor",
-    "model",
-    "model_change",
-    "recipe",
-    "recipe_tensor",
-    "model_metric",
-)
+    "tensor encoding environment architecture architecture_node architecture_edge definition "
+    "manifest manifest_tensor model model_change recipe recipe_tensor model_metric"
+).split()
 
 #: Bytes of a row `t`. PostgreSQL says them, header included; of DuckDB's columns, which are packed
 #: together, the row as JSON is more than they take.
@@ -247,11 +230,8 @@ class Subject:
 
     def save(self, label: str, network: str, module: nn.Module, parent: Any = None) -> Any:
         """Save a network in the default configuration, as a version of the model `label`."""
-        return self.db.save(
-            self.name(label),
-            module,
-            parent=None if parent is None else reference(parent),
-        )
+        of = None if parent is None else reference(parent)
+        return self.db.save(self.name(label), module, parent=of)
 
     def stored(self) -> StoredBytes:
         """Return the bytes in the store now."""
@@ -259,7 +239,7 @@ class Subject:
             chunks=self._number(
                 "SELECT sum(octet_length(c.data)) AS n FROM mmdb.tensor_chunk AS c"
             ),
-            rows=sum(self._row_bytes(table) for table in ROW_TABLES),
+            rows=sum(map(self._row_bytes, ROW_TABLES)),
             space=self._space(),
         )
 
@@ -294,10 +274,7 @@ def settle(subject: Subject, tables: Sequence[str] = ROW_TABLES) -> None:
 @contextmanager
 def subject_in(db: Database, share: BenchShare = FULL) -> Iterator[Subject]:
     """Yield a database with the networks' factories, and delete afterwards all that it made."""
-    with (
-        tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder,
-        bench_names(db) as prefix,
-    ):
+    with tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder, bench_names(db) as prefix:
         subject = Subject(db, prefix, Path(folder), share)
         subject.register_factories()
         yield subject
@@ -325,12 +302,7 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for open_socket in self._sockets:
             with suppress(OSError):
                 open_socket.shutdown(socket.SHUT_RDWR)
@@ -349,9 +321,8 @@ class Wire:
                 server = socket.create_connection(self._server)
                 self._sockets += [client, server]
                 for source, target, sent in ((client, server, True), (server, client, False)):
-                    threading.Thread(
-                        target=self._pump, args=(source, target, sent), daemon=True
-                    ).start()
+                    passed = (source, target, sent)
+                    threading.Thread(target=self._pump, args=passed, daemon=True).start()
 
     def _pump(self, source: socket.socket, target: socket.socket, sent: bool) -> None:
         with suppress(OSError):

@@ -51,7 +51,7 @@ def measure_large_states(db: Database, share: BenchShare) -> Iterator[Figure]:
                 worker.close()
     where = f"{db.connection.engine}, {KNOWN.get(network, network)}"
     computes = [row["compute_s"] for _, row in stays]
-    yield Figure(name=f"{where}: compute of a hop", value=median(computes), unit="s")
+    yield Figure(f"{where}: compute of a hop", median(computes), "s")
     yield _overhead(f"{where}: overhead in one session", stays, STAY_BAR)
     yield _overhead(f"{where}: overhead from session to session", changes, CHANGE_BAR)
 
@@ -117,9 +117,7 @@ def _overhead(name: str, visits: Sequence[Visit], bar: float) -> Figure:
     compute = sum(row["compute_s"] for _, row in visits)
     shares = [taken / row["compute_s"] - 1 for taken, row in visits]
     value = seconds / compute - 1
-    return Figure(
-        name=name, value=value, unit="", bar=f"<= {bar:g}", holds=value <= bar, runs=shares
-    )
+    return Figure(name, value, "", bar=f"<= {bar:g}", holds=value <= bar, runs=shares)
 
 
 def makespan(hops: Sequence[Row]) -> float:
@@ -198,21 +196,18 @@ def _speedup(
         query = f"SELECT {array} AS x, y FROM {prefix}"
         options = {"shape": [1, 8, 8]} if name == "cnn" else {}
         db.create_dataset(prefix, query, partitions=PARTITIONS, options=options)
-        pairs = [_pair(db, f"{prefix}-{k}", prefix, architecture) for k in range(rounds)]
+        pairs = [
+            [
+                _hops(db, f"{prefix}-{k}-{workers}", prefix, architecture, SEARCH, EPOCHS, workers)
+                for workers in (1, 2)
+            ]
+            for k in range(rounds)
+        ]
     where = f"{db.connection.engine}, {name}"
     speedups = [makespan(one) / makespan(two) for one, two in pairs]
     yield at_least(f"{where}: 2 workers against 1", speedups, "x", SPEEDUP_BAR)
     ratios = [makespan(two) / lower_bound(two, 2) for _, two in pairs]
     yield at_most(f"{where}: makespan / lower bound", ratios, "x", MAKESPAN_BAR)
-
-
-def _pair(db: Database, name: str, dataset: str, architecture: str) -> tuple[list[Row], list[Row]]:
-    """Return the hops of one run with one worker and of the same run with two."""
-    spans = {
-        workers: _hops(db, f"{name}-{workers}", dataset, architecture, SEARCH, EPOCHS, workers)
-        for workers in (1, 2)
-    }
-    return spans[1], spans[2]
 
 
 def _mixed(db: Database, share: BenchShare) -> Iterator[Figure]:
@@ -225,7 +220,7 @@ def _mixed(db: Database, share: BenchShare) -> Iterator[Figure]:
         ]
     where = f"{db.connection.engine}, mixed costs"
     costs = median(cost_ratio(hops) for hops in rounds)
-    yield Figure(name=f"{where}: dearest / cheapest candidate", value=costs, unit="x")
+    yield Figure(f"{where}: dearest / cheapest candidate", costs, "x")
     ratios = [makespan(hops) / lower_bound(hops, 2) for hops in rounds]
     yield at_most(f"{where}: makespan / lower bound", ratios, "x", MAKESPAN_BAR)
 
@@ -244,9 +239,7 @@ def _gaps(db: Database, share: BenchShare) -> Iterator[Figure]:
     between = [1e3 * median(gaps(hops)) for hops in rounds]
     yield at_most(f"{where}: median time between hops", between, "ms", GAP_BAR_MS)
     overhead = [1e3 * median(hop["overhead_s"] for hop in hops) for hops in rounds]
-    yield Figure(
-        name=f"{where}: median overhead in a hop", value=min(overhead), unit="ms", runs=overhead
-    )
+    yield Figure(f"{where}: median overhead in a hop", min(overhead), "ms", runs=overhead)
 
 
 def _hops(
@@ -259,12 +252,6 @@ def _hops(
     workers: int,
 ) -> list[Row]:
     """Train a run by hopping and return its hops."""
-    db.create_run(
-        run,
-        dataset=dataset,
-        architecture=architecture,
-        search=search,
-        epochs=epochs,
-        strategy="mop",
-    ).train(workers=workers)
+    about: dict[str, Any] = {"dataset": dataset, "architecture": architecture, "search": search}
+    db.create_run(run, **about, epochs=epochs, strategy="mop").train(workers=workers)
     return db.connection.rows(load("bench_hops").timeline, prefix=run)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mmdb.cli.bench import add_bench_command
 from mmdb.cli.models import WrongUse, add_commands
-from mmdb.cli.options import URL, WORKERS, database
+from mmdb.cli.options import URL, WORKERS, database, opened, say
 from mmdb.cli.pages import add_lineage_command, add_report_command, add_ui_command
 from mmdb.cli.runs import add_plan_commands, add_run_commands
 from mmdb.cli.service import add_operation_commands, add_worker_command
@@ -48,29 +48,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        about: str,
-        *parents: argparse.ArgumentParser,
-    ) -> argparse.ArgumentParser:
+    def add(name: str, run: Any, about: str, *parents: Any) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=about, description=about, parents=parents)
         command.set_defaults(command=run)
         return command
 
-    demo = add(
-        "demo", _demo, "Train 8 candidates on handwritten digits and show what came out.", WORKERS
-    )
-    demo.add_argument(
-        "--database", metavar="URL", help="where to make the table digits; a fresh DuckDB file"
-    )
+    about = "Train 8 candidates on handwritten digits and show what came out."
+    demo = add("demo", _demo, about, WORKERS)
+    about = "where to make the table digits; a fresh DuckDB file"
+    demo.add_argument("--database", metavar="URL", help=about)
 
     install = add("install", _install, "Install or upgrade mmdb in a database.", URL)
-    install.add_argument(
-        "--client",
-        action="store_true",
-        help="leave out PL/Python and mmdb's functions: they then run in the clients",
-    )
+    about = "leave out PL/Python and mmdb's functions: they then run in the clients"
+    install.add_argument("--client", action="store_true", help=about)
     install.add_argument(
         "--engine",
         choices=("postgres", "citus"),
@@ -90,9 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("model", help="name or name@version")
     predict.add_argument("query")
     predict.add_argument("--key", default="id", help="column that names a row (id)")
-    predict.add_argument(
-        "--into", metavar="TABLE", help="add the predictions to this table, made as needed"
-    )
+    about = "add the predictions to this table, made as needed"
+    predict.add_argument("--into", metavar="TABLE", help=about)
 
     add_plan_commands(add)
     add_lineage_command(add)
@@ -129,22 +118,17 @@ def _install(given: argparse.Namespace) -> int:
 
 
 def _predict(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-
-    with connect(given.database) as db:
+    with opened(given) as db:
         if given.into is not None:
             count = db.predict_into(given.model, given.query, given.into, key=given.key)
             found = {"model": given.model, "target": given.into, "rows": count}
-            print(json.dumps(found) if given.json else f"{count} rows added to {given.into}")
-            return 0
+            return say(given, found, f"{count} rows added to {given.into}")
         rows = db.predict_query(given.model, given.query, key=given.key)
     return _print_rows(f"Predictions of {given.model}", rows, given.json)
 
 
 def _sql(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-
-    with connect(given.database) as db:
+    with opened(given) as db:
         return _print_rows("", db.sql(given.statement), given.json)
 
 

@@ -116,12 +116,7 @@ def _show_predictions(db: Database, model: str) -> None:
 def _lineage(db: Database, model: str) -> list[dict[str, Any]]:
     """Return what the model came from, without its hops: 1,000 of them say little in a table."""
     return [
-        {
-            "depth": str(row["depth"]),
-            "parent": row["parent"],
-            "via": row["via"],
-            "child": row["child"],
-        }
+        {"depth": str(row["depth"])} | {name: row[name] for name in ("parent", "via", "child")}
         for row in db.lineage(f"model:{model}", hops=False)
     ]
 

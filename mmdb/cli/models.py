@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdb.cli.options import MODEL, database
+from mmdb.cli.options import MODEL, database, opened
 from mmdb.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:  # it loads torch
@@ -25,9 +25,8 @@ Add = Callable[..., argparse.ArgumentParser]
 
 def add_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    command = add(
-        "import", _import, "Save a file or folder as a model, or a zoo's folder whole.", database()
-    )
+    about = "Save a file or folder as a model, or a zoo's folder whole."
+    command = add("import", _import, about, database())
     command.add_argument("source")
     command.add_argument("name", nargs="?", help="left out for a zoo's folder")
     command.add_argument("--parent", metavar="MODEL", help="the model that it was made from")
@@ -35,46 +34,32 @@ def add_commands(add: Add) -> None:
     command.add_argument("--key", help="entry of a torch file that is the state dict")
     command.add_argument("--skip", action="store_true", help="leave out what is not a tensor")
 
-    command = add(
-        "export", _export, "Write a model to a file or folder, or the zoo to a folder.", database()
-    )
+    about = "Write a model to a file or folder, or the zoo to a folder."
+    command = add("export", _export, about, database())
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("target")
     command.add_argument("--all", action="store_true", help="the whole zoo")
-    command.add_argument(
-        "--only", action="append", metavar="NAME", help="with --all: these models alone"
-    )
+    about = "with --all: these models alone"
+    command.add_argument("--only", action="append", metavar="NAME", help=about)
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--overwrite", action="store_true", help="take the place of what is there")
     command.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, metavar="N")
 
-    command = add(
-        "push",
-        _copy,
-        "Copy a model into another database, sending what it lacks.",
-        MODEL,
-        _copying(),
-        database(),
-    )
+    about = "Copy a model into another database, sending what it lacks."
+    command = add("push", _copy, about, MODEL, _copying(), database())
     command.add_argument("--to", metavar="URL", required=True)
 
-    command = add(
-        "pull", _copy, "Copy a model out of another database.", MODEL, _copying(), database()
-    )
+    about = "Copy a model out of another database."
+    command = add("pull", _copy, about, MODEL, _copying(), database())
     command.add_argument("--from", dest="from_", metavar="URL", required=True)
 
-    command = add(
-        "gc", _gc, "Show what no model needs any more; with --delete, delete it.", database()
-    )
+    about = "Show what no model needs any more; with --delete, delete it."
+    command = add("gc", _gc, about, database())
     command.add_argument("--delete", action="store_true", help="delete it, and free its space")
     command.add_argument("--grace", default="7 days", help="leave alone what is younger (7 days)")
 
-    command = add(
-        "probe",
-        _probe,
-        "Digest what each layer of a model takes and gives, or compare.",
-        database(required=False),
-    )
+    about = "Digest what each layer of a model takes and gives, or compare."
+    command = add("probe", _probe, about, database(required=False))
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
     command.add_argument("query", nargs="?", help="a SELECT whose first rows are the input")
     command.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two files or kept probes")
@@ -100,19 +85,12 @@ def _copying() -> argparse.ArgumentParser:
 
 
 def _copy(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal import copy_progress
 
-    options = {
-        "name": given.name,
-        "version": "next" if given.next else None,
-        "all_versions": given.all_versions,
-        "aliases": given.aliases,
-        "data": given.data,
-        "weights": given.weights,
-        "verify": given.verify,
-    }
-    with connect(given.database) as db, copy_progress(given.model, shown=not given.json) as report:
+    names = ("name", "all_versions", "aliases", "data", "weights", "verify")
+    options = {name: getattr(given, name) for name in names}
+    options["version"] = "next" if given.next else None
+    with opened(given) as db, copy_progress(given.model, shown=not given.json) as report:
         if "to" in given:
             found = db.push(given.model, to=given.to, on_progress=report, **options)
         else:
@@ -124,21 +102,14 @@ def _copy(given: argparse.Namespace) -> int:
 
 
 def _import(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal import console
 
-    with connect(given.database) as db:
+    with opened(given) as db:
         if given.name is None:
             zoo = db.import_zoo(given.source)
             return _done(zoo, given.json, f"{len(zoo.added)} added, {zoo.kept} there already")
-        found = db.import_model(
-            given.source,
-            given.name,
-            parent=given.parent,
-            format=given.format,
-            key=given.key,
-            skip=given.skip,
-        )
+        options = {name: getattr(given, name) for name in ("parent", "format", "key", "skip")}
+        found = db.import_model(given.source, given.name, **options)
     text = f"{found.model}: {found.tensors} tensors, {found.stored_bytes:,} bytes stored"
     for note in () if given.json else found.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
@@ -146,22 +117,15 @@ def _import(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-
     if given.all == (given.model is not None):
         raise WrongUse("Name a model, or pass --all, and a target.")
-    with connect(given.database) as db:
+    with opened(given) as db:
         if given.all:
             zoo = db.export_zoo(given.target, given.only)
             text = f"{len(zoo.added)} written, {zoo.kept} there already"
             return _done(zoo, given.json, text)
-        found = db.export_model(
-            given.model,
-            given.target,
-            format=given.format,
-            overwrite=given.overwrite,
-            max_shard_bytes=given.max_shard_bytes,
-        )
+        options = {n: getattr(given, n) for n in ("format", "overwrite", "max_shard_bytes")}
+        found = db.export_model(given.model, given.target, **options)
     text = f"{found.target}: {found.tensors} tensors, {found.bytes:,} bytes"
     return _done(found, given.json, text)
 
@@ -181,10 +145,9 @@ class WrongUse(Exception):
 
 
 def _gc(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal import console, show_rows
 
-    with connect(given.database) as db:
+    with opened(given) as db:
         report = db.gc(dry_run=not given.delete, grace=given.grace)
     if given.json:
         print(json.dumps(asdict(report), default=str))
@@ -198,23 +161,16 @@ def _gc(given: argparse.Namespace) -> int:
 
 
 def _probe(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-
     if bool(given.compare) == bool(given.model):
         raise WrongUse("Name a model and a query, or pass --compare with two probes.")
     if given.compare:
         return _compare(given)
     if given.query is None or given.database is None:
         raise WrongUse("Pass a SELECT after the model, and --database.")
-    with connect(given.database) as db:
-        summary = db.probe(
-            given.model,
-            _inputs(db, given.model, given.query, given.key, given.rows),
-            save_as=given.save,
-            mode=given.mode,
-            passes=given.passes,
-            seed=given.seed,
-        )
+    with opened(given) as db:
+        inputs = _inputs(db, given.model, given.query, given.key, given.rows)
+        options = {name: getattr(given, name) for name in ("mode", "passes", "seed")}
+        summary = db.probe(given.model, inputs, save_as=given.save, **options)
     text = summary.to_json()
     if given.output:
         Path(given.output).write_text(text + "\n")
@@ -266,12 +222,11 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _summary(given: argparse.Namespace, name: str) -> ProbeSummary:
-    from mmdb.api import connect
     from mmdb.probe import ProbeSummary
 
     if os.path.isfile(name):
         return ProbeSummary.from_json(Path(name).read_text())
     if given.database is None:
         raise NotFound(f"There is no file {name}.", hint="Pass --database for a kept probe.")
-    with connect(given.database) as db:
+    with opened(given) as db:
         return db.find_probe(name)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmdb.api import Database
 
 
 def option(*names: str, **settings: Any) -> argparse.ArgumentParser:
@@ -33,3 +38,16 @@ def database(*, required: bool = True, json: bool = True) -> argparse.ArgumentPa
         help="postgresql://... or duckdb:///file; MMDB_URL if left out",
     )
     return parent
+
+
+def opened(given: argparse.Namespace) -> AbstractContextManager[Database]:
+    """Return the open database that a command names."""
+    from mmdb.api import connect  # --help does without it
+
+    return connect(given.database)
+
+
+def say(given: argparse.Namespace, found: Any, text: str) -> int:
+    """Print what was done: JSON if it is asked for, else a text; return the exit code 0."""
+    print(json.dumps(found, default=str) if given.json else text)
+    return 0

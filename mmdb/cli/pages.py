@@ -7,26 +7,21 @@ import json
 import os
 
 from mmdb.cli.models import Add
-from mmdb.cli.options import database
+from mmdb.cli.options import database, say
 from mmdb.errors import EngineError
+from mmdb.messages import bytes_text
 
 
 def add_report_command(add: Add) -> None:
     """Add the command to the parser."""
-    command = add(
-        "report",
-        _report,
-        "Write what there is to say of a run or a model as a page, a picture or JSON.",
-        database(),
-    )
+    about = "Write what there is to say of a run or a model as a page, a picture or JSON."
+    command = add("report", _report, about, database())
     command.add_argument("name", metavar="RUN|MODEL", help="model, model@version or model@alias")
-    command.add_argument(
-        "--kind", choices=("run", "model"), help="where a run and a model have the same name"
-    )
+    about = "where a run and a model have the same name"
+    command.add_argument("--kind", choices=("run", "model"), help=about)
     command.add_argument("--out", metavar="FILE", required=True, help="overwritten if it is there")
-    command.add_argument(
-        "--format", choices=("html", "json", "png"), help="as the file's name says if left out"
-    )
+    about = "as the file's name says if left out"
+    command.add_argument("--format", choices=("html", "json", "png"), help=about)
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -37,31 +32,20 @@ def _report(given: argparse.Namespace) -> int:
     with connected_to_read(given.database) as connection:
         report = make_report(connection, given.name, given.kind)
     count = write_report(report, given.out, kind)
-    if given.json:
-        print(
-            json.dumps(
-                {report.kind: report.name, "file": given.out, "format": kind, "bytes": count}
-            )
-        )
-    else:
-        from mmdb.messages import bytes_text
-
-        print(f"{given.out}: {bytes_text(count)}")
-    return 0
+    found = {report.kind: report.name, "file": given.out, "format": kind, "bytes": count}
+    return say(given, found, f"{given.out}: {bytes_text(count)}")
 
 
 def add_ui_command(add: Add) -> None:
     """Add to the parser."""
     command = add("ui", _ui, "Serve runs, models and lineage as live pages that only read.")
     url = os.environ.get("MMDB_URL")
-    command.add_argument(
-        "url", nargs="?" if url else None, default=url, help="MMDB_URL if left out"
-    )
+    nargs = "?" if url else None
+    command.add_argument("url", nargs=nargs, default=url, help="MMDB_URL if left out")
     command.add_argument("--host", default="127.0.0.1", help="to listen on (127.0.0.1)")
     command.add_argument("--port", type=int, default=8765, help="0 for any that is free (8765)")
-    command.add_argument(
-        "--token", help="ask for it; made and printed where other machines reach the host"
-    )
+    about = "ask for it; made and printed where other machines reach the host"
+    command.add_argument("--token", help=about)
 
 
 def _ui(given: argparse.Namespace) -> int:
@@ -99,9 +83,8 @@ def _lineage(given: argparse.Namespace) -> int:
 
     direction = "down" if given.down else "up"
     with connected_to_read(given.database) as connection:
-        steps = lineage(
-            connection, given.entity, direction, hops=given.hops, max_depth=given.max_depth
-        )
+        most = given.max_depth
+        steps = lineage(connection, given.entity, direction, hops=given.hops, max_depth=most)
     rows = [step._asdict() for step in steps]
     if given.json:
         print(json.dumps(rows))

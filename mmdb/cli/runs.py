@@ -8,43 +8,34 @@ from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import Add, WrongUse
-from mmdb.cli.options import RUN, WORKERS, database
+from mmdb.cli.options import RUN, WORKERS, database, opened, say
 
 
 def add_run_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    command = add(
-        "train",
-        _train,
-        "Train a run, or go on with one that was interrupted.",
-        RUN,
-        database(),
-        WORKERS,
-    )
+    about = "Train a run, or go on with one that was interrupted."
+    command = add("train", _train, about, RUN, database(), WORKERS)
     command.add_argument("--quiet", action="store_true", help="show the end alone")
 
-    command = add(
-        "explain", _explain, "Predict what each way of training a run would take.", RUN, database()
-    )
+    about = "Predict what each way of training a run would take."
+    command = add("explain", _explain, about, RUN, database())
     command.add_argument("--workers", type=int, help="that train it (any number)")
     about = """of machines that need not exist: '{"nodes": 10, "slots": 4}'"""
     command.add_argument("--cluster", metavar="JSON", help=about)
     command.add_argument("--all", action="store_true", help="show every way, not the best alone")
     command.add_argument("--plot", metavar="FILE", help="also draw it, as .svg or .png")
 
-    command = add(
-        "tensorboard", _tensorboard, "Write a run's curves for TensorBoard.", RUN, database()
-    )
+    about = "Write a run's curves for TensorBoard."
+    command = add("tensorboard", _tensorboard, about, RUN, database())
     command.add_argument("folder", help="made if it is not there; brought up to date if it is")
 
 
 def _train(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal import console, show_leaderboard, training_watch
 
     if given.json and given.quiet:
         raise WrongUse("--quiet and --json do not go together: --json shows the end alone.")
-    with connect(given.database) as db:
+    with opened(given) as db:
         run = db.run(given.run)
         if given.json:
             print(json.dumps(asdict(run.train(workers=given.workers))))
@@ -60,7 +51,6 @@ def _train(given: argparse.Namespace) -> int:
 
 
 def _explain(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal.plan import show_plan
 
     options: dict[str, Any] = {}
@@ -71,7 +61,7 @@ def _explain(given: argparse.Namespace) -> int:
             options["cluster"] = json.loads(given.cluster)
         except ValueError as error:
             raise WrongUse(f"--cluster is not JSON: {error}.") from error
-    with connect(given.database) as db:
+    with opened(given) as db:
         plan = db.run(given.run).explain(options)
     if given.plot is not None:
         plan.plot(given.plot)
@@ -83,36 +73,26 @@ def _explain(given: argparse.Namespace) -> int:
 
 
 def _tensorboard(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
-
-    with connect(given.database) as db:
+    with opened(given) as db:
         candidates = db.run(given.run).tensorboard(given.folder)
-    if given.json:
-        print(json.dumps({"run": given.run, "folder": given.folder, "candidates": candidates}))
-    else:
-        noun = "candidate" if candidates == 1 else "candidates"
-        print(f"{candidates} {noun}; to see them: tensorboard --logdir {given.folder}")
-    return 0
+    found = {"run": given.run, "folder": given.folder, "candidates": candidates}
+    noun = "candidate" if candidates == 1 else "candidates"
+    text = f"{candidates} {noun}; to see them: tensorboard --logdir {given.folder}"
+    return say(given, found, text)
 
 
 def add_plan_commands(add: Add) -> None:
     """Add the command to the parser."""
-    command = add(
-        "calibrate",
-        _calibrate,
-        "Measure what this machine and a database cost, for plans.",
-        database(),
-    )
-    command.add_argument(
-        "--budget", type=float, default=60.0, metavar="S", help="seconds to measure for (60)"
-    )
+    about = "Measure what this machine and a database cost, for plans."
+    command = add("calibrate", _calibrate, about, database())
+    about = "seconds to measure for (60)"
+    command.add_argument("--budget", type=float, default=60.0, metavar="S", help=about)
 
 
 def _calibrate(given: argparse.Namespace) -> int:
-    from mmdb.api import connect
     from mmdb.terminal import console, show_rows
 
-    with connect(given.database) as db:
+    with opened(given) as db:
         if given.json:
             print(json.dumps([dict(row) for row in db.calibrate(given.budget)]))
             return 0

@@ -9,41 +9,28 @@ import os
 import signal
 import sys
 from dataclasses import asdict
-from types import FrameType
-from typing import TYPE_CHECKING
 
 from mmdb.cli.models import Add, WrongUse
 from mmdb.cli.options import JSON, URL
 from mmdb.errors import DeviceMissing, InvalidName, NotInstalled, WrongUrl
-
-if TYPE_CHECKING:
-    from mmdb.train.drive.worker_process import WorkerProcess
 
 
 def add_worker_command(add: Add) -> None:
     """Add the command to the parser."""
     command = add("worker", _worker, "Serve the runs that are submitted, until it is stopped.")
     command.add_argument("url", help="postgresql://...")
-    command.add_argument(
-        "--device", action="append", metavar="D", help="cpu, cuda:0, ...; may be given again (cpu)"
+    about = "cpu, cuda:0, ...; may be given again (cpu)"
+    command.add_argument("--device", action="append", metavar="D", help=about)
+    about = "sessions on the CPU (one per processor)"
+    command.add_argument("--slots", type=int, metavar="N", help=about)
+    about = (
+        "where hops compute: in the server, or in processes of this machine "
+        "(server, where the database has mmdb's functions)"
     )
-    command.add_argument(
-        "--slots", type=int, metavar="N", help="sessions on the CPU (one per processor)"
-    )
-    command.add_argument(
-        "--mode",
-        choices=("server", "client"),
-        help="where hops compute: in the server, or in processes of this machine "
-        "(server, where the database has mmdb's functions)",
-    )
+    command.add_argument("--mode", choices=("server", "client"), help=about)
     command.add_argument("--name", help="of this process; no other may have it (host-pid)")
-    command.add_argument(
-        "--grace",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds that hops under way have left after SIGTERM (60)",
-    )
+    about = "seconds that hops under way have left after SIGTERM (60)"
+    command.add_argument("--grace", type=float, default=60.0, metavar="S", help=about)
     command.add_argument("--once", action="store_true", help="end when all that is submitted is")
 
 
@@ -56,9 +43,6 @@ def _worker(given: argparse.Namespace) -> int:
     from mmdb.plan.auto_strategy import decider
     from mmdb.train.drive.worker_process import WorkerProcess
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     try:
         if given.name is not None:
             check_name(given.name)
@@ -68,10 +52,11 @@ def _worker(given: argparse.Namespace) -> int:
             name=given.name,
             mode=given.mode,
             grace_s=given.grace,
-            say=say,
-            decide=decider(say=say),
+            say=_say,
+            decide=decider(say=_say),
         )
-        _stop_by_signals(process)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: process.stop())
         process.run(once=given.once)
     except (DeviceMissing, InvalidName) as error:
         raise WrongUse(str(error)) from error
@@ -115,33 +100,17 @@ def _check_database(url: str) -> None:
         connection.close()
 
 
-def _stop_by_signals(process: WorkerProcess) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        process.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-
-
 def add_operation_commands(add: Add) -> None:
     """Add the commands to the parser."""
-    doctor = add(
-        "doctor", _doctor, "Check everything that can be wrong with a database.", URL, JSON
-    )
-    doctor.add_argument(
-        "--verify",
-        action="store_true",
-        help="also read every stored byte, and compare it with its hash",
-    )
+    about = "Check everything that can be wrong with a database."
+    doctor = add("doctor", _doctor, about, URL, JSON)
+    about = "also read every stored byte, and compare it with its hash"
+    doctor.add_argument("--verify", action="store_true", help=about)
 
-    metrics = add(
-        "metrics", _metrics, "Print what a monitor reads, in Prometheus' text format.", URL
-    )
-    metrics.add_argument(
-        "--listen",
-        metavar="[HOST:]PORT",
-        help="answer GET /metrics there instead, until interrupted; 127.0.0.1 without a host",
-    )
+    about = "Print what a monitor reads, in Prometheus' text format."
+    metrics = add("metrics", _metrics, about, URL)
+    about = "answer GET /metrics there instead, until interrupted; 127.0.0.1 without a host"
+    metrics.add_argument("--listen", metavar="[HOST:]PORT", help=about)
 
 
 def _doctor(given: argparse.Namespace) -> int:
@@ -170,7 +139,5 @@ def _metrics(given: argparse.Namespace) -> int:
     if given.listen is None:
         print(read_metrics(given.url), end="")
     else:
-        serve_metrics(
-            given.url, given.listen, lambda text: print(text, file=sys.stderr, flush=True)
-        )
+        serve_metrics(given.url, given.listen, _say)
     return 0

@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import asdict
-from typing import Any
 
 from mmdb.cli.models import Add, WrongUse
-from mmdb.cli.options import MODEL, database, option
+from mmdb.cli.options import MODEL, database, option, say
 
 
 def add_standard_commands(add: Add) -> None:
     """Add openlineage, mlflow, card, parquet and dbt to the parser."""
-    command = add(
-        "openlineage", _openlineage, "Write lineage as OpenLineage events.", _runs(), database()
-    )
+    about = "Write lineage as OpenLineage events."
+    command = add("openlineage", _openlineage, about, _runs(), database())
     command.add_argument("--out", metavar="FILE", help="one event on each line; overwritten")
     command.add_argument("--url", help="of a collector that takes them over HTTP")
     command.add_argument("--jobs", default="mmdb", metavar="NAME", help="namespace of jobs (mmdb)")
     command.add_argument("--hops", action="store_true", help="each hop as a run of its own, too")
 
-    command = add(
-        "mlflow",
-        _mlflow,
-        "Copy runs and models into an MLflow tracking server.",
-        _runs(),
-        database(),
-    )
+    about = "Copy runs and models into an MLflow tracking server."
+    command = add("mlflow", _mlflow, about, _runs(), database())
     command.add_argument("--tracking-uri", required=True, metavar="URL", help="http://host:port")
     command.add_argument("--prefix", default="", help="of experiments' and models' names")
 
-    command = add(
-        "card",
-        _card,
-        "Write the model card of a version, in Markdown.",
-        MODEL,
-        database(json=False),
-    )
+    about = "Write the model card of a version, in Markdown."
+    command = add("card", _card, about, MODEL, database(json=False))
     command.add_argument("--out", metavar="FILE", help="overwritten; printed if left out")
 
     command = add("parquet", _parquet, "Write every view to a Parquet file.", database())
@@ -89,7 +76,7 @@ def _openlineage(given: argparse.Namespace) -> int:
         else:
             count = post_events(events, given.url, key)
     target = given.out or given.url
-    return _say(given, {"events": count, "to": target}, f"{count:,} events to {target}")
+    return say(given, {"events": count, "to": target}, f"{count:,} events to {target}")
 
 
 def _mlflow(given: argparse.Namespace) -> int:
@@ -106,7 +93,7 @@ def _mlflow(given: argparse.Namespace) -> int:
     if not given.json:
         for note in copied.notes:
             print(f"note: {note}", file=sys.stderr)
-    return _say(given, asdict(copied), text)
+    return say(given, asdict(copied), text)
 
 
 def _card(given: argparse.Namespace) -> int:
@@ -126,7 +113,7 @@ def _parquet(given: argparse.Namespace) -> int:
         found = export_parquet(connection, given.out, given.only or ())
     rows, size = sum(f.rows for f in found), sum(f.bytes for f in found)
     text = f"{given.out}: {len(found)} views, {rows:,} rows, {size:,} bytes"
-    return _say(given, [asdict(file) for file in found], text)
+    return say(given, [asdict(file) for file in found], text)
 
 
 def _dbt(given: argparse.Namespace) -> int:
@@ -145,9 +132,4 @@ def _write(file: str | None, content: str) -> int:
         sys.stdout.write(content)
     else:
         print(f"{file}: {write_text(content, file):,} bytes")
-    return 0
-
-
-def _say(given: argparse.Namespace, values: Any, text: str) -> int:
-    print(json.dumps(values) if given.json else text)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
@@ -9,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     DateTime,
     Double,
+    ForeignKey,
     Integer,
     LargeBinary,
     MetaData,
@@ -16,7 +18,14 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlalchemy.orm import DeclarativeBase, MappedColumn, Relationship, mapped_column, relationship
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    MappedColumn,
+    Relationship,
+    declared_attr,
+    mapped_column,
+    relationship,
+)
 
 from mmdb.errors import ReadOnly
 
@@ -43,6 +52,15 @@ class Base(DeclarativeBase):
 
     #: The call that writes its rows.
     written_by: ClassVar[str] = ""
+
+    def __init_subclass__(cls, written_by: str = "", **options: Any) -> None:
+        cls.written_by = written_by
+        super().__init_subclass__(**options)
+
+    @declared_attr.directive
+    def __tablename__(cls) -> str:
+        """The class's name in snake case."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in inspect(type(self)).attrs:
@@ -88,6 +106,11 @@ def read_only(mapped: type[Base] | None) -> ReadOnly:
 def unread(*arguments: Any) -> MappedColumn[Any]:
     """Return a column of bytes: it is read only where `undefer` asks for it, else it raises."""
     return mapped_column(*arguments, deferred=True, deferred_raiseload=True)
+
+
+def foreign_key(column: str, *, primary_key: bool = False) -> MappedColumn[Any]:
+    """Return a column that points at `table.column`."""
+    return mapped_column(ForeignKey(f"mmdb.{column}"), primary_key=primary_key)
 
 
 def one(join: str | None = None) -> Relationship[Any]:

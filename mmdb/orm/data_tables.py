@@ -5,21 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, Json, many, marked, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, many, marked, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.model_tables import Model
     from mmdb.orm.run_tables import Candidate, Hop, Run
 
 
-class Dataset(Base):
+class Dataset(Base, written_by="Database.create_dataset"):
     """A registered query, fixed to the rows it returned on that day."""
-
-    __tablename__ = "dataset"
-    written_by = "Database.create_dataset"
 
     dataset_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -49,15 +46,10 @@ class Dataset(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class DatasetColumn(Base):
+class DatasetColumn(Base, written_by="Database.create_dataset"):
     """The output columns of a dataset's query, in order."""
 
-    __tablename__ = "dataset_column"
-    written_by = "Database.create_dataset"
-
-    dataset_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
-    )
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str]
     kind: Mapped[str]
@@ -67,15 +59,10 @@ class DatasetColumn(Base):
     dataset: Mapped[Dataset] = one()
 
 
-class DatasetSource(Base):
+class DatasetSource(Base, written_by="Database.create_dataset"):
     """Tables and columns that a dataset's query reads."""
 
-    __tablename__ = "dataset_source"
-    written_by = "Database.create_dataset"
-
-    dataset_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.dataset.dataset_id"), primary_key=True
-    )
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     table_name: Mapped[str]
     column_name: Mapped[str | None]
@@ -87,14 +74,11 @@ class DatasetSource(Base):
     dataset: Mapped[Dataset] = one()
 
 
-class Partition(Base):
+class Partition(Base, written_by="Database.create_dataset"):
     """Shuffled slices of a dataset: train slices 0..P-1, and the validation slice."""
 
-    __tablename__ = "partition"
-    written_by = "Database.create_dataset"
-
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     ordinal: Mapped[int]
     role: Mapped[str]
     row_count: Mapped[BigInt]
@@ -106,13 +90,10 @@ class Partition(Base):
     hops: Mapped[list[Hop]] = many("(Hop.candidate_id, Hop.ordinal)")
 
 
-class Block(Base):
+class Block(Base, written_by="Database.create_dataset"):
     """Packed runs of a partition's rows."""
 
-    __tablename__ = "block"
-    written_by = "Database.create_dataset"
-
-    part_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.partition.part_id"), primary_key=True)
+    part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     row_count: Mapped[int]
     digest: Mapped[bytes] = unread()
@@ -121,16 +102,14 @@ class Block(Base):
     partition: Mapped[Partition] = one()
 
 
-class Feature(Base):
+class Feature(Base, written_by="Run.train"):
     """Outputs of frozen layers for the rows of a dataset."""
 
-    __tablename__ = "feature"
-    written_by = "Run.train"
     __table_args__ = (UniqueConstraint("feature_key", "dataset_id", "owner"),)
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     feature_key: Mapped[bytes] = unread()
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     owner: Mapped[str]
     prefix_key: Mapped[bytes] = unread()
     layer: Mapped[str]
@@ -157,15 +136,10 @@ class Feature(Base):
     candidates: Mapped[list[CandidateFeature]] = many("CandidateFeature.candidate_id")
 
 
-class FeaturePart(Base):
+class FeaturePart(Base, written_by="Run.train"):
     """Partitions whose features are stored, whole."""
 
-    __tablename__ = "feature_part"
-    written_by = "Run.train"
-
-    feature_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.feature.feature_id"), primary_key=True
-    )
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     row_count: Mapped[BigInt]
     byte_count: Mapped[BigInt]
@@ -182,11 +156,8 @@ class FeaturePart(Base):
     )
 
 
-class FeatureBlock(Base):
+class FeatureBlock(Base, written_by="Run.train"):
     """Packed runs of a partition's features."""
-
-    __tablename__ = "feature_block"
-    written_by = "Run.train"
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -199,16 +170,11 @@ class FeatureBlock(Base):
     partition: Mapped[Partition] = one("foreign(FeatureBlock.part_id) == Partition.part_id")
 
 
-class RunFeature(Base):
+class RunFeature(Base, written_by="Run.train"):
     """Where each of a run's features comes from, and what that cost."""
 
-    __tablename__ = "run_feature"
-    written_by = "Run.train"
-
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
-    feature_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.feature.feature_id"), primary_key=True
-    )
+    run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id", primary_key=True)
     choice: Mapped[str]
     reason: Mapped[str]
     candidates: Mapped[int]
@@ -230,28 +196,20 @@ class RunFeature(Base):
     feature: Mapped[Feature] = one()
 
 
-class CandidateFeature(Base):
+class CandidateFeature(Base, written_by="Run.train"):
     """The features that a candidate trains on."""
 
-    __tablename__ = "candidate_feature"
-    written_by = "Run.train"
-
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     run_id: Mapped[BigInt]
-    feature_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.feature.feature_id"))
+    feature_id: Mapped[BigInt] = foreign_key("feature.feature_id")
 
     candidate: Mapped[Candidate] = one()
     run: Mapped[Run] = one("foreign(CandidateFeature.run_id) == Run.run_id")
     feature: Mapped[Feature] = one()
 
 
-class Checkpoint(Base):
+class Checkpoint(Base, written_by="Run.train"):
     """States made durable at an epoch's end; the last and the best of each candidate are kept."""
-
-    __tablename__ = "checkpoint"
-    written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -270,11 +228,8 @@ class Checkpoint(Base):
     )
 
 
-class CheckpointChunk(Base):
+class CheckpointChunk(Base, written_by="Run.train"):
     """The bytes of checkpoints, in chunks of 1 MiB."""
-
-    __tablename__ = "checkpoint_chunk"
-    written_by = "Run.train"
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -289,11 +244,9 @@ class CheckpointChunk(Base):
     )
 
 
-class StateChunk(Base):
+class StateChunk(Base, written_by="Run.train"):
     """States on their way from one session to another; PostgreSQL alone has them."""
 
-    __tablename__ = "state_chunk"
-    written_by = "Run.train"
     __table_args__ = marked(engine="postgres")
 
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)

@@ -12,8 +12,6 @@ from mmdb.orm.base import BigInt, Json, View
 class DatasetOverview(View):
     """The registered datasets."""
 
-    __tablename__ = "dataset_overview"
-
     name: Mapped[str] = mapped_column(primary_key=True)
     query: Mapped[str | None]
     label: Mapped[str | None]
@@ -35,8 +33,6 @@ class DatasetOverview(View):
 class PartitionOverview(View):
     """The partitions of each dataset."""
 
-    __tablename__ = "partition_overview"
-
     dataset: Mapped[str | None]
     part_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int | None]
@@ -47,8 +43,6 @@ class PartitionOverview(View):
 
 class DatasetLineage(View):
     """Tables and columns that each dataset was read from."""
-
-    __tablename__ = "dataset_lineage"
 
     dataset: Mapped[str | None] = mapped_column(primary_key=True)
     table_name: Mapped[str | None] = mapped_column(primary_key=True)
@@ -61,8 +55,6 @@ class DatasetLineage(View):
 
 class FeatureOverview(View):
     """Outputs of frozen layers for the rows of datasets, and how much of them is stored."""
-
-    __tablename__ = "feature_overview"
 
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     dataset: Mapped[str | None]
@@ -88,8 +80,6 @@ class FeatureOverview(View):
 class RunFeatures(View):
     """Where the features of each run came from, why, and what that cost and saved."""
 
-    __tablename__ = "run_features"
-
     run: Mapped[str] = mapped_column(primary_key=True)
     feature_id: Mapped[BigInt] = mapped_column(primary_key=True)
     layer: Mapped[str | None]
@@ -111,12 +101,10 @@ class RunFeatures(View):
     created_at: Mapped[datetime | None]
 
 
-class LineageEdge(View):
-    """Every edge of lineage, from tables and columns to models and back to tables; filter by
-    parent_kind or child_kind.
-    """
+class _Edge(View):
+    """The columns of every view of edges: what each of both ends is."""
 
-    __tablename__ = "lineage_edge"
+    __abstract__ = True
 
     parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
     parent: Mapped[str | None] = mapped_column(primary_key=True)
@@ -136,10 +124,14 @@ class LineageEdge(View):
     child_column: Mapped[str | None] = mapped_column(primary_key=True)
 
 
+class LineageEdge(_Edge):
+    """Every edge of lineage, from tables and columns to models and back to tables; filter by
+    parent_kind or child_kind.
+    """
+
+
 class LineageEntity(View):
     """What lineage() can be asked for by a name of its own."""
-
-    __tablename__ = "lineage_entity"
 
     kind: Mapped[str]
     entity: Mapped[str] = mapped_column(primary_key=True)
@@ -156,8 +148,6 @@ class ColumnImpact(View):
     made of them.
     """
 
-    __tablename__ = "column_impact"
-
     schema_name: Mapped[str | None] = mapped_column(primary_key=True)
     table_name: Mapped[str | None] = mapped_column(primary_key=True)
     column_name: Mapped[str | None] = mapped_column(primary_key=True)
@@ -172,8 +162,6 @@ class ColumnImpact(View):
 
 class LineageSource(View):
     """Tables and columns that datasets, and predictions written to tables, were read from."""
-
-    __tablename__ = "lineage_source"
 
     reader_kind: Mapped[str | None] = mapped_column(primary_key=True)
     reader: Mapped[str | None] = mapped_column(primary_key=True)
@@ -190,147 +178,33 @@ class LineageSource(View):
     column_entity: Mapped[str | None] = mapped_column(primary_key=True)
 
 
-class LineageSourceEdge(View):
+class LineageSourceEdge(_Edge):
     """Edges of lineage between tables, columns and what was read from them."""
 
-    __tablename__ = "lineage_source_edge"
 
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)
-
-
-class LineageRunEdge(View):
+class LineageRunEdge(_Edge):
     """Edges of lineage from datasets to runs and their candidates, and to models trained outside
     of runs.
     """
 
-    __tablename__ = "lineage_run_edge"
 
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)
-
-
-class LineageHopEdge(View):
+class LineageHopEdge(_Edge):
     """Edges of lineage of hops: from their partition and the state before them to the state after
     their epoch.
     """
 
-    __tablename__ = "lineage_hop_edge"
 
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)
-
-
-class LineageStateEdge(View):
+class LineageStateEdge(_Edge):
     """Edges of lineage from states of candidates: to models that were saved, clones and warm
     starts.
     """
 
-    __tablename__ = "lineage_state_edge"
 
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)
-
-
-class LineageModelEdge(View):
+class LineageModelEdge(_Edge):
     """Edges of lineage between models, from where they came, and to candidates and tables that
     they went into.
     """
 
-    __tablename__ = "lineage_model_edge"
 
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)
-
-
-class LineageFeatureEdge(View):
+class LineageFeatureEdge(_Edge):
     """Edges of lineage from datasets and frozen models to features, and to candidates on them."""
-
-    __tablename__ = "lineage_feature_edge"
-
-    parent_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    parent: Mapped[str | None] = mapped_column(primary_key=True)
-    child_kind: Mapped[str | None] = mapped_column(primary_key=True)
-    child: Mapped[str | None] = mapped_column(primary_key=True)
-    via: Mapped[str | None] = mapped_column(primary_key=True)
-    happened_at: Mapped[datetime | None] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    parent_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_id: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    child_epoch: Mapped[int | None] = mapped_column(primary_key=True)
-    child_part: Mapped[BigInt | None] = mapped_column(primary_key=True)
-    parent_table: Mapped[str | None] = mapped_column(primary_key=True)
-    parent_column: Mapped[str | None] = mapped_column(primary_key=True)
-    child_table: Mapped[str | None] = mapped_column(primary_key=True)
-    child_column: Mapped[str | None] = mapped_column(primary_key=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship, remote
 
-from mmdb.orm.base import Base, BigInt, Json, many, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, many, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Dataset
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     )
 
 
-class Architecture(Base):
+class Architecture(Base, written_by="Database.save"):
     """Graphs of models without weights and names; equal graphs are one row."""
 
-    __tablename__ = "architecture"
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("canonical_hash"),)
 
     architecture_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -46,11 +44,8 @@ class Architecture(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class ArchitecturePrefix(Base):
+class ArchitecturePrefix(Base, written_by="Database.save"):
     """Every beginning of an architecture, once; a search for common ones looks here first."""
-
-    __tablename__ = "architecture_prefix"
-    written_by = "Database.save"
 
     prefix_hash: Mapped[bytes] = mapped_column(primary_key=True)
     node_count: Mapped[int]
@@ -61,35 +56,25 @@ class ArchitecturePrefix(Base):
     )
 
 
-class ArchitectureNode(Base):
+class ArchitectureNode(Base, written_by="Database.save"):
     """Layers and operations of an architecture, in topological order."""
 
-    __tablename__ = "architecture_node"
-    written_by = "Database.save"
-
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str]
     attributes: Mapped[Json]
     parameters: Mapped[Json]
     parameter_bytes: Mapped[BigInt]
-    prefix_hash: Mapped[bytes] = mapped_column(ForeignKey("mmdb.architecture_prefix.prefix_hash"))
+    prefix_hash: Mapped[bytes] = foreign_key("architecture_prefix.prefix_hash")
 
     architecture: Mapped[Architecture] = one()
     prefix: Mapped[ArchitecturePrefix] = one()
 
 
-class ArchitectureEdge(Base):
+class ArchitectureEdge(Base, written_by="Database.save"):
     """What feeds each node; position is the place among the node's inputs."""
 
-    __tablename__ = "architecture_edge"
-    written_by = "Database.save"
-
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     source: Mapped[int]
     target: Mapped[int] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
@@ -105,15 +90,10 @@ class ArchitectureEdge(Base):
     )
 
 
-class Outline(Base):
+class Outline(Base, written_by="Database.save"):
     """Outlines of architectures, packed for the search of parents."""
 
-    __tablename__ = "outline"
-    written_by = "Database.save"
-
-    architecture_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id"), primary_key=True
-    )
+    architecture_id: Mapped[BigInt] = foreign_key("architecture.architecture_id", primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
     layer_count: Mapped[int]
     parameter_count: Mapped[BigInt]
@@ -128,34 +108,26 @@ def _parentage() -> Any:
     return parentage
 
 
-class Model(Base):
+class Model(Base, written_by="Database.save"):
     """Saved models; a new save under an old name is a new version."""
 
-    __tablename__ = "model"
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("name", "version"),)
 
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
     version: Mapped[int]
     approach: Mapped[str]
-    parent_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
-    manifest_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.manifest.manifest_id"))
-    pack_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
-    definition_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.definition.definition_id")
-    )
-    architecture_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.architecture.architecture_id")
-    )
-    environment_id: Mapped[BigInt | None] = mapped_column(
-        ForeignKey("mmdb.environment.environment_id")
-    )
+    parent_id: Mapped[BigInt | None] = foreign_key("model.model_id")
+    manifest_id: Mapped[BigInt | None] = foreign_key("manifest.manifest_id")
+    pack_id: Mapped[BigInt | None] = foreign_key("tensor.tensor_id")
+    definition_id: Mapped[BigInt | None] = foreign_key("definition.definition_id")
+    architecture_id: Mapped[BigInt | None] = foreign_key("architecture.architecture_id")
+    environment_id: Mapped[BigInt | None] = foreign_key("environment.environment_id")
     weights_hash: Mapped[bytes] = unread()
     tensor_count: Mapped[int]
     byte_count: Mapped[BigInt]
-    dataset_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
-    candidate_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    dataset_id: Mapped[BigInt | None] = foreign_key("dataset.dataset_id")
+    candidate_id: Mapped[BigInt | None] = foreign_key("candidate.candidate_id")
     epoch: Mapped[int | None]
     metrics: Mapped[Json]
     reason: Mapped[Json]
@@ -211,27 +183,21 @@ class Model(Base):
     )
 
 
-class ModelChange(Base):
+class ModelChange(Base, written_by="Database.save"):
     """Tensors of a model that stand in place of its manifest's."""
 
-    __tablename__ = "model_change"
-    written_by = "Database.save"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
 
     model: Mapped[Model] = one()
     tensor: Mapped[Tensor] = one()
 
 
-class Recipe(Base):
+class Recipe(Base, written_by="Database.save"):
     """How to make a model again: its candidate's hops, or a trainer on its parent and dataset."""
 
-    __tablename__ = "recipe"
-    written_by = "Database.save"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     trainer: Mapped[str | None]
     arguments: Mapped[Json]
     seed: Mapped[BigInt | None]
@@ -245,25 +211,20 @@ class Recipe(Base):
     )
 
 
-class RecipeTensor(Base):
+class RecipeTensor(Base, written_by="Database.save"):
     """Tensors that a recipe starts from beside its parent: optimizer and generator states."""
 
-    __tablename__ = "recipe_tensor"
-    written_by = "Database.save"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     path: Mapped[str] = mapped_column(primary_key=True)
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
 
     recipe: Mapped[Recipe] = one("foreign(RecipeTensor.model_id) == Recipe.model_id")
     tensor: Mapped[Tensor] = one()
 
 
-class Definition(Base):
+class Definition(Base, written_by="Database.save"):
     """What it takes to build a model's module, each once."""
 
-    __tablename__ = "definition"
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("definition_hash"),)
 
     definition_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -277,11 +238,9 @@ class Definition(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class Environment(Base):
+class Environment(Base, written_by="Database.save"):
     """Software and hardware that models were saved in, each once."""
 
-    __tablename__ = "environment"
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("environment_hash"),)
 
     environment_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -291,11 +250,8 @@ class Environment(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class AliasEvent(Base):
+class AliasEvent(Base, written_by="Database.set_alias"):
     """Every move of an alias; its last event says where it is."""
-
-    __tablename__ = "alias_event"
-    written_by = "Database.set_alias"
 
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model: Mapped[str]
@@ -310,13 +266,10 @@ class AliasEvent(Base):
     )
 
 
-class ModelTag(Base):
+class ModelTag(Base, written_by="Database.tag"):
     """Tags of a model, one value for each key."""
 
-    __tablename__ = "model_tag"
-    written_by = "Database.tag"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
     created_at: Mapped[datetime]
@@ -324,13 +277,10 @@ class ModelTag(Base):
     model: Mapped[Model] = one()
 
 
-class ModelMetric(Base):
+class ModelMetric(Base, written_by="Database.log_metric"):
     """Metrics of a model, those of its training among them."""
 
-    __tablename__ = "model_metric"
-    written_by = "Database.log_metric"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     metric: Mapped[str] = mapped_column(primary_key=True)
     dataset: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float]
@@ -339,14 +289,11 @@ class ModelMetric(Base):
     model: Mapped[Model] = one()
 
 
-class ModelNote(Base):
+class ModelNote(Base, written_by="Database.note"):
     """What people wrote about a model."""
 
-    __tablename__ = "model_note"
-    written_by = "Database.note"
-
     note_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     note: Mapped[str]
     created_at: Mapped[datetime]
     author: Mapped[str]
@@ -354,15 +301,12 @@ class ModelNote(Base):
     model: Mapped[Model] = one()
 
 
-class Probe(Base):
+class Probe(Base, written_by="Database.save_probe"):
     """Layer-by-layer digests of forward and backward passes, to compare later."""
-
-    __tablename__ = "probe"
-    written_by = "Database.save_probe"
 
     probe_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
-    model_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt | None] = foreign_key("model.model_id")
     summary: Mapped[Json]
     created_at: Mapped[datetime]
 

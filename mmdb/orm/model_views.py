@@ -12,8 +12,6 @@ from mmdb.orm.base import BigInt, BigInts, Json, View
 class ModelOverview(View):
     """The saved models, dropped ones too."""
 
-    __tablename__ = "model_overview"
-
     model: Mapped[str | None]
     version: Mapped[int | None]
     dataset: Mapped[str | None]
@@ -40,8 +38,6 @@ class ModelOverview(View):
 class ModelLineage(View):
     """From each model to its parents, run, dataset, tables and columns."""
 
-    __tablename__ = "model_lineage"
-
     model: Mapped[str | None] = mapped_column(primary_key=True)
     version: Mapped[int | None] = mapped_column(primary_key=True)
     run: Mapped[str | None] = mapped_column(primary_key=True)
@@ -62,8 +58,6 @@ class TensorStorage(View):
     """The tensors of each model, with their statistics and how they lie in the database; a small
     one has no chunks of its own.
     """
-
-    __tablename__ = "tensor_storage"
 
     model: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
@@ -92,8 +86,6 @@ class TensorStorage(View):
 class AliasHistory(View):
     """Every move of every alias, and who moved it; the version is null where it was taken away."""
 
-    __tablename__ = "alias_history"
-
     model: Mapped[str | None]
     alias: Mapped[str | None]
     version: Mapped[int | None]
@@ -105,8 +97,6 @@ class AliasHistory(View):
 class ModelAlias(View):
     """Where each alias is now."""
 
-    __tablename__ = "model_alias"
-
     model: Mapped[str] = mapped_column(primary_key=True)
     alias: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int | None]
@@ -117,8 +107,6 @@ class ModelAlias(View):
 class TagOverview(View):
     """The tags of the models."""
 
-    __tablename__ = "tag_overview"
-
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str | None]
     model: Mapped[str] = mapped_column(primary_key=True)
@@ -128,8 +116,6 @@ class TagOverview(View):
 
 class MetricOverview(View):
     """The metrics of the models; the dataset is empty where it was not said."""
-
-    __tablename__ = "metric_overview"
 
     metric: Mapped[str] = mapped_column(primary_key=True)
     dataset: Mapped[str] = mapped_column(primary_key=True)
@@ -142,8 +128,6 @@ class MetricOverview(View):
 class NoteOverview(View):
     """What people wrote about the models."""
 
-    __tablename__ = "note_overview"
-
     model: Mapped[str | None]
     version: Mapped[int | None]
     note: Mapped[str | None]
@@ -154,8 +138,6 @@ class NoteOverview(View):
 
 class Zoo(View):
     """The models that are not dropped, and whether they are offered as parents."""
-
-    __tablename__ = "zoo"
 
     model: Mapped[str | None]
     version: Mapped[int | None]
@@ -180,8 +162,6 @@ class Zoo(View):
 class ZooDecisions(View):
     """Every decision about a model in the zoo, and every time that it was taken as a parent."""
 
-    __tablename__ = "zoo_decisions"
-
     model: Mapped[str | None]
     version: Mapped[int | None]
     event: Mapped[str | None]
@@ -194,8 +174,6 @@ class ZooDecisions(View):
 
 class TransferMap(View):
     """Where each tensor of a child that was warm-started came from."""
-
-    __tablename__ = "transfer_map"
 
     transfer_id: Mapped[BigInt] = mapped_column(primary_key=True)
     run: Mapped[str | None]
@@ -217,8 +195,6 @@ class TransferMap(View):
 class PredictionOverview(View):
     """Predictions that were written to tables, one row a call of predict_into."""
 
-    __tablename__ = "prediction_overview"
-
     prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model: Mapped[str | None]
     version: Mapped[int | None]
@@ -234,8 +210,6 @@ class PredictionOverview(View):
 
 class OriginOverview(View):
     """Models that were not made in this database, and where they came from."""
-
-    __tablename__ = "origin_overview"
 
     model: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)

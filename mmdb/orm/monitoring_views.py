@@ -12,8 +12,6 @@ from mmdb.orm.base import BigInt, View
 class MetricHistory(View):
     """The metric of each candidate over its epochs and over time, with the best value so far."""
 
-    __tablename__ = "metric_history"
-
     run: Mapped[str | None]
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate: Mapped[int | None]
@@ -26,8 +24,6 @@ class MetricHistory(View):
 
 class HopsPerHour(View):
     """Hops that each worker ended in each hour, by run; hours without any have no row."""
-
-    __tablename__ = "hops_per_hour"
 
     hour: Mapped[datetime] = mapped_column(primary_key=True)
     run: Mapped[str] = mapped_column(primary_key=True)
@@ -44,8 +40,6 @@ class StorageOverview(View):
     three add up to its bytes.
     """
 
-    __tablename__ = "storage_overview"
-
     model: Mapped[str | None]
     version: Mapped[int | None]
     approach: Mapped[str | None]
@@ -60,8 +54,6 @@ class StorageOverview(View):
 
 class RunCost(View):
     """What each run took of its workers, and what that cost where a price is set."""
-
-    __tablename__ = "run_cost"
 
     run: Mapped[str] = mapped_column(primary_key=True)
     dataset: Mapped[str | None]
@@ -82,8 +74,6 @@ class RunCost(View):
 class ZooHits(View):
     """How often each model was taken as a parent, by day; days without a hit have no row."""
 
-    __tablename__ = "zoo_hits"
-
     day: Mapped[datetime] = mapped_column(primary_key=True)
     model: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
@@ -91,36 +81,29 @@ class ZooHits(View):
     hits_so_far: Mapped[BigInt | None]
 
 
-class Metric(View):
+class _Sample(View):
+    """The columns of every view of samples."""
+
+    __abstract__ = True
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    type: Mapped[str | None]
+    help: Mapped[str | None]
+    label: Mapped[str | None]
+    label_value: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+
+
+class Metric(_Sample):
     """What mmdb does, as samples for a monitor."""
 
-    __tablename__ = "metric"
 
-    name: Mapped[str] = mapped_column(primary_key=True)
-    type: Mapped[str | None]
-    help: Mapped[str | None]
-    label: Mapped[str | None]
-    label_value: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[float | None]
-
-
-class ServerMetric(View):
+class ServerMetric(_Sample):
     """What the server holds and does for mmdb, as samples for a monitor."""
-
-    __tablename__ = "server_metric"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    type: Mapped[str | None]
-    help: Mapped[str | None]
-    label: Mapped[str | None]
-    label_value: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[float | None]
 
 
 class WorkerStatus(View):
     """The slots of worker processes, and what each is doing now."""
-
-    __tablename__ = "worker_status"
 
     worker: Mapped[str | None]
     process: Mapped[str | None]
@@ -144,8 +127,6 @@ class WorkerStatus(View):
 class MlflowExperiments(View):
     """The runs, as MLflow shows experiments."""
 
-    __tablename__ = "mlflow_experiments"
-
     experiment_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str | None]
     lifecycle_stage: Mapped[str | None]
@@ -159,8 +140,6 @@ class MlflowExperiments(View):
 
 class MlflowRuns(View):
     """The candidates, as MLflow shows runs."""
-
-    __tablename__ = "mlflow_runs"
 
     run_uuid: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str | None]
@@ -177,8 +156,6 @@ class MlflowRuns(View):
 class MlflowRegisteredModels(View):
     """The names of the saved models, as MLflow shows registered models."""
 
-    __tablename__ = "mlflow_registered_models"
-
     name: Mapped[str] = mapped_column(primary_key=True)
     creation_time: Mapped[BigInt | None]
     last_updated_time: Mapped[BigInt | None]
@@ -187,8 +164,6 @@ class MlflowRegisteredModels(View):
 
 class MlflowModelVersions(View):
     """The saved models that are not dropped, as MLflow shows versions."""
-
-    __tablename__ = "mlflow_model_versions"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
@@ -207,8 +182,6 @@ class MlflowModelVersions(View):
 class MlflowParams(View):
     """What the candidates were configured with, as MLflow shows params."""
 
-    __tablename__ = "mlflow_params"
-
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str | None]
     run_uuid: Mapped[str] = mapped_column(primary_key=True)
@@ -217,8 +190,6 @@ class MlflowParams(View):
 
 class MlflowMetrics(View):
     """What the candidates reached in each epoch, as MLflow shows metrics."""
-
-    __tablename__ = "mlflow_metrics"
 
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float | None]
@@ -231,8 +202,6 @@ class MlflowMetrics(View):
 
 class ViewKey(View):
     """The keys of views: what is unique in them, and what refers to which other one."""
-
-    __tablename__ = "view_key"
 
     view_name: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[int] = mapped_column(primary_key=True)

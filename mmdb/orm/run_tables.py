@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from mmdb.orm.base import Base, BigInt, Json, keyed, many, one, unread
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, keyed, many, one, unread
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Checkpoint, Dataset, Partition
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
     from mmdb.orm.tensor_tables import WarmStart
 
 
-class Run(Base):
+class Run(Base, written_by="Database.create_run"):
     """Model-selection workloads: a dataset, candidates, epochs and a strategy."""
 
-    __tablename__ = "run"
-    written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("name"),)
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
-    dataset_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.dataset.dataset_id"))
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
     architecture: Mapped[Json]
     search: Mapped[Json]
     epochs: Mapped[int]
@@ -71,14 +69,12 @@ class Run(Base):
     )
 
 
-class RunEvent(Base):
+class RunEvent(Base, written_by="Run.train"):
     """When a run was started, finished or interrupted; its status is the last event."""
 
-    __tablename__ = "run_event"
-    written_by = "Run.train"
     __mapper_args__ = keyed("run_id", "happened_at", "event")
 
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     happened_at: Mapped[datetime]
     event: Mapped[str]
     workers: Mapped[int | None]
@@ -86,15 +82,13 @@ class RunEvent(Base):
     run: Mapped[Run] = one()
 
 
-class Candidate(Base):
+class Candidate(Base, written_by="Database.create_run"):
     """The configurations of a run, 0..C-1."""
 
-    __tablename__ = "candidate"
-    written_by = "Database.create_run"
     __table_args__ = (UniqueConstraint("run_id", "ordinal"),)
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     ordinal: Mapped[int]
     config: Mapped[Json]
     seed: Mapped[BigInt]
@@ -133,14 +127,12 @@ class Candidate(Base):
     )
 
 
-class CandidateEvent(Base):
+class CandidateEvent(Base, written_by="Run.train"):
     """What ended a candidate before its last epoch, with the error."""
 
-    __tablename__ = "candidate_event"
-    written_by = "Run.train"
     __mapper_args__ = keyed("candidate_id", "happened_at", "event")
 
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     happened_at: Mapped[datetime]
     event: Mapped[str]
     sqlstate: Mapped[str | None]
@@ -150,16 +142,11 @@ class CandidateEvent(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class Hop(Base):
+class Hop(Base, written_by="Run.train"):
     """One candidate trained for one pass over one partition, or validated."""
 
-    __tablename__ = "hop"
-    written_by = "Run.train"
-
-    part_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.partition.part_id"), primary_key=True)
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True)
     ordinal: Mapped[int]
     seed: Mapped[BigInt]
@@ -189,11 +176,8 @@ class Hop(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class Merge(Base):
+class Merge(Base, written_by="Run.train"):
     """Model averaging: one state for each candidate and epoch, out of those that its hops left."""
-
-    __tablename__ = "merge"
-    written_by = "Run.train"
 
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True)
@@ -210,11 +194,8 @@ class Merge(Base):
     partition: Mapped[Partition] = one("foreign(Merge.part_id) == Partition.part_id")
 
 
-class Decision(Base):
+class Decision(Base, written_by="Run.train"):
     """What a run's search was told and what it decided, in order."""
-
-    __tablename__ = "decision"
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -232,11 +213,8 @@ class Decision(Base):
     )
 
 
-class EpochTotal(Base):
+class EpochTotal(Base, written_by="Run.train"):
     """Epochs of the candidates of the runs in run_total, as candidate_progress shows them."""
-
-    __tablename__ = "epoch_total"
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -261,11 +239,8 @@ class EpochTotal(Base):
     )
 
 
-class CandidateTotal(Base):
+class CandidateTotal(Base, written_by="Run.train"):
     """Candidates of the runs in run_total, as candidate_overview shows them."""
-
-    __tablename__ = "candidate_total"
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -293,11 +268,8 @@ class CandidateTotal(Base):
     )
 
 
-class RunTotal(Base):
+class RunTotal(Base, written_by="Run.train"):
     """Runs that have finished, as run_progress and run_time show them."""
-
-    __tablename__ = "run_total"
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidates: Mapped[BigInt]
@@ -326,11 +298,8 @@ class RunTotal(Base):
     run: Mapped[Run] = one("foreign(RunTotal.run_id) == Run.run_id")
 
 
-class HourTotal(Base):
+class HourTotal(Base, written_by="Run.train"):
     """Hours of the workers in the runs in run_total, as hops_per_hour shows them."""
-
-    __tablename__ = "hour_total"
-    written_by = "Run.train"
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     hour: Mapped[datetime] = mapped_column(primary_key=True)

@@ -14,8 +14,6 @@ class OpenRun(View):
     finished.
     """
 
-    __tablename__ = "open_run"
-
     run_id: Mapped[BigInt | None]
     run: Mapped[str] = mapped_column(primary_key=True)
     dataset_id: Mapped[BigInt | None]
@@ -24,73 +22,49 @@ class OpenRun(View):
     maximize: Mapped[bool | None]
 
 
-class OpenCandidate(View):
+class _Candidate(View):
+    """The columns of every view of candidates."""
+
+    __abstract__ = True
+
+    run: Mapped[str | None]
+    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    candidate: Mapped[int | None]
+    parent_id: Mapped[BigInt | None]
+    config: Mapped[Json | None]
+    status: Mapped[str | None]
+    goal: Mapped[int | None]
+    epochs: Mapped[int | None]
+    hops: Mapped[BigInt | None]
+    total_s: Mapped[float | None]
+    hops_done: Mapped[BigInt | None]
+    hops_total: Mapped[BigInt | None]
+    spent_s: Mapped[float | None]
+    metric: Mapped[str | None]
+    maximize: Mapped[bool | None]
+    best_value: Mapped[float | None]
+    best_epoch: Mapped[int | None]
+    validation_loss: Mapped[float | None]
+    metrics: Mapped[Json | None]
+    error: Mapped[str | None]
+    started_at: Mapped[datetime | None]
+    last_hop_at: Mapped[datetime | None]
+    training_loss: Mapped[float | None]
+    rank: Mapped[BigInt | None]
+
+
+class OpenCandidate(_Candidate):
     """The candidates of open runs, as candidate_overview shows them."""
 
-    __tablename__ = "open_candidate"
-
-    run_id: Mapped[BigInt | None]
-    run: Mapped[str | None]
-    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    candidate: Mapped[int | None]
-    parent_id: Mapped[BigInt | None]
-    config: Mapped[Json | None]
-    status: Mapped[str | None]
-    goal: Mapped[int | None]
-    epochs: Mapped[int | None]
-    hops: Mapped[BigInt | None]
-    total_s: Mapped[float | None]
-    hops_done: Mapped[BigInt | None]
-    hops_total: Mapped[BigInt | None]
-    spent_s: Mapped[float | None]
-    metric: Mapped[str | None]
-    maximize: Mapped[bool | None]
-    best_value: Mapped[float | None]
-    best_epoch: Mapped[int | None]
-    validation_loss: Mapped[float | None]
-    metrics: Mapped[Json | None]
-    error: Mapped[str | None]
-    started_at: Mapped[datetime | None]
-    last_hop_at: Mapped[datetime | None]
-    training_loss: Mapped[float | None]
-    rank: Mapped[BigInt | None]
+    run_id: Mapped[BigInt | None] = mapped_column(sort_order=-1)
 
 
-class CandidateOverview(View):
+class CandidateOverview(_Candidate):
     """Each candidate of each run: how far it is, what it has reached and what it took."""
-
-    __tablename__ = "candidate_overview"
-
-    run: Mapped[str | None]
-    candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    candidate: Mapped[int | None]
-    parent_id: Mapped[BigInt | None]
-    config: Mapped[Json | None]
-    status: Mapped[str | None]
-    goal: Mapped[int | None]
-    epochs: Mapped[int | None]
-    hops: Mapped[BigInt | None]
-    total_s: Mapped[float | None]
-    hops_done: Mapped[BigInt | None]
-    hops_total: Mapped[BigInt | None]
-    spent_s: Mapped[float | None]
-    metric: Mapped[str | None]
-    maximize: Mapped[bool | None]
-    best_value: Mapped[float | None]
-    best_epoch: Mapped[int | None]
-    validation_loss: Mapped[float | None]
-    metrics: Mapped[Json | None]
-    error: Mapped[str | None]
-    started_at: Mapped[datetime | None]
-    last_hop_at: Mapped[datetime | None]
-    training_loss: Mapped[float | None]
-    rank: Mapped[BigInt | None]
 
 
 class CandidateProgress(View):
     """The learning curves: each epoch of each candidate."""
-
-    __tablename__ = "candidate_progress"
 
     run: Mapped[str | None]
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -114,8 +88,6 @@ class CandidateProgress(View):
 class CandidateFailures(View):
     """What ended candidates before their last epoch, with the traceback."""
 
-    __tablename__ = "candidate_failures"
-
     run: Mapped[str | None]
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
     candidate: Mapped[int | None]
@@ -130,8 +102,6 @@ class WarmStartOverview(View):
     """What candidates with a warm start began with, and the optimizer steps that it took them to
     what the best cold candidate reached.
     """
-
-    __tablename__ = "warm_start_overview"
 
     run: Mapped[str | None]
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -154,8 +124,6 @@ class WarmStartOverview(View):
 
 class Leaderboard(View):
     """Candidates of each run, the best first."""
-
-    __tablename__ = "leaderboard"
 
     run: Mapped[str | None]
     rank: Mapped[BigInt | None]
@@ -187,8 +155,6 @@ class Leaderboard(View):
 class RunProgress(View):
     """How far each run is; hops include validations."""
 
-    __tablename__ = "run_progress"
-
     run: Mapped[str] = mapped_column(primary_key=True)
     status: Mapped[str | None]
     candidates: Mapped[BigInt | None]
@@ -216,8 +182,6 @@ class HopTimeline(View):
     """Every hop with its phases in seconds; start-up is what reading, computing and storing leave
     over.
     """
-
-    __tablename__ = "hop_timeline"
 
     run: Mapped[str | None]
     candidate_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -254,8 +218,6 @@ class HopTimeline(View):
 class RunTime(View):
     """What the workers of each run did with their time: hops and merges, by phase."""
 
-    __tablename__ = "run_time"
-
     run: Mapped[str] = mapped_column(primary_key=True)
     visits: Mapped[BigInt | None]
     seconds: Mapped[float | None]
@@ -269,8 +231,6 @@ class RunTime(View):
 
 class PlanOutcome(View):
     """Trained runs: what the last plan before the start said of what was done, and what it took."""
-
-    __tablename__ = "plan_outcome"
 
     run: Mapped[str] = mapped_column(primary_key=True)
     plan_id: Mapped[BigInt | None]
@@ -311,8 +271,6 @@ class PlanAccuracy(View):
     far.
     """
 
-    __tablename__ = "plan_accuracy"
-
     run: Mapped[str] = mapped_column(primary_key=True)
     finished_at: Mapped[datetime | None]
     strategy: Mapped[str | None]
@@ -330,8 +288,6 @@ class PlanAccuracy(View):
 
 class ProfileOverview(View):
     """The last measurements of each machine with its versions, by kind and size."""
-
-    __tablename__ = "profile_overview"
 
     node: Mapped[str | None]
     kind: Mapped[str] = mapped_column(primary_key=True)
@@ -352,8 +308,6 @@ class ProfileOverview(View):
 
 class PlanOverview(View):
     """Every plan of every run: what each way of training it would take, the best first."""
-
-    __tablename__ = "plan_overview"
 
     run: Mapped[str | None]
     plan_id: Mapped[BigInt] = mapped_column(primary_key=True)

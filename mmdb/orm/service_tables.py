@@ -5,21 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, PrimaryKeyConstraint
+from sqlalchemy import PrimaryKeyConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, Json, keyed, many, one
+from mmdb.orm.base import Base, BigInt, Json, foreign_key, keyed, many, one
 
 if TYPE_CHECKING:
     from mmdb.orm.data_tables import Partition
     from mmdb.orm.run_tables import Candidate, Run
 
 
-class Migration(Base):
+class Migration(Base, written_by="`mmdb install`"):
     """The schema that this database was made with (0), and each change since (1, 2, …)."""
-
-    __tablename__ = "migration"
-    written_by = "`mmdb install`"
 
     number: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -27,32 +24,24 @@ class Migration(Base):
     applied_at: Mapped[datetime]
 
 
-class Setting(Base):
+class Setting(Base, written_by="Database.sql"):
     """The owner's configuration; passwords belong into a password file, not here."""
-
-    __tablename__ = "setting"
-    written_by = "Database.sql"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
 
 
-class Factory(Base):
+class Factory(Base, written_by="Database.register_factory"):
     """Allow-list of the Python callables that build models; the only way code enters."""
-
-    __tablename__ = "factory"
-    written_by = "Database.register_factory"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     target: Mapped[str]
     created_at: Mapped[datetime]
 
 
-class Function(Base):
+class Function(Base, written_by="Database.register_function"):
     """Allow-list of the Python callables that datasets and runs may name besides factories."""
 
-    __tablename__ = "function"
-    written_by = "Database.register_function"
     __table_args__ = (PrimaryKeyConstraint("kind", "name"),)
 
     name: Mapped[str]
@@ -61,22 +50,16 @@ class Function(Base):
     created_at: Mapped[datetime]
 
 
-class Trainer(Base):
+class Trainer(Base, written_by="Database.register_trainer"):
     """Allow-list of the training functions that recipes may name."""
-
-    __tablename__ = "trainer"
-    written_by = "Database.register_trainer"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     target: Mapped[str]
     created_at: Mapped[datetime]
 
 
-class Share(Base):
+class Share(Base, written_by="Database.share_model"):
     """What teams let other roles read; it means something in databases with teams."""
-
-    __tablename__ = "share"
-    written_by = "Database.share_model"
 
     kind: Mapped[str] = mapped_column(primary_key=True)
     object_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -85,11 +68,8 @@ class Share(Base):
     author: Mapped[str]
 
 
-class RoleLimit(Base):
+class RoleLimit(Base, written_by="Database.sql"):
     """How much the owners of datasets, runs and models may use; null is without limit."""
-
-    __tablename__ = "role_limit"
-    written_by = "Database.sql"
 
     role: Mapped[str] = mapped_column(primary_key=True)
     workers: Mapped[int | None]
@@ -98,14 +78,11 @@ class RoleLimit(Base):
     memory_bytes: Mapped[BigInt | None]
 
 
-class RunRequest(Base):
+class RunRequest(Base, written_by="Run.submit"):
     """Runs handed to the worker processes, and taken back."""
 
-    __tablename__ = "run_request"
-    written_by = "Run.submit"
-
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     request: Mapped[str]
     priority: Mapped[int]
     requested_at: Mapped[datetime]
@@ -116,14 +93,11 @@ class RunRequest(Base):
     )
 
 
-class RunOutcome(Base):
+class RunOutcome(Base, written_by="`mmdb worker`"):
     """How worker processes ended what was handed to them; without one it is under way."""
 
-    __tablename__ = "run_outcome"
-    written_by = "`mmdb worker`"
-
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     ended_at: Mapped[datetime]
     sqlstate: Mapped[str | None]
     message: Mapped[str | None]
@@ -132,25 +106,19 @@ class RunOutcome(Base):
     run: Mapped[Run] = one()
 
 
-class CandidateRequest(Base):
+class CandidateRequest(Base, written_by="Database.stop_candidate"):
     """Candidates that someone stopped or let go on while their run was trained."""
 
-    __tablename__ = "candidate_request"
-    written_by = "Database.stop_candidate"
-
     request_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     request: Mapped[str]
     requested_at: Mapped[datetime]
 
     candidate: Mapped[Candidate] = one()
 
 
-class Worker(Base):
+class Worker(Base, written_by="`mmdb worker`"):
     """Slots that worker processes have offered: one device each."""
-
-    __tablename__ = "worker"
-    written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
     name: Mapped[str]
@@ -166,11 +134,8 @@ class Worker(Base):
     )
 
 
-class WorkerBeat(Base):
+class WorkerBeat(Base, written_by="`mmdb worker`"):
     """Signs of life, one row a slot, updated every few seconds."""
-
-    __tablename__ = "worker_beat"
-    written_by = "`mmdb worker`"
 
     worker_id: Mapped[BigInt] = mapped_column(primary_key=True)
     beat_at: Mapped[datetime]
@@ -179,11 +144,8 @@ class WorkerBeat(Base):
     worker: Mapped[Worker] = one("foreign(WorkerBeat.worker_id) == Worker.worker_id")
 
 
-class Assignment(Base):
+class Assignment(Base, written_by="`mmdb worker`"):
     """Hops that the leader has given to slots."""
-
-    __tablename__ = "assignment"
-    written_by = "`mmdb worker`"
 
     assignment_id: Mapped[BigInt] = mapped_column(primary_key=True)
     worker_id: Mapped[BigInt]
@@ -204,11 +166,8 @@ class Assignment(Base):
     partition: Mapped[Partition | None] = one("foreign(Assignment.part_id) == Partition.part_id")
 
 
-class Profile(Base):
+class Profile(Base, written_by="Database.calibrate"):
     """What calibrate() measured: medians of repeated measurements, by kind and size."""
-
-    __tablename__ = "profile"
-    written_by = "Database.calibrate"
 
     fingerprint: Mapped[str] = mapped_column(primary_key=True)
     measured_at: Mapped[datetime] = mapped_column(primary_key=True)
@@ -223,14 +182,11 @@ class Profile(Base):
     versions: Mapped[Json]
 
 
-class Plan(Base):
+class Plan(Base, written_by="Run.explain"):
     """What explain_train was asked, once for each call; what it said is in estimate."""
 
-    __tablename__ = "plan"
-    written_by = "Run.explain"
-
     plan_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"))
+    run_id: Mapped[BigInt] = foreign_key("run.run_id")
     planned_at: Mapped[datetime]
     candidates: Mapped[int]
     measured: Mapped[int]
@@ -243,13 +199,10 @@ class Plan(Base):
     estimates: Mapped[list[Estimate]] = many("Estimate.rank")
 
 
-class Estimate(Base):
+class Estimate(Base, written_by="Run.explain"):
     """What a plan says of each way of training a run, the best first."""
 
-    __tablename__ = "estimate"
-    written_by = "Run.explain"
-
-    plan_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.plan.plan_id"), primary_key=True)
+    plan_id: Mapped[BigInt] = foreign_key("plan.plan_id", primary_key=True)
     rank: Mapped[int] = mapped_column(primary_key=True)
     strategy: Mapped[str]
     workers: Mapped[int]
@@ -278,13 +231,10 @@ class Estimate(Base):
     plan: Mapped[Plan] = one()
 
 
-class RunStrategy(Base):
+class RunStrategy(Base, written_by="Run.train"):
     """How runs with the strategy auto are trained, from their first hop on."""
 
-    __tablename__ = "run_strategy"
-    written_by = "Run.train"
-
-    run_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.run.run_id"), primary_key=True)
+    run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
     strategy: Mapped[str]
     group_size: Mapped[int]
     workers: Mapped[int | None]
@@ -296,14 +246,12 @@ class RunStrategy(Base):
     plan: Mapped[Plan | None] = one("foreign(RunStrategy.plan_id) == Plan.plan_id")
 
 
-class StepTime(Base):
+class StepTime(Base, written_by="Run.explain"):
     """Training steps that a plan measured, on a copy that was thrown away."""
 
-    __tablename__ = "step_time"
-    written_by = "Run.explain"
     __mapper_args__ = keyed("candidate_id", "node", "device", "environment", "measured_at")
 
-    candidate_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.candidate.candidate_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
     node: Mapped[str]
     device: Mapped[str]
     environment: Mapped[str]
@@ -316,15 +264,10 @@ class StepTime(Base):
     candidate: Mapped[Candidate] = one()
 
 
-class StepPrediction(Base):
+class StepPrediction(Base, written_by="Run.explain"):
     """What a profile says of a candidate's steps: what hops took beside it corrects later plans."""
 
-    __tablename__ = "step_prediction"
-    written_by = "Run.explain"
-
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
     fingerprint: Mapped[str] = mapped_column(primary_key=True)
     profiled_at: Mapped[datetime] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ForeignKey, UniqueConstraint, and_, func, select, union
+from sqlalchemy import UniqueConstraint, and_, func, select, union
 from sqlalchemy.orm import Mapped, mapped_column
 
-from mmdb.orm.base import Base, BigInt, BigInts, Json, keyed, many, one, unread
+from mmdb.orm.base import Base, BigInt, BigInts, Json, foreign_key, keyed, many, one, unread
 from mmdb.orm.model_tables import Model, ModelChange
 
 if TYPE_CHECKING:
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from mmdb.orm.run_tables import Candidate
 
 
-class Tensor(Base):
+class Tensor(Base, written_by="Database.save"):
     """Content-addressed tensors; the same bytes are one row."""
 
-    __tablename__ = "tensor"
-    written_by = "Database.save"
     __table_args__ = (UniqueConstraint("tensor_hash"),)
 
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
@@ -46,14 +44,11 @@ class Tensor(Base):
     )
 
 
-class Encoding(Base):
+class Encoding(Base, written_by="Database.save"):
     """How a tensor lies in its chunks; small tensors have none, they lie in their model's pack."""
 
-    __tablename__ = "encoding"
-    written_by = "Database.save"
-
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"), primary_key=True)
-    base_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id", primary_key=True)
+    base_id: Mapped[BigInt | None] = foreign_key("tensor.tensor_id")
     word: Mapped[int]
     chunk_bytes: Mapped[int]
     chunks: Mapped[int]
@@ -63,11 +58,8 @@ class Encoding(Base):
     base: Mapped[Tensor | None] = one("foreign(Encoding.base_id) == Tensor.tensor_id")
 
 
-class TensorChunk(Base):
+class TensorChunk(Base, written_by="Database.save"):
     """The bytes of tensors, each chunk encoded by itself."""
-
-    __tablename__ = "tensor_chunk"
-    written_by = "Database.save"
 
     tensor_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -78,11 +70,8 @@ class TensorChunk(Base):
     tensor: Mapped[Tensor] = one("foreign(TensorChunk.tensor_id) == Tensor.tensor_id")
 
 
-class Manifest(Base):
+class Manifest(Base, written_by="Database.save"):
     """Lists of tensors by path, which models share; see model_change."""
-
-    __tablename__ = "manifest"
-    written_by = "Database.save"
 
     manifest_id: Mapped[BigInt] = mapped_column(primary_key=True)
     created_at: Mapped[datetime]
@@ -92,18 +81,13 @@ class Manifest(Base):
     models: Mapped[list[Model]] = many("Model.model_id")
 
 
-class ManifestTensor(Base):
+class ManifestTensor(Base, written_by="Database.save"):
     """The tensors of a manifest, in the order of the state dict."""
 
-    __tablename__ = "manifest_tensor"
-    written_by = "Database.save"
-
-    manifest_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.manifest.manifest_id"), primary_key=True
-    )
+    manifest_id: Mapped[BigInt] = foreign_key("manifest.manifest_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     path: Mapped[str]
-    tensor_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.tensor.tensor_id"))
+    tensor_id: Mapped[BigInt] = foreign_key("tensor.tensor_id")
     kind: Mapped[str]
     trainable: Mapped[bool]
     tied_to: Mapped[int | None]
@@ -113,14 +97,11 @@ class ManifestTensor(Base):
     tensor: Mapped[Tensor] = one()
 
 
-class ZooEvent(Base):
+class ZooEvent(Base, written_by="Database.zoo_admit"):
     """What became of models in the zoo, with reasons: the last but hits says whether it is in."""
 
-    __tablename__ = "zoo_event"
-    written_by = "Database.zoo_admit"
-
     event_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     event: Mapped[str]
     reason: Mapped[str]
     by_rule: Mapped[bool]
@@ -129,14 +110,11 @@ class ZooEvent(Base):
     model: Mapped[Model] = one()
 
 
-class Transfer(Base):
+class Transfer(Base, written_by="Database.warm_start"):
     """Warm starts: tensors carried over from a parent to a candidate, or a module elsewhere."""
 
-    __tablename__ = "transfer"
-    written_by = "Database.warm_start"
-
     transfer_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    parent_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    parent_id: Mapped[BigInt | None] = foreign_key("model.model_id")
     parent_candidate_id: Mapped[BigInt | None]
     parent_state: Mapped[bytes | None] = unread()
     candidate_id: Mapped[BigInt | None]
@@ -160,15 +138,10 @@ class Transfer(Base):
     tensors: Mapped[list[TransferTensor]] = many("TransferTensor.ordinal")
 
 
-class TransferTensor(Base):
+class TransferTensor(Base, written_by="Database.warm_start"):
     """Where each tensor of a warm-started child came from."""
 
-    __tablename__ = "transfer_tensor"
-    written_by = "Database.warm_start"
-
-    transfer_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.transfer.transfer_id"), primary_key=True
-    )
+    transfer_id: Mapped[BigInt] = foreign_key("transfer.transfer_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     path: Mapped[str]
     parent_path: Mapped[str | None]
@@ -179,16 +152,11 @@ class TransferTensor(Base):
     transfer: Mapped[Transfer] = one()
 
 
-class WarmStart(Base):
+class WarmStart(Base, written_by="Run.train"):
     """What candidates of runs with a warm start begin with, decided at their first hop, and why."""
 
-    __tablename__ = "warm_start"
-    written_by = "Run.train"
-
-    candidate_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.candidate.candidate_id"), primary_key=True
-    )
-    transfer_id: Mapped[BigInt | None] = mapped_column(ForeignKey("mmdb.transfer.transfer_id"))
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id", primary_key=True)
+    transfer_id: Mapped[BigInt | None] = foreign_key("transfer.transfer_id")
     state_hash: Mapped[bytes | None] = unread()
     lr_scale: Mapped[float]
     lr_epochs: Mapped[int]
@@ -200,14 +168,11 @@ class WarmStart(Base):
     transfer: Mapped[Transfer | None] = one()
 
 
-class Prediction(Base):
+class Prediction(Base, written_by="Database.predict_into"):
     """Predictions of a model that were written to a table."""
 
-    __tablename__ = "prediction"
-    written_by = "Database.predict_into"
-
     prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"))
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
     schema_name: Mapped[str]
     table_name: Mapped[str]
     key_name: Mapped[str]
@@ -221,15 +186,10 @@ class Prediction(Base):
     sources: Mapped[list[PredictionSource]] = many("PredictionSource.ordinal")
 
 
-class PredictionSource(Base):
+class PredictionSource(Base, written_by="Database.predict_into"):
     """Tables and columns that a prediction's query reads."""
 
-    __tablename__ = "prediction_source"
-    written_by = "Database.predict_into"
-
-    prediction_id: Mapped[BigInt] = mapped_column(
-        ForeignKey("mmdb.prediction.prediction_id"), primary_key=True
-    )
+    prediction_id: Mapped[BigInt] = foreign_key("prediction.prediction_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     schema_name: Mapped[str | None]
     table_name: Mapped[str]
@@ -241,13 +201,10 @@ class PredictionSource(Base):
     prediction: Mapped[Prediction] = one()
 
 
-class ModelOrigin(Base):
+class ModelOrigin(Base, written_by="Database.import_model"):
     """Where a model came from that was not made in this database."""
 
-    __tablename__ = "model_origin"
-    written_by = "Database.import_model"
-
-    model_id: Mapped[BigInt] = mapped_column(ForeignKey("mmdb.model.model_id"), primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
     kind: Mapped[str]
     source: Mapped[str]
     format: Mapped[str | None]
@@ -274,7 +231,7 @@ parentage = union(
 ).subquery("parentage")
 
 
-class ModelTensor(Base):
+class ModelTensor(Base, written_by="Database.save"):
     """A tensor of a model: what its manifest says, but for what stands in its place."""
 
     __table__ = (
@@ -295,7 +252,6 @@ class ModelTensor(Base):
         .subquery("model_tensor")
     )
     __mapper_args__ = keyed(__table__.c.model_id, __table__.c.ordinal)
-    written_by = "Database.save"
 
     if TYPE_CHECKING:
         model_id: Mapped[BigInt]

@@ -11,15 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from mmdb.probe.observations import (
-    LABELS,
-    Key,
-    Observation,
-    ProbeSummary,
-    Row,
-    TensorDigest,
-    observations,
-)
+from mmdb.probe.observations import LABELS, Key, ProbeSummary, Row, TensorDigest, observations
 
 #: Relative error of a sum of squares in float64, generously.
 _ROUNDING = 1e-12
@@ -41,13 +33,11 @@ class Magnitude:
     nan_counts: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        nans = (
-            "" if len(set(self.nan_counts)) == 1 else "; NaNs: {} and {}".format(*self.nan_counts)
-        )
+        one, other = self.nan_counts
+        nans = "" if one == other else f"; NaNs: {one} and {other}"
         if not self.exact:
-            return (
-                f"by at least {self.max_abs:.3g}" if self.max_abs else "by an unknown amount"
-            ) + nans
+            amount = f"at least {self.max_abs:.3g}" if self.max_abs else "an unknown amount"
+            return f"by {amount}{nans}"
         noun = "element" if self.elements == 1 else "elements"
         verb = "differs" if self.changed == 1 else "differ"
         count = f"{self.changed:,} of {self.elements:,} {noun} {verb}"
@@ -131,23 +121,29 @@ def _max_abs(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One tensor that is not the same in both probes."""
+class _LayerCall:
+    """One call of one layer."""
 
     number: int  # of the pass, from 1
     path: str  # layer; "" is the module itself
     kind: str  # class of the layer
     call: int  # 0 for the layer's first call in the pass
-    what: str  # a key of LABELS
-    name: str  # parameter, buffer, or place in a nested value; "" if it is the value itself
-    a: TensorDigest | None  # None: it is in the other probe alone
-    b: TensorDigest | None
-    magnitude: Magnitude | None  # None where the shapes differ or one side is missing
 
     @property
     def layer(self) -> str:
         """The layer's name for people: path, and which call if not the first."""
         return (self.path or "(model)") + (f" call {self.call + 1}" if self.call else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(_LayerCall):
+    """One tensor that is not the same in both probes."""
+
+    what: str  # a key of LABELS
+    name: str  # parameter, buffer, or place in a nested value; "" if it is the value itself
+    a: TensorDigest | None  # None: it is in the other probe alone
+    b: TensorDigest | None
+    magnitude: Magnitude | None  # None where the shapes differ or one side is missing
 
     def __str__(self) -> str:
         what = " ".join(filter(None, (LABELS[self.what], self.name)))
@@ -167,20 +163,11 @@ def _form(digest: TensorDigest) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerComparison:
+class LayerComparison(_LayerCall):
     """One call of one layer in both probes."""
 
-    number: int  # of the pass, from 1
-    path: str
-    kind: str
-    call: int
     compared: tuple[str, ...]  # keys of LABELS
     differences: tuple[Difference, ...]
-
-    @property
-    def layer(self) -> str:
-        """The layer's name for people."""
-        return (self.path or "(model)") + (f" call {self.call + 1}" if self.call else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +236,8 @@ def compare(a: ProbeSummary, b: ProbeSummary) -> Comparison:
     keys = [*found, *(key for key in other if key not in found)]
     rows = {key: (found.get(key) or other[key]).row for key in keys}
     kinds = dict(b.modules) | dict(a.modules)
-    hashes = {key: (_hash(found.get(key)), _hash(other.get(key))) for key in keys}
+    one, two = ({key: each.hash for key, each in some.items()} for some in (found, other))
+    hashes = {key: (one.get(key), two.get(key)) for key in keys}
     differences = tuple(
         _difference(key, (a, b), pair, kinds.get(key.path, "?"))
         for key, pair in hashes.items()
@@ -267,10 +255,6 @@ def compare(a: ProbeSummary, b: ProbeSummary) -> Comparison:
     )
 
 
-def _hash(found: Observation | None) -> str | None:
-    return found.hash if found else None
-
-
 def _difference(
     key: Key,
     probes: tuple[ProbeSummary, ProbeSummary],
@@ -279,12 +263,8 @@ def _difference(
 ) -> Difference:
     (a, b), (left, right) = probes, hashes
     return Difference(
-        number=key.number,
-        path=key.path,
+        **key._asdict(),
         kind=kind,
-        call=key.call,
-        what=key.what,
-        name=key.name,
         a=a.digests[left] if left else None,
         b=b.digests[right] if right else None,
         magnitude=magnitude(a, left, b, right) if left and right else None,
@@ -303,10 +283,8 @@ def _layers(
         found.setdefault(rows[key], []).append(each)
     return tuple(
         LayerComparison(
-            number=row.number,
-            path=row.path,
+            **row._asdict(),
             kind=kinds.get(row.path, "?"),
-            call=row.call,
             compared=tuple(whats),
             differences=tuple(found.get(row, ())),
         )
@@ -338,18 +316,15 @@ def _architecture(a: ProbeSummary, b: ProbeSummary) -> str:
     for path in dict.fromkeys((*modules, *others)):
         kinds = modules.get(path), others.get(path)
         if kinds[0] != kinds[1]:
-            return f"{path or '(model)'} is {_or_nothing(kinds[0])} and {_or_nothing(kinds[1])}"
+            first, second = (kind or "nothing" for kind in kinds)
+            return f"{path or '(model)'} is {first} and {second}"
     for kind in ("parameters", "buffers"):
         left, right = _forms(a, getattr(a, kind)), _forms(b, getattr(b, kind))
         for path in dict.fromkeys((*left, *right)):
             if left.get(path) != right.get(path):
-                return f"{path} is {_or_nothing(left.get(path))} and {_or_nothing(right.get(path))}"
+                return f"{path} is {left.get(path, 'nothing')} and {right.get(path, 'nothing')}"
     return ""
 
 
 def _forms(summary: ProbeSummary, state: Mapping[str, str]) -> dict[str, str]:
     return {path: _form(summary.digests[name]) for path, name in state.items()}
-
-
-def _or_nothing(found: str | None) -> str:
-    return found or "nothing"

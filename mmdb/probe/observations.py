@@ -141,14 +141,12 @@ def _rebuilt(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "layers": None if raw["layers"] is None else tuple(raw["layers"]),
         "modules": tuple((path, kind) for path, kind in raw["modules"]),
-        "passes": tuple(_pass(one) for one in raw["passes"]),
+        "passes": tuple(
+            ProbePass(**one | {"records": tuple(ProbeRecord(**r) for r in one["records"])})
+            for one in raw["passes"]
+        ),
         "digests": {name: _digest(found) for name, found in raw["digests"].items()},
     }
-
-
-def _pass(raw: Mapping[str, Any]) -> ProbePass:
-    records = tuple(ProbeRecord(**record) for record in raw["records"])
-    return ProbePass(**(dict(raw) | {"records": records}))
 
 
 def _plain(digest: TensorDigest) -> dict[str, Any]:

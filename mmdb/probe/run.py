@@ -191,9 +191,8 @@ def _pass(
             loss = learn.loss(output)
             value = digests.add(loss)
             loss.backward()
-    gradients = _hashes(
-        digests, ((path, p.grad) for path, p in named_parameters(module) if p.grad is not None)
-    )
+    learned = named_parameters(module)
+    gradients = {path: digests.add(p.grad) for path, p in learned if p.grad is not None}
     optimizer = learn.optimizer if learn else None
     if optimizer:
         with _blaming(lambda: " in the optimizer's step"):
@@ -210,14 +209,12 @@ def _pass(
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments, copied: a layer may work in place."""
-    copied = tree_map_only(torch.Tensor, _copy, inputs)
+    copied = tree_map_only(
+        torch.Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), inputs
+    )
     if isinstance(copied, Mapping):
         return (), dict(copied)
     return (tuple(copied) if isinstance(copied, tuple | list) else (copied,)), {}
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 @contextmanager
@@ -261,15 +258,11 @@ def _check(
 
 
 def _parameters(module: nn.Module, digests: Digests) -> dict[str, str]:
-    return _hashes(digests, named_parameters(module))
+    return {path: digests.add(tensor) for path, tensor in named_parameters(module)}
 
 
 def _buffers(module: nn.Module, digests: Digests) -> dict[str, str]:
-    return _hashes(digests, named_buffers(module))
-
-
-def _hashes(digests: Digests, named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    return {path: digests.add(tensor) for path, tensor in named}
+    return {path: digests.add(tensor) for path, tensor in named_buffers(module)}
 
 
 def _environment(devices: Iterable[torch.device]) -> str:

@@ -57,15 +57,12 @@ def table_lines(comparison: Comparison, *, width: int, most: int = 12) -> list[t
     heads = [f"  {'layer':{layer}}", *([f"{'class':{kind}}"] if kind else []), *shown, "largest"]
     lines = [("  ".join(heads), False)]
     for row in rows[1:]:
-        cells = [f"{'→' if row.first else ' '} {_fitted(row.layer, layer):{layer}}"]
+        fitted = row.layer if len(row.layer) <= layer else "…" + row.layer[1 - layer :]
+        cells = [f"{'→' if row.first else ' '} {fitted:{layer}}"]
         cells += [f"{row.kind:{kind}}"] if kind else []
         cells += [_MARKS[m].center(len(name)) for m, name in zip(row.marks, shown, strict=False)]
         lines.append((f"  {row.text}" if row.text else "  ".join([*cells, row.size]), row.first))
     return [(line.rstrip(), first) for line, first in lines]
-
-
-def _fitted(path: str, width: int) -> str:
-    return path if len(path) <= width else "…" + path[1 - width :]
 
 
 def columns(comparison: Comparison) -> list[str]:

@@ -73,7 +73,7 @@ class _Call:
 
     path: str
     module: nn.Module
-    number: int
+    call: int
     started: int
     finished: int = -1
     #: where the gradient of an input flows to -> the input's name, its first if it has several
@@ -85,18 +85,13 @@ class _Call:
     grad_inputs: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> ProbeRecord:
+        names = ("path", "call", "started", "finished")
+        hashes = ("inputs", "outputs", "grad_outputs", "grad_inputs")
         return ProbeRecord(
-            path=self.path,
             kind=type(self.module).__name__,
-            call=self.number,
-            started=self.started,
-            finished=self.finished,
             backward_started=min(self.backward, default=None),
             backward_finished=max(self.backward, default=None),
-            inputs=self.inputs,
-            outputs=self.outputs,
-            grad_outputs=self.grad_outputs,
-            grad_inputs=self.grad_inputs,
+            **{name: getattr(self, name) for name in (*names, *hashes)},
         )
 
 
@@ -146,7 +141,7 @@ class Tracer:
         path = self._paths[module]
         number = self._counts[path] = self._counts.get(path, -1) + 1
         inputs = dict(tensors_in(list(args))) | dict(tensors_in(kwargs))
-        call = _Call(path=path, module=module, number=number, started=self._next())
+        call = _Call(path=path, module=module, call=number, started=self._next())
         self._open.append(call)
         for name, tensor in inputs.items():
             if _learns(tensor):

@@ -113,12 +113,12 @@ class RunFacts:
     """Rows of the views, those of the run alone."""
 
     run: Row
-    models: Rows
     board: Rows  # the best candidate first; configurations as dictionaries
-    epochs: Rows
-    hops: Rows  # by worker, in order
-    plan: Rows  # what was said before the run began, or last; the best way first
-    outcome: Row | None
+    models: Rows = ()
+    epochs: Rows = ()
+    hops: Rows = ()  # by worker, in order
+    plan: Rows = ()  # what was said before the run began, or last; the best way first
+    outcome: Row | None = None
     lineage: LineageGraph | None = None
     features: Rows = ()  # of frozen layers
 
@@ -149,25 +149,27 @@ def read_run(connection: Connection, name: str) -> RunFacts:
     with connection.snapshot():
         found = connection.rows(_RUN_QUERIES.find_run, run=name)
         found_run(found, name)
-        outcome = next(iter(connection.rows(_RUN_QUERIES.find_outcome, run=name)), None)
-        plan_id = _told_most(
-            connection.rows(_RUN_QUERIES.find_plans, run=name), found[0]["started"]
-        )
-        board = connection.rows(_RUN_QUERIES.find_board, run=name)
+        plans = connection.rows(_RUN_QUERIES.find_plans, run=name)
+        plan_id = _told_most(plans, found[0]["started"])
+        board = read_board(connection, name)
         models = connection.rows(_RUN_QUERIES.find_models, run=name)
         return RunFacts(
             run=found[0],
             models=models,
-            board=[{**row, "config": json.loads(row["config"])} for row in board],
+            board=board,
             epochs=connection.rows(_RUN_QUERIES.find_epochs, run=name),
             hops=connection.rows(_RUN_QUERIES.find_hops, run=name),
-            plan=[]
-            if plan_id is None
-            else connection.rows(_RUN_QUERIES.find_plan, run=name, plan_id=plan_id),
-            outcome=outcome,
+            plan=connection.rows(_RUN_QUERIES.find_plan, run=name, plan_id=plan_id),
+            outcome=next(iter(connection.rows(_RUN_QUERIES.find_outcome, run=name)), None),
             lineage=_lineage(connection, found[0], models, board),
             features=connection.rows(_RUN_QUERIES.find_features, run=name),
         )
+
+
+def read_board(connection: Connection, run: str) -> list[Row]:
+    """Return a run's candidates, the best first; configurations as dictionaries."""
+    rows = connection.rows(_RUN_QUERIES.find_board, run=run)
+    return [{**row, "config": json.loads(row["config"])} for row in rows]
 
 
 def _lineage(connection: Connection, run: Row, models: Rows, board: Rows) -> LineageGraph | None:

@@ -146,7 +146,9 @@ def plot_plan(run: str, rows: Rows, file: str | Path) -> int:
             f"No way of training {run} is possible, so there is nothing to draw.",
             hint="why_not says what is in the way.",
         )
-    spec = stack(f"Plan of run {run}", _remark(rows), charts)
+    marks = (("simulated", "simulated"), ("assumed", "costs are assumed"))
+    remark = ", ".join(text for key, text in marks if any(row[key] for row in rows))
+    spec = stack(f"Plan of run {run}", remark, charts)
     return _write(Path(file), draw(spec, config(LIGHT)))
 
 
@@ -159,11 +161,6 @@ def plan_charts(rows: Rows) -> list[Chart]:
     if took is not None:
         charts.append(compared_phases(took))
     return [chart for chart in charts if chart is not None]
-
-
-def _remark(rows: Rows) -> str:
-    marks = (("simulated", "simulated"), ("assumed", "costs are assumed"))
-    return ", ".join(text for key, text in marks if any(row[key] for row in rows))
 
 
 def _write(file: Path, content: bytes) -> int:

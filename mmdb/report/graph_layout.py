@@ -301,7 +301,8 @@ def _apart(row: Sequence[str], wanted: Sequence[float], width: float) -> list[fl
         starts.append(starts[-1] + (_room(one) + _room(other)) / 2)
     blocks: list[tuple[float, float, int]] = []  # mean shift, weight, members
     for node, want, start in zip(row, wanted, starts, strict=True):
-        shift, weight, members = want - start, _weight(node), 1
+        weight = STRAIGHT if isinstance(node, _Bend) else 1.0
+        shift, members = want - start, 1
         while blocks and blocks[-1][0] > shift:
             mean, heavy, count = blocks.pop()
             shift = (mean * heavy + shift * weight) / (heavy + weight)
@@ -310,7 +311,3 @@ def _apart(row: Sequence[str], wanted: Sequence[float], width: float) -> list[fl
     most = width - _length(row)
     shifts = [min(max(shift, 0.0), most) for shift, _, members in blocks for _ in range(members)]
     return [start + shift for start, shift in zip(starts, shifts, strict=True)]
-
-
-def _weight(node: str) -> float:
-    return STRAIGHT if isinstance(node, _Bend) else 1.0

@@ -13,24 +13,8 @@ from mmdb.report.parts import LEADERS, Chart, Rows, Spec, legend_columns
 
 #: Seconds between ticks; below and beyond, powers of ten.
 _STEPS = (
-    1,
-    2,
-    5,
-    10,
-    20,
-    30,
-    60,
-    120,
-    300,
-    600,
-    1200,
-    1800,
-    3600,
-    7200,
-    14400,
-    21600,
-    43200,
-    86400,
+    *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800),
+    *(3600, 7200, 14400, 21600, 43200, 86400),
 )
 _UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 #: Beyond this ratio of the longest to the shortest an axis is logarithmic.
@@ -164,10 +148,7 @@ def _groups(hops: Any, shortest: float) -> Iterator[list[Mapping[str, Any]]]:
 
 
 def _bar(
-    group: list[Mapping[str, Any]],
-    begin: float,
-    span: float,
-    names: Mapping[int, str],
+    group: list[Mapping[str, Any]], begin: float, span: float, names: Mapping[int, str]
 ) -> dict[str, Any]:
     first, last = group[0], group[-1]
     length = last["begun"] + last["total_s"] - first["begun"]
@@ -193,10 +174,12 @@ def _bar(
 def _spec(values: list[dict[str, Any]], workers: list[str], names: list[str], span: float) -> Spec:
     used = {value["name"] for value in values}
     shown = [name for name in names if name in used]
+    # names for the colours that no leader has, so that the grey one is for the others
+    unused = [f"({place})" for place in range(len(names) - 1, LEADERS)]
     color = {
         "field": "name",
         "type": "nominal",
-        "scale": {"domain": [*names[:-1], *_unused(len(names) - 1), OTHERS], "range": "category"},
+        "scale": {"domain": [*names[:-1], *unused, OTHERS], "range": "category"},
         "legend": {"title": "candidate", "values": shown, "columns": legend_columns(shown)},
     }
     y = {"field": "worker", "type": "nominal", "sort": workers, "title": None,
@@ -236,8 +219,3 @@ def _spec(values: list[dict[str, Any]], workers: list[str], names: list[str], sp
             },
         ],
     }
-
-
-def _unused(taken: int) -> list[str]:
-    """Return names for the colours that no leader has, so that the grey one is for the others."""
-    return [f"({place})" for place in range(taken, LEADERS)]

@@ -26,7 +26,7 @@ KINDS = ("database", "file", "table", "column", "dataset", "partition", "feature
          "candidate", "hop", "checkpoint", "model")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LineageNode:
     """One entity, or many of a kind."""
 
@@ -130,7 +130,7 @@ class _Folding:
         def group_of(key: str) -> str | None:
             if kind_of(key) != kind:
                 return None
-            of = _table_of(key) if kind == "column" else ""
+            of = ".".join(_parts(key.partition(":")[2])[:-1]) if kind == "column" else ""
             return repr((of, sorted(parents[key]), sorted(children[key])))
 
         self.join(group_of, least)
@@ -154,10 +154,8 @@ class _Folding:
         some = self.members[key]
         if len(some) == 1:
             name, more = _one(key)
-            return LineageNode(key=key, kind=kind_of(key), name=name, more=more,
-                        is_subject=key == self.subject)  # fmt: skip
-        name, more = _many(some)
-        return LineageNode(key=key, kind=kind_of(key), name=name, more=more, members=tuple(some))
+            return LineageNode(key, kind_of(key), name, more, is_subject=key == self.subject)
+        return LineageNode(key, kind_of(key), *_many(some), members=tuple(some))
 
     def _neighbours(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         parents: dict[str, set[str]] = {key: set() for key in self.members}
@@ -195,10 +193,6 @@ def _numbers(entity: str) -> tuple[int, ...]:
 def _epoch_of(entity: str) -> str | None:
     """Return what the hops of a candidate's epoch have in common."""
     return entity.rpartition("/")[0] if kind_of(entity) == "hop" else None
-
-
-def _table_of(column: str) -> str:
-    return ".".join(_parts(column.partition(":")[2])[:-1])
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -248,11 +242,8 @@ def _many(some: Sequence[str]) -> tuple[str, str]:
         epochs = sorted({epoch for _, epoch, _ in hops})
         candidates = sorted({candidate for candidate, _, _ in hops})
         span = f"{epochs[0] + 1}" if len(epochs) == 1 else f"{epochs[0] + 1} to {epochs[-1] + 1}"
-        of = (
-            f"candidate {candidates[0]}"
-            if len(candidates) == 1
-            else f"{len(candidates)} candidates"
-        )
+        of = f"{len(candidates)} candidates"
+        of = f"candidate {candidates[0]}" if len(candidates) == 1 else of
         return f"{len(hops):,} hops", f"{of}, epoch{'s' if len(epochs) > 1 else ''} {span}"
     name = f"{len(some):,} {kind}s"
     if kind == "column":

@@ -5,7 +5,6 @@ Whatever comes from data is escaped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,9 +16,9 @@ from mmdb.errors import MmdbError
 from mmdb.lineage.entity import attributes
 from mmdb.messages import bytes_text
 from mmdb.report import run_sections
-from mmdb.report.facts import RunFacts
+from mmdb.report.facts import RunFacts, read_board
 from mmdb.report.lineage_graph import graph_of
-from mmdb.report.parts import LIGHT, Table, TableColumn
+from mmdb.report.parts import LIGHT, TableColumn
 from mmdb.report.picture import drawing
 
 if TYPE_CHECKING:  # these load torch, or much else
@@ -80,12 +79,10 @@ class LineageRows(list[Mapping[str, Any]]):
         edges = [(row["parent"], row["child"], row["via"] or "") for row in self]
         graph = graph_of(edges, self._start)
         left = f"{graph.left_out:,} more are too far away to be drawn." if graph.left_out else ""
-        columns = [
-            TableColumn(key=key, label=key) for key in ("depth", "kind", "parent", "child", "via")
-        ]
+        columns = [TableColumn(key=key, label=key) for key in _STEP]
         return (
             f'<div style="overflow-x: auto">{drawing(graph, theme=LIGHT)}</div>'
-            f"{_paragraph(left)}<details><summary>{_steps(len(self))}</summary>"
+            f"{_paragraph(left)}<details><summary>{_many(len(self), 'step')}</summary>"
             f"{_table(columns, self)}</details>"
         )
 
@@ -127,23 +124,14 @@ def run_html(connection: Connection, name: str) -> str:
         RunNotFound
     """
     run = found_run(connection.rows(_Q.find_run, run=name), name)
-    board = connection.rows(_Q.find_board, run=name)
-    facts = RunFacts(
-        run=run,
-        models=[],
-        board=[{**row, "config": json.loads(row["config"])} for row in board],
-        epochs=[],
-        hops=[],
-        plan=[],
-        outcome=None,
-    )
-    section = run_sections.leaderboard_section(facts)
-    (table, *_) = section.tables if section else (None,)
+    board = read_board(connection, name)
+    section = run_sections.leaderboard_section(RunFacts(run=run, board=board))
+    shown = _table(section.tables[0].columns, section.tables[0].rows, len(board)) if section else ""
     told = (
         f"{run['status']}, dataset {run['dataset']}, {run['hops_done']:,} of "
         f"{run['hops_total']:,} hops, {_many(run['candidates'], 'candidate')}"
     )
-    return _titled(f"Run {name}") + _paragraph(told) + _candidates(table, len(board))
+    return _titled(f"Run {name}") + _paragraph(told) + shown
 
 
 def model_html(model: SavedModel, entries: Sequence[Entry]) -> str:
@@ -159,10 +147,6 @@ def model_html(model: SavedModel, entries: Sequence[Entry]) -> str:
     rows = [{column.key: getattr(one, column.key) for column in columns} for one in kept]
     told = f"{model.approach}, {_many(len(kept), 'tensor')}, {bytes_text(size)}"
     return _titled(f"Model {model.reference}") + _paragraph(told) + _table(columns, rows)
-
-
-def _candidates(table: Table | None, count: int) -> str:
-    return "" if table is None else _table(table.columns, table.rows, count)
 
 
 def _table(
@@ -196,10 +180,6 @@ def _shape(shape: Sequence[int]) -> str:
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _steps(count: int) -> str:
-    return _many(count, "step")
 
 
 def _titled(title: str) -> str:

@@ -52,13 +52,11 @@ def nowhere(_entity: str) -> str | None:
 def facts_markup(some: tuple[Fact, ...], page_of: PageOf = nowhere) -> str:
     """Return the figures at a report's head."""
     items = "".join(
-        f"<div><dt>{escape(fact.label)}</dt><dd>{_fact(fact, page_of)}</dd></div>" for fact in some
+        f"<div><dt>{escape(fact.label)}</dt>"
+        f"<dd>{_linked(fact.text, page_of(fact.entity) if fact.entity else None)}</dd></div>"
+        for fact in some
     )
     return f"<dl>{items}</dl>"
-
-
-def _fact(fact: Fact, page_of: PageOf) -> str:
-    return _linked(fact.text, page_of(fact.entity) if fact.entity else None)
 
 
 def section_markup(one: Section, page_of: PageOf = nowhere) -> str:

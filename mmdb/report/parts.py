@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -239,6 +239,11 @@ class TableColumn:
     entity: str = ""  # key of the entity whose page a cell leads to, where there is one
 
 
+def telling(columns: Iterable[TableColumn], rows: Rows) -> tuple[TableColumn, ...]:
+    """Return the columns that have a value in any row."""
+    return tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table; JSON has its rows as they are, a page their columns as texts."""
@@ -249,6 +254,12 @@ class Table:
     rows: Rows
     folded: bool = False  # shown when it is asked for
     swatch: str = ""  # key of the colour that a row has in the charts; None there for none
+
+    def split(self, most: int, others: str) -> tuple[Table, ...]:
+        """Return the first rows, and where there are more these as a folded table."""
+        rest, title = self.rows[most:], f"{len(self.rows) - most:,} {others}"
+        first = replace(self, rows=self.rows[:most])
+        return (first, replace(self, rows=rest, title=title, folded=True)) if rest else (first,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +294,7 @@ class Fact:
     entity: str = ""  # whose page it leads to, where there is one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReportContent:
     """A report of one thing."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mmdb.messages import seconds_text
@@ -114,10 +114,7 @@ def _lines(ways: Iterable[Way], y: Spec) -> list[Spec]:
         {"field": "range", "title": "eight of ten runs"},
     ]
     return [
-        {
-            "mark": {"type": "area", "opacity": 0.14},
-            "encoding": {**color, **ends},
-        },
+        {"mark": {"type": "area", "opacity": 0.14}, "encoding": {**color, **ends}},
         {
             "mark": {"type": "rule", "opacity": 0.35, "strokeWidth": 3},
             "encoding": {**color, **ends},
@@ -145,15 +142,10 @@ def _lines(ways: Iterable[Way], y: Spec) -> list[Spec]:
 def _ring(plan: Way, y: Spec) -> Spec:
     return {
         "data": {"values": [{"workers": plan["workers"], "at": plan["t_p50"]}]},
-        "mark": {
-            "type": "point",
-            "size": 320,
-            "strokeWidth": 2.5,
-            "filled": False,
-            "style": "ring",
-        },
+        "mark": {"type": "point", "size": 320, "strokeWidth": 2.5, "filled": False,
+                 "style": "ring"},
         "encoding": {"y": {**y, "field": "at"}},
-    }
+    }  # fmt: skip
 
 
 def _cross(workers: int, seconds: float, y: Spec) -> Spec:
@@ -346,9 +338,13 @@ def compared_phases(outcome: Mapping[str, Any]) -> Chart:
     }
     tooltip = [{"field": "phase"}, {"field": "kind"}, {"field": "time", "title": "worker time"}]
     text = {"type": "text", "align": "left", "dx": 5, "style": "label"}
+    told = "; ".join(
+        f"{phase}: {seconds_text(said[phase])} planned, {seconds_text(took[phase])} taken"
+        for phase in COMPARED
+    )
     return Chart(
         title="Planned and taken, by phase",
-        alt="Worker-seconds by phase, planned and taken. " + _pairs(said, took, COMPARED),
+        alt=f"Worker-seconds by phase, planned and taken. {told}",
         spec={
             "height": 44 * len(COMPARED),
             "data": {"values": values},
@@ -358,11 +354,4 @@ def compared_phases(outcome: Mapping[str, Any]) -> Chart:
                 {"mark": text, "encoding": {"text": {"field": "time"}}},
             ],
         },
-    )
-
-
-def _pairs(said: Mapping[str, float], took: Mapping[str, float], phases: Sequence[str]) -> str:
-    return "; ".join(
-        f"{phase}: {seconds_text(said[phase])} planned, {seconds_text(took[phase])} taken"
-        for phase in phases
     )

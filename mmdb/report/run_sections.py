@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,7 @@ from mmdb.report.explanation import shares_text
 from mmdb.report.facts import RunFacts
 from mmdb.report.hop_chart import timeline
 from mmdb.report.line_charts import curves_of, learning, models_chart
-from mmdb.report.parts import Chart, Rows, Section, Table, TableColumn, time_text
+from mmdb.report.parts import Chart, Rows, Section, Table, TableColumn, telling, time_text
 from mmdb.report.plan_charts import (
     COMPARED,
     compared_phases,
@@ -78,14 +78,8 @@ def leaderboard_section(facts: RunFacts) -> Section | None:
         TableColumn(key="candidate", label="candidate"),
     )
     columns = (*first, *given, *told)
-    shown = Table(
-        key="candidates", title="Candidates", columns=columns, rows=rows[:SHOWN], swatch="color"
-    )
-    rest = Table(
-        key="candidates", title=f"{len(rows) - SHOWN:,} more candidates", columns=columns,
-        rows=rows[SHOWN:], folded=True, swatch="color",
-    )  # fmt: skip
-    tables = (shown, rest) if len(rows) > SHOWN else (shown,)
+    table = Table(key="candidates", title="Candidates", columns=columns, rows=rows, swatch="color")
+    tables = table.split(SHOWN, "more candidates")
     return Section(key="leaderboard", title="Leaderboard", tables=tables)
 
 
@@ -111,13 +105,9 @@ def learning_section(facts: RunFacts) -> Section | None:
         for c, name in leaders.items()
     ]
     columns = tuple(TableColumn(key=str(e), label=f"epoch {e}", right=True) for e in epochs)
-    table = Table(
-        key="epochs",
-        title="The curves as numbers",
-        columns=(TableColumn(key="candidate", label="candidate"), *columns),
-        rows=rows,
-        folded=True,
-    )
+    columns = (TableColumn(key="candidate", label="candidate"), *columns)
+    title = "The curves as numbers"
+    table = Table(key="epochs", title=title, columns=columns, rows=rows, folded=True)
     return Section(key="learning", title="Learning curves", charts=(chart,), tables=(table,))
 
 
@@ -127,24 +117,20 @@ def workers_section(facts: RunFacts) -> Section | None:
     if chart is None:
         return None
     rows = spent(facts.hops)
-    seconds = tuple(
-        TableColumn(key=f"{phase}_s", label=phase, show=seconds_text, right=True)
-        for phase in PHASES
-        if any(row[f"{phase}_s"] for row in rows)
-    )
-    table = Table(
-        key="workers",
-        title="The workers as numbers",
-        columns=(
-            TableColumn(key="worker", label="worker"),
-            TableColumn(key="node", label="node"),
-            TableColumn(key="hops", label="hops", right=True),
-            *seconds,
-        ),
-        rows=rows,
-        folded=True,
-    )
+    phases = [phase for phase in PHASES if any(row[f"{phase}_s"] for row in rows)]
+    table = workers_table("The workers as numbers", rows, phases)
     return Section(key="workers", title="Workers", charts=(chart, _phases(rows)), tables=(table,))
+
+
+def workers_table(title: str, rows: Rows, phases: Sequence[str]) -> Table:
+    """Return the rows of `spent` as a table, with the seconds of these phases."""
+    columns = (
+        TableColumn(key="worker", label="worker"),
+        TableColumn(key="node", label="node"),
+        TableColumn(key="hops", label="hops", right=True),
+        *(TableColumn(key=f"{p}_s", label=p, show=seconds_text, right=True) for p in phases),
+    )
+    return Table(key="workers", title=title, columns=columns, rows=rows, folded=True)
 
 
 def spent(hops: Rows) -> list[dict[str, Any]]:
@@ -240,13 +226,8 @@ def _ways_table(facts: RunFacts) -> Table:
     return Table(key="ways", title="Every way as numbers", columns=shown, rows=rows, folded=True)
 
 
-def outcome_section(facts: RunFacts) -> Section | None:
-    """Return the section, or None where there is no plan or no end to compare."""
-    return section_of_outcome(facts.outcome)
-
-
 def section_of_outcome(outcome: Row | None) -> Section | None:
-    """Return the section of a row of plan_outcome."""
+    """Return the section of a row of plan_outcome, or None where nothing is to be compared."""
     if outcome is None or outcome["plan_id"] is None:
         return None
     low, said, high, took = (outcome[key] for key in ("t_p10", "t_p50", "t_p90", "actual_s"))
@@ -261,12 +242,8 @@ def section_of_outcome(outcome: Row | None) -> Section | None:
         warnings = ("What was done is not quite what was planned: the run was interrupted, or its "
                     "search decided otherwise on the way.",)  # fmt: skip
     rows = [
-        {
-            "phase": phase,
-            "planned_s": outcome[f"{phase}_s"],
-            "actual_s": outcome[f"actual_{phase}_s"],
-        }
-        for phase in COMPARED
+        {"phase": p, "planned_s": outcome[f"{p}_s"], "actual_s": outcome[f"actual_{p}_s"]}
+        for p in COMPARED
     ]
     columns = (
         TableColumn(key="phase", label="phase"),
@@ -289,7 +266,11 @@ def features_section(facts: RunFacts) -> Section | None:
     if not facts.features:
         return None
     rows = [
-        {**row, "entity": f"feature:{row['feature_id']}", "cost_s": _cost(row)}
+        {
+            **row,
+            "entity": f"feature:{row['feature_id']}",
+            "cost_s": float(row["compute_s"] + row["store_s"] + row["read_s"]),
+        }
         for row in facts.features
     ]
     stored = sum(row["byte_count"] for row in rows if row["choice"] == "stored")
@@ -308,17 +289,13 @@ def features_section(facts: RunFacts) -> Section | None:
         TableColumn(key="saved_s", label="to save", show=seconds_text, right=True),
         TableColumn(key="reason", label="because"),
     )
-    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    told = telling(columns, rows)
     return Section(
         key="features",
         title="Frozen layers",
         texts=tuple(texts),
         tables=(Table(key="features", title="Features", columns=told, rows=rows),),
     )
-
-
-def _cost(row: Mapping[str, Any]) -> float:
-    return float(row["compute_s"] + row["store_s"] + row["read_s"])
 
 
 def storage_section(facts: RunFacts) -> Section | None:
@@ -335,7 +312,9 @@ def storage_section(facts: RunFacts) -> Section | None:
         TableColumn(key="model", label="model", entity="entity"),
         TableColumn(key="version", label="version", right=True),
         TableColumn(key="candidate_id", label="candidate", right=True),
-        TableColumn(key="epoch", label="epoch", show=_epoch, right=True),
+        TableColumn(
+            key="epoch", label="epoch", show=lambda e: "" if e is None else str(e + 1), right=True
+        ),
         TableColumn(key="approach", label="kept as"),
         TableColumn(key="byte_count", label="size", show=bytes_text, right=True),
         TableColumn(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
@@ -349,7 +328,3 @@ def storage_section(facts: RunFacts) -> Section | None:
         charts=(models_chart(rows),),
         tables=(Table(key="models", title="Models", columns=columns, rows=rows),),
     )
-
-
-def _epoch(value: int | None) -> str:
-    return "" if value is None else str(value + 1)

@@ -22,10 +22,11 @@ from mmdb.report.parts import (
     Table,
     TableColumn,
     architecture_text,
+    telling,
     time_text,
     value_text,
 )
-from mmdb.report.run_sections import section_of_outcome, spent
+from mmdb.report.run_sections import section_of_outcome, spent, workers_table
 
 #: What a report of a run consists of, in order; each makes nothing where there is nothing to show.
 RUN_SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
@@ -33,7 +34,7 @@ RUN_SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
     run_sections.learning_section,
     run_sections.workers_section,
     run_sections.plan_section,
-    run_sections.outcome_section,
+    lambda facts: section_of_outcome(facts.outcome),
     run_sections.features_section,
     run_sections.storage_section,
     lambda facts: lineage_section(facts.lineage),
@@ -51,68 +52,45 @@ def run_report(connection: Connection, name: str) -> ReportContent:
 
 def report_of_run(facts: RunFacts, made: float) -> ReportContent:
     """Return the report that facts make."""
-    sections = (make(facts) for make in RUN_SECTIONS)
-    return ReportContent(
-        kind="run",
-        name=facts.run["run"],
-        made=made,
-        facts=tuple(_run_facts(facts)),
-        sections=tuple(section for section in sections if section is not None),
-    )
+    sections = tuple(found for make in RUN_SECTIONS if (found := make(facts)) is not None)
+    about = tuple(_run_facts(facts))
+    return ReportContent("run", facts.run["run"], made, about, sections)
 
 
 def _run_facts(facts: RunFacts) -> list[Fact]:
     run = facts.run
     failed = f", {run['failed']} failed" if run["failed"] else ""
     stopped = f", {run['stopped']} stopped" if run["stopped"] else ""
-    found = [
-        Fact(key="status", label="status", value=run["status"], text=run["status"]),
-        Fact(
-            key="dataset",
-            label="dataset",
-            value=run["dataset"],
-            text=run["dataset"],
-            entity=f"dataset:{run['dataset']}",
-        ),
-        Fact(
-            key="strategy",
-            label="strategy",
-            value=run["strategy"],
-            text=run["strategy"].replace("_", " "),
-        ),
-        Fact(
-            key="candidates",
-            label="candidates",
-            value=run["candidates"],
-            text=f"{run['candidates']:,}{failed}{stopped}",
-        ),
-        Fact(key="epochs", label="epochs", value=run["epochs"], text=str(run["epochs"])),
-        Fact(
-            key="hops_done",
-            label="hops",
-            value=run["hops_done"],
-            text=f"{run['hops_done']:,} of {run['hops_total']:,}",
-        ),
+    hops = f"{run['hops_done']:,} of {run['hops_total']:,}"
+    counted = f"{run['candidates']:,}{failed}{stopped}"
+    best = f"{value_text(run['best_value'])} by candidate {run['best_candidate_id']}"
+    begun = run["created"] if run["started"] is None else run["started"]
+    label = "created" if run["started"] is None else "begun"
+    known = run["started"] is not None and run["ended"] is not None
+    spent = run["ended"] - run["started"] if known else None
+    names = [f"{m['model']}@{m['version']}" for m in facts.models]
+    model = f"model:{names[0]}" if len(names) == 1 else ""
+    return _known(
+        ("status", "status", run["status"], run["status"], ""),
+        ("dataset", "dataset", run["dataset"], run["dataset"], f"dataset:{run['dataset']}"),
+        ("strategy", "strategy", run["strategy"], run["strategy"].replace("_", " "), ""),
+        ("candidates", "candidates", run["candidates"], counted, ""),
+        ("epochs", "epochs", run["epochs"], str(run["epochs"]), ""),
+        ("hops_done", "hops", run["hops_done"], hops, ""),
+        ("best_value", f"best {run['metric'] or 'value'}", run["best_value"], best, ""),
+        ("seconds", "hops took", spent, spent is not None and seconds_text(spent), ""),
+        (label, label, begun, time_text(begun), ""),
+        ("models", "saved as", names, ", ".join(names[:3]), model),
+    )
+
+
+def _known(*wanted: tuple[str, str, Any, Any, str]) -> list[Fact]:
+    """Return figures as facts: key, label, value, text and entity; those without value left out."""
+    return [
+        Fact(key=key, label=label, value=value, text=text, entity=entity)
+        for key, label, value, text, entity in wanted
+        if value not in (None, [])
     ]
-    if run["best_value"] is not None:
-        best = f"{value_text(float(run['best_value']))} by candidate {run['best_candidate_id']}"
-        metric = run["metric"] or "value"
-        found.append(
-            Fact(key="best_value", label=f"best {metric}", value=run["best_value"], text=best)
-        )
-    if run["started"] is not None and run["ended"] is not None:
-        spent = run["ended"] - run["started"]
-        found.append(Fact(key="seconds", label="hops took", value=spent, text=seconds_text(spent)))
-    begun = run["started"] if run["started"] is not None else run["created"]
-    label = "begun" if run["started"] is not None else "created"
-    found.append(Fact(key=label, label=label, value=begun, text=time_text(begun)))
-    if facts.models:
-        names = [f"{m['model']}@{m['version']}" for m in facts.models]
-        one = f"model:{names[0]}" if len(names) == 1 else ""
-        found.append(
-            Fact(key="models", label="saved as", value=names, text=", ".join(names[:3]), entity=one)
-        )
-    return found
 
 
 #: Metrics that have a column.
@@ -161,7 +139,7 @@ def _tables(facts: ModelFacts) -> Iterator[Table]:
         TableColumn(key="created", label="saved", show=time_text),
         TableColumn(key="dropped", label="dropped", show=time_text),
     )
-    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    told = telling(columns, rows)
     yield Table(key="versions", title="Versions", columns=told, rows=rows)
     if facts.aliases:
         moved = [dict(row) for row in reversed(facts.aliases)]
@@ -228,17 +206,8 @@ def training_section(facts: ModelFacts) -> Section | None:
         for row in facts.transfers
         if row["similarity"] is not None and row["coverage"] is not None
     ]
-    seconds = ("compute_s", "read_s", "hop_s", "validation_s")
-    table = Table(
-        key="workers", title="Its hops by worker", rows=spent(facts.hops), folded=True,
-        columns=(
-            TableColumn(key="worker", label="worker"),
-            TableColumn(key="node", label="node"),
-            TableColumn(key="hops", label="hops", right=True),
-            *(TableColumn(key=k, label=k.removesuffix("_s"), show=seconds_text, right=True)
-              for k in seconds),
-        ),
-    )  # fmt: skip
+    phases = ("compute", "read", "hop", "validation")
+    table = workers_table("Its hops by worker", spent(facts.hops), phases)
     return Section(
         key="training",
         title="Training",
@@ -246,11 +215,6 @@ def training_section(facts: ModelFacts) -> Section | None:
         charts=tuple(chart for chart in charts if chart is not None),
         tables=(table,),
     )
-
-
-def outcome_section(facts: ModelFacts) -> Section | None:
-    """Return what the plan of its run had said, beside what the run took."""
-    return section_of_outcome(facts.outcome)
 
 
 #: Tensors of the table that are shown at once.
@@ -281,19 +245,14 @@ def tensors_section(facts: ModelFacts) -> Section | None:
         TableColumn(key="mean", label="mean", show=value_text, right=True),
         TableColumn(key="deviation", label="deviation", show=value_text, right=True),
     )
-    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
-    rest = len(rows) - SHOWN_TENSORS
-    tables = [Table(key="tensors", title="Tensors", columns=told, rows=rows[:SHOWN_TENSORS],
-                    folded=True)]  # fmt: skip
-    if rest > 0:
-        tables.append(Table(key="tensors", title=f"{rest:,} more tensors", columns=told,
-                            rows=rows[SHOWN_TENSORS:], folded=True))  # fmt: skip
+    told = telling(columns, rows)
+    table = Table(key="tensors", title="Tensors", columns=told, rows=rows, folded=True)
     return Section(
         key="storage",
         title="Storage",
         texts=(_storage_text(facts),),
         charts=(tensors_chart(rows),),
-        tables=tuple(tables),
+        tables=table.split(SHOWN_TENSORS, "more tensors"),
     )
 
 
@@ -335,7 +294,7 @@ MODEL_SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
     predictions_section,
     training_section,
     tensors_section,
-    outcome_section,
+    lambda facts: section_of_outcome(facts.outcome),
 )
 
 
@@ -350,14 +309,9 @@ def model_report(connection: Connection, reference: str) -> ReportContent:
 
 def report_of_model(facts: ModelFacts, made: float) -> ReportContent:
     """Return the report that facts make."""
-    sections = (make(facts) for make in MODEL_SECTIONS)
-    return ReportContent(
-        kind="model",
-        name=f"{facts.model['model']}@{facts.model['version']}",
-        made=made,
-        facts=tuple(_model_facts(facts)),
-        sections=tuple(section for section in sections if section is not None),
-    )
+    sections = tuple(found for make in MODEL_SECTIONS if (found := make(facts)) is not None)
+    name = f"{facts.model['model']}@{facts.model['version']}"
+    return ReportContent("model", name, made, tuple(_model_facts(facts)), sections)
 
 
 def _model_facts(facts: ModelFacts) -> list[Fact]:
@@ -367,7 +321,7 @@ def _model_facts(facts: ModelFacts) -> list[Fact]:
     epoch = "" if model["epoch"] is None else f", epoch {model['epoch'] + 1}"
     came = facts.origin and f"{facts.origin['kind']} of {facts.origin['source']}"
     of = "" if candidate is None else f", candidate {candidate}{epoch}"
-    wanted = [
+    return _known(
         ("approach", "kept as", model["approach"], model["approach"], ""),
         ("parent", "parent", model["parent"], model["parent"], f"model:{model['parent']}"),
         ("origin", "came by", facts.origin and facts.origin["source"], came, ""),
@@ -384,9 +338,4 @@ def _model_facts(facts: ModelFacts) -> list[Fact]:
         ("aliases", "aliases", aliases_of(facts), ", ".join(aliases_of(facts)), ""),
         ("tags", "tags", {t["key"]: t["value"] for t in facts.tags} or None,
          ", ".join(f"{t['key']}={value_text(t['value'])}" for t in facts.tags), ""),
-    ]  # fmt: skip
-    return [
-        Fact(key=key, label=label, value=value, text=text, entity=entity)
-        for key, label, value, text, entity in wanted
-        if value not in (None, [])
-    ]
+    )  # fmt: skip

@@ -12,6 +12,8 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mmdb.db.citus import own_node
@@ -116,9 +118,7 @@ class _InterruptibleSession:
 
     def __init__(self, plpy: Any, device: str | None) -> None:
         with uncollected():
-            from mmdb.train.hops.device_worker import (
-                DeviceWorker,  # imports torch: only where hops run
-            )
+            from mmdb.train.hops.device_worker import DeviceWorker  # torch: only where hops run
 
         end_at_once()
         self._plpy, self._session = plpy, DeviceWorker(device)
@@ -134,7 +134,7 @@ class _InterruptibleSession:
         keep_freed_memory()  # only workers warm up; others' sessions stay as they are
         stand_back()
         with uncollected():
-            return interruptible(self._plpy, lambda stopped: warm_up(self._session.device))
+            return self.follow(lambda stopped: warm_up(self._session.device))
 
     def compute(self, job: Job[_R], payload: Payload = ()) -> tuple[_R, bytes | None]:
         return self.follow(lambda stopped: job.run(self._session, payload, stopped))
@@ -147,7 +147,12 @@ class PlpyBackend:
     """A PostgreSQL session; lives in its `GD`."""
 
     def __init__(self, plpy: Any) -> None:
-        _keep_torch_to_one_thread()
+        # PostgreSQL's signal handlers could run in a thread that torch starts.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
+        if "torch" in sys.modules:
+            import torch
+
+            torch.set_num_threads(1)
         end_at_once()
         self._plpy = plpy
         self.connection = PlpyConnection(plpy)
@@ -287,15 +292,6 @@ class PlpyBackend:
         heed(self._plpy)
 
 
-def _keep_torch_to_one_thread() -> None:
-    """Let torch start no thread in this session: PostgreSQL's signal handlers could run in it."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)
-
-
 def ending_with(*actions: Callable[[], None]) -> None:
     """Give the call under way time to end its own sessions where it is interrupted.
 
@@ -330,7 +326,8 @@ def exposed(
         try:
             if not is_bounded:
                 backend.bound_waits()
-            with nullcontext() if is_bounded and _are_short(arguments) else backend.bounded():
+            is_long = any(isinstance(one, str) and len(one) > _SHORT for one in arguments)
+            with backend.bounded() if is_long or not is_bounded else nullcontext():
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))
@@ -348,8 +345,31 @@ def exposed(
     return body
 
 
-def _are_short(arguments: tuple[Any, ...]) -> bool:
-    return not any(isinstance(one, str) and len(one) > _SHORT for one in arguments)
+def passed_on(path: str, *keywords: str) -> Callable[..., Any]:
+    """Return a library's function of a connection as an exposed one, loaded within the call.
+
+    Args:
+        path: its module and name.
+        keywords: the last of its arguments that are passed by name.
+    """
+    module, _, name = path.rpartition(".")
+
+    def function(backend: Backend, *arguments: Any) -> Any:
+        given = arguments[: len(arguments) - len(keywords)]
+        named = dict(zip(keywords, arguments[len(given) :], strict=True))
+        found = getattr(import_module(module), name)(backend.connection, *given, **named)
+        if isinstance(found, list):
+            return [_row(one) for one in found]
+        return [_row(found)] if isinstance(found, dict) or is_dataclass(found) else found
+
+    function.__name__ = name
+    return exposed(function)
+
+
+def _row(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return value._asdict()  # type: ignore[attr-defined]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _say(plpy: Any, error: MmdbError) -> NoReturn:

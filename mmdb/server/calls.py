@@ -63,17 +63,13 @@ def duckdb_type(postgres: str) -> str:
 @cache
 def declarations() -> tuple[Declaration, ...]:
     """Return the functions of `udf/` in order."""
-    types = _composite_types()
+    text = (sql_directory("sql/engines") / "postgres.sql").read_text()
+    types = {match["name"]: match["columns"] for match in _TYPE.finditer(text)}
     return tuple(
         _declaration(match, types)
         for path in sorted(sql_directory("udf").glob("*.sql"))
         for match in _FUNCTION.finditer(path.read_text())
     )
-
-
-def _composite_types() -> dict[str, str]:
-    text = (sql_directory("sql/engines") / "postgres.sql").read_text()
-    return {match["name"]: match["columns"] for match in _TYPE.finditer(text)}
 
 
 def _declaration(match: re.Match[str], types: dict[str, str]) -> Declaration:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,8 +18,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key
 from mmdb.db.queries import load
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, exposed
-from mmdb.store.stored_features import drop_features as drop
+from mmdb.server.backend import Backend, exposed, passed_on
 
 if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
@@ -46,29 +46,11 @@ def create_dataset(
         seed=seed,
         options=json_object(options, "options"),
     )
-    return [
-        {
-            "dataset_id": made.dataset_id,
-            "name": made.name,
-            "rows": made.rows,
-            "partitions": made.partitions,
-            "bytes": made.bytes,
-            "content_hash": made.content_hash.hex(),
-        }
-    ]
+    return [asdict(made) | {"content_hash": made.content_hash.hex()}]
 
 
-@exposed
-def drop_dataset(backend: Backend, name: str, force: bool) -> int:
-    """Drop a dataset's blocks; return the bytes freed."""
-    return registration.drop_dataset(backend.connection, name, force=force)
-
-
-@exposed
-def drop_features(backend: Backend, dataset: str, layer: str | None) -> int:
-    """Drop what is stored of a dataset's features; return the bytes freed."""
-    return drop(backend.connection, dataset, layer)
-
+drop_dataset = passed_on("mmdb.data.registration.drop_dataset", "force")
+drop_features = passed_on("mmdb.store.stored_features.drop_features")
 
 _PREDICTION_QUERIES = load("predictions")
 #: Rows on their way from the query to the table: a session cannot read and write at once.
@@ -109,17 +91,13 @@ def predict_into(backend: Backend, model: str, query: str, target: str, key: str
             if not table.exists:
                 connection.create_target(table, analysis.select, key)
                 table = _find_table(connection, place, analysis.select, key)
-            connection.append_predictions(table, predictor.model.reference, _batches(file))
+            file.seek(0)
+            with pa.ipc.open_stream(file) as batches:
+                connection.append_predictions(table, predictor.model.reference, batches)
             about = {"key_name": key, "query": query, "row_count": row_count}
-            where = {"schema_name": table.schema, "table_name": table.name}
-            _record(
-                connection,
-                analysis.sources_of(names),
-                model_id=predictor.model.model_id,
-                seconds=perf_counter() - started,
-                **about,
-                **where,
-            )
+            about |= {"schema_name": table.schema, "table_name": table.name}
+            about |= {"model_id": predictor.model.model_id, "seconds": perf_counter() - started}
+            _record(connection, analysis.sources_of(names), **about)
     return row_count
 
 
@@ -150,12 +128,6 @@ def _spool(
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
             row_count += len(keys)
     return row_count
-
-
-def _batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    file.seek(0)
-    with pa.ipc.open_stream(file) as reader:
-        yield from reader
 
 
 def _record(connection: Connection, sources: Sequence[SourceColumn], **about: object) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mmdb.arguments import check_whole
-from mmdb.data.arrays import Decoded, Inputs
+from mmdb.data.arrays import Inputs
 from mmdb.data.dataset import Dataset, find_dataset, find_decoding
 from mmdb.data.matching import placed_inputs
 from mmdb.data.reader import read_partition
@@ -61,12 +61,13 @@ def find_parents(connection: Connection, asked: ParentQuery, recover: Recover) -
     if isinstance(asked.architecture, nn.Module):
         check_module(asked.architecture)
     dataset = None if asked.dataset is None else find_dataset(connection, asked.dataset)
+    newest = [] if asked.dataset else connection.rows(load("zoo").newest_dataset)
     structure = structure_asked(
         connection,
         asked.architecture,
         input_shape=_sizes(asked.input_shape),
         outputs=None if asked.outputs is None else check_whole(asked.outputs, "outputs", 1, _MOST),
-        dataset=asked.dataset or _newest_dataset(connection),
+        dataset=asked.dataset or next((str(row["name"]) for row in newest), None),
     )
     goal = ParentGoal(metric=check_metric(asked.metric))
     if dataset is not None:
@@ -94,11 +95,6 @@ def _sizes(given: object) -> list[int] | None:
     return [check_whole(size, "input_shape", 1, _MOST) for size in given]
 
 
-def _newest_dataset(connection: Connection) -> str | None:
-    found = connection.rows(load("zoo").newest_dataset)
-    return str(found[0]["name"]) if found else None
-
-
 def sample_of(
     connection: Connection, dataset: Dataset | None, rows: int, recover: Recover
 ) -> Sample:
@@ -114,7 +110,8 @@ def sample_of(
         raise DatasetDropped(f"Dataset {dataset.name!r} has been dropped.")
     part = next(one for one in dataset.partitions if one.role == "train")
     decoded = read_partition(connection, part.part_id, part.content_hash)
-    x = _first(decoded, rows)
+    given = decoded.inputs
+    x: Inputs = {n: a[:rows] for n, a in given.items()} if isinstance(given, dict) else given[:rows]
 
     def features(model_id: int) -> NDArray[np.float64] | None:
         model = model_of(connection, model_id)
@@ -135,12 +132,6 @@ def sample_of(
     if target.task == "classification":
         labels = np.eye(target.size)[labels]
     return Sample(targets=labels.astype(np.float64), features=features)
-
-
-def _first(decoded: Decoded, rows: int) -> Inputs:
-    if isinstance(decoded.inputs, dict):
-        return {name: array[:rows] for name, array in decoded.inputs.items()}
-    return decoded.inputs[:rows]
 
 
 def _tensors(inputs: Inputs) -> Tensor | dict[str, Tensor]:

@@ -96,19 +96,16 @@ class ChildBackend:
                 places=places, database=LocalMeasurer(self.connection), on_wait=lambda: None
             )
 
-    def close(self) -> None:
-        """End the child process; the session stays open."""
-        self._end_child()
-
     def _live_child(self, device: str | None) -> ChildProcess:
         if self._child is None or not self._child.alive:
-            self._end_child()
+            ChildBackend.close(self)
             self._child = ChildProcess(device or "cpu")
             self._child.warm_up()
             self._runner = HopRunner(self.connection, self._child, "session")
         return self._child
 
-    def _end_child(self) -> None:
+    def close(self) -> None:
+        """End the child process; the session stays open."""
         child, self._child = self._child, None
         if child is not None:
             child.close()
@@ -131,42 +128,32 @@ class DuckBackend(ChildBackend):
 def register(owner: DuckConnection) -> DuckBackend:
     """Make every function of `udf/` callable over `owner`."""
     backend = DuckBackend(owner)
-    for declaration in _distinct():
+    distinct = {d.name: d for d in declarations()}  # of overloads the last: it takes any JSON
+    for declaration in distinct.values():
         _register(owner, backend, declaration)
     return backend
 
 
-def _distinct() -> list[Declaration]:
-    """One declaration a name: of overloads the last, whose json argument takes any value."""
-    return list({d.name: d for d in declarations()}.values())
-
-
 def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declaration) -> None:
     name = f"_mmdb_{declaration.name}"
-    result = duckdb_type(declaration.returns) if not declaration.columns else _struct(declaration)
+    fields = ", ".join(f"{column} {duckdb_type(kind)}" for column, kind in declaration.columns)
+    rows = f"STRUCT({fields})" + ("[]" if declaration.is_set else "")
     make: Any = owner.raw.create_function  # typed for functions that are written out
     make(
         name,
         _callable(owner, backend, declaration),
         [duckdb_type(a.type) for a in declaration.arguments],
-        result,
+        rows if declaration.columns else duckdb_type(declaration.returns),
         null_handling="special",
         side_effects=True,  # else a constant call is folded, and runs under EXPLAIN too
     )
     call = f"{name}({', '.join(map(_pass, declaration.arguments))})"
     select = f"TABLE SELECT unnest(rows) FROM (SELECT unnest({call}) AS rows)"
     body = select if declaration.is_set else call
-    arguments = ", ".join(map(_parameter, declaration.arguments))
+    arguments = ", ".join(
+        a.name if a.default is None else f"{a.name} := {a.default}" for a in declaration.arguments
+    )
     owner.raw.execute(f"CREATE OR REPLACE MACRO mmdb.{declaration.name}({arguments}) AS {body}")
-
-
-def _struct(declaration: Declaration) -> str:
-    fields = ", ".join(f"{name} {duckdb_type(kind)}" for name, kind in declaration.columns)
-    return f"STRUCT({fields})" + ("[]" if declaration.is_set else "")
-
-
-def _parameter(argument: Argument) -> str:
-    return argument.name + (f" := {argument.default}" if argument.default is not None else "")
 
 
 def _pass(argument: Argument) -> str:

@@ -87,15 +87,12 @@ def calibrate(backend: Backend, budget_s: float) -> list[dict[str, Any]]:
     readable = connection.rows(load("plan").find_readable)
     part_id = int(readable[0]["part_id"]) if readable else None
     with backend.measuring(min(stamp.machine.cores, max(GROUPS))) as scene:
-        rows = list(
-            measured(
-                scene.places,
-                budget_s,
-                database=scene.database,
-                part_id=part_id,
-                on_wait=scene.on_wait,
-            )
-        )
+        about: dict[str, Any] = {
+            "database": scene.database,
+            "part_id": part_id,
+            "on_wait": scene.on_wait,
+        }
+        rows = list(measured(scene.places, budget_s, **about))
         workers, lacking = len(scene.places), scene.lacking
     machine_profile.keep_profile(connection, stamp, rows)
     said: list[tuple[str | None, str]] = list(_unmeasured(rows, workers, lacking))
@@ -126,16 +123,7 @@ def _shown(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
     """Return measured rows as the function does, alike ones together."""
     places = {kind: place for place, kind in enumerate(KINDS)}
     return [
-        {
-            "kind": row.kind,
-            "size": row.size,
-            "size_unit": KINDS[row.kind].size_unit,
-            "value": row.value,
-            "unit": row.unit,
-            "deviation": row.deviation,
-            "samples": row.samples,
-            "note": None,
-        }
+        asdict(row) | {"size_unit": KINDS[row.kind].size_unit, "note": None}
         for row in sorted(rows, key=lambda row: (places[row.kind], row.size))
     ]
 

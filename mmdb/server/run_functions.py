@@ -15,7 +15,7 @@ from mmdb.db.owners import require_own
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, NoWorkerLogin
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import Backend, exposed, passed_on
 from mmdb.train.drive import run_requests
 from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
@@ -69,28 +69,22 @@ def create_run(
     return [{"run_id": run_id, "candidates": candidates}]
 
 
-@exposed
-def drop_run(backend: Backend, run: str) -> int:
-    """See `mmdb.train.drive.run_requests.drop_run`."""
-    from mmdb.train.drive import run_requests  # imports torch
-
-    return run_requests.drop_run(backend.connection, run)
+drop_run = passed_on("mmdb.train.drive.run_requests.drop_run")
+submit = passed_on("mmdb.train.drive.run_requests.submit")
+cancel_run = passed_on("mmdb.train.drive.run_requests.cancel_run")
+resume_run = passed_on("mmdb.train.drive.run_requests.resume_run")
 
 
 @exposed
 def stop_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's end; return the request's id."""
-    from mmdb.train.drive.run_requests import ask  # imports torch
-
-    return ask(backend.connection, candidate_id, "stop")
+    return run_requests.ask(backend.connection, candidate_id, "stop")
 
 
 @exposed
 def resume_candidate(backend: Backend, candidate_id: int) -> int:
     """Ask for a candidate's going on; return the request's id."""
-    from mmdb.train.drive.run_requests import ask  # imports torch
-
-    return ask(backend.connection, candidate_id, "resume")
+    return run_requests.ask(backend.connection, candidate_id, "resume")
 
 
 @exposed
@@ -100,24 +94,6 @@ def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
 
     changes = json_object(config, "config")
     return run_creation.clone_candidate(backend.connection, candidate_id, changes)[0]
-
-
-@exposed
-def submit(backend: Backend, run: str, priority: int | None) -> list[dict[str, Any]]:
-    """Hand a run to the worker processes; see `mmdb.train.drive.run_requests.submit`."""
-    return [run_requests.submit(backend.connection, run, priority)]
-
-
-@exposed
-def cancel_run(backend: Backend, run: str) -> list[dict[str, Any]]:
-    """Let whoever trains a run stop."""
-    return [run_requests.cancel_run(backend.connection, run)]
-
-
-@exposed
-def resume_run(backend: Backend, run: str) -> list[dict[str, Any]]:
-    """Hand a run to the worker processes again."""
-    return [run_requests.resume_run(backend.connection, run)]
 
 
 @exposed

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from mmdb.arguments import check_whole
 from mmdb.errors import UnsupportedTensor
-from mmdb.lineage import finding
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import Backend, exposed, passed_on
 
 
 @exposed
@@ -52,11 +50,7 @@ def common_prefix(
     from mmdb.train.replay.model_facts import beginnings_of
 
     own = beginnings_of(
-        backend.connection,
-        architecture,
-        input_shape=input_shape,
-        outputs=outputs,
-        dataset=dataset,
+        backend.connection, architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
     )
     return [
         {"model": p.model, "shared_nodes": p.nodes, "shared_bytes": p.parameter_bytes}
@@ -88,18 +82,12 @@ def match(
         sample=check_whole(sample, "sample", 0, 10_000),
     )
     choice = find_parents(backend.connection, asked, backend.recover)
+    names = ("model", "similarity", "accuracy", "dataset", "reason")
     rows = [
-        {
-            "model": one.model,
-            "similarity": one.similarity,
-            "transferable_fraction": one.coverage,
-            "accuracy": one.accuracy,
-            "dataset": one.dataset,
-            "reason": one.reason,
-        }
+        {name: getattr(one, name) for name in names} | {"transferable_fraction": one.coverage}
         for one in choice.candidates
     ]
-    nothing = dict.fromkeys(("model", "similarity", "transferable_fraction", "accuracy", "dataset"))
+    nothing = dict.fromkeys((*names, "transferable_fraction"))
     return rows or [nothing | {"reason": choice.reason}]
 
 
@@ -119,19 +107,5 @@ def zoo_refuse(backend: Backend, model: str, reason: str) -> str:
     return judging.say(backend.connection, model, "refused", reason)
 
 
-@exposed
-def manage_zoo(backend: Backend, budget_bytes: int | None, dry_run: bool) -> list[dict[str, Any]]:
-    """Return what the rules decide of the zoo."""
-    from mmdb.store.parents import managing  # loads torch
-
-    found = managing.manage_zoo(backend.connection, budget_bytes=budget_bytes, dry_run=dry_run)
-    return [asdict(one) for one in found]
-
-
-@exposed
-def lineage(
-    backend: Backend, entity: str, direction: str, hops: bool | None, max_depth: int | None
-) -> list[dict[str, Any]]:
-    """Return the edges up or down from an entity; see `mmdb.lineage.finding.lineage`."""
-    steps = finding.lineage(backend.connection, entity, direction, hops=hops, max_depth=max_depth)
-    return [step._asdict() for step in steps]
+manage_zoo = passed_on("mmdb.store.parents.managing.manage_zoo", "budget_bytes", "dry_run")
+lineage = passed_on("mmdb.lineage.finding.lineage", "hops", "max_depth")

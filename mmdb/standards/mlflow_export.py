@@ -54,17 +54,7 @@ def export_mlflow(
     key: str | None = None,
     prefix: str = "",
 ) -> MlflowCounts:
-    """Copy a run with its models, or all runs and models, into an MLflow tracking server.
-
-    Args:
-        url: `http://host:port` of the server.
-        key: sent as a bearer token.
-        prefix: put before the names of experiments and models, so that databases can share one.
-    Raises:
-        RunNotFound, InvalidOption: the URL is none.
-        SinkFailed: the server does not answer or refuses, or has an experiment of that name that
-            is not this run's.
-    """
+    """Copy a run with its models, or all of them: see `Database.export_mlflow`."""
     tracking = Tracking(HttpService(url, key, objects=True))
     experiments = connection.rows(_Q.find_experiments, run=run)
     if run is not None:
@@ -85,11 +75,8 @@ def _copy_run(
     connection: Connection, tracking: Tracking, experiment: Row, prefix: str, copied: MlflowCounts
 ) -> dict[str, str]:
     experiment_id = _experiment(tracking, experiment, prefix, copied)
-    there = {
-        run["tags"][_CANDIDATE]: run
-        for run in tracking.runs(experiment_id)
-        if _CANDIDATE in run["tags"]
-    }
+    known_runs = tracking.runs(experiment_id)
+    there = {run["tags"][_CANDIDATE]: run for run in known_runs if _CANDIDATE in run["tags"]}
     name = experiment["name"]
     params = _by_run(connection.rows(_Q.find_params, run=name))
     metrics = _by_run(connection.rows(_Q.find_metrics, run=name))
@@ -224,7 +211,10 @@ def _copy_models(
         number = there[name].get(reference)
         if number is None:
             run_id = runs.get(row["run_id"] or "")
-            tags = _version_tags(row) | {"mmdb.model": reference}
+            size = str(row["byte_count"])
+            tags = {"mmdb.model": reference, "mmdb.approach": row["approach"], "mmdb.bytes": size}
+            known = {"mmdb.dataset": row["dataset"], "mmdb.parent": row["parent"]}
+            tags |= {key: value for key, value in known.items() if value is not None}
             number = tracking.create_version(name, source_text(row["source"]), run_id, tags)
             copied.versions += 1
             if (name, number) != (prefix + row["name"], str(row["version"])):
@@ -261,16 +251,6 @@ def source_text(source: str) -> str:
     start, slash, path = source.partition("/")
     parts = (f"_{part}" if part in ("", ".", "..") else part for part in path.split("/"))
     return start + slash + "/".join(parts)
-
-
-def _version_tags(row: Row) -> dict[str, str]:
-    tags = {
-        "mmdb.approach": row["approach"],
-        "mmdb.bytes": str(row["byte_count"]),
-        "mmdb.dataset": row["dataset"],
-        "mmdb.parent": row["parent"],
-    }
-    return {key: value for key, value in tags.items() if value is not None}
 
 
 def _copy_alias(

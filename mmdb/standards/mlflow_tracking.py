@@ -64,12 +64,8 @@ class Tracking:
 
     def create_run(self, experiment_id: str, name: str, start: int, tags: Mapping[str, str]) -> str:
         """Return the id of a new run, which began at `start` ms."""
-        body = {
-            "experiment_id": experiment_id,
-            "run_name": name,
-            "start_time": start,
-            "tags": tagged(tags),
-        }
+        body = {"experiment_id": experiment_id, "run_name": name, "start_time": start}
+        body |= {"tags": tagged(tags)}
         answer = self._post("runs/create", body, again=False)
         with self._understood():
             return str(answer["run"]["info"]["run_id"])
@@ -82,13 +78,8 @@ class Tracking:
             _chunks(metrics, _METRICS), _chunks(params, _PARAMS), _chunks(tagged(tags), _TAGS)
         )
         for some_metrics, some_params, some_tags in parts:
-            body = {
-                "run_id": run_id,
-                "metrics": some_metrics or [],
-                "params": some_params or [],
-                "tags": some_tags or [],
-            }
-            self._post("runs/log-batch", body)
+            body = {"run_id": run_id, "metrics": some_metrics or [], "params": some_params or []}
+            self._post("runs/log-batch", body | {"tags": some_tags or []})
 
     def update_run(self, run_id: str, status: str, end: int | None) -> None:
         """Say how a run stands."""

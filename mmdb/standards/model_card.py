@@ -11,7 +11,7 @@ from typing import Any
 
 from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
-from mmdb.db.queries import load
+from mmdb.db.queries import Query, load
 from mmdb.errors import ModelNotFound
 from mmdb.messages import show
 from mmdb.standards.identity import moment
@@ -47,20 +47,20 @@ def read_card(connection: Connection, model: str) -> CardFacts:
     key = {"model": name, "version": version}
     (row,) = connection.rows(_Q.find_card, **key)
     run, dataset = row["run"], row["dataset"]
+
+    def first(query: Query, **parameters: object) -> Row | None:
+        return next(iter(connection.rows(query, **parameters)), None)
+
     return CardFacts(
         model=row,
         aliases=aliases,
         metrics=connection.rows(_Q.find_card_metrics, **key),
         tags=connection.rows(_Q.find_card_tags, **key),
         notes=connection.rows(_Q.find_card_notes, **key),
-        dataset=_first(
-            connection.rows(_Q.find_card_datasets, dataset=dataset, until=row["created_at"])
-        ),
+        dataset=first(_Q.find_card_datasets, dataset=dataset, until=row["created_at"]),
         sources=connection.rows(_Q.find_card_sources, **key),
-        run=_first(connection.rows(_Q.find_card_run, run=run)),
-        candidate=_first(
-            connection.rows(_Q.find_card_candidate, run=run, candidate_id=row["candidate_id"])
-        ),
+        run=first(_Q.find_card_run, run=run),
+        candidate=first(_Q.find_card_candidate, run=run, candidate_id=row["candidate_id"]),
         children=connection.rows(_Q.find_card_children, parent=f"{name}@{version}"),
     )
 
@@ -79,10 +79,6 @@ def _find(connection: Connection, model: str) -> tuple[str, int, list[str]]:
     raise ModelNotFound(f"There is no model {show(model)}.")
 
 
-def _first(rows: Sequence[Row]) -> Row | None:
-    return rows[0] if rows else None
-
-
 _TASKS = {
     "classification": "tabular-classification",
     "multilabel": "tabular-classification",
@@ -98,17 +94,8 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#&~])")
 
 def card(facts: CardFacts) -> str:
     """Return the card of a version."""
-    parts = [
-        _head(facts),
-        _model(facts),
-        _use(facts),
-        _training(facts),
-        _data(facts),
-        _evaluation(facts),
-        _lineage(facts),
-        _notes(facts),
-    ]
-    return "\n".join(line for part in parts for line in part).rstrip() + "\n"
+    parts = (_head, _model, _use, _training, _data, _evaluation, _lineage, _notes)
+    return "\n".join(line for part in parts for line in part(facts)).rstrip() + "\n"
 
 
 def text(value: object) -> str:
@@ -175,8 +162,7 @@ def _model(facts: CardFacts) -> Iterator[str]:
         ],
     )
     if model["architecture"] is not None:
-        yield "Architecture:"
-        yield ""
+        yield from _titled("Architecture:")
         yield from _block("json", _pretty(model["architecture"]))
         if json.loads(model["arguments"]):
             yield "with the candidate's arguments:"
@@ -188,8 +174,7 @@ def _use(facts: CardFacts) -> Iterator[str]:
     if facts.model["dropped_at"] is not None:
         return
     reference = _reference(facts)
-    yield "## Use"
-    yield ""
+    yield from _titled("## Use")
     loaded = f"module = db.recover({json.dumps(reference)})"
     yield from _block("python", f"with mmdb.connect(URL) as db:\n    {loaded}")
     if facts.dataset is not None:
@@ -202,8 +187,7 @@ def _training(facts: CardFacts) -> Iterator[str]:
     if facts.run is None:
         return
     run, candidate = facts.run, facts.candidate
-    yield "## Training"
-    yield ""
+    yield from _titled("## Training")
     rows: list[tuple[str, Any]] = [
         ("run", facts.model["run"]),
         ("strategy", run["strategy"]),
@@ -216,14 +200,12 @@ def _training(facts: CardFacts) -> Iterator[str]:
     yield from _table(("", ""), rows)
     config = json.loads(candidate["config"]) if candidate is not None else {}
     if config:
-        yield "Hyper-parameters:"
-        yield ""
+        yield from _titled("Hyper-parameters:")
         yield from _table(("name", "value"), [(k, _plain(config[k])) for k in sorted(config)])
 
 
 def _data(facts: CardFacts) -> Iterator[str]:
-    yield "## Training data"
-    yield ""
+    yield from _titled("## Training data")
     if facts.dataset is None:
         yield "It was saved without a dataset: what it was trained on is not known here."
         yield ""
@@ -240,13 +222,11 @@ def _data(facts: CardFacts) -> Iterator[str]:
         ("registered", moment(dataset["created_at"])),
     ]
     yield from _table(("", ""), rows)
-    yield "The rows that this query returned on that day:"
-    yield ""
+    yield from _titled("The rows that this query returned on that day:")
     yield from _block("sql", dataset["query"])
     read = [s for s in facts.sources if s["table_name"] is not None]
     if read:
-        yield "Columns that it reads:"
-        yield ""
+        yield from _titled("Columns that it reads:")
         columns = ("table", "column", "becomes")
         yield from _table(columns, [_source(s) for s in read], keep_empty=True)
 
@@ -264,8 +244,7 @@ def _source(row: Row) -> tuple[str, str, str]:
 def _evaluation(facts: CardFacts) -> Iterator[str]:
     if not facts.metrics:
         return
-    yield "## Evaluation"
-    yield ""
+    yield from _titled("## Evaluation")
     own = "the validation rows" if facts.dataset is not None else "not said"
     rows = [(m["metric"], m["dataset"] or own, _number(m["value"])) for m in facts.metrics]
     yield from _table(("metric", "measured on", "value"), rows, keep_empty=True)
@@ -281,15 +260,13 @@ def _lineage(facts: CardFacts) -> Iterator[str]:
         ("models made from it", children or None),
     ]
     if any(value is not None for _, value in rows):
-        yield "## Lineage"
-        yield ""
+        yield from _titled("## Lineage")
         yield from _table(("", ""), rows)
 
 
 def _notes(facts: CardFacts) -> Iterator[str]:
     if facts.notes:
-        yield "## Notes"
-        yield ""
+        yield from _titled("## Notes")
         for note in facts.notes:
             by = f", {text(note['author'])}" if note["author"] else ""
             said = _MARKER.sub(r"\1\\", text(note["note"]))
@@ -298,6 +275,10 @@ def _notes(facts: CardFacts) -> Iterator[str]:
 
 
 # -- pieces -----------------------------------------------------------------------------------
+
+
+def _titled(line: str) -> tuple[str, str]:
+    return line, ""
 
 
 def _table(
@@ -355,11 +336,5 @@ def _count(value: int | None) -> str | None:
 
 
 def model_card(connection: Connection, model: str) -> str:
-    """Return the card of a model, in Markdown.
-
-    Args:
-        model: `name`, `name@version` or `name@alias`; the newest version where none is named.
-    Raises:
-        ModelNotFound
-    """
+    """Return the card of a model, in Markdown: see `read_card`."""
     return card(read_card(connection, model))

@@ -24,6 +24,10 @@ from mmdb.standards.identity import DatabaseIdentity, identity_of, moment
 from mmdb.standards.openlineage_facets import Attempt, Part, attempt_at, attempts
 
 _Q = load("standards")
+_HOP_COLUMNS = (
+    "part_id candidate_id candidate epoch partition role row_count steps loss objective worker "
+    "started_at finished_at"
+).split()
 Grouped = Mapping[int, Sequence[Row]]
 
 
@@ -73,23 +77,8 @@ def read_facts(connection: Connection, run: str | None = None) -> Facts:
 
 def read_hops(connection: Connection, run_id: int) -> Iterator[Row]:
     """Yield the hops of a run as they are read."""
-    names = (
-        "part_id",
-        "candidate_id",
-        "candidate",
-        "epoch",
-        "partition",
-        "role",
-        "row_count",
-        "steps",
-        "loss",
-        "objective",
-        "worker",
-        "started_at",
-        "finished_at",
-    )
     for row in connection.stream(_Q.find_run_hops, run_id=run_id):
-        yield dict(zip(names, row, strict=True))
+        yield dict(zip(_HOP_COLUMNS, row, strict=True))
 
 
 def _by(rows: Iterable[Row], column: str) -> Grouped:
@@ -197,17 +186,8 @@ class _EventWriter:
                 yield ol.event(attempt.end, attempt.ended_at, run, job, read, written)
 
     def _attempt(self, row: Row, number: int, attempt: Attempt) -> Part:
-        asked = {
-            "architecture": row["architecture"],
-            "search": row["search"],
-            "epochs": row["epochs"],
-            "strategy": row["strategy"],
-            "warm_start": row["warm_start"],
-            "metric": row["metric"],
-            "seed": row["seed"],
-            "candidates": row["candidates"],
-            "workers": attempt.workers,
-        }
+        names = "architecture search epochs strategy warm_start metric seed candidates"
+        asked = {name: row[name] for name in names.split()} | {"workers": attempt.workers}
         given = {"executionParameters": ol.parameters(asked)}
         if attempt.end == "FAIL":
             given["errorMessage"] = ol.facet(
@@ -236,13 +216,8 @@ class _EventWriter:
             key = (hop["candidate"], hop["epoch"], hop["role"], hop["partition"])
             hop_id = self.database.id("hop", row["name"], moment(row["created_at"]), *key)
             run = ol.run_part(hop_id, parent=parent, mmdb_hop=_hop_facet(hop))
-            yield (
-                number,
-                [
-                    ol.event("START", hop["started_at"], run, job, read),
-                    ol.event("COMPLETE", hop["finished_at"], run, job, read),
-                ],
-            )
+            start = ol.event("START", hop["started_at"], run, job, read)
+            yield number, [start, ol.event("COMPLETE", hop["finished_at"], run, job, read)]
 
     # -- models -----------------------------------------------------------------------------
 
@@ -325,41 +300,25 @@ def _statistics(rows: int, size: int | None) -> Part:
 
 
 def _hop_facet(hop: Row) -> Part:
-    return ol.own_facet(
-        "HopRunFacet",
-        candidate=hop["candidate"],
-        epoch=hop["epoch"],
-        partition=hop["partition"],
-        role=hop["role"],
-        rows=hop["row_count"],
-        steps=hop["steps"],
-        loss=hop["loss"],
-        objective=hop["objective"],
-        worker=hop["worker"],
-    )
+    about = {"rows" if name == "row_count" else name: hop[name] for name in _HOP_COLUMNS[2:11]}
+    return ol.own_facet("HopRunFacet", **about)
 
 
 def _numbers(metrics: Any) -> dict[str, float | None]:
     kept = metrics.items() if isinstance(metrics, dict) else ()
-    return {name: value for name, value in kept if value is None or _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return {
+        name: value
+        for name, value in kept
+        if value is None or (isinstance(value, int | float) and math.isfinite(value))
+    }
 
 
 def lineage_events(
     connection: AnyConnection, run: str | None = None, *, jobs: str = "mmdb", hops: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of a run, or of all that the database holds.
+    """Yield the events of `Database.export_openlineage`.
 
     Until the last one is taken, the session can do nothing else.
-
-    Args:
-        jobs: namespace of the jobs; give each database its own where they share a collector.
-        hops: whether each hop is a run of its own, two events each.
-    Raises:
-        RunNotFound, RightsMissing: the role may not read mmdb's tables: mmdb_trainer may.
     """
     database = identity_of(connection, jobs)
     facts = read_facts(connection, run)

@@ -49,12 +49,12 @@ def own_facet(kind: str, **content: Any) -> Part:
 
 
 def _facet(url: str, content: Part) -> Part:
-    kept = {name: value for name, value in content.items() if _can_be_said(value)}
+    kept = {
+        name: value
+        for name, value in content.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
     return {"_producer": PRODUCER, "_schemaURL": url, **kept}
-
-
-def _can_be_said(value: Any) -> bool:
-    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def event(
@@ -80,12 +80,8 @@ def event(
 
 def run_part(run_id: str, **facets: Part) -> Part:
     """Return a run; every one says that mmdb did it."""
-    engine = facet(
-        "ProcessingEngineRunFacet",
-        version=VERSION,
-        name="mmdb",
-        openlineageAdapterVersion=VERSION,
-    )
+    about = {"version": VERSION, "name": "mmdb", "openlineageAdapterVersion": VERSION}
+    engine = facet("ProcessingEngineRunFacet", **about)
     return {"runId": run_id, "facets": {"processing_engine": engine, **facets}}
 
 
@@ -121,11 +117,8 @@ def schema(columns: Iterable[tuple[str, str]]) -> Part:
 def dataset_part(database: DatabaseIdentity, name: str, **facets: Part) -> Part:
     """Return a table or what stands for one, of this database."""
     source = facet("DatasourceDatasetFacet", name=database.namespace, uri=database.namespace)
-    return {
-        "namespace": database.namespace,
-        "name": name,
-        "facets": {"dataSource": source, **facets},
-    }
+    facets = {"dataSource": source, **facets}
+    return {"namespace": database.namespace, "name": name, "facets": facets}
 
 
 def tables(database: DatabaseIdentity, sources: Iterable[Row]) -> list[Part]:

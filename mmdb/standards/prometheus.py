@@ -132,9 +132,7 @@ def _handler(url: str) -> type[BaseHTTPRequestHandler]:
                 return
             try:
                 status, text = HTTPStatus.OK, read_metrics(url)
-            except (
-                MmdbError
-            ) as error:  # who scrapes learns the code; the text may name the database
+            except MmdbError as error:  # the code alone: the text may name the database
                 status, text = HTTPStatus.SERVICE_UNAVAILABLE, f"{error.sqlstate}\n"
             data = text.encode()
             self.send_response(status)

@@ -64,14 +64,10 @@ EVENTS = "events.out.tfevents.0.mmdb"
 
 
 def export_tensorboard(connection: Connection, run: str, folder: str | Path) -> int:
-    """Write a run's candidates for TensorBoard; return how many.
+    """Write a run's candidates for TensorBoard, as `Run.tensorboard` does; return how many.
 
-    The folder gets a folder `candidate-<candidate_id>` for each candidate that has begun, with one
-    event file. Called again it brings them up to date, and the same rows give the same bytes.
-
-    Raises:
-        RunNotFound, FileExists: `folder` is a file. FileNotWritten
-        InvalidOption: `folder` is no path.
+    Each that has begun gets a folder `candidate-<candidate_id>` with one event file; the same rows
+    give the same bytes.
     """
     if not isinstance(folder, str | PathLike) or not str(folder):
         raise InvalidOption(f"folder is {show(folder)}.", hint="Pass the path of a folder.")

@@ -98,16 +98,10 @@ class ParquetFile:
 def export_parquet(
     connection: AnyConnection, folder: str | Path, only: Sequence[str] = ()
 ) -> list[ParquetFile]:
-    """Write views to `<folder>/<view>.parquet`, over files that are there, and `views.json`.
+    """Write views, all if `only` is empty, as `Database.export_parquet` does.
 
     Compressed by zstd; comments of columns lie in the files too. The views are read one after the
     other, each whole; where others write meanwhile, a later one may know more than an earlier.
-
-    Args:
-        only: these views; all if empty.
-    Raises:
-        InvalidOption: there is no such view.
-        FileNotWritten, FileExists: a file's name is that of a folder.
     """
     views = chosen(find_views(connection), only)
     keys = _keys(connection, views)
@@ -139,15 +133,11 @@ def _write(connection: AnyConnection, view: ViewColumns, folder: Path) -> Parque
     path = folder / f"{view.name}.parquet"
     schema, batches = read_view(connection, view.name)
     comments = {column.name: column.comment for column in view.columns}
-    schema = pa.schema(
-        [
-            field.with_metadata({"comment": comments[field.name]})
-            if comments.get(field.name)
-            else field
-            for field in schema
-        ],
-        metadata={"comment": view.comment or ""},
-    )
+    fields = [
+        field.with_metadata({"comment": text}) if (text := comments.get(field.name)) else field
+        for field in schema
+    ]
+    schema = pa.schema(fields, metadata={"comment": view.comment or ""})
     rows = 0
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

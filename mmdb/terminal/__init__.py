@@ -7,15 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import RenderableType
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +16,7 @@ from rich.text import Text
 from mmdb.db.check import Check
 from mmdb.errors import MmdbError
 from mmdb.terminal.output import console as console
-from mmdb.terminal.output import errors, value_text
+from mmdb.terminal.output import errors, natural_width, value_text
 from mmdb.terminal.training import training_watch as training_watch
 
 if TYPE_CHECKING:  # it loads torch, which most commands do without
@@ -72,7 +65,7 @@ def show_rows(
     dropped = iter([name for name in spare if name in columns])
     if title:
         console.print(f"[bold]{escape(title)}[/]")
-    while not _fits(table := _table(rows[0], columns)):
+    while natural_width(console, table := _table(rows[0], columns)) > console.width:
         name = next(dropped, None)
         if name is None and folded:
             _show_folded(table, list(columns).index(folded))
@@ -95,22 +88,13 @@ def _table(first: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Ta
     return table
 
 
-def _fits(renderable: RenderableType) -> bool:
-    return _natural_width(renderable) <= console.width
-
-
-def _natural_width(renderable: RenderableType) -> int:
-    unlimited = console.options.update(width=1_000_000)
-    return console.measure(renderable, options=unlimited).maximum
-
-
 def _show_folded(table: Table, position: int) -> None:
     for k, column in enumerate(table.columns):
         column.no_wrap, column.overflow = k != position, "fold"
     if console.is_terminal:
         console.print(table)
     else:
-        wide = console.options.update(width=_natural_width(table))
+        wide = console.options.update(width=natural_width(console, table))
         for line in console.render_lines(table, wide, pad=False):
             console.out("".join(segment.text for segment in line).rstrip(), highlight=False)
     console.print()

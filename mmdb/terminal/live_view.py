@@ -24,19 +24,9 @@ from mmdb.train.watch.progress import WINDOW_S
 from mmdb.train.watch.snapshot import STATES, Failure
 
 #: Distinct on dark and on light, and light enough for black figures; red is kept for failures.
-COLORS = (
-    "#5b9bd5",
-    "#f2a154",
-    "#6bbf59",
-    "#c590c0",
-    "#76c7c0",
-    "#edc948",
-    "#ff9da7",
-    "#b5a07f",
-    "#9ad0f5",
-    "#b8d977",
-    "#d9b3ff",
-    "#e0c5a3",
+COLORS = tuple(
+    "#5b9bd5 #f2a154 #6bbf59 #c590c0 #76c7c0 #edc948 #ff9da7 #b5a07f "
+    "#9ad0f5 #b8d977 #d9b3ff #e0c5a3".split()
 )
 IDLE, BEFORE = "·", " "
 TRAIN, VALIDATION, FAILED = "━", "╌", "✗"

@@ -37,6 +37,12 @@ console = SafeConsole()
 errors = SafeConsole(stderr=True)
 
 
+def natural_width(console: Console, renderable: RenderableType) -> int:
+    """Return the columns that something takes where there is room for it."""
+    unlimited = console.options.update(width=1_000_000)
+    return console.measure(renderable, options=unlimited).maximum
+
+
 def value_text(value: Any) -> str:
     """Return a value, a number with four significant digits, a mapping as `key=value`."""
     if value is None:

@@ -19,6 +19,7 @@ from mmdb.report.explanation import (
     view_of,
 )
 from mmdb.terminal.output import console as standard
+from mmdb.terminal.output import natural_width
 
 #: Cells of a bar.
 BAR = 20
@@ -50,7 +51,7 @@ def show_plan(
     console.print(Text(view.title, style="bold"))
     heads = list(HEADS)
     spare = iter(SPARE)
-    while not _fits(console, table := _table(view, heads)):
+    while natural_width(console, table := _table(view, heads)) > console.width:
         name = next(spare, None)
         if name is None:
             break
@@ -102,8 +103,3 @@ def _legend(lines: Sequence[PlanLine]) -> Text:
     if chosen is not None:
         text.append(f"\n▸ {shares_text(chosen.shares)}", style="dim")
     return text
-
-
-def _fits(console: Console, table: Table) -> bool:
-    unlimited = console.options.update(width=1_000_000)
-    return console.measure(table, options=unlimited).maximum <= console.width

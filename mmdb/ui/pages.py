@@ -15,7 +15,15 @@ from mmdb.db.queries import load
 from mmdb.errors import EntityNotFound, InputError, ModelNotFound, NotFound
 from mmdb.messages import bytes_text, seconds_text, show
 from mmdb.report.facts import lineage_of, lineage_section
-from mmdb.report.parts import ReportContent, Section, Table, TableColumn, time_text, value_text
+from mmdb.report.parts import (
+    ReportContent,
+    Section,
+    Table,
+    TableColumn,
+    telling,
+    time_text,
+    value_text,
+)
 from mmdb.report.subject_reports import model_report, run_report
 
 _Q = load("ui")
@@ -163,7 +171,7 @@ def _runs(connection: Connection, most: int) -> Table | None:
         TableColumn(key="seconds_left", label="left", show=seconds_text, right=True),
         TableColumn(key="created", label="created", show=time_text),
     )
-    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    told = telling(columns, rows)
     return Table(key="runs", title="Runs", columns=told, rows=rows) if rows else None
 
 
@@ -189,5 +197,5 @@ def _models(connection: Connection, most: int) -> Table | None:
         TableColumn(key="stored_bytes", label="stored for it", show=bytes_text, right=True),
         TableColumn(key="created", label="saved", show=time_text),
     )
-    told = tuple(c for c in columns if any(row[c.key] is not None for row in rows))
+    told = telling(columns, rows)
     return Table(key="models", title="Models", columns=told, rows=rows) if rows else None
