@@ -52,6 +52,14 @@ REST = {
         "integration/test_service_process.py",
         "integration/test_space.py",
     ],
+    "subjects from every side, of which other files in the gate try the main ones": [
+        "integration/test_columns.py",
+        "integration/test_drop_run.py",
+        "integration/test_exchange.py",
+        "integration/test_ownership.py",
+        "integration/test_same_bits.py",
+        "integration/test_targets.py",
+    ],
     "servers beside the server: images, replicas, backups, upgrades": [
         "docker",
         "integration/test_backup.py",
