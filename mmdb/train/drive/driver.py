@@ -21,7 +21,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
 from mmdb.train.drive.cleanup import Janitor, Sweeper
 from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
-from mmdb.train.drive.job import Job, forget_states, take_up
+from mmdb.train.drive.job import RunJob, forget_states, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since
 from mmdb.train.drive.run_state import RunState
@@ -53,7 +53,7 @@ LOOK_S = 3.0
 class _ActiveRun:
     """A run of this driver."""
 
-    job: Job
+    job: RunJob
     started: float = field(default_factory=perf_counter)
     troubles: int = 0  # of the engine, in a row
     is_noted: bool = False  # that it was started
@@ -130,7 +130,7 @@ class Driver:
         return job.run
 
     @property
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[RunJob]:
         return [active.job for active in self._runs.values()]
 
     def is_finished(self, name: str) -> bool:
@@ -206,7 +206,7 @@ class Driver:
         for job in moved:
             self._introduce(job)
 
-    def _attempt(self, job: Job, step: Callable[[], bool]) -> bool:
+    def _attempt(self, job: RunJob, step: Callable[[], bool]) -> bool:
         """Return what a step of a run says; an error ends that run alone."""
         try:
             return step()
@@ -214,7 +214,7 @@ class Driver:
             self._end(job.name, error)
             return False
 
-    def _introduce(self, job: Job) -> None:
+    def _introduce(self, job: RunJob) -> None:
         """Tell a run which workers are up."""
         for slot in self._pool:
             if slot.sessions and not slot.broken:
@@ -302,11 +302,11 @@ class Driver:
                 return False
         return False
 
-    def _workers_for(self, job: Job) -> int | None:
+    def _workers_for(self, job: RunJob) -> int | None:
         """Return how many workers a run may count on, where that is asked."""
         return self._pool.usable // len(self._runs) if job.schedule.shares else None
 
-    def _must_gather(self, job: Job) -> bool:
+    def _must_gather(self, job: RunJob) -> bool:
         """Return whether workers are to stay idle for a run that needs several at once.
 
         Given to other runs one by one as they become idle, they would never be idle together.
@@ -342,7 +342,7 @@ class Driver:
         self._pool.dismiss(slot)
         self._lose(slot.worker.name, None)
 
-    def _lose(self, worker: str, owner: Job | None) -> None:
+    def _lose(self, worker: str, owner: RunJob | None) -> None:
         """A session is gone, and the states that it held with it: tell the runs but its owner."""
         for active in self._runs.values():
             if active.job is not owner:
@@ -350,7 +350,7 @@ class Driver:
 
     # -- hops --------------------------------------------------------------------------
 
-    def _start(self, job: Job, assignment: Assignment) -> None:
+    def _start(self, job: RunJob, assignment: Assignment) -> None:
         members = members_of(assignment)
         active = self._runs[job.name]
         if not active.is_noted:  # before its first hop, which would delete the same totals
@@ -420,7 +420,9 @@ class Driver:
             except MmdbError as error:
                 self._end(job.name, error)
 
-    def _sweep(self, sweeper: Sweeper, job: Job, assignment: Assignment, message: Message) -> None:
+    def _sweep(
+        self, sweeper: Sweeper, job: RunJob, assignment: Assignment, message: Message
+    ) -> None:
         """Let go of what a hop has made useless on the nodes of a cluster."""
         (row,) = message.rows
         if row["node"] not in job.run.placement[assignment.hop.part]:
@@ -485,7 +487,7 @@ class Driver:
                 self._control.check()
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
-    def _note(self, job: Job, event: str) -> None:
+    def _note(self, job: RunJob, event: str) -> None:
         """Note in `run_event` what happens to a run."""
         query = load("runs").add_run_event
         row = {"run_id": job.run.run_id, "event": event, "workers": len(self._pool)}

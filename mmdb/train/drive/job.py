@@ -47,7 +47,7 @@ SHORT_S, AHEAD = 1.0, ("asha", "hyperband")
 REST_S = 1.0
 
 
-class Job:
+class RunJob:
     """A run under its driver's lock.
 
     Attributes:
@@ -422,7 +422,7 @@ def take_up(
     watch: Watch,
     decide: Decide | None = None,
     workers: int | None = None,
-) -> Job:
+) -> RunJob:
     """Return a run under its lock, as its rows have it.
 
     Args:
@@ -437,7 +437,7 @@ def take_up(
         # Only now: another driver may just have ended.
         spread = control.do(is_spread)
         control.do(lambda c: fix_strategy(c, name, None if spread else decide, workers))
-        return Job(control, watch, _checked(control.do(lambda c: load_run(c, name))))
+        return RunJob(control, watch, _checked(control.do(lambda c: load_run(c, name))))
     except BaseException:
         control.unlock(run_id)
         raise

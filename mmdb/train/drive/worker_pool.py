@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mmdb.errors import MmdbError
-from mmdb.train.drive.job import Job
+from mmdb.train.drive.job import RunJob
 from mmdb.train.drive.worker import Message, Worker, WorkerThread
 from mmdb.train.group.rendezvous import Rendezvous
 from mmdb.train.hops.orders import FusedOrder, GroupOrder, HopOrder, MergeOrder, Order
@@ -24,7 +24,7 @@ from mmdb.train.watch import Watch
 class OrderRound:
     """An assignment under way: one worker's hop, or a group's round with a worker for each rank."""
 
-    job: Job
+    job: RunJob
     assignment: Assignment
     waits_for: set[str]  # workers that have not answered yet
     sessions: Sequence[str]  # of the members, as the rendezvous knows them
@@ -37,7 +37,7 @@ class OrderRound:
 
 
 def orders_of(
-    job: Job, assignment: Assignment, meet: Callable[[Sequence[str]], Sequence[WorkerGroup]]
+    job: RunJob, assignment: Assignment, meet: Callable[[Sequence[str]], Sequence[WorkerGroup]]
 ) -> list[Order]:
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
@@ -200,7 +200,7 @@ class WorkerPool:
         slot.round = round
         slot.thread.do(order)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: RunJob) -> None:
         """Break off what workers are doing for a run."""
         for slot in self:
             if slot.round is not None and slot.round.job is job:

@@ -16,7 +16,7 @@ from mmdb.bench.workload import bench_names
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection
 from mmdb.train.drive.driver import Driver
-from mmdb.train.drive.job import Job
+from mmdb.train.drive.job import RunJob
 from mmdb.train.drive.run_state import RunState
 from mmdb.train.hops.orders import Order
 from mmdb.train.watch import Watch
@@ -137,7 +137,7 @@ class _PlacedDriver(Driver):
 
     take_up_s = 0.0
 
-    def job_of(self, run: str) -> Job:
+    def job_of(self, run: str) -> RunJob:
         """Return the run in the driver's hands."""
         return self._runs[run].job
 
@@ -149,7 +149,7 @@ class _PlacedDriver(Driver):
         standing = self._runs[name]
         nodes = range(standing.job.run.workload.partitions)
         run = replace(standing.job.run, placement={k: frozenset({f"n{k}"}) for k in nodes})
-        standing.job = Job(self._control, self._watch, run)
+        standing.job = RunJob(self._control, self._watch, run)
         return run
 
 
