@@ -17,6 +17,19 @@ $$;
 COMMENT ON FUNCTION mmdb.create_dataset(text, text, text, integer, double precision, bigint, jsonb)
 IS 'Read a SELECT once and keep its rows, shuffled into partitions, as a dataset.';
 
+CREATE OR REPLACE FUNCTION mmdb.transformed(
+    dataset text,
+    row_count integer DEFAULT 5
+) RETURNS TABLE (label jsonb, features jsonb)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.dataset_functions import transformed
+return transformed(plpy, GD, dataset, row_count)
+$$;
+COMMENT ON FUNCTION mmdb.transformed(text, integer)
+IS 'Train rows of a dataset, in their order, with what models read of them.';
+
 CREATE OR REPLACE FUNCTION mmdb.drop_dataset(
     name text,
     force boolean DEFAULT FALSE

@@ -16,9 +16,9 @@ IS 'Allow a Python callable, package.module:callable, to build models. Owner onl
 CREATE OR REPLACE FUNCTION mmdb.create_run(
     name text,
     dataset text,
-    architecture text,
+    architecture text DEFAULT NULL,
     search jsonb DEFAULT '{}',
-    epochs integer DEFAULT 1,
+    epochs integer DEFAULT NULL,
     strategy text DEFAULT 'auto',
     warm_start text DEFAULT 'off',
     seed bigint DEFAULT 0,

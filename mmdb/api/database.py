@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -22,9 +23,9 @@ from mmdb.db.queries import load
 from mmdb.db.replicas import source_of
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.errors import InvalidOption, NotInstalled
+from mmdb.errors import InvalidOption, MmdbWarning, NotInstalled
 from mmdb.messages import show
-from mmdb.server.arguments import architecture_text, check_candidate_id, json_text
+from mmdb.server.arguments import architecture_text, check_candidate_id, json_text, json_value
 from mmdb.server.calls import call
 from mmdb.server.outside_server import ChildBackend, register
 from mmdb.store.stored_features import drop_features
@@ -138,7 +139,17 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             validation=validation,
             seed=seed,
             options=options,
+            say=_warn,
         )
+
+    def transformed(self, dataset: str, row_count: int = 5) -> list[Row]:
+        """Return train rows with what models read of them: `features` and `label`, mappings.
+
+        Raises:
+            DatasetNotFound, DatasetDropped
+        """
+        found = self._call("transformed", dataset=dataset, row_count=row_count)
+        return [{name: json_value(value) for name, value in row.items()} for row in found]
 
     def drop_dataset(self, name: str, *, force: bool = False) -> int:
         """Delete a dataset's blocks and return the bytes freed; its lineage stays.
@@ -191,9 +202,9 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
         name: str,
         *,
         dataset: str,
-        architecture: str | Mapping[str, Any],
+        architecture: str | Mapping[str, Any] | None = None,
         search: Mapping[str, Any] | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         strategy: str = "auto",
         warm_start: str = "off",
         seed: int = 0,
@@ -202,7 +213,9 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
         """Turn a search space into candidates to be trained on a dataset.
 
         Args:
-            architecture: a factory with arguments, such as "mlp(hidden=[64])", or a layer graph.
+            architecture: a factory with arguments, such as "mlp(hidden=[64])", or a layer graph;
+                None: the one that fits the dataset, with a small search of its own.
+            epochs: None: one, or as many as that architecture needs.
             search: {"method": "grid", "space": {"lr": [0.1, 0.01]}}; docs/search.md.
             warm_start: "auto" to begin with the tensors of the best parents that the zoo has, or
                 a model to begin with; docs/warm.md.
@@ -214,9 +227,9 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             "create_run",
             name=check_name(name),
             dataset=dataset,
-            architecture=architecture_text(architecture),
+            architecture=None if architecture is None else architecture_text(architecture),
             search=json_text(search, "search"),
-            epochs=check_whole(epochs, "epochs", 1, 2**31 - 1),
+            epochs=None if epochs is None else check_whole(epochs, "epochs", 1, 2**31 - 1),
             strategy=strategy,
             warm_start=warm_start,
             seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
@@ -311,3 +324,7 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
         how: dict[str, Any] = {"approach": approach, "options": options}
         row = save_on_either_side(self.connection, asked, name, **how)
         return f"{row['name']}@{row['version']}"
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, MmdbWarning, stacklevel=4)

@@ -28,7 +28,7 @@ class ResultCalls:
     def _call(self, function: str, **arguments: Any) -> Any:
         """Call one of mmdb's functions: in the server, or here where the server has none."""
 
-    def predict(self, model: str, x: Sequence[float] | Mapping[str, Any]) -> list[float]:
+    def predict(self, model: str, x: Sequence[Any] | Mapping[str, Any]) -> list[float]:
         """Return class probabilities, or the value of a regression, for one row.
 
         Args:
@@ -70,13 +70,13 @@ class ResultCalls:
         arguments = {"model": model, "query": query, "target": target, "key": key}
         return int(self._call("predict_into", **arguments))
 
-    def evaluate(self, model: str, dataset: str) -> dict[str, float]:
+    def evaluate(self, model: str, dataset: str, slice: str | None = None) -> dict[str, float]:
         """Return a model's metrics on a dataset's validation slice.
 
         Raises:
             ModelNotFound, DatasetNotFound
         """
-        rows = self._call("evaluate", model=model, dataset=dataset)
+        rows = self._call("evaluate", model=model, dataset=dataset, slice=slice)
         return {row["metric"]: row["value"] for row in rows}
 
     def lineage(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mmdb.data.decoding import Class, ColumnKind, Label, Task
 from mmdb.data.options import Options
 from mmdb.data.tokenize import Tokenizer
-from mmdb.db.connection import ColumnType, Kind
+from mmdb.data.transform.transform import Source
+from mmdb.db.connection import Batch, ColumnType, Kind
 from mmdb.errors import InvalidOption, OneClass, QueryError, RaggedArray, TooManyCategories
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 #: Doubles outside of these become NaN or 0 in float32; PostgreSQL's cast refuses both.
 _LARGEST, _SMALLEST = "3.4028235677973366e38", "7.006492321624085e-46"
 
+#: The name by which the scan has the column that splits the rows.
+SPLIT = "mmdb split"
+_TEMPORAL = ("moment", "clock", "span")
 #: What a value is kept as, in a row and in a block, by the column's kind.
 _DTYPES = {
     "numeric": "<f4",
@@ -46,6 +50,8 @@ class Field:
     task: Task | None = None  # of a label
     is_guessed: bool = False  # whether the task is by the label's type, and might be another
     tokenizer: Tokenizer | None = None
+    source: Source | None = None  # of a column that is transformed
+    asked: Mapping[str, Any] = field(default_factory=dict)  # how, as `check_asked` returns it
     alias: str | None = None  # in the scan, where that differs
 
     @property
@@ -56,23 +62,27 @@ class Field:
     @property
     def dtype(self) -> str:
         """What its values are kept as."""
-        return _DTYPES[self.task or self.kind]
+        is_number = self.source is not None and self.source != "text"
+        return "<f8" if is_number else _DTYPES[self.task or self.kind]
 
     @property
     def is_coded(self) -> bool:
         """Whether its texts are kept as codes, given in the order of their appearance."""
-        return self.scanned == "text" and self.tokenizer is None
+        return self.scanned in ("text", "nullable_text") and self.tokenizer is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The columns of a dataset's query, by role, with the dataset's options."""
 
-    fields: tuple[Field, ...]  # in the query's order
+    names: tuple[str, ...]  # of all columns, in the query's order
+    unused: Mapping[str, ColumnKind]  # those that are not scanned, with what they are
+    fields: tuple[Field, ...]  # the others, in the query's order
     labels: tuple[Field, ...]  # in the order of the targets
     inputs: Mapping[str, tuple[str, ...]]  # columns by input; "" is the only one
     options: Options
     engine: Engine
+    split: Field | None = None  # whose values say which slice a row is in
 
     @property
     def label(self) -> Field:
@@ -81,7 +91,12 @@ class Request:
 
     def kinds(self) -> list[tuple[str, Kind]]:
         """Return what the scan is to deliver."""
-        return [(field.output, field.scanned) for field in self.fields]
+        return [(field.output, field.scanned) for field in self.scanned]
+
+    @property
+    def scanned(self) -> tuple[Field, ...]:
+        """The columns of the scan."""
+        return self.fields if self.split is None else (*self.fields, self.split)
 
     def cast_select(self, select: str, *, clamped: bool = False) -> str:
         """Return the SELECT with every column cast to what the scan delivers.
@@ -90,7 +105,7 @@ class Request:
             clamped: numbers that float32 cannot hold become NaN (too large) or 0 (too small),
                 where PostgreSQL's cast ends the query.
         """
-        return cast_select(self.fields, self.engine, select, clamped=clamped)
+        return cast_select(self.scanned, self.engine, select, clamped=clamped)
 
 
 def cast_select(
@@ -109,6 +124,19 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
         return name  # DuckDB's lists are cast when they are read, whatever their nesting
     if field.scanned == "reals":
         return f"{name}::real[]"
+    if field.scanned == "nullable_text":
+        return f"{name}::text"
+    if field.scanned == "number":
+        if field.type in _TEMPORAL:
+            if engine == "postgres":
+                return f"date_part('epoch', {name})"
+            if field.type != "moment":
+                return f"epoch({name})::double"
+            # To DuckDB, infinity has no seconds: NULL.
+            return f"CASE WHEN isinf({name}) THEN 'inf'::double ELSE epoch({name})::double END"
+        if field.type == "boolean":
+            return f"{name}::integer::double precision"
+        return _nearest(name, engine, "double precision")
     if field.type == "boolean" and field.scanned != "text":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":
@@ -116,11 +144,11 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
     return _clamped(name) if clamped else _nearest(name, engine)
 
 
-def _nearest(name: str, engine: Engine) -> str:
-    """Return the cast to the nearest float32; DuckDB's own rounds a DECIMAL twice."""
+def _nearest(name: str, engine: Engine, to: str = "real") -> str:
+    """Return the cast to the nearest number; DuckDB's own rounds a DECIMAL twice."""
     if engine == "postgres":
-        return f"{name}::real"
-    return f"CASE WHEN typeof({name}) LIKE 'DECIMAL%' THEN {name}::text::real ELSE {name}::real END"
+        return f"{name}::{to}"
+    return f"CASE WHEN typeof({name}) LIKE 'DECIMAL%' THEN {name}::text::{to} ELSE {name}::{to} END"
 
 
 def _clamped(name: str) -> str:
@@ -152,9 +180,6 @@ def check_twins(names: Sequence[str], engine: Engine) -> None:
 def quote(name: str) -> str:
     """Return an identifier as SQL text."""
     return '"' + name.replace('"', '""') + '"'
-
-
-Batch = Mapping[str, "np.ndarray | list[str]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +235,12 @@ def lay_out(request: Request, batch: Batch) -> Layout:
     """Return where each field goes, with the widths of the first rows."""
     slots: dict[str, Slot] = {}
     offset = 0
-    for field in sorted(request.fields, key=lambda field: _RANKS[field.task or field.kind]):
-        width = _width(field, batch[field.name])
+    for one in sorted(request.fields, key=_rank):
+        width = _width(one, batch[one.name])
         if width == 0:
-            raise RaggedArray(f"Column {field.name!r} holds empty values.")
-        slots[field.name] = Slot(field=field, offset=offset, width=width)
-        offset += 4 * slots[field.name].lanes
+            raise RaggedArray(f"Column {one.name!r} holds empty values.")
+        slots[one.name] = Slot(field=one, offset=offset, width=width)
+        offset += 4 * slots[one.name].lanes
     return Layout(
         slots=tuple(slots[field.name] for field in request.fields),
         labels=tuple(slots[field.name] for field in request.labels),
@@ -223,7 +248,11 @@ def lay_out(request: Request, batch: Batch) -> Layout:
     )
 
 
-def _width(field: Field, values: np.ndarray | list[str]) -> int:
+def _rank(field: Field) -> int:
+    return len(_RANKS) if field.dtype == "<f8" else _RANKS[field.task or field.kind]
+
+
+def _width(field: Field, values: np.ndarray | list[Any]) -> int:
     if field.tokenizer is not None:
         return field.tokenizer.length
     return values.shape[1] if isinstance(values, np.ndarray) and values.ndim == 2 else 1

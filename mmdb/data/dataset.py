@@ -50,7 +50,12 @@ class Dataset:
     options: Mapping[str, object]
     class_counts: Mapping[str, list[int]]  # train rows by class
     dropped: bool
-    partitions: tuple[Partition, ...]  # train by ordinal, then validation
+    slices: tuple[Partition, ...]  # test, train by ordinal, validation
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """What runs read: the train slices by ordinal, then the one for validation."""
+        return tuple(part for part in self.slices if part.role != "test")
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -91,7 +96,7 @@ class Dataset:
             decoding=Decoding.from_rows(row, columns),
             options=json.loads(row["options"]),
             class_counts=json.loads(row["class_counts"]),
-            partitions=tuple(Partition.from_row(partition) for partition in partitions),
+            slices=tuple(Partition.from_row(partition) for partition in partitions),
         )
 
 

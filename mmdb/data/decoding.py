@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mmdb.data.tokenize import Tokenizer
+from mmdb.data.transform.transform import Transform
 from mmdb.db.connection import Row
 
 Task = Literal["classification", "regression", "multilabel"]
@@ -26,9 +27,14 @@ class Target:
     name: str  # the label's column
     task: Task
     size: int  # classes of a classification, labels of a multilabel task, 1 of a regression
+    scale: tuple[float, float] | None = None  # mean and deviation of a regression's train rows
 
 
-ColumnKind = Literal["numeric", "tensor", "bytes", "categorical", "tokens", "label"]
+ColumnKind = Literal[
+    "numeric", "tensor", "bytes", "categorical", "tokens", "label", "key", "excluded", "dropped"
+]
+#: Kinds of columns that neither feed a model nor are predicted.
+UNUSED: tuple[ColumnKind, ...] = ("key", "excluded", "dropped")
 Class = str | int | bool
 Dtype = Literal["float32", "int64"]
 
@@ -44,24 +50,26 @@ class Column:
 
     name: str
     kind: ColumnKind
-    width: int  # values that a row holds: array elements, bytes, tokens, or 1
-    categories: tuple[str, ...] | None = None  # of a text feature, sorted
+    width: int  # values that a row holds: array elements, bytes, tokens, or 1; 0: not kept
+    transform: Transform | None = None  # None: a model takes the values as they are
 
     @property
     def decoded_width(self) -> int:
         """Numbers that the column becomes in a model's input."""
-        return self.width if self.categories is None else len(self.categories)
+        return self.width if self.transform is None else len(self.transform.names)
+
+    @property
+    def parts(self) -> Sequence[str | int]:
+        """What each of these numbers is: a category, a part of a date, or else its place."""
+        if self.transform is None or self.transform.names == ("",):
+            return range(self.decoded_width)
+        return self.transform.names
 
     @classmethod
     def from_row(cls, row: Row) -> Column:
         """Return the column that a row of mmdb.dataset_column describes."""
-        categories = json.loads(row["categories"]) if row["categories"] is not None else None
-        return cls(
-            name=row["name"],
-            kind=row["kind"],
-            width=row["width"],
-            categories=None if categories is None else tuple(categories),
-        )
+        given = None if row["transform"] is None else Transform.from_row(row)
+        return cls(name=row["name"], kind=row["kind"], width=row["width"], transform=given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +116,13 @@ class Label:
     task: Task
     width: int = 1  # values of a multilabel row
     classes: tuple[Class, ...] | None = None  # of a classification, in the order of the outputs
+    scale: tuple[float, float] | None = None  # see `Target`
 
     @property
     def target(self) -> Target:
         """The target that a model predicts for this label."""
         size = self.width if self.classes is None else len(self.classes)
-        return Target(name=self.name, task=self.task, size=size)
+        return Target(name=self.name, task=self.task, size=size, scale=self.scale)
 
     @property
     def dtype(self) -> Literal["<i8", "<f4"]:
@@ -129,17 +138,25 @@ class Label:
         """Return what `from_json` reads, and BI tools may show."""
         classes = None if self.classes is None else list(self.classes)
         target = self.target
-        return {"name": target.name, "task": target.task, "size": target.size, "classes": classes}
+        scale = {} if self.scale is None else {"scale": list(self.scale)}
+        return {
+            "name": target.name,
+            "task": target.task,
+            "size": target.size,
+            "classes": classes,
+            **scale,
+        }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Label:
         """Return the label that `to_json` wrote."""
-        classes = value["classes"]
+        classes = value.get("classes")
         return cls(
             name=value["name"],
             task=value["task"],
             width=value["size"] if value["task"] == "multilabel" else 1,
             classes=None if classes is None else tuple(classes),
+            scale=tuple(value["scale"]) if "scale" in value else None,
         )
 
 
@@ -192,9 +209,14 @@ class Decoding:
         return one and len(self.labels) == 1 and self.task != "multilabel"
 
     @property
+    def stored(self) -> list[Column]:
+        """The columns besides the labels that blocks hold, in the query's order."""
+        return [column for column in self.columns if column.kind not in ("label", *UNUSED)]
+
+    @property
     def features(self) -> list[Column]:
         """The columns that feed the model, in the query's order."""
-        return [column for column in self.columns if column.kind != "label"]
+        return [column for column in self.stored if column.decoded_width]
 
     @property
     def tokenizers(self) -> dict[str, Tokenizer]:
@@ -215,13 +237,13 @@ class Decoding:
         content: dict[str, Any] = {
             "classes": self.classes,
             "columns": [
-                [column.name, column.kind, column.width, column.categories]
-                for column in self.columns
+                [c.name, c.kind, c.width, c.transform and c.transform.to_json()]
+                for c in self.columns
             ],
             "input_shape": self.input_shape,
             "task": self.task,
         }
-        if not self.is_plain:
+        if not self.is_plain or self.labels[0].scale is not None:
             content["inputs"] = [given.to_json() for given in self.inputs]
             content["targets"] = [label.to_json() for label in self.labels]
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
@@ -240,7 +262,8 @@ class Decoding:
 def _inputs(dataset: Row, columns: Sequence[Column]) -> tuple[Input, ...]:
     if dataset["inputs"] is not None:
         return tuple(map(Input.from_json, json.loads(dataset["inputs"])))
-    names = tuple(column.name for column in columns if column.kind != "label")
+    stored = (column for column in columns if column.kind not in ("label", *UNUSED))
+    names = tuple(column.name for column in stored if column.decoded_width)
     return (Input(name="", columns=names, shape=tuple(dataset["input_shape"])),)
 
 

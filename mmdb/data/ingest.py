@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, count, pairwise
+from itertools import chain, count
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import numpy as np
 
-from mmdb.data.column_layout import Batch, ClassCounts, Field, Layout, Request, quote, view
-from mmdb.data.decoding import Decoding
+from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, quote, view
+from mmdb.data.decoding import Decoding, class_text
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker
 from mmdb.data.shuffle import Shuffle, cut
+from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
-from mmdb.db.connection import Connection, Kind, NullFound, RaggedFound
-from mmdb.errors import NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
-
-Role = Literal["train", "validation"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """How a dataset's rows are divided."""
-
-    partitions: int
-    validation: float  # share of the rows
-    seed: int
-
-    def slices(self, rows: int) -> list[tuple[Role, int]]:
-        """Return role and row count of each slice, in the order of the shuffled rows.
-
-        Raises:
-            TooFewRows: a slice would be empty.
-        """
-        held_out = round(rows * self.validation)
-        train = rows - held_out
-        if train < self.partitions:
-            raise TooFewRows(
-                f"The query returned {rows} rows: {train} to train on, which is fewer than the "
-                f"{self.partitions} partitions."
-            )
-        if self.validation > 0 and held_out == 0:
-            raise TooFewRows(
-                f"The query returned {rows} rows; a validation share of {self.validation} of them "
-                "is no row.",
-                hint="Pass validation => 0, or a larger share.",
-            )
-        bounds = [index * train // self.partitions for index in range(self.partitions + 1)]
-        parts: list[tuple[Role, int]] = [("train", high - low) for low, high in pairwise(bounds)]
-        return [("validation", held_out), *parts] if held_out else parts
+from mmdb.db.connection import Batch, Connection, Kind, NullFound, RaggedFound
+from mmdb.errors import DataError, NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +55,7 @@ class Sealed:
 
     decoding: Decoding
     row_count: int
-    partitions: tuple[SealedPartition, ...]  # train by ordinal, then validation
+    partitions: tuple[SealedPartition, ...]  # test, train by ordinal, validation
     class_counts: Mapping[str, list[int]]  # train rows by class, for each label that has any
     path: Path  # holds the blocks
 
@@ -125,7 +92,7 @@ def seal(
     Raises:
         NullValues, RaggedArray, NotFinite, OneClass, TooFewRows, TooManyCategories, FunctionFailed
     """
-    packer = RowPacker(request, split.seed, encoders)
+    packer = RowPacker(request, split, encoders)
     with (directory / "rows").open("w+b", buffering=0) as spill:
         try:
             shuffle = _gather(connection, select, request, packer, spill)
@@ -133,14 +100,19 @@ def seal(
             # PostgreSQL's cast to real ends the query at a double that is too large or too small:
             # read again, with those made NaN, which are counted, and 0.
             spill.truncate(0)
-            packer = RowPacker(request, split.seed, encoders)
+            packer = RowPacker(request, split, encoders)
             shuffle = _gather_clamped(connection, select, request, packer, spill)
-        decoding = packer.decoding()
-        slices = split.slices(packer.row_count)
+        packer.check_finite()
+        slices = packer.slices()
+        held_out = sum(rows for role, rows in slices if role != "train")
+        transforms = packer.fit(lambda: _train_rows(shuffle, held_out), packer.row_count - held_out)
+        decoding = packer.decoding(transforms)
         counts = ClassCounts(decoding.labels)
         path = directory / "blocks"
         with path.open("wb") as file:
             partitions = _pack_slices(shuffle, packer, slices, decoding, counts, file)
+    if split.column is not None:
+        _check_classes(decoding, counts.by_label())
     return Sealed(
         decoding=decoding,
         row_count=packer.row_count,
@@ -148,6 +120,17 @@ def seal(
         class_counts=counts.by_label(),
         path=path,
     )
+
+
+def _check_classes(decoding: Decoding, counts: Mapping[str, list[int]]) -> None:
+    for label in decoding.labels:
+        found = counts.get(label.name, []) if label.classes is not None else []
+        if label.classes is not None and 0 in found:
+            shown = class_text(label.classes[found.index(0)])
+            raise DataError(
+                f"No train row has the class {shown} of label {label.name!r}.",
+                hint="Split the rows otherwise, or leave the rows of this class out.",
+            )
 
 
 def _gather_clamped(
@@ -223,6 +206,15 @@ def _is_null(field: Field, engine: Engine) -> str:
     return f"{name} IS NULL OR EXISTS (SELECT FROM unnest({name}) AS u (v) WHERE v IS NULL)"
 
 
+def _train_rows(shuffle: Shuffle, held_out: int) -> Iterator[np.ndarray]:
+    """Yield the rows after the first `held_out`, as they were packed."""
+    left = held_out
+    for rows in shuffle.read(lambda _: None):
+        if left < len(rows):
+            yield rows[left:]
+        left = max(0, left - len(rows))
+
+
 def _pack_slices(
     shuffle: Shuffle,
     packer: RowPacker,
@@ -231,7 +223,7 @@ def _pack_slices(
     counts: ClassCounts,
     file: IO[bytes],
 ) -> list[SealedPartition]:
-    """Pack the shuffled rows into `file`; return the train slices by ordinal, then validation.
+    """Pack the shuffled rows into `file`; return the slices by role and ordinal.
 
     The classes of train rows are counted in `counts`.
     """
@@ -239,14 +231,14 @@ def _pack_slices(
     row_counts = [_block_rows(rows, most) for _, rows in slices]
     pieces = cut(shuffle.read(packer.recode), chain.from_iterable(row_counts))
     partitions = []
-    ordinals = {"train": count(), "validation": count()}
+    ordinals = {role: count() for role in ROLES}
     for (role, rows), block_counts in zip(slices, row_counts, strict=True):
         blocks = []
         for block_rows in block_counts:
             piece = next(pieces)
             if role == "train":
                 _count_classes(piece, packer.layout, counts)
-            blocks.append(_write_block(pack(piece, packer.layout), block_rows, file))
+            blocks.append(_write_block(pack(piece, packer.layout, packer.texts), block_rows, file))
         partitions.append(
             SealedPartition(
                 role=role,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from mmdb.data import functions
 from mmdb.data.arrays import Inputs
+from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import Field, cast_select, check_twins
-from mmdb.data.decoding import Column, Decoding, Input, numbers_in
-from mmdb.data.matching import MISSING, kind_of, places, unseen
+from mmdb.data.decoding import Column, Decoding, numbers_in
+from mmdb.data.matching import kind_of
 from mmdb.data.tokenize import Encoder
+from mmdb.data.transform.transform import Source
 from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
 from mmdb.messages import show
@@ -21,15 +24,13 @@ from mmdb.messages import show
 if TYPE_CHECKING:  # loads a parser of SQL
     from mmdb.data.query import Engine
 
+#: How a query's column arrives that has no transform, by its kind.
 _SCANNED: dict[str, Kind] = {
     "numeric": "real",
     "tensor": "reals",
     "bytes": "bytes",
-    "categorical": "text",
     "tokens": "text",
 }
-#: A column's values in some rows, as a scan delivers them.
-Values = np.ndarray | list[str]
 
 
 def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
@@ -45,6 +46,9 @@ def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
             "The model takes no list of numbers: it has several inputs, or reads text.",
             hint=f"Pass a row with the columns {', '.join(c.name for c in decoding.features)}.",
         )
+    columns = [column for column, _ in decoding.spans(given)]
+    if any(column.transform is not None for column in columns):
+        return _by_place(columns, decoding, values)
     try:
         x = _numbers(values)
     except _NOT_NUMBERS as error:
@@ -55,6 +59,24 @@ def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
             f"{x.shape[1]} values were given."
         )
     return x.reshape(1, *given.shape)
+
+
+def _by_place(columns: Sequence[Column], decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
+    """Return the input of a row whose values are given in the order of the columns."""
+    ends = np.cumsum([column.width for column in columns]).tolist()
+    if len(values) != ends[-1]:
+        names = ", ".join(column.name for column in columns)
+        raise InvalidInput(
+            f"The model takes {ends[-1]} values; {len(values)} values were given.",
+            hint=f"They are those of {names}, in this order.",
+        )
+    row = {
+        column.name: values[end - column.width : end] if column.width > 1 else values[end - 1]
+        for column, end in zip(columns, ends, strict=True)
+    }
+    found = object_input(decoding, row, {}, "postgres")
+    assert isinstance(found, np.ndarray)
+    return found
 
 
 def object_input(
@@ -78,7 +100,7 @@ def object_input(
         )
     values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
     try:
-        return _assemble(decoding, values, encoders)
+        return assemble(decoding, _encoded(values, encoders))
     except NotFinite as error:
         raise InvalidInput(error.message, hint="Pass finite numbers.") from error
 
@@ -92,49 +114,82 @@ def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder
     return functions.encoders(connection, decoding.tokenizers)
 
 
-def _assemble(
-    decoding: Decoding, values: Mapping[str, Values], encoders: Mapping[str, Encoder]
-) -> Inputs:
-    """Return the inputs of some rows, whose columns' values are given by name."""
-    arrays = {given.name: _array(decoding, given, values, encoders) for given in decoding.inputs}
-    return arrays[""] if decoding.is_one_input else arrays
+def _encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[str, Values]:
+    """Return columns with texts as tokens where they become these."""
+    return {
+        name: encoders[name](given) if name in encoders else given for name, given in values.items()
+    }
 
 
-def _array(
-    decoding: Decoding,
-    given: Input,
-    values: Mapping[str, Values],
-    encoders: Mapping[str, Encoder],
-) -> np.ndarray:
-    first = values[given.columns[0]]
-    if given.tokenizer is not None:
-        assert isinstance(first, list)
-        return encoders[given.columns[0]](first).astype(np.int64)
-    x = np.empty((len(first), numbers_in(given.shape)), np.float32)
-    for column, span in decoding.spans(given):
-        x[:, span] = _column(column, values[column.name])
-        if not np.isfinite(x[:, span]).all():
-            raise NotFinite(f"Column {column.name!r} holds NaN, or a number that is not finite.")
-    return x.reshape(len(x), *given.shape)
-
-
-def _one(column: Column, value: Any, engine: Engine) -> Values:
+def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[str | None]:
     """Return a value of a JSON row as a scan of one row would deliver it."""
+    given = column.transform
+    if given is not None and given.source == "text":
+        return [None if value is None else _text(column, value)]
+    if given is not None and value is None:
+        return np.array([np.nan])
     if value is None:
         raise InvalidInput(
             f"Column {column.name!r} is NULL.", hint="Fill it, as with COALESCE, or skip the row."
         )
-    if column.kind in ("categorical", "tokens"):
+    if column.kind == "tokens":
         return [_text(column, value)]
     if column.kind == "bytes" and isinstance(value, str):
         return np.frombuffer(_bytes(column, value, engine), np.uint8).reshape(1, -1)
+    if given is not None and given.source != "number" and isinstance(value, str):
+        return np.array([_seconds(column, given.source, value)])
     try:
-        found = _numbers(value)
+        found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
     except _NOT_NUMBERS as error:
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not numbers.") from error
+    if given is not None and found.size != 1:
+        raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not one number.")
     if column.kind == "bytes" and not np.isin(found, np.arange(256)).all():
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, which are no bytes.")
+    if given is not None and not np.isfinite(found).all():
+        raise InvalidInput(
+            f"Column {column.name!r} holds {show(value)}.", hint="Pass finite numbers, or null."
+        )
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
+
+
+def _seconds(column: Column, source: Source, value: str) -> float:
+    """Return the seconds of a moment, clock or span as JSON has it; see `Source`."""
+    try:
+        if source == "moment":
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if source == "clock":
+            clock = time.fromisoformat(value)
+            return clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
+        return _span(value)
+    except ValueError:
+        what = {"moment": "date", "clock": "time of day", "span": "interval"}[source]
+        raise InvalidInput(
+            f"Column {column.name!r} holds {show(value)}, which is no {what}.",
+            hint=f"Such as {_EXAMPLES[source]}.",
+        ) from None
+
+
+#: An interval as databases write it, such as "1 year 2 mons -3 days 04:05:06.7".
+_SPAN = re.compile(
+    r"(?:(?P<years>[+-]?\d+) years?)? ?(?:(?P<months>[+-]?\d+) (?:mon|month)s?)? ?"
+    r"(?:(?P<days>[+-]?\d+) days?)? ?"
+    r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?))?"
+)
+_EXAMPLES = {"moment": "2013-01-31T05:00:00", "clock": "05:00:00", "span": "1 day 02:30:00"}
+
+
+def _span(value: str) -> float:
+    """Return an interval's seconds: a year has 365.25 days and a month 30, as epoch has it."""
+    parts = _SPAN.fullmatch(value)
+    if parts is None or not value:
+        raise ValueError(value)
+    found = {name: float(parts[name] or 0) for name in ("years", "months", "days")}
+    clock = 3600 * float(parts["hours"] or 0) + 60 * float(parts["minutes"] or 0)
+    clock += float(parts["seconds"] or 0)
+    days = 365.25 * found["years"] + 30 * found["months"] + found["days"]
+    return days * 86_400 + (-clock if parts["sign"] == "-" else clock)
 
 
 def _text(column: Column, value: Any) -> str:
@@ -174,29 +229,6 @@ def _numbers(values: Any) -> np.ndarray:
         return np.asarray(values, dtype=np.float32).reshape(1, -1)
 
 
-def _column(column: Column, values: Values) -> np.ndarray:
-    """Return a scanned column as the model takes it, float32 (n, decoded_width).
-
-    Raises:
-        InvalidInput: an unknown category, or another width.
-    """
-    if column.categories is not None:
-        texts = cast("list[str]", values)
-        there = places(texts, column.categories)
-        if there.min() == MISSING:
-            raise unseen("Column", column, texts[int(there.argmin())])
-        onehot = np.zeros((len(texts), len(column.categories)), np.float32)
-        onehot[np.arange(len(texts)), there] = 1.0
-        return onehot
-    found = np.asarray(values, dtype=np.float32).reshape(len(values), -1)  # (n, width)
-    if found.shape[1] != column.width:
-        raise InvalidInput(
-            f"Column {column.name!r} has {found.shape[1]} values a row; "
-            f"the dataset has {column.width}."
-        )
-    return found / np.float32(255) if column.kind == "bytes" else found
-
-
 def scan_inputs(
     connection: Connection, decoding: Decoding, query: str, key: str
 ) -> Iterator[tuple[list[str], Inputs]]:
@@ -214,7 +246,8 @@ def scan_inputs(
     kinds = [(field.output, field.scanned) for field in fields]
     try:
         for batch in connection.scan(cast_select(fields, connection.engine, select), kinds):
-            yield list(batch[_KEY]), _assemble(decoding, batch, encoders)
+            keys = cast("list[str]", batch.pop(_KEY))
+            yield keys, assemble(decoding, _encoded(batch, encoders))
     except NullFound as error:
         named = key if error.column == _KEY else error.column
         raise NullValues(f"Column {named!r} holds NULLs.") from error
@@ -238,11 +271,17 @@ def _fields(connection: Connection, decoding: Decoding, select: str, key: str) -
     for column in decoding.features:
         _check_type(column, types[column.name])
     fields = [
-        Field(name=c.name, type=types[c.name], kind=c.kind, scanned=_SCANNED[c.kind])
+        Field(name=c.name, type=types[c.name], kind=c.kind, scanned=_scanned(c))
         for c in decoding.features
     ]
     named = Field(name=key, type="text", kind="categorical", scanned="text", alias=_KEY)
     return (*fields, named)
+
+
+def _scanned(column: Column) -> Kind:
+    if column.transform is None:
+        return _SCANNED[column.kind]
+    return "nullable_text" if column.transform.source == "text" else "number"
 
 
 def _check_type(column: Column, found: ColumnType) -> None:
@@ -251,7 +290,8 @@ def _check_type(column: Column, found: ColumnType) -> None:
     Raises:
         InvalidInput
     """
-    taken = _TYPES.get(column.kind)
+    source = column.transform and column.transform.source
+    taken = _SOURCES.get(source or "") or _TYPES.get(column.kind)
     if found in ("float_array", "bytes") if taken is None else found not in taken:
         raise InvalidInput(
             f"Column {column.name!r} is {found}; the model has it as {kind_of(column)}.",
@@ -264,4 +304,9 @@ _TYPES: dict[str, tuple[ColumnType, ...]] = {
     "numeric": ("integer", "float", "boolean"),
     "tensor": ("float_array",),
     "bytes": ("bytes",),
+}
+_SOURCES: dict[str, tuple[ColumnType, ...]] = {
+    "moment": ("moment",),
+    "clock": ("clock",),
+    "span": ("span",),
 }

@@ -6,7 +6,7 @@ or a category more, and a number's place in a row tells nothing of what it means
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,12 +22,7 @@ Slot = tuple[str, str | int]
 
 def slots_of(decoding: Decoding, given: Input) -> list[Slot]:
     """Return what each number of an input's row is, in the row's order."""
-    return [slot for column, _ in decoding.spans(given) for slot in _column_slots(column)]
-
-
-def _column_slots(column: Column) -> Iterator[Slot]:
-    values: Sequence[str | int] = column.categories or range(column.decoded_width)
-    return ((column.name, value) for value in values)
+    return [(c.name, part) for c, _ in decoding.spans(given) for part in c.parts]
 
 
 def places(wanted: Sequence[object], found: Sequence[object]) -> np.ndarray:
@@ -57,7 +52,7 @@ def class_places(wanted: Sequence[Class], found: Sequence[Class]) -> np.ndarray:
 def is_one_array(decoding: Decoding, given: Input) -> bool:
     """Whether an input is one column whole: a picture, a vector, a text; its name is no matter."""
     (first, _), *further = decoding.spans(given)
-    return not further and first.categories is None
+    return not further and first.transform is None
 
 
 def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
@@ -80,71 +75,34 @@ def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
 
 
 class Reordering:
-    """Puts the rows of one dataset as a model of another dataset takes them."""
+    """Has a model read the rows of another dataset than its own."""
 
-    def __init__(self, wanted: Decoding, found: Decoding) -> None:
+    def __init__(self, model: Decoding, found: Decoding) -> None:
         """Take the model's decoding, and that of the rows.
 
         Raises:
             InvalidInput: a column is missing, additional, or something else than the model's.
         """
-        _check_columns(wanted, found)
-        self._wanted, self._found = wanted, found
+        _check_columns(model, found)
+        self._found = found
         self._labels = [
             (label, [other.name for other in found.labels].index(label.name))
-            for label in wanted.labels
+            for label in model.labels
         ]
+        same = model.inputs == found.inputs and model.features == found.features
+        self.model = None if same else model  # what the rows are to be read for
 
-    def rows(self, decoded: Decoded) -> tuple[Inputs, tuple[np.ndarray, ...]]:
-        """Return the inputs, and the labels in the order of the model's targets.
-
-        A category of the model's that the rows' dataset lacks is 0 in all of them.
+    def labels(self, decoded: Decoded) -> tuple[np.ndarray, ...]:
+        """Return the labels in the order of the model's targets.
 
         Raises:
-            InvalidInput: a row has a category or a class that the model has never seen.
+            InvalidInput: a row has a class that the model has never seen.
         """
         arrays = decoded.label_arrays
-        labels = tuple(
+        return tuple(
             _label_array(label, self._found.labels[place], arrays[place])
             for label, place in self._labels
         )
-        if self._wanted.inputs == self._found.inputs and self._wanted.features == (
-            self._found.features
-        ):
-            return decoded.inputs, labels
-        columns = self._columns(decoded)
-        wanted = self._wanted
-        inputs = {given.name: _input_array(wanted, given, columns) for given in wanted.inputs}
-        return inputs[""] if wanted.is_one_input else inputs, labels
-
-    def _columns(self, decoded: Decoded) -> dict[str, tuple[Column, np.ndarray]]:
-        """Return each feature with its numbers, (n, decoded_width)."""
-        return {
-            column.name: (column, array.reshape(len(array), -1)[:, span])
-            for given, array in zip(self._found.inputs, decoded.input_arrays, strict=True)
-            for column, span in self._found.spans(given)
-        }
-
-
-def _input_array(
-    wanted: Decoding, given: Input, columns: dict[str, tuple[Column, np.ndarray]]
-) -> np.ndarray:
-    spans = list(wanted.spans(given))
-    count = len(columns[given.columns[0]][1])
-    x = np.zeros((count, spans[-1][1].stop), given.dtype)
-    for column, span in spans:
-        found, values = columns[column.name]
-        if column.categories is None:
-            x[:, span] = values
-        else:
-            assert found.categories is not None
-            places_there = places(found.categories, column.categories)
-            known = places_there != MISSING
-            strange = ~known & values.any(0)
-            if strange.any():
-                raise unseen("Column", column, found.categories[int(strange.argmax())])
-            x[:, span.start + places_there[known]] = values[:, known]
-    return x.reshape(count, *given.shape)
 
 
 def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
@@ -154,16 +112,16 @@ def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
     there = class_places(found.classes, label.classes)
     mapped: np.ndarray = there[values]
     if len(mapped) and mapped.min() == MISSING:
-        raise unseen("Label", label, found.classes[int(values[mapped.argmin()])])
+        raise unseen(label, found.classes[int(values[mapped.argmin()])])
     return mapped
 
 
-def unseen(what: str, column: Column | Label, value: Class) -> InvalidInput:
-    """Return the error of a category or class that the model does not know."""
-    known = column.categories if isinstance(column, Column) else column.classes
+def unseen(label: Label, value: Class) -> InvalidInput:
+    """Return the error of a class that the model does not know."""
     return InvalidInput(
-        f"{what} {column.name!r} has the value {_quoted(value)}, which the model has never seen.",
-        hint=f"Leave such rows out, or train a model on them; it knows {listed(known or ())}.",
+        f"Label {label.name!r} has the value {_quoted(value)}, which the model has never seen.",
+        hint="Leave such rows out, or train a model on them; "
+        f"it knows {listed(label.classes or ())}.",
     )
 
 
@@ -183,13 +141,15 @@ def _check_columns(wanted: Decoding, found: Decoding) -> None:
     Raises:
         InvalidInput: see `Reordering`.
     """
-    roles, others = _roles(wanted), _roles(found)
+    known, others = _roles(wanted), _roles(found)
+    unread = {column.name for column in wanted.stored if not column.decoded_width}
+    roles = {name: role for name, role in known.items() if name not in unread}
     for name, role in roles.items():
         if name not in others:
             raise _unlike(f"Column {name!r} is missing: the model has it as {role}.")
         if others[name] != role:
             raise _unlike(f"Column {name!r} is {others[name]}; the model has it as {role}.")
-    further = [name for name in others if name not in roles]
+    further = [name for name in others if name not in known]
     if further:
         raise _unlike(f"Column {further[0]!r} is additional: the model has {', '.join(roles)}.")
 
@@ -204,7 +164,7 @@ def _unlike(what: str) -> InvalidInput:
 
 def _roles(decoding: Decoding) -> dict[str, str]:
     """Return what each column is, in words that are equal where it means the same."""
-    return {column.name: _role(column, decoding) for column in decoding.features} | {
+    return {column.name: _role(column, decoding) for column in decoding.stored} | {
         label.name: _TO_PREDICT[label.task].format(label.width) for label in decoding.labels
     }
 
@@ -224,8 +184,13 @@ def _role(column: Column, decoding: Decoding) -> str:
 
 def kind_of(column: Column) -> str:
     """Return what a feature's values are, in words."""
+    if column.transform is not None and column.transform.source in _IN_WORDS:
+        return _IN_WORDS[column.transform.source]
     if column.kind in ("categorical", "tokens"):
         return "a text"
     if column.kind == "numeric":
         return "a number"
     return f"{column.width} {'bytes' if column.kind == 'bytes' else 'numbers'}"
+
+
+_IN_WORDS = {"moment": "a date", "clock": "a time of day", "span": "an interval"}

@@ -13,12 +13,17 @@ from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH,
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 
+#: What a column of the query may be besides a label.
+ROLES = ("feature", "key", "excluded")
 _TASKS = ", ".join(map(repr, TASKS))
 #: How the options that are objects are written.
 _BY_NAME = {
     "tasks": 'pass a task by label, such as {"price": "regression"}.',
     "inputs": 'pass columns by input, such as {"image": ["pixels"], "meta": ["age"]}.',
     "shapes": 'pass a shape by input, such as {"image": [1, 8, 8]}.',
+    "transforms": 'pass a kind by column, such as {"born": "cyclic"}.',
+    "roles": 'pass a role by column, such as {"id": "key"}.',
+    "split": 'pass {"by": "time", "column": "flown", "test": 0.1}, or by column or group.',
     "tokenize": 'pass a tokenizer by column, such as {"review": {"function": "bytes", '
     '"length": 64}}.',
 }
@@ -29,7 +34,7 @@ class Options:
     """What a caller may set besides the arguments of create_dataset."""
 
     shape: tuple[int, ...] | None = None  # of one row's features
-    max_categories: int = 1000  # distinct values of a text feature
+    max_categories: int = 100_000  # distinct values of a text feature
     max_classes: int = 10_000
     task: Task | None = None  # of `label`; None: by its type
     labels: tuple[str, ...] = ()  # columns to predict besides `label`
@@ -37,6 +42,9 @@ class Options:
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns by input
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by input
     tokenize: Mapping[str, Tokenizer] = field(default_factory=dict)  # by text column
+    transforms: Mapping[str, object] = field(default_factory=dict)  # by column; "*": of the others
+    roles: Mapping[str, str] = field(default_factory=dict)  # by column
+    split: Mapping[str, Any] = field(default_factory=dict)  # see `mmdb.data.split`
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> Options:
@@ -159,6 +167,20 @@ def _inputs(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+def _transforms(name: str, value: object) -> Mapping[str, object]:
+    return {"*": value} if isinstance(value, str) else _mapping(name, value)
+
+
+def _roles(name: str, value: object) -> Mapping[str, str]:
+    found = _mapping(name, value)
+    for column, role in found.items():
+        if role not in ROLES:
+            raise InvalidOption(
+                f"Option {name}.{column} is {show(role)}.", hint=f"Roles: {', '.join(ROLES)}."
+            )
+    return cast("Mapping[str, str]", found)
+
+
 def _tokenize(name: str, value: object) -> Mapping[str, Tokenizer]:
     return {key: _tokenizer(f"{name}.{key}", given) for key, given in _mapping(name, value).items()}
 
@@ -208,4 +230,7 @@ _PARSERS = {
     "inputs": _inputs,
     "shapes": _shapes,
     "tokenize": _tokenize,
+    "transforms": _transforms,
+    "roles": _roles,
+    "split": _mapping,
 }

@@ -1,25 +1,27 @@
 """Blocks: rows as Arrow IPC streams of one record batch, and back.
 
-Columns of a batch: all numeric features stacked as "numeric"; each tensor, byte string and text
-(as codes or tokens) in the query's order; the labels. They are read by position, not by name.
+A batch holds raw values, which transforms make a model's inputs of when they are read. Its columns:
+all numbers that have no transform stacked as "numeric"; every other column in the query's order,
+numbers with NaN for NULL, texts as a dictionary or tokens; the labels. They are read by position,
+not by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
-from mmdb.data.arrays import Decoded
-from mmdb.data.column_layout import Layout
-from mmdb.data.decoding import Column, Decoding, Input, Label
+from mmdb.data.arrays import Decoded, Inputs
+from mmdb.data.assembly import Values, assemble
+from mmdb.data.column_layout import Layout, Slot
+from mmdb.data.decoding import Decoding, Label
+from mmdb.data.transform.transform import Texts
 from mmdb.errors import BlockCorrupt
 
 BLOCK_BYTES = 2 * 2**20
-#: Kinds of feature columns that have a column of their own in a batch.
-_OWN = ("tensor", "bytes", "categorical", "tokens")
 
 
 def digest(data: bytes) -> bytes:
@@ -42,21 +44,22 @@ def rows_per_block(layout: Layout) -> int:
     return max(1, BLOCK_BYTES // layout.row_bytes)
 
 
-def pack(rows: np.ndarray, layout: Layout) -> bytes:
+def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, Sequence[str | None]]) -> bytes:
     """Return one block.
 
     Args:
         rows: uint8 (n, row_bytes), with final codes.
+        texts: of each column of texts, by code.
     """
     arrays: list[tuple[str, pa.Array]] = []
-    numeric = layout.of("numeric")
+    numeric = [slot for slot in layout.slots if _is_stacked(slot.field.kind, slot.field.source)]
     if numeric:
-        values = _values(rows, numeric[0].offset, len(numeric), "<f4")
-        arrays.append(("numeric", _fixed_list(values)))
-    for slot in layout.of(*_OWN):
-        values = _values(rows, slot.offset, slot.width, slot.field.dtype)
-        flat = slot.field.kind == "categorical"
-        arrays.append((slot.field.name, _flat(values) if flat else _fixed_list(values)))
+        stacked = _values(rows, numeric[0].offset, len(numeric), "<f4")
+        arrays.append(("numeric", _fixed_list(stacked)))
+    for slot in layout.slots:
+        if slot not in numeric and slot.field.kind != "label":
+            values = _values(rows, slot.offset, slot.width, slot.field.dtype)
+            arrays.append((slot.field.name, _stored(slot, values, texts)))
     for slot in layout.labels:
         values = _values(rows, slot.offset, slot.width, slot.field.dtype)
         flat = slot.field.task != "multilabel"
@@ -66,6 +69,24 @@ def pack(rows: np.ndarray, layout: Layout) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _is_stacked(kind: str, source: object) -> bool:
+    """Whether a column's numbers are what a model takes, and lie beside those of others."""
+    return kind == "numeric" and source is None
+
+
+def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, Sequence[str | None]]) -> pa.Array:
+    if slot.field.source is None:
+        return _fixed_list(values)
+    if slot.field.source == "text":
+        codes, places = np.unique(values, return_inverse=True)
+        known = texts[slot.field.name]
+        distinct = pa.array([known[code] for code in codes.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(places.reshape(-1).astype(np.int32), distinct)
+    narrow = values.astype(np.float32)
+    exact = (narrow == values) | np.isnan(values)
+    return _flat(narrow if exact.all() else values)
 
 
 def _values(rows: np.ndarray, offset: int, width: int, dtype: str) -> np.ndarray:
@@ -81,38 +102,51 @@ def _flat(values: np.ndarray) -> pa.Array:
     return pa.array(values.reshape(-1))
 
 
-def unpack(data: bytes, decoding: Decoding) -> Decoded:
+def unpack(data: bytes, decoding: Decoding, model: Decoding | None = None) -> Decoded:
     """Return a block's rows.
 
+    Args:
+        model: whose inputs the rows become; None: those of their own dataset.
     Raises:
         BlockCorrupt: the bytes are no block of this decoding.
+        NotFinite: a column has NULLs that the model's transforms know nothing of.
     """
     try:
         batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
         batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
-        stored = [_to_numpy(column) for column in batch.columns]
-        if len(stored) != _stored_columns(decoding):
+        places = _places(decoding)
+        if batch.num_columns != max(places.values(), default=-1) + 1 + len(decoding.labels):
             raise BlockCorrupt("A block holds other columns than its dataset.")
-        features, labels = stored[: -len(decoding.labels)], stored[-len(decoding.labels) :]
-        y = tuple(map(_label, decoding.labels, labels))
-        x = {i.name: _input(features, decoding, i, batch.num_rows) for i in decoding.inputs}
+        stored = [_to_values(column) for column in batch.columns]
+        y = tuple(map(_label, decoding.labels, stored[-len(decoding.labels) :]))
+        columns = _columns(stored, decoding, places)
+        if model is None and _is_one_stack(decoding):
+            x: Inputs = np.asarray(stored[0]).reshape(batch.num_rows, *decoding.inputs[0].shape)
+        else:
+            x = assemble(model or decoding, columns)
     except (pa.ArrowException, StopIteration, ValueError, IndexError, OSError) as error:
         raise BlockCorrupt(f"A block cannot be decoded: {error}") from error
-    return Decoded(inputs=x[""] if decoding.is_one_input else x, labels=y[0] if len(y) == 1 else y)
+    return Decoded(inputs=x, labels=y[0] if len(y) == 1 else y)
 
 
-def _to_numpy(column: pa.Array) -> np.ndarray:
+def _to_values(column: pa.Array) -> Values:
+    if pa.types.is_dictionary(column.type):
+        return Texts(column.dictionary.to_pylist(), column.indices.to_numpy())
     if pa.types.is_fixed_size_list(column.type):
         return column.flatten().to_numpy().reshape(len(column), -1)  # type: ignore[no-any-return]
     return column.to_numpy()  # type: ignore[no-any-return]
 
 
-def _stored_columns(decoding: Decoding) -> int:
-    kinds = [column.kind for column in decoding.columns]
-    return len(kinds) - kinds.count("numeric") + ("numeric" in kinds)
+def _places(decoding: Decoding) -> dict[str, int]:
+    """Return where each feature is among the stored columns."""
+    stacked = [c.name for c in decoding.stored if _is_stacked(c.kind, c.transform)]
+    own = [c.name for c in decoding.stored if not _is_stacked(c.kind, c.transform)]
+    places = dict.fromkeys(stacked, 0)
+    return places | {name: place + bool(stacked) for place, name in enumerate(own)}
 
 
-def _label(label: Label, values: np.ndarray) -> np.ndarray:
+def _label(label: Label, values: Values) -> np.ndarray:
+    assert isinstance(values, np.ndarray)
     if label.task == "multilabel" and values.dtype == np.uint8:
         values = values.astype(np.float32)
     if values.dtype != np.dtype(label.dtype):
@@ -120,47 +154,25 @@ def _label(label: Label, values: np.ndarray) -> np.ndarray:
     return values.reshape(-1, *label.shape)
 
 
-def _input(stored: list[np.ndarray], decoding: Decoding, given: Input, count: int) -> np.ndarray:
-    """Put each feature of an input where it belongs in a row."""
-    places = _places(decoding)
-    columns = [(c, span, stored[places[c.name]]) for c, span in decoding.spans(given)]
-    first, _, values = columns[0]
-    if given.tokenizer is not None:
-        found = values.astype(np.int64)
-    elif first.kind == "tensor" and len(columns) == 1:
-        found = values
-    elif all(column.kind == "numeric" for column, _, _ in columns) and given.columns == tuple(
-        _numeric(decoding)
-    ):
-        found = values  # all of the stacked numbers, in their order
-    else:
-        found = np.zeros((count, columns[-1][1].stop), np.float32)
-        numbers = {name: place for place, name in enumerate(_numeric(decoding))}
-        for column, span, values in columns:
-            if column.kind == "numeric":
-                found[:, span.start] = values[:, numbers[column.name]]
-            else:
-                _decode(values, column, found[:, span])
-    return found.reshape(-1, *given.shape)
+def _is_one_stack(decoding: Decoding) -> bool:
+    """Whether a block's first column is the only input."""
+    stacked = tuple(c.name for c in decoding.stored if _is_stacked(c.kind, c.transform))
+    return decoding.is_one_input and decoding.inputs[0].columns == stacked
 
 
-def _numeric(decoding: Decoding) -> list[str]:
-    """Return the columns whose numbers are stacked, in the query's order."""
-    return [column.name for column in decoding.columns if column.kind == "numeric"]
-
-
-def _places(decoding: Decoding) -> dict[str, int]:
-    """Return where each feature is among the stored columns."""
-    numeric = _numeric(decoding)
-    places = dict.fromkeys(numeric, 0)
-    own = [column.name for column in decoding.columns if column.kind in _OWN]
-    return places | {name: place + bool(numeric) for place, name in enumerate(own)}
-
-
-def _decode(values: np.ndarray, column: Column, x: np.ndarray) -> None:
-    if column.kind == "bytes":
-        np.divide(values, np.float32(255), out=x)
-    elif column.kind == "categorical":
-        x[np.arange(len(values)), values] = 1.0
-    else:
-        x[:] = values
+def _columns(
+    stored: Sequence[Values], decoding: Decoding, places: Mapping[str, int]
+) -> dict[str, Values]:
+    """Return the values of each column that feeds models."""
+    found: dict[str, Values] = {}
+    stacked = 0
+    for column in decoding.stored:
+        values = stored[places[column.name]]
+        if _is_stacked(column.kind, column.transform):
+            assert isinstance(values, np.ndarray)
+            values = values[:, stacked]
+            stacked += 1
+        elif isinstance(values, np.ndarray) and values.size != len(values) * column.width:
+            raise BlockCorrupt("A block holds other columns than its dataset.")
+        found[column.name] = values
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mmdb.data import arrays, node_cache
@@ -20,12 +21,16 @@ _Q = load("datasets")
 BLOCKS = 4
 
 
-def ensure_partition(connection: Connection, part_id: int, content_hash: bytes) -> None:
-    """Have a partition decoded in the node's cache, where `node_cache.map` finds it.
+def ensure_partition(
+    connection: Connection, part_id: int, content_hash: bytes, model: Decoding | None = None
+) -> bytes:
+    """Have a partition decoded in the node's cache; return the key that `node_cache.map` takes.
 
     The cache knows no rights: what another session has decoded is for those alone who may read the
     blocks that it was decoded from.
 
+    Args:
+        model: whose inputs the rows become; None: those of their own dataset.
     Raises:
         PartitionNotFound, DatasetDropped
         BlockCorrupt: the stored blocks do not match their digests or `content_hash`.
@@ -35,33 +40,42 @@ def ensure_partition(connection: Connection, part_id: int, content_hash: bytes) 
     def write(folder: Path) -> None:
         nonlocal written
         written = True
-        _write_partition(connection, part_id, content_hash, folder)
+        _write_partition(connection, part_id, content_hash, folder, model)
 
-    node_cache.ensure(content_hash, write)
+    key = content_hash if model is None else digest(content_hash + model.canonical_json())
+    node_cache.ensure(key, write)
     if not written:
         decoding, _ = _find(connection, part_id)
         rows = connection.rows(_Q.find_digests, part_id=part_id)
         _check([bytes(row["digest"]) for row in rows], decoding, part_id, content_hash)
+    return key
 
 
-def read_partition(connection: Connection, part_id: int, content_hash: bytes) -> Decoded:
-    """Return the rows of a partition, through the cache."""
+def read_partition(
+    connection: Connection, part_id: int, content_hash: bytes, model: Decoding | None = None
+) -> Decoded:
+    """Return the rows of a partition, through the cache; see `ensure_partition`."""
     while True:
-        ensure_partition(connection, part_id, content_hash)
+        key = ensure_partition(connection, part_id, content_hash, model)
         try:
-            return node_cache.map(content_hash)
+            return node_cache.map(key)
         except node_cache.NotCached:  # another process made room; decode it again
             continue
 
 
 def _write_partition(
-    connection: Connection, part_id: int, content_hash: bytes, folder: Path
+    connection: Connection,
+    part_id: int,
+    content_hash: bytes,
+    folder: Path,
+    model: Decoding | None,
 ) -> None:
     decoding, rows = _find(connection, part_id)
     digests = []
-    with arrays.writing(folder, decoding, rows) as add:
+    shaped = decoding if model is None else replace(model, labels=decoding.labels)
+    with arrays.writing(folder, shaped, rows) as add:
         for block in _blocks(connection, part_id):
-            decoded = unpack(block["data"], decoding)
+            decoded = unpack(block["data"], decoding, model)
             count = len(decoded.label_arrays[0])
             if count != block["row_count"]:
                 raise BlockCorrupt(f"Block {block['ordinal']} of partition {part_id} lost rows.")
@@ -125,7 +139,7 @@ def _verify_dataset(
     connection: Connection, dataset: Dataset, found: Verified, on_progress: Callable[[int], None]
 ) -> list[str]:
     wrong = []
-    for partition in dataset.partitions:
+    for partition in dataset.slices:
         digests, count = [], 0
         for block in _checked_blocks(connection, partition.part_id):
             size = len(block["data"])
@@ -138,7 +152,7 @@ def _verify_dataset(
         whole = partition_hash(digests, dataset.decoding) == partition.content_hash
         if not whole or count != partition.row_count:
             wrong.append(f"partition {partition.part_id}: its blocks are not those of its hash")
-    if dataset_hash(p.content_hash for p in dataset.partitions) != dataset.content_hash:
+    if dataset_hash(p.content_hash for p in dataset.slices) != dataset.content_hash:
         wrong.append("its partitions are not those of its hash")
     return wrong
 

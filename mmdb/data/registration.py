@@ -11,14 +11,17 @@ from pathlib import Path
 
 from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
+from mmdb.data.column_layout import Request, cast_select, quote
 from mmdb.data.decoding import Decoding
-from mmdb.data.ingest import Sealed, SealedPartition, Split, seal
+from mmdb.data.ingest import Sealed, SealedPartition, seal
+from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
+from mmdb.data.split import Split, parse_split
 from mmdb.db.citus import find_cluster
-from mmdb.db.connection import Connection
+from mmdb.db.connection import Connection, Kind
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
@@ -108,6 +111,7 @@ def create_dataset(
     validation: float = 0.2,
     seed: int = 0,
     options: Mapping[str, object] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> DatasetSummary:
     """Read a query once and store its rows as shuffled partitions.
 
@@ -120,6 +124,7 @@ def create_dataset(
         partitions: train slices.
         validation: share of the rows held out, 0 or more and less than 1.
         options: see `Options`.
+        say: is told what the caller may not expect.
     Raises:
         InvalidName, InvalidOption, AlreadyExists, QueryError, DataError
         FunctionNotFound, FunctionFailed: a text column's tokenizer cannot be used.
@@ -132,9 +137,14 @@ def create_dataset(
     analysis = analyse(query, connection.engine, connection)
     with connection.snapshot():
         columns = connection.columns(analysis.select)
+    parsed = with_keys(connection, analysis.select, columns, label, parsed, say)
     request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
     encoders = functions.encoders(connection, tokenizers)
-    split = Split(partitions=partitions, validation=validation, seed=seed)
+    split = parse_split(
+        parsed.split, partitions=partitions, validation=float(validation), seed=seed
+    )
+    if split.by == "time" and request.split is not None:
+        split = _timed(connection, analysis.select, request, split)
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
         sealed = seal(connection, analysis.select, request, split, Path(directory), encoders)
         row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
@@ -158,6 +168,26 @@ def create_dataset(
         bytes=sealed.byte_count,
         content_hash=sealed.content_hash,
     )
+
+
+def _timed(connection: Connection, select: str, request: Request, split: Split) -> Split:
+    """Return a split by time with the times from which the last rows are held out."""
+    assert request.split is not None
+    name = quote(request.split.output)
+    times = f"({cast_select((request.split,), request.engine, select)}) AS q"
+
+    def read(query: str, kind: Kind) -> float:
+        with connection.snapshot():
+            (batch,) = connection.scan(query, [("found", kind)])
+        return float(batch["found"][0])
+
+    def at(place: int) -> float:
+        ranks = f"row_number() OVER (ORDER BY {name}) AS k"
+        ranked = f"(SELECT {name} AS found, {ranks} FROM {times}) AS r"
+        return read(f"SELECT found FROM {ranked} WHERE k = {place}", "number")
+
+    count = read(f"SELECT count({name})::bigint AS found FROM {times}", "bigint")
+    return split.with_times(int(count), at)
 
 
 def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
@@ -214,9 +244,18 @@ def _add_columns(
                 "name": column.name,
                 "kind": column.kind,
                 "width": column.width,
-                "categories": None if column.categories is None else json.dumps(column.categories),
             }
             for ordinal, column in enumerate(decoding.columns)
+        ],
+    )
+    connection.run_many(
+        _Q.add_transform,
+        [
+            {"dataset_id": dataset_id, "ordinal": ordinal}
+            | {key: value if key in ("kind", "source") else _json(value) for key, value in given}
+            for ordinal, column in enumerate(decoding.columns)
+            if column.transform is not None
+            for given in [column.transform.to_json().items()]
         ],
     )
     connection.run_many(
@@ -226,6 +265,10 @@ def _add_columns(
             for ordinal, source in enumerate(sources)
         ],
     )
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 def source_row(source: SourceColumn) -> dict[str, str | None]:

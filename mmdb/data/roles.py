@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from mmdb.data.column_layout import Field, Request, check_twins
+from mmdb.data.column_layout import SPLIT, Field, Request, check_twins
 from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
 from mmdb.data.query import Engine
+from mmdb.data.transform.fitting import check_asked
+from mmdb.data.transform.transform import KINDS, Source
 from mmdb.db.connection import ColumnType, Kind
 from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
+from mmdb.messages import show
 
 _NUMBERS = ("integer", "float", "boolean")
 _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
     **dict.fromkeys(_NUMBERS, ("numeric", "real")),
+    **dict.fromkeys(("moment", "clock", "span"), ("numeric", "number")),
     "text": ("categorical", "text"),
     "float_array": ("tensor", "reals"),
     "bytes": ("bytes", "bytes"),
@@ -43,7 +48,8 @@ def plan_request(
     names = [name for name, _ in columns]
     check_twins(names, engine)
     labels = _label_names(names, label, options)
-    features = [name for name in names if name not in labels]
+    unused = _unused(names, labels, options)
+    features = [name for name in names if name not in labels and name not in unused]
     if not features:
         named = f"label {label!r}" if len(labels) == 1 else "labels"
         raise DataError(
@@ -51,21 +57,45 @@ def plan_request(
             hint="SELECT at least one other column.",
         )
     types = dict(columns)
+    _check_names(
+        "transforms", [name for name in options.transforms if name != "*"], [*features, *labels]
+    )
     forced = _forced_tasks(labels, options)
     _check_tokenize(types, features, options)
     planned = {
-        name: _label_field(name, kind, forced.get(name))
+        name: _label_field(name, kind, forced.get(name), options.transforms.get(name, "auto"))
         if name in labels
         else _feature_field(name, kind, options)
         for name, kind in columns
+        if name not in unused
     }
     return Request(
+        names=tuple(names),
+        unused=unused,
         fields=tuple(planned.values()),
         labels=tuple(planned[name] for name in labels),
         inputs=_inputs(planned, features, labels, options),
         options=options,
         engine=engine,
+        split=_split_field(types, options.split),
     )
+
+
+def _split_field(types: Mapping[str, ColumnType], split: Mapping[str, Any]) -> Field | None:
+    """Return the column that splits the rows, as the scan has it."""
+    name = split.get("column")
+    if name is None:
+        return None
+    if name not in types:
+        raise UnknownColumn(f"The query returns no column {name!r} to split its rows by.")
+    by_time = split.get("by") == "time"
+    if by_time and types[name] not in ("moment", "integer", "float"):
+        raise InvalidOption(
+            f"Column {name!r} is {types[name]}; a split by time needs a date or a number.",
+            hint="Split by column or by group, or cast it.",
+        )
+    scanned: Kind = "number" if by_time else "nullable_text"
+    return Field(name=name, type=types[name], kind="excluded", scanned=scanned, alias=SPLIT)
 
 
 def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[str, ...]:
@@ -83,6 +113,32 @@ def _label_names(names: Sequence[str], label: str, options: Options) -> tuple[st
                 hint="`label`, and each of option labels, is one of the query's output columns.",
             )
     return labels
+
+
+def _unused(names: Sequence[str], labels: Sequence[str], options: Options) -> dict[str, ColumnKind]:
+    """Return the columns that are no feature, with what they are."""
+    _check_names("roles", options.roles, [name for name in names if name not in labels])
+    roles: dict[str, ColumnKind] = {"key": "key", "excluded": "excluded"}
+    found = {name: roles[role] for name, role in options.roles.items() if role in roles}
+    if options.split.get("by") in ("column", "group"):  # its values tell nothing of other rows
+        divides = str(options.split.get("column"))
+        if divides in names and divides not in labels and divides not in options.roles:
+            found[divides] = "excluded"
+    dropped: dict[str, ColumnKind] = {
+        name: "dropped"
+        for name, asked in options.transforms.items()
+        if asked == "drop" and name in names and name not in labels
+    }
+    return dropped | found
+
+
+def _check_names(option: str, given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidOption(
+                f"Option {option} names {name!r}, which is no feature of the query.",
+                hint=f"Its features: {', '.join(known)}.",
+            )
 
 
 def _forced_tasks(labels: Sequence[str], options: Options) -> dict[str, Task | None]:
@@ -115,7 +171,7 @@ def _task_of(kind: ColumnType, label: str, forced: Task | None) -> Task:
     return forced or _TASKS[kind][0]
 
 
-def _label_field(name: str, kind: ColumnType, forced: Task | None) -> Field:
+def _label_field(name: str, kind: ColumnType, forced: Task | None, asked: object) -> Field:
     task = _task_of(kind, name, forced)
     scanned: Kind = "bigint"
     if kind in ("text", "float_array", "bytes"):
@@ -123,17 +179,75 @@ def _label_field(name: str, kind: ColumnType, forced: Task | None) -> Field:
     elif task == "regression" or kind == "float":
         scanned = "real"
     guessed = forced is None and kind == "integer"
-    return Field(name=name, type=kind, kind="label", scanned=scanned, task=task, is_guessed=guessed)
+    if asked not in ("auto", "passthrough", *(["standardize"] if task == "regression" else [])):
+        raise InvalidOption(
+            f"Label {name!r} cannot be transformed by {show(asked)}.",
+            hint="A regression's label is standardized for the loss, or passthrough.",
+        )
+    return Field(
+        name=name,
+        type=kind,
+        kind="label",
+        scanned=scanned,
+        task=task,
+        is_guessed=guessed,
+        asked={"kind": asked},
+    )
+
+
+#: What the values of a column that is transformed are, by its type.
+_SOURCES: dict[str, Source] = {
+    **dict.fromkeys(_NUMBERS, "number"),
+    "moment": "moment",
+    "clock": "clock",
+    "span": "span",
+    "text": "text",
+}
 
 
 def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
     if kind not in _FEATURES:
-        raise UnsupportedType(f"Column {name!r} has type {kind}, which has no form in numbers.")
+        raise UnsupportedType(
+            f"Column {name!r} has type {kind}, which has no form in numbers.",
+            hint="Cast it in the query, take a part of it, or leave it out.",
+        )
     role, scanned = _FEATURES[kind]
     tokenizer = options.tokenize.get(name)
     if tokenizer is not None:
-        role = "tokens"
-    return Field(name=name, type=kind, kind=role, scanned=scanned, tokenizer=tokenizer)
+        return Field(name=name, type=kind, kind="tokens", scanned=scanned, tokenizer=tokenizer)
+    source = _SOURCES.get(kind)
+    asked = options.transforms.get(name, _of_the_others(options, source))
+    if kind in _NUMBERS and (
+        asked == "passthrough" or (asked == "auto" and _is_shaped(name, options))
+    ):
+        source = None  # as they are
+    if source is None:
+        if asked not in ("auto", "passthrough"):
+            check_asked(name, None, asked)
+        return Field(name=name, type=kind, kind=role, scanned=scanned)
+    return Field(
+        name=name,
+        type=kind,
+        kind=role,
+        scanned="nullable_text" if source == "text" else "number",
+        source=source,
+        asked=check_asked(name, source, asked),
+    )
+
+
+def _of_the_others(options: Options, source: Source | None) -> object:
+    """Return what the transform "*" asks of a column, auto where it is of another type."""
+    asked = options.transforms.get("*", "auto")
+    kind = asked.get("kind", "auto") if isinstance(asked, Mapping) else asked
+    fits = ("auto", "passthrough") if source in (None, "number") else ("auto",)
+    return asked if kind in fits or (source and kind in KINDS[source]) else "auto"
+
+
+def _is_shaped(name: str, options: Options) -> bool:
+    """Whether a column is a part of an array of a given shape, whose numbers are of one measure."""
+    if options.shape is not None and len(options.shape) > 1:
+        return True
+    return any(name in options.inputs[given] for given in options.shapes)
 
 
 def _check_tokenize(

@@ -6,19 +6,30 @@ Texts get codes in order of appearance, so the hash takes a text's own hash inst
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
 
-from mmdb.data.column_layout import Batch, Field, LabelValues, Layout, Request, Slot, lay_out, view
-from mmdb.data.decoding import Class, Column, Decoding, Input, Label, numbers_in
+from mmdb.data.column_layout import SPLIT, Field, LabelValues, Layout, Request, Slot, lay_out, view
+from mmdb.data.decoding import Column, Decoding, Input, Label, numbers_in
 from mmdb.data.options import Options
+from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
-from mmdb.errors import InvalidOption, NotFinite, TooManyCategories
+from mmdb.data.transform.fitting import fit_numbers, fit_texts
+from mmdb.data.transform.transform import Transform
+from mmdb.db.connection import Batch
+from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
+
+#: Seconds of the year 1's begin and of the year 10,000's, from 1970.
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_800.0
+#: Values of columns that are fitted together take about as many bytes.
+FIT_BYTES = 64 * 2**20
 
 
-class _Codes(dict[str, int]):
+class _Codes(dict[str | None, int]):
     """Gives each text the next code, and keeps its hash."""
 
     def __init__(self, name: str, limit: int, hint: str) -> None:
@@ -26,24 +37,26 @@ class _Codes(dict[str, int]):
         self.hashes: list[int] = []
         self._name, self._limit, self._hint = name, limit, hint
 
-    def __missing__(self, text: str) -> int:
+    def __missing__(self, text: str | None) -> int:
         if len(self) == self._limit:
             raise TooManyCategories(
                 f"Column {self._name!r} has more than {self._limit} distinct values.",
                 hint=self._hint,
             )
         self[text] = code = len(self)
-        self.hashes.append(int.from_bytes(blake3(text.encode()).digest(length=8), "little"))
+        shown = b"\0NULL" if text is None else text.encode()  # no text of a database has a zero
+        self.hashes.append(int.from_bytes(blake3(shown).digest(length=8), "little"))
         return code
 
 
 class RowPacker:
     """Packs the batches of one scan and learns what its texts and classes are."""
 
-    def __init__(self, request: Request, seed: int, encoders: Mapping[str, Encoder]) -> None:
+    def __init__(self, request: Request, split: Split, encoders: Mapping[str, Encoder]) -> None:
         """Args: encoders: of the columns that become tokens, by name."""
         self.row_count = 0
-        self._request, self._seed, self._encoders = request, seed, encoders
+        self._request, self._split, self._encoders = request, split, encoders
+        self._roles = np.zeros(len(ROLES), np.int64)  # rows of each
         self._layout: Layout | None = None
         self._multipliers = np.empty(0, np.uint64)
         self._codes = {
@@ -53,6 +66,8 @@ class RowPacker:
         self._labels = {field.name: LabelValues(field, limit) for field in request.labels}
         self._not_finite: dict[str, int] = {}
         self._final: dict[str, np.ndarray] = {}
+        self._scales: dict[str, tuple[float, float]] = {}  # of regressions' labels
+        self.texts: dict[str, list[str | None]] = {}  # of feature columns, by final code
 
     def _new_codes(self, field: Field) -> _Codes:
         options = self._request.options
@@ -83,13 +98,27 @@ class RowPacker:
                 texts += hashes[values] * self._multipliers[-1 - index]
         self._count_not_finite(lanes)
         self.row_count += count
-        keys = lanes @ self._multipliers[: lanes.shape[1]]
-        return lanes.view(np.uint8), _mix(keys + texts)
+        keys = _mix(lanes @ self._multipliers[: lanes.shape[1]] + texts)
+        if self._split.column is not None:  # rows of a role come together
+            roles = self._split.places(batch[SPLIT])
+            self._roles += np.bincount(roles.astype(np.int64), minlength=len(ROLES))
+            keys = (keys >> np.uint64(2)) | (roles << np.uint64(62))
+        return lanes.view(np.uint8), keys
+
+    def slices(self) -> list[tuple[Role, int]]:
+        """Return role and row count of each slice, in the order of the shuffled rows.
+
+        Raises:
+            TooFewRows: a slice would be empty.
+        """
+        if self._split.column is None:
+            return self._split.slices(self.row_count)
+        return self._split.cut(dict(zip(ROLES, self._roles.tolist(), strict=True)))
 
     def _draw_multipliers(self) -> np.ndarray:
         """One odd number a lane (0 where the lane is a code), then one for each field."""
         lanes = self.layout.row_bytes // 4
-        seed = blake3(f"mmdb row order {self._seed}".encode())
+        seed = blake3(f"mmdb row order {self._split.seed}".encode())
         drawn = np.frombuffer(seed.digest(length=8 * (lanes + len(self.layout.slots))), "<u8")
         drawn = drawn | np.uint64(1)
         for slot in self.layout.slots:
@@ -97,14 +126,31 @@ class RowPacker:
                 drawn[slot.lane : slot.lane + slot.lanes] = 0
         return drawn
 
-    def _kept(self, field: Field, values: np.ndarray | list[str]) -> np.ndarray:
+    def _kept(self, field: Field, values: np.ndarray | list[Any]) -> np.ndarray:
         """Return a column's values as rows keep them: numbers, provisional codes, tokens."""
         if isinstance(values, list):
             if field.tokenizer is not None:
                 return self._encoders[field.name](values)
             lookup = self._codes[field.name].__getitem__
             return np.fromiter(map(lookup, values), np.int64, len(values))
+        if field.source is not None:
+            return self._checked(field, values + 0.0)  # engines differ in the sign of zero
         return self._labels[field.name].take(values) if field.kind == "label" else values
+
+    def _checked(self, field: Field, values: np.ndarray) -> np.ndarray:
+        """Count infinite numbers, and refuse moments that are no date of four digits."""
+        infinite = int(np.isinf(values).sum())
+        if infinite:
+            counted = self._not_finite.get(field.name, 0)
+            self._not_finite[field.name] = counted + infinite
+        elif field.source == "moment":
+            strange = (values < FIRST_MOMENT) | (values >= LAST_MOMENT)
+            if strange.any():
+                raise DataError(
+                    f"Column {field.name!r} holds a date before the year 1 or after 9999.",
+                    hint="Leave such rows out, or make it NULL, as with CASE.",
+                )
+        return values
 
     def _count_not_finite(self, lanes: np.ndarray) -> None:
         floats = [slot for slot in self.layout.slots if slot.field.dtype == "<f4"]
@@ -118,54 +164,131 @@ class RowPacker:
 
     # -- when every row has been seen ------------------------------------------
 
-    def decoding(self) -> Decoding:
-        """Return how the rows are decoded.
-
-        Raises:
-            NotFinite, OneClass, InvalidOption: the shape does not fit.
-        """
+    def check_finite(self) -> None:
+        """Raise NotFinite where a number was NaN or infinite."""
         if self._not_finite:
             counts = ", ".join(f"{name} ({n} rows)" for name, n in self._not_finite.items())
             raise NotFinite(f"The query returned NaN, infinite or too large numbers: {counts}.")
+
+    def fit(self, train: Callable[[], Iterator[np.ndarray]], rows: int) -> dict[str, Transform]:
+        """Return the transforms, by column, as the train rows say.
+
+        Args:
+            train: yields all train rows in their order, some at a time, as `pack` made them.
+            rows: how many they are.
+        """
+        self._fit_labels(train, rows)
+        slots = [slot for slot in self.layout.slots if slot.field.source is not None]
+        fitted = self._fit_texts(train, [slot for slot in slots if slot.field.is_coded])
+        numbers = [slot for slot in slots if not slot.field.is_coded]
+        held = max(1, FIT_BYTES // (8 * rows))  # columns that are held in memory together
+        for first in range(0, len(numbers), held):
+            some = numbers[first : first + held]
+            values = np.empty((len(some), rows))
+            start = 0
+            for chunk in train():
+                lanes = chunk.view("<u4")
+                for column, slot in zip(values, some, strict=True):
+                    column[start : start + len(chunk)] = view(lanes, slot)[:, 0]
+                start += len(chunk)
+            for column, slot in zip(values, some, strict=True):
+                field = slot.field
+                assert field.source is not None
+                fitted[field.name] = fit_numbers(field.name, field.source, column, field.asked)
+        return fitted
+
+    def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+        for slot in self.layout.labels:
+            field = slot.field
+            if field.task == "regression" and field.asked["kind"] != "passthrough":
+                chunks = [view(chunk.view("<u4"), slot)[:, 0] for chunk in train()]
+                values = np.concatenate(chunks).astype(np.float64)
+                self._scales[field.name] = float(values.mean()), float(values.std()) or 1.0
+
+    def _fit_texts(
+        self, train: Callable[[], Iterator[np.ndarray]], slots: Sequence[Slot]
+    ) -> dict[str, Transform]:
+        counts = [np.zeros(len(self._codes[slot.field.name]), np.int64) for slot in slots]
+        for chunk in train() if slots else ():
+            lanes = chunk.view("<u4")
+            for counted, slot in zip(counts, slots, strict=True):
+                counted += np.bincount(view(lanes, slot)[:, 0], minlength=len(counted))
+        fitted = {}
+        for counted, slot in zip(counts, slots, strict=True):
+            codes = self._codes[slot.field.name]
+            missing = int(counted[codes[None]]) if None in codes else 0
+            known = np.array([text is not None for text in codes], bool)
+            texts = [text for text in codes if text is not None]
+            name, asked = slot.field.name, slot.field.asked
+            fitted[name] = fit_texts(name, texts, counted[known], missing, asked)
+        return fitted
+
+    def decoding(self, transforms: Mapping[str, Transform]) -> Decoding:
+        """Return how the rows are decoded.
+
+        Raises:
+            OneClass, DataError: no feature is left. InvalidOption: the shape does not fit.
+        """
         labels = tuple(
-            self._labels[slot.field.name].label(slot.width, tuple(self._codes_of(slot.field)))
+            replace(
+                self._labels[slot.field.name].label(slot.width, self._codes_of(slot.field)),
+                scale=self._scales.get(slot.field.name),
+            )
             for slot in self.layout.labels
         )
-        columns = tuple(map(self._column, self.layout.slots))
-        self._final = self._final_codes(columns, labels)
-        by_name = {column.name: column for column in columns}
+        slots = {slot.field.name: slot for slot in self.layout.slots}
+        columns = tuple(
+            Column(name=name, kind=self._request.unused[name], width=0)
+            if name in self._request.unused
+            else Column(
+                name=name,
+                kind=slots[name].field.kind,
+                width=slots[name].width,
+                transform=transforms.get(name),
+            )
+            for name in self._request.names
+        )
+        self._final = self._final_codes(transforms, labels)
+        by_name = {column.name: column for column in columns if column.decoded_width}
+        if len(by_name) == len(labels):
+            raise DataError(
+                "No feature is left: each has one value in all train rows.",
+                hint="SELECT a column whose values differ.",
+            )
         return Decoding(
             columns=columns,
             inputs=tuple(
-                _input(name, [by_name[column] for column in names], self._request.options)
+                _input(
+                    name,
+                    [by_name[column] for column in names if column in by_name],
+                    self._request.options,
+                )
                 for name, names in self._request.inputs.items()
             ),
             labels=labels,
         )
 
-    def _codes_of(self, field: Field) -> Mapping[str, int]:
-        return self._codes.get(field.name, {})
-
-    def _column(self, slot: Slot) -> Column:
-        field = slot.field
-        categories = None
-        if field.kind == "categorical":
-            categories = tuple(sorted(self._codes[field.name]))
-        return Column(name=field.name, kind=field.kind, width=slot.width, categories=categories)
+    def _codes_of(self, field: Field) -> Sequence[str]:
+        return [text for text in self._codes.get(field.name, ()) if text is not None]
 
     def _final_codes(
-        self, columns: Iterable[Column], labels: Iterable[Label]
+        self, transforms: Mapping[str, Transform], labels: Iterable[Label]
     ) -> dict[str, np.ndarray]:
         """For each text column, the final code of each provisional one; else sorted classes."""
-        names: dict[str, tuple[Class, ...] | None] = {c.name: c.categories for c in columns}
-        names |= {label.name: label.classes for label in labels}
         final = {}
-        for name, values in names.items():
-            if values is not None and name in self._codes:
-                place = {value: index for index, value in enumerate(values)}
+        for name in transforms:
+            if name in self._codes:  # the place among all, sorted, so that no scan's order tells
+                texts = sorted(self._codes[name], key=lambda text: (text is not None, text))
+                place = {text: index for index, text in enumerate(texts)}
                 final[name] = np.array([place[text] for text in self._codes[name]])
-            elif values is not None:
-                final[name] = np.array([int(value) for value in values])
+                self.texts[name] = texts
+        for label in labels:
+            if label.classes is not None and label.name in self._codes:
+                at = {value: index for index, value in enumerate(label.classes)}
+                codes = self._codes[label.name]
+                final[label.name] = np.array([at[text] for text in codes if text is not None])
+            elif label.classes is not None:
+                final[label.name] = np.array([int(value) for value in label.classes])
         return final
 
     def recode(self, rows: np.ndarray) -> None:

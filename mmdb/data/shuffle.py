@@ -67,7 +67,7 @@ class Shuffle:
     def read(
         self, recode: Callable[[np.ndarray], None], *, range_bytes: int = RANGE_BYTES
     ) -> Iterator[np.ndarray]:
-        """Yield all rows in their order, some at a time.
+        """Yield all rows in their order, some at a time; again, if it is called again.
 
         Args:
             recode: changes rows in place before those of one key are ordered by their bytes.
@@ -76,6 +76,8 @@ class Shuffle:
             self._write_run()
         self._rows = np.empty((0, self._row_bytes), np.uint8)
         self._keys = np.empty(0, np.uint64)
+        for run in self._runs:
+            run.position = 0
         total = sum(run.count for run in self._runs)
         ranges = -(-total * self._row_bytes // range_bytes)
         limit = max(1, 4 * range_bytes // self._row_bytes)  # rows that are sorted at once

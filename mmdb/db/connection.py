@@ -185,12 +185,15 @@ def _entry(entry: str, database: str) -> tuple[str, str]:
 
 Row = Mapping[str, Any]
 
-#: How a scanned column arrives: float32 (n,), int64 (n,), list of str,
-#: float32 (n, k), uint8 (n, k).
-Kind = Literal["real", "bigint", "text", "reals", "bytes"]
+#: How a scanned column arrives: float32 (n,), int64 (n,), list of str, float32 (n, k),
+#: uint8 (n, k); float64 (n,) with NaN for NULL, list of str with None for it.
+Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_text"]
+
+#: Columns of some rows, by name, as their kinds say.
+Batch = dict[str, "np.ndarray | list[Any]"]
 
 #: A column's type, as far as mmdb tells types apart; anything else keeps the engine's name.
-#: "integer", "float", "boolean", "text", "float_array", "bytes"
+#: "integer", "float", "boolean", "text", "float_array", "bytes", "moment", "clock", "span"
 ColumnType = str
 
 #: What a lock guards: a candidate while it hops, or a run while a driver trains it.
@@ -274,9 +277,7 @@ class Connection(Protocol):
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         """Return name and type of the columns of a SELECT without running it."""
 
-    def scan(
-        self, select: str, kinds: Sequence[tuple[str, Kind]]
-    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+    def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         """Run a SELECT whose columns are already cast to `kinds` and yield columns by name.
 
         Yields:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
-import numpy as np
 
 from mmdb import errors
 from mmdb.db import prediction_table, shrink
-from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_duckdb
+from mmdb.db.connection import Batch, ColumnType, Kind, Lock, Relation, Row, TableName, find_duckdb
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
 from mmdb.db.row_formats import arrow_batches
@@ -177,9 +176,7 @@ class DuckConnection:
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         return columns_duckdb(self.raw, select)
 
-    def scan(
-        self, select: str, kinds: Sequence[tuple[str, Kind]]
-    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+    def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         return scan_duckdb(self.raw, select, kinds)
 
     def relation(self, name: TableName, beside: Relation | None = None) -> Relation | None:

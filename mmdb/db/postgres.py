@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row, tuple_row
@@ -18,7 +17,16 @@ from psycopg.types.json import Jsonb
 
 from mmdb import errors
 from mmdb.db import prediction_table
-from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_postgres
+from mmdb.db.connection import (
+    Batch,
+    ColumnType,
+    Kind,
+    Lock,
+    Relation,
+    Row,
+    TableName,
+    find_postgres,
+)
 from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
@@ -305,9 +313,7 @@ class PostgresConnection:
         with on_own_tables("SELECT", self._as_role):
             return columns_postgres(self.raw, select)
 
-    def scan(
-        self, select: str, kinds: Sequence[tuple[str, Kind]]
-    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+    def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):
             yield from scan_copy(self.raw, select, kinds)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
 import numpy as np
 
-from mmdb.db.connection import Kind, NullFound, RaggedFound
+from mmdb.db.connection import Batch, Kind, NullFound, RaggedFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,12 +85,13 @@ def _arrow_types() -> dict[str, pa.DataType]:
 #: "copy": a field count of 16 bits, then length and data of each field.
 #: "record": a field count of 32 bits, then type, length and data of each field.
 Framing = Literal["copy", "record"]
-Batch = dict[str, np.ndarray | list[str]]
 Field = tuple[str, Kind]
 
 _COUNT = {"copy": ">i2", "record": ">i4"}
 _SCALARS = {"real": (">f4", "<f4"), "bigint": (">i8", "<i8")}  # on the wire, in the batch
 _INT = struct.Struct(">i")
+#: Kinds whose values may be NULL; a row that has one of them is of no fixed length.
+NULLABLE = ("number", "nullable_text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,86 @@ class RowParser:
                     raise RaggedFound(name)
                 position += 4 + shape.size
         raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
+
+
+class NullableParser:
+    """Parses the rows of one scan in which values may be NULL, a field of all rows at a time."""
+
+    def __init__(self, fields: Sequence[Field], framing: Framing) -> None:
+        """Take the fields in their order on the wire."""
+        self._fields = fields
+        self._count = np.dtype(_COUNT[framing]).itemsize
+        self._prefix = 4 if framing == "record" else 0
+        self._shapes: dict[str, _Shape] = {}
+
+    def parse(self, rows: Sequence[bytes | memoryview]) -> Batch:
+        """Return the columns of some rows; see `Kind` for dtypes and shapes.
+
+        Raises:
+            NullFound, RaggedFound: of the kinds that take no NULL, as `RowParser.parse`.
+        """
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        ends = np.cumsum(sizes)
+        joined = b"".join(rows) + bytes(8)  # so that eight bytes can be read from any place
+        at = ends - sizes + self._count
+        lengths = np.ndarray((len(joined) - 3,), ">i4", joined, strides=(1,))
+        batch: Batch = {}
+        for name, kind in self._fields:
+            at += self._prefix
+            length = lengths[at]
+            at += 4
+            batch |= self._column(name, kind, joined, at, length)
+            at += np.maximum(length, 0)
+        if (at != ends).any():
+            raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
+        return batch
+
+    def _column(
+        self, name: str, kind: Kind, joined: bytes, at: np.ndarray, length: np.ndarray
+    ) -> Batch:
+        if kind == "number":
+            numbers = np.ndarray((len(joined) - 7,), ">f8", joined, strides=(1,))[at]
+            return {name: nullable_numbers(numbers.astype("<f8"), length < 0)}
+        if kind != "nullable_text" and length.min() < 0:
+            raise NullFound(name)
+        if kind in ("text", "nullable_text"):
+            spans = zip(at.tolist(), length.tolist(), strict=True)
+            return {name: [str(joined[i : i + n], "utf-8") if n >= 0 else None for i, n in spans]}
+        shape = self._shapes.get(name)
+        if shape is None:
+            shape = self._shapes[name] = _shape_of(name, kind, joined, int(at[0]) - 4)
+        if (length != shape.size).any():
+            for place in at[length != shape.size].tolist():
+                _shape_of(name, kind, joined, place - 4)  # a NULL inside makes an array shorter
+            raise RaggedFound(name)
+        found = np.frombuffer(joined, np.uint8)[at[:, None] + np.arange(shape.size)]
+        if kind == "bytes":
+            return {name: found}
+        data = np.ascontiguousarray(found).view(_data_dtype(shape))  # (n, 1)
+        if kind == "reals":
+            self._check_array(name, shape, data)
+        columns: Batch = {}
+        _add_columns(columns, shape, [name], data)
+        return columns
+
+    def _check_array(self, name: str, shape: _Shape, data: np.ndarray) -> None:
+        if (data["items"]["length"] != 4).any():
+            raise NullFound(name)
+        if (data["dims"]["n"] != shape.dims).any():
+            raise RaggedFound(name)
+
+
+def row_parser(fields: Sequence[Field], framing: Framing) -> RowParser | NullableParser:
+    """Return what parses the rows of a scan of these fields, given in their order on the wire."""
+    nullable = any(kind in NULLABLE for _, kind in fields)
+    return (NullableParser if nullable else RowParser)(fields, framing)
+
+
+def nullable_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Return numbers with NaN for NULL alone: what is NaN becomes infinite, which is as refused."""
+    values[np.isnan(values)] = np.inf
+    values[missing] = np.nan
+    return values
 
 
 def _shape_of(name: str, kind: Kind, row: bytes | memoryview, position: int) -> _Shape:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mmdb import errors
-from mmdb.db.connection import SCAN_ROWS, ColumnType, Kind, NullFound, RaggedFound
-from mmdb.db.row_formats import Batch, Field, RowParser
+from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.db.row_formats import Field, nullable_numbers, row_parser
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.
@@ -35,6 +35,10 @@ _POSTGRES_TYPES = {
     16: "boolean",
     **dict.fromkeys((19, 25, 1042, 1043), "text"),  # name, text, char(n), varchar
     17: "bytes",
+    **dict.fromkeys((1082, 1114, 1184), "moment"),  # date, timestamp, timestamptz
+    **dict.fromkeys((1083, 1266), "clock"),  # time, timetz
+    1186: "span",
+    **dict.fromkeys((869, 650, 829, 2950), "text"),  # inet, cidr, macaddr, uuid
     **dict.fromkeys((1005, 1007, 1016, 1021, 1022, 1231), "float_array"),
 }
 
@@ -43,7 +47,11 @@ _DUCKDB_TYPES = {
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
     **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
     "BOOLEAN": "boolean",
-    **dict.fromkeys(("VARCHAR", "ENUM"), "text"),
+    **dict.fromkeys(("VARCHAR", "ENUM", "UUID"), "text"),
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "moment"),
+    **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "moment"),
+    **dict.fromkeys(("TIME", "TIME WITH TIME ZONE"), "clock"),
+    "INTERVAL": "span",
     "BLOB": "bytes",
 }
 
@@ -77,7 +85,7 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
 def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
     """Yield the rows of a SELECT by binary COPY over a psycopg connection; see Connection.scan."""
     fields = _text_last(kinds)
-    parser = RowParser(fields, "copy")
+    parser = row_parser(fields, "copy")
     statement = f"COPY ({_wire_select(select, fields)}) TO STDOUT (FORMAT BINARY)"
     with session.cursor() as cursor, _said_by(_from_postgres), cursor.copy(statement) as copy:
         for rows in _steps(_copy_rows(iter(copy))):
@@ -87,7 +95,7 @@ def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Bat
 def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
     """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan."""
     fields = _text_last(kinds)
-    parser = RowParser(fields, "record")
+    parser = row_parser(fields, "record")
     wire = (
         f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({_wire_select(select, fields)}) AS q"
     )
@@ -147,7 +155,10 @@ def _text_last(kinds: Sequence[Field]) -> list[Field]:
 
 
 #: What tells how large a value is, without reading one that is stored apart from its row.
-_SIZES = {"text": "octet_length", "bytes": "octet_length", "reals": "pg_column_size"}
+_SIZES = {
+    **dict.fromkeys(("text", "nullable_text", "bytes"), "octet_length"),
+    "reals": "pg_column_size",
+}
 #: What a row takes of memory on its way into a dataset, in its own sizes.
 _COPIES = 8
 #: Begins the text of which PostgreSQL says that it is no array.
@@ -161,7 +172,7 @@ def _wire_select(select: str, fields: Sequence[Field]) -> str:
     """
     items = {
         _quote(name): f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
-        if kind == "text"
+        if kind in ("text", "nullable_text")
         else _quote(name)
         for name, kind in fields
     }
@@ -341,10 +352,13 @@ _ARRAY_ITEMS = {"integer", "float", "float_array"}
 
 def _from_arrow(
     array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
-) -> np.ndarray | list[str]:
-    if array.null_count:
+) -> np.ndarray | list[Any]:
+    if kind == "number":
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        return nullable_numbers(array.to_numpy(zero_copy_only=False).astype("<f8"), missing)
+    if array.null_count and kind != "nullable_text":
         raise NullFound(name)
-    if kind == "text":
+    if kind in ("text", "nullable_text"):
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in ("real", "bigint"):
         return array.to_numpy().astype("<f4" if kind == "real" else "<i8", copy=False)  # type: ignore[no-any-return]

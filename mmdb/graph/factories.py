@@ -16,6 +16,13 @@ from torch import Tensor, nn
 
 from mmdb.arguments import is_number, is_whole
 from mmdb.errors import FactoryFailed
+from mmdb.graph.tabular import (
+    ColumnInput,
+    Columns,
+    Scaled,
+    check_columns,
+    tabular,
+)
 from mmdb.messages import show
 
 Kind = Callable[[object], object]
@@ -119,11 +126,23 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def linear(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Return one linear layer over the flattened input."""
-    return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), head=nn.Linear(math.prod(input_shape), outputs))
-    )
+def linear(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    columns: Columns | None = None,
+    scale: Sequence[float] | None = None,
+) -> nn.Module:
+    """Return one linear layer over the flattened input.
+
+    Args:
+        columns, scale: as of `tabular`; a run fills them in from its dataset.
+    """
+    flatten, width = _flattened(input_shape, columns)
+    parts: dict[str, nn.Module] = {"flatten": flatten, "head": nn.Linear(width, outputs)}
+    if scale is not None:
+        parts["scale"] = Scaled(scale)
+    return nn.Sequential(OrderedDict(parts))
 
 
 def mlp(
@@ -135,10 +154,13 @@ def mlp(
     dropout: float = 0.0,
     activation: str = "relu",
     batch_norm: bool = False,
+    columns: Columns | None = None,
+    scale: Sequence[float] | None = None,
 ) -> nn.Module:
     """Return a multi-layer perceptron over the flattened input.
 
     Args:
+        columns, scale: as of `tabular`; a run fills them in from its dataset.
         hidden: units of each hidden layer, or one number for all of them.
         depth: number of hidden layers; 1 by default, the length of `hidden` if that is a list.
         dropout: probability in [0, 1), after each activation.
@@ -149,14 +171,25 @@ def mlp(
     _check("dropout", dropout, probability)
     _check("activation", activation, one_of(*ACTIVATIONS))
     _check("batch_norm", batch_norm, flag)
-    widths = [math.prod(input_shape), *_hidden_widths(hidden, depth)]
-    parts: list[nn.Module] = [nn.Flatten()]
+    flatten, width = _flattened(input_shape, columns)
+    widths = [width, *_hidden_widths(hidden, depth)]
+    parts: list[nn.Module] = [flatten]
     for before, after in pairwise(widths):
         parts.append(nn.Linear(before, after))
         if batch_norm:
             parts.append(nn.BatchNorm1d(after))
         parts += [ACTIVATIONS[activation](), *_dropout(dropout)]
-    return nn.Sequential(*parts, nn.Linear(widths[-1], outputs))
+    parts.append(nn.Linear(widths[-1], outputs))
+    return nn.Sequential(*parts, *([] if scale is None else [Scaled(scale)]))
+
+
+def _flattened(input_shape: tuple[int, ...], columns: Columns | None) -> tuple[nn.Module, int]:
+    """Return what makes one row of numbers of an input, and how many they are."""
+    if columns is None:
+        return nn.Flatten(), math.prod(input_shape)
+    check_columns(columns, math.prod(input_shape))
+    found = ColumnInput(columns)
+    return found, found.width
 
 
 def cnn(
@@ -261,7 +294,7 @@ def transformer(
 
 SHIPPED: dict[str, str] = {
     factory.__name__: f"{__name__}:{factory.__name__}"
-    for factory in (linear, mlp, cnn, resnet, transformer)
+    for factory in (linear, mlp, cnn, resnet, transformer, tabular)
 }
 
 

@@ -40,6 +40,7 @@ class Dataset(Base, written_by="Database.create_dataset"):
     owner: Mapped[str | None]
 
     columns: Mapped[list[DatasetColumn]] = many("DatasetColumn.ordinal")
+    transforms: Mapped[list[Transform]] = many("Transform.ordinal")
     sources: Mapped[list[DatasetSource]] = many("DatasetSource.ordinal")
     slices: Mapped[list[Partition]] = many("Partition.part_id")
     runs: Mapped[list[Run]] = many("Run.run_id")
@@ -54,6 +55,19 @@ class DatasetColumn(Base, written_by="Database.create_dataset"):
     name: Mapped[str]
     kind: Mapped[str]
     width: Mapped[int]
+
+    dataset: Mapped[Dataset] = one()
+
+
+class Transform(Base, written_by="Database.create_dataset"):
+    """What the values of a dataset's column become, fitted on its train rows."""
+
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    source: Mapped[str]
+    parameters: Mapped[Json]
+    statistics: Mapped[Json]
     categories: Mapped[Json | None]
 
     dataset: Mapped[Dataset] = one()

@@ -41,6 +41,20 @@ class PartitionOverview(View):
     byte_count: Mapped[BigInt | None]
 
 
+class TransformOverview(View):
+    """What the columns of each dataset become, in words."""
+
+    dataset_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    dataset: Mapped[str | None]
+    column_name: Mapped[str | None]
+    role: Mapped[str | None]
+    transform: Mapped[str | None]
+    meaning: Mapped[str | None]
+    missing: Mapped[BigInt | None]
+    fill: Mapped[float | None]
+
+
 class DatasetLineage(View):
     """Tables and columns that each dataset was read from."""
 

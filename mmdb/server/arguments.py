@@ -72,7 +72,7 @@ def architecture_text(value: Any) -> str:
 
 
 def input_text(x: Any) -> str:
-    """Return one row for `predict` as JSON: numbers in order, or a mapping.
+    """Return one row for `predict` as JSON: values in order, or a mapping.
 
     Raises:
         InvalidInput: it holds something else, or a number that is not finite.
@@ -80,10 +80,14 @@ def input_text(x: Any) -> str:
     if x is None:
         raise InvalidInput("The input is NULL.")
     try:
-        given = dict(x) if isinstance(x, Mapping) else [float(value) for value in x]
+        given = dict(x) if isinstance(x, Mapping) else list(map(_plain_value, x))
         return json.dumps(given, allow_nan=False)
     except _JSON_ERRORS as error:
         raise InvalidInput(f"The input cannot be read: {error}.") from error
+
+
+def _plain_value(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | bool | list) else float(value)
 
 
 def json_value(text: Any) -> Any:

@@ -1,22 +1,29 @@
-"""SQL's functions for tables: `create_dataset`, `drop_dataset`, `drop_features`, `predict_into`."""
+"""SQL's functions for tables: `create_dataset`, `transformed`, `predict_into`, and two to drop."""
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mmdb.arguments import check_whole
 from mmdb.data import registration
+from mmdb.data.arrays import Decoded
+from mmdb.data.dataset import find_dataset
+from mmdb.data.decoding import Decoding, Label
 from mmdb.data.inputs import scan_inputs
 from mmdb.data.query import SourceColumn, analyse
+from mmdb.data.reader import read_partition
 from mmdb.data.registration import source_row
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key
 from mmdb.db.queries import load
+from mmdb.errors import DatasetDropped
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed, passed_on
 
@@ -45,8 +52,47 @@ def create_dataset(
         validation=validation,
         seed=seed,
         options=json_object(options, "options"),
+        say=backend.notice,
     )
     return [asdict(made) | {"content_hash": made.content_hash.hex()}]
+
+
+@exposed
+def transformed(backend: Backend, dataset: str, row_count: int) -> list[dict[str, Any]]:
+    """Return train rows of a dataset, in their order, with what models read of them."""
+    connection = backend.connection
+    found = find_dataset(connection, dataset)
+    if found.dropped:
+        raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
+    most = check_whole(row_count, "row_count", 1, 2**31 - 1)
+    shown: list[dict[str, Any]] = []
+    for part in found.partitions:
+        if part.role == "train" and most > len(shown):
+            decoded = read_partition(connection, part.part_id, part.content_hash)
+            shown += _shown_rows(found.decoding, decoded, most - len(shown))
+    return shown
+
+
+def _shown_rows(decoding: Decoding, decoded: Decoded, most: int) -> Iterator[dict[str, Any]]:
+    """Yield rows as `transformed` returns them: numbers by column, or column and part."""
+    for place in range(min(most, len(decoded.label_arrays[0]))):
+        row: dict[str, Any] = {}
+        for given, array in zip(decoding.inputs, decoded.input_arrays, strict=True):
+            numbers = array[place].reshape(-1).tolist()
+            for column, span in decoding.spans(given):
+                values = numbers[span]
+                if isinstance(column.parts, range):
+                    row[column.name] = values[0] if len(values) == 1 else values
+                else:
+                    named = zip(column.parts, values, strict=True)
+                    row |= {f"{column.name} {part}".strip(): value for part, value in named}
+        labels = zip(decoding.labels, decoded.label_arrays, strict=True)
+        shown = {label.name: _shown_label(label, values[place]) for label, values in labels}
+        yield {"label": json.dumps(shown), "features": json.dumps(row)}
+
+
+def _shown_label(label: Label, value: Any) -> Any:
+    return value.tolist() if label.classes is None else label.classes[int(value)]
 
 
 drop_dataset = passed_on("mmdb.data.registration.drop_dataset", "force")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mmdb.data.arrays import Inputs
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.matching import Reordering
-from mmdb.errors import DatasetDropped, InvalidInput
+from mmdb.errors import DatasetDropped, InvalidInput, InvalidOption
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import Backend, exposed
@@ -75,8 +75,8 @@ def predict_query(backend: Backend, model: str, query: str, key: str) -> list[di
 
 
 @exposed
-def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]:
-    """Return metrics over the validation slice, or over all rows where there is none."""
+def evaluate(backend: Backend, model: str, dataset: str, slice: str | None) -> list[dict[str, Any]]:
+    """Return metrics over a slice: by default validation, or all rows where there is none."""
     import torch  # as the predictor does
 
     from mmdb.data.dataset import find_dataset
@@ -89,13 +89,17 @@ def evaluate(backend: Backend, model: str, dataset: str) -> list[dict[str, Any]]
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
     ordered = Reordering(predictor.decoding, found.decoding)
-    held_out = [p for p in found.partitions if p.role == "validation"]
+    held_out = [part for part in found.slices if part.role == (slice or "validation")]
+    if slice is not None and not held_out:
+        raise InvalidOption(
+            f"Dataset {dataset!r} has no slice {show(slice)}.",
+            hint=f"It has {', '.join(sorted({part.role for part in found.slices}))}.",
+        )
     outputs, labels = [], []
     for part in held_out or found.partitions:
-        decoded = read_partition(connection, part.part_id, part.content_hash)
-        inputs, truth = ordered.rows(decoded)
-        outputs.append(predictor.outputs(inputs))
-        labels.append(tuple(map(torch.from_numpy, truth)))
+        decoded = read_partition(connection, part.part_id, part.content_hash, ordered.model)
+        outputs.append(predictor.outputs(decoded.inputs))
+        labels.append(tuple(map(torch.from_numpy, ordered.labels(decoded))))
     values = measure(
         connection,
         predictor,

@@ -7,10 +7,17 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from mmdb.db import citus, prediction_table
-from mmdb.db.connection import ColumnType, Kind, Lock, Relation, Row, TableName, find_postgres
+from mmdb.db.connection import (
+    Batch,
+    ColumnType,
+    Kind,
+    Lock,
+    Relation,
+    Row,
+    TableName,
+    find_postgres,
+)
 from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
@@ -139,9 +146,7 @@ class PlpyConnection:
         with on_own_tables("SELECT", self._as_role):
             return columns_plpy(self._plpy, select)
 
-    def scan(
-        self, select: str, kinds: Sequence[tuple[str, Kind]]
-    ) -> Iterator[dict[str, np.ndarray | list[str]]]:
+    def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):
             yield from scan_cursor(self._plpy, select, kinds)
 

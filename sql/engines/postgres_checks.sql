@@ -64,7 +64,9 @@ BEGIN
                             WHEN a.attname = 'features' THEN
                                 'jsonb_typeof(%1$I) = ''array'' AND NOT %1$I @? '
                                 '''strict $[*] ? (@.type() != "number" || @ > 1e100 || @ < -1e100)'''
-                            WHEN a.attname ~ '^(classes|categories|inputs|targets|parameters|named)$'
+                            WHEN
+                                a.attname ~ '^(classes|categories|inputs|targets|parameters|named)$'
+                                AND (c.relname, a.attname) != ('transform', 'parameters')
                                 THEN 'jsonb_typeof(%1$I) IN (''array'', ''null'')'
                             WHEN a.attname ~ '^(layout|detail)$' THEN 'jsonb_typeof(%1$I) IN (''object'', ''null'')'
                             ELSE 'jsonb_typeof(%1$I) = ''object'''
@@ -121,7 +123,7 @@ BEGIN
         FROM mmdb.candidate AS c
         INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
         INNER JOIN mmdb.partition AS p ON r.dataset_id = p.dataset_id
-        WHERE c.candidate_id = NEW.candidate_id AND p.part_id = NEW.part_id
+        WHERE c.candidate_id = NEW.candidate_id AND p.part_id = NEW.part_id AND p.role != 'test'
     ) THEN
         RAISE EXCEPTION 'Candidate % has no partition %.', NEW.candidate_id, NEW.part_id USING ERRCODE = 'MM155';
     END IF;

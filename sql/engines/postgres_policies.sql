@@ -58,6 +58,7 @@ BEGIN
             VALUES
             ('dataset', '[T.owner] OR [dataset T.dataset_id] OR ' || others || ' AND mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
             ('dataset_column', dataset_reads, dataset_writes),
+            ('transform', dataset_reads, dataset_writes),
             ('dataset_source', dataset_reads, dataset_writes),
             ('partition', dataset_reads, dataset_writes),
             (

@@ -130,7 +130,7 @@ BEGIN
             mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function, mmdb.prediction,
             mmdb.alias_event, mmdb.model_note, mmdb.share, mmdb.role_limit', trains),
         ('SELECT, INSERT ON
-            mmdb.dataset, mmdb.dataset_column, mmdb.dataset_source, mmdb.partition, mmdb.block,
+            mmdb.dataset, mmdb.dataset_column, mmdb.transform, mmdb.dataset_source, mmdb.partition, mmdb.block,
             mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
             mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.merge, mmdb.decision,
             mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,

@@ -5,5 +5,6 @@ VALUES
 ('mlp', 'mmdb.graph.factories:mlp'),
 ('cnn', 'mmdb.graph.factories:cnn'),
 ('resnet', 'mmdb.graph.factories:resnet'),
-('transformer', 'mmdb.graph.factories:transformer')
+('transformer', 'mmdb.graph.factories:transformer'),
+('tabular', 'mmdb.graph.factories:tabular')
 ON CONFLICT (name) DO NOTHING;

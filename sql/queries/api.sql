@@ -138,6 +138,13 @@ FROM mmdb.save_candidate(
 -- Predict one row.
 SELECT mmdb.predict(%(model)s::text, %(x)s::jsonb) AS output;
 
+-- name: transformed
+-- Show rows as models read them.
+SELECT
+    t.label,
+    t.features
+FROM mmdb.transformed(%(dataset)s::text, %(row_count)s::integer) AS t;
+
 -- name: predict_query
 -- Predict every row of a query.
 SELECT
@@ -158,7 +165,7 @@ SELECT
 SELECT
     t.metric,
     t.value
-FROM mmdb.evaluate(%(model)s::text, %(dataset)s::text) AS t;
+FROM mmdb.evaluate(%(model)s::text, %(dataset)s::text, %(slice)s::text) AS t;
 
 -- name: leaderboard
 -- The candidates of a run, best first.

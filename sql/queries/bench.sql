@@ -261,6 +261,14 @@ WHERE dataset_id IN (
     WHERE d.name LIKE %(prefix)s::text
 );
 
+-- name: delete_transforms
+-- The transforms of a bench's datasets.
+DELETE FROM mmdb.transform
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
+
 -- name: delete_dataset_columns
 -- The columns of a bench's datasets.
 DELETE FROM mmdb.dataset_column

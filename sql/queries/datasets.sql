@@ -63,8 +63,13 @@ SELECT
     c.name,
     c.kind,
     c.width,
-    c.categories::text AS categories
+    t.kind AS transform,
+    t.source,
+    t.parameters::text AS parameters,
+    t.statistics::text AS statistics,
+    t.categories::text AS categories
 FROM mmdb.dataset_column AS c
+LEFT JOIN mmdb.transform AS t ON c.dataset_id = t.dataset_id AND c.ordinal = t.ordinal
 WHERE c.dataset_id = %(dataset_id)s::bigint
 ORDER BY c.ordinal;
 
@@ -178,9 +183,20 @@ RETURNING dataset_id;
 
 -- name: add_column
 -- Add a column of a dataset.
-INSERT INTO mmdb.dataset_column (dataset_id, ordinal, name, kind, width, categories)
+INSERT INTO mmdb.dataset_column (dataset_id, ordinal, name, kind, width)
+VALUES (%(dataset_id)s::bigint, %(ordinal)s::integer, %(name)s::text, %(kind)s::text, %(width)s::integer);
+
+-- name: add_transform
+-- Add what a column of a dataset becomes.
+INSERT INTO mmdb.transform (dataset_id, ordinal, kind, source, parameters, statistics, categories)
 VALUES (
-    %(dataset_id)s::bigint, %(ordinal)s::integer, %(name)s::text, %(kind)s::text, %(width)s::integer, %(categories)s::jsonb
+    %(dataset_id)s::bigint,
+    %(ordinal)s::integer,
+    %(kind)s::text,
+    %(source)s::text,
+    %(parameters)s::jsonb,
+    %(statistics)s::jsonb,
+    %(categories)s::jsonb
 );
 
 -- name: add_source

@@ -58,14 +58,14 @@ LEFT JOIN mmdb.feature AS f ON t.feature_id = f.feature_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: find_partitions
--- The partitions of a dataset.
+-- The partitions of a dataset that runs read.
 SELECT
     p.part_id,
     p.ordinal,
     p.role,
     p.content_hash
 FROM mmdb.partition AS p
-WHERE p.dataset_id = %(dataset_id)s::bigint
+WHERE p.dataset_id = %(dataset_id)s::bigint AND p.role != 'test'
 ORDER BY p.role, p.ordinal;
 
 -- name: find_hop

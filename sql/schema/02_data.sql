@@ -41,14 +41,31 @@ CREATE TABLE mmdb.dataset_column (
     name text NOT NULL,
     kind text NOT NULL,
     width integer NOT NULL,
-    categories jsonb,
     CONSTRAINT dataset_column_pkey PRIMARY KEY (dataset_id, ordinal),
     CONSTRAINT dataset_column_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
-    CONSTRAINT dataset_column_kind_check CHECK (kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'tokens', 'label'))
+    CONSTRAINT dataset_column_kind_check CHECK (
+        kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'tokens', 'label', 'key', 'excluded', 'dropped')
+    )
 );
 COMMENT ON TABLE mmdb.dataset_column IS 'The output columns of a dataset''s query, in order.';
-COMMENT ON COLUMN mmdb.dataset_column.width IS 'Values that one row holds in this column: array elements, bytes, tokens, or 1.';
-COMMENT ON COLUMN mmdb.dataset_column.categories IS 'Distinct values of a categorical text feature, sorted; each becomes one 0/1 feature.';
+COMMENT ON COLUMN mmdb.dataset_column.width IS 'Values that a row holds in this column: array elements, bytes, tokens, or 1; 0: not kept.';
+
+CREATE TABLE mmdb.transform (
+    dataset_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    kind text NOT NULL,
+    source text NOT NULL,
+    parameters jsonb NOT NULL,
+    statistics jsonb NOT NULL,
+    categories jsonb,
+    CONSTRAINT transform_pkey PRIMARY KEY (dataset_id, ordinal),
+    CONSTRAINT transform_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id)
+);
+COMMENT ON TABLE mmdb.transform IS 'What the values of a dataset''s column become, fitted on its train rows.';
+COMMENT ON COLUMN mmdb.transform.source IS 'What the values are: number, moment, clock, span (seconds, in UTC) or text.';
+COMMENT ON COLUMN mmdb.transform.parameters IS 'As create_dataset was told.';
+COMMENT ON COLUMN mmdb.transform.statistics IS 'Of the train rows: missing counts NULLs, fill takes their place.';
+COMMENT ON COLUMN mmdb.transform.categories IS 'Of a text: the values that have a code or 0/1 number of their own, sorted.';
 
 CREATE TABLE mmdb.dataset_source (
     dataset_id bigint NOT NULL,
@@ -80,7 +97,7 @@ CREATE TABLE mmdb.partition (
     content_hash bytea NOT NULL,
     CONSTRAINT partition_pkey PRIMARY KEY (part_id),
     CONSTRAINT partition_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
-    CONSTRAINT partition_role_check CHECK (role IN ('train', 'validation'))
+    CONSTRAINT partition_role_check CHECK (role IN ('train', 'validation', 'test'))
 );
 COMMENT ON TABLE mmdb.partition IS 'Shuffled slices of a dataset: train slices 0..P-1, and the validation slice.';
 COMMENT ON COLUMN mmdb.partition.content_hash IS 'BLAKE3-256 over the blocks'' hashes and the decoding; the key of the node''s cache.';

@@ -23,6 +23,7 @@ WITH visit AS (
         p.dataset_id,
         count(*) AS visits
     FROM mmdb.partition AS p
+    WHERE p.role != 'test'
     GROUP BY p.dataset_id
 ),
 

@@ -51,7 +51,7 @@ COMMENT ON VIEW mmdb.partition_overview IS 'The partitions of each dataset.';
 COMMENT ON COLUMN mmdb.partition_overview.dataset IS 'Name of the dataset.';
 COMMENT ON COLUMN mmdb.partition_overview.part_id IS 'Number of the partition, unique in the database.';
 COMMENT ON COLUMN mmdb.partition_overview.ordinal IS 'Place among the partitions of its role, from 0.';
-COMMENT ON COLUMN mmdb.partition_overview.role IS 'train or validation.';
+COMMENT ON COLUMN mmdb.partition_overview.role IS 'train, validation or test.';
 COMMENT ON COLUMN mmdb.partition_overview.row_count IS 'Rows in it.';
 COMMENT ON COLUMN mmdb.partition_overview.byte_count IS 'Bytes of its packed blocks.';
 
@@ -74,3 +74,51 @@ COMMENT ON COLUMN mmdb.dataset_lineage.output_name IS 'Output column that it fee
 COMMENT ON COLUMN mmdb.dataset_lineage.schema_name IS 'Schema of the table; null where it is not known.';
 COMMENT ON COLUMN mmdb.dataset_lineage.via IS 'Views through which it is read, outermost first, joined by " > "; null where read directly.';
 COMMENT ON COLUMN mmdb.dataset_lineage.resolution IS 'column; table: no more is sure; unresolved: not even that.';
+
+CREATE OR REPLACE VIEW mmdb.transform_overview AS
+SELECT
+    c.dataset_id,
+    c.ordinal,
+    d.name AS dataset,
+    c.name AS column_name,
+    c.kind AS role,
+    coalesce(t.kind, 'passthrough') AS transform,
+    CASE t.kind
+        WHEN 'robust'
+            THEN
+                'less the median ' || (t.statistics ->> 'median') || ', over the range of quartiles '
+                || (t.statistics ->> 'scale') || ', clipped smoothly'
+        WHEN 'standardize'
+            THEN
+                'less the mean ' || (t.statistics ->> 'mean') || ', over the standard deviation '
+                || (t.statistics ->> 'deviation')
+        WHEN 'log1p'
+            THEN
+                'logarithm, less its mean ' || (t.statistics ->> 'mean') || ', over its standard deviation '
+                || (t.statistics ->> 'deviation')
+        WHEN 'quantile' THEN 'share of the train rows below, 0 to 1'
+        WHEN 'cyclic' THEN 'sine and cosine of the place in ' || (t.statistics ->> 'rounds')
+        WHEN 'date' THEN 'parts with mean and standard deviation: ' || (t.statistics ->> 'parts')
+        WHEN 'one_hot' THEN 'a 0/1 number for each of ' || cast(t.categories AS text)
+        WHEN 'index'
+            THEN
+                'a code for each of ' || (t.statistics ->> 'kept') || ' values; one for '
+                || (t.statistics ->> 'rare') || ' rare ones and all others'
+        WHEN 'hash' THEN 'one of ' || (t.parameters ->> 'buckets') || ' codes, by a hash'
+        WHEN 'drop' THEN 'left out: all train rows have one value'
+    END AS meaning,
+    cast(t.statistics ->> 'missing' AS bigint) AS missing,
+    cast(t.statistics ->> 'fill' AS double precision) AS fill
+FROM mmdb.dataset_column AS c
+INNER JOIN mmdb.dataset AS d ON c.dataset_id = d.dataset_id
+LEFT JOIN mmdb.transform AS t ON c.dataset_id = t.dataset_id AND c.ordinal = t.ordinal;
+COMMENT ON VIEW mmdb.transform_overview IS 'What the columns of each dataset become, in words.';
+COMMENT ON COLUMN mmdb.transform_overview.dataset_id IS 'Number of the dataset.';
+COMMENT ON COLUMN mmdb.transform_overview.ordinal IS 'Place among the query''s output columns, from 0.';
+COMMENT ON COLUMN mmdb.transform_overview.dataset IS 'Name of the dataset.';
+COMMENT ON COLUMN mmdb.transform_overview.column_name IS 'Output column of its query.';
+COMMENT ON COLUMN mmdb.transform_overview.role IS 'How the column is kept: numeric, categorical, label, key and others.';
+COMMENT ON COLUMN mmdb.transform_overview.transform IS 'Kind of the transform; passthrough where values stay as they are.';
+COMMENT ON COLUMN mmdb.transform_overview.meaning IS 'What it does, with what was fitted on the train rows.';
+COMMENT ON COLUMN mmdb.transform_overview.missing IS 'Train rows that are NULL.';
+COMMENT ON COLUMN mmdb.transform_overview.fill IS 'What stands for NULL.';

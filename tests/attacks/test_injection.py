@@ -50,6 +50,7 @@ GOOD: dict[str, Any] = {
     "query": "SELECT id, a FROM points",
     "label": "y",
     "dataset": "d",
+    "slice": "train",
     "architecture": "linear",
     "run": "s",
     "model": "r",

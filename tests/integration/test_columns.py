@@ -46,8 +46,8 @@ def save(db: mmdb.Database, query: str, label: str = "y", weights: dict[str, flo
         for parameter in module.parameters():
             parameter.zero_()
         for column, span in decoding.spans(given):
-            for place, value in enumerate(column.categories or [None]):
-                key = column.name if value is None else f"{column.name}={value}"
+            for place, part in enumerate(column.parts):
+                key = f"{column.name}={part}" if isinstance(part, str) else column.name
                 module.weight[1, span.start + place] = (weights or {"a": 1.0}).get(key, 0.0)
         module.bias[0] = 0.5 if weights is None else 0.0
     db.save(name, nn.Sequential(module), dataset=name)

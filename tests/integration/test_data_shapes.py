@@ -119,12 +119,13 @@ def test_text_labels_and_categories_go_in_and_come_out_as_text(
     assert outcomes["levels"].failed == 0
     high, low = db.predict("levels", {"a": 3, "color": "grün", "v": [1, 2]})
     assert high + low == pytest.approx(1) and high > 0.8
-    order = db.predict("levels", [3, 0, 1, 0, 1, 2])  # blue, grün, red
+    order = db.predict("levels", [3, "grün", 1, 2])
     assert order == pytest.approx([high, low])
     rows = db.predict_query("levels", "SELECT id, a, color, v, level FROM points")
     assert {row["prediction"] for row in rows} == {"high", "low"}
-    with pytest.raises(errors.InvalidInput, match="'pink'"):
-        db.predict("levels", {"a": 3, "color": "pink", "v": [1, 2]})
+    unseen = db.predict("levels", {"a": 3, "color": "pink", "v": [1, 2]})
+    assert sum(unseen) == pytest.approx(1)
+    assert unseen == pytest.approx(db.predict("levels", {"a": 3, "color": None, "v": [1, 2]}))
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet"])

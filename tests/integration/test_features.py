@@ -39,6 +39,8 @@ BUDGETS = [
 ]
 ROOM_BYTES = 300 * 16 * 4  # of the smaller features
 SMALL = "mlp(hidden=[8])"
+#: So that a table's row is what models read.
+AS_THEY_ARE = {"transforms": {"*": "passthrough"}}
 
 
 #: Runs that are trained together: what they ask for beside SPACE and model `base`.
@@ -88,8 +90,12 @@ def fill(db: Database) -> None:
         "(i % 3)::integer AS y FROM generate_series(1, 300) AS g (i)"
     )
     for seed, name in enumerate(["d", *(f"d{k}" for k in range(len(BUDGETS)))]):
-        db.create_dataset(name, "SELECT a, b, c, y FROM points", partitions=2, seed=seed)
-    db.create_dataset("all", "SELECT a, b, c, y FROM points", partitions=1, validation=0)
+        db.create_dataset(
+            name, "SELECT a, b, c, y FROM points", partitions=2, seed=seed, options=AS_THEY_ARE
+        )
+    db.create_dataset(
+        "all", "SELECT a, b, c, y FROM points", partitions=1, validation=0, options=AS_THEY_ARE
+    )
     db.register_function("jitter", "tests.integration.candidate_code:jitter", "augmentation")
     for name, architecture in (("base", NETWORK), ("small", SMALL), ("gone", NETWORK)):
         module = initial_module(architecture, {}, (3,), 3, SHIPPED, seed=7)

@@ -36,7 +36,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             "FROM generate_series(1, 90) AS g (i)"
         )
         query = "SELECT a, b, y FROM points"
-        database.create_dataset("d", query, partitions=2, validation=0.2, seed=1)
+        options = {"transforms": {"*": "passthrough"}}
+        database.create_dataset("d", query, partitions=2, validation=0.2, seed=1, options=options)
         create(database, "r", search={"space": SPACE}).train(workers=1)
         yield database
 

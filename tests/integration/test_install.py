@@ -134,7 +134,7 @@ def test_installs_at_once_wait_for_each_other(bare_postgres_url: str, isolation:
     )
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(install, [bare_postgres_url] * 4))
-    assert select(bare_postgres_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
+    assert select(bare_postgres_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 6}]
 
 
 def test_an_install_goes_on_when_another_database_made_the_roles_just_now() -> None:
@@ -164,7 +164,7 @@ def test_threads_that_install_in_one_duckdb_file_wait_for_each_other(tmp_path: P
     duckdb_url = f"duckdb:///{tmp_path / 'zoo.duckdb'}"
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(install, [duckdb_url] * 4))
-    assert select(duckdb_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 5}]
+    assert select(duckdb_url, "SELECT count(*) AS n FROM mmdb.factory") == [{"n": 6}]
 
 
 def test_a_schema_of_that_name_made_by_another_is_refused(bare_url: str) -> None:

@@ -25,7 +25,7 @@ def url(cluster: Cluster, template: str) -> Iterator[str]:
         session.execute(
             f"CREATE ROLE {LIMITED} LOGIN PASSWORD '{cluster.password}' IN ROLE mmdb_trainer"
         )
-        session.execute("CREATE TABLE public.points AS SELECT 1.0 AS x, i % 2 AS y"
+        session.execute("CREATE TABLE public.points AS SELECT i / 20.0 AS x, i % 2 AS y"
                         " FROM generate_series(1, 20) AS i")  # fmt: skip
         session.execute("GRANT SELECT ON public.points TO public")
     with mmdb.connect(own) as db:

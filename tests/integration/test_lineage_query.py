@@ -197,8 +197,10 @@ def test_a_column_before_an_arrow_is_in_column_impact(db: mmdb.Database, query: 
         words["each"] = "unnest(from_json(meta->'arr', '[\"TEXT\"]'))"
     kind = "jsonb" if db.connection.engine == "postgres" else "json"
     db.sql(f"CREATE TABLE bank.note (id integer, meta {kind})")
-    row = '{"arr": ["1", "2"], "age": 3, "o": {}}'
-    db.sql(f"INSERT INTO bank.note SELECT i, '{row}' FROM generate_series(1, 4) AS g (i)")
+    rows = ('{"arr": ["1", "2"], "age": 3, "o": {}}', '{"arr": ["1"], "age": 4, "o": {}}')
+    for first, row in enumerate(rows):
+        numbers = f"generate_series({first}, 8, 2) AS g (i)"
+        db.sql(f"INSERT INTO bank.note SELECT i, '{row}' FROM {numbers}")
     create_dataset(db.connection, "notes", query.format(**words), partitions=1, validation=0)
     asked = "WHERE column_name = 'meta' AND resolution = 'column'"
     assert db.sql(f"SELECT * FROM mmdb.dataset_source {asked}")

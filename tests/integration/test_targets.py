@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {
     "inputs": {"review": ["review"], "meta": ["id", "a"], "raw": ["raw"]},
     "shapes": {"raw": [2, 1, 2]},
     "tokenize": {"review": {"function": "letters", "length": 8}},
+    "transforms": {"*": "passthrough", "price": "passthrough"},
 }
 
 
@@ -314,7 +315,8 @@ def test_a_tokenizer_that_is_not_registered_is_never_imported(db: mmdb.Database)
 
 
 def test_one_target_of_several_labels_predicts_their_probabilities(db: mmdb.Database) -> None:
-    db.create_dataset("d", "SELECT id, a, tags FROM sample", label="tags")
+    options = {"transforms": {"*": "passthrough"}}
+    db.create_dataset("d", "SELECT id, a, tags FROM sample", label="tags", options=options)
     module = torch.nn.Sequential(torch.nn.Linear(2, 3))
     db.save("m", module, dataset="d")
     with torch.no_grad():
@@ -346,5 +348,5 @@ def test_a_model_of_several_inputs_goes_to_another_database(
         other.register_factory("reviews", "tests.multimodal:reviews")
         assert other.predict("m", ROW) == pytest.approx(expected)
         assert find_dataset(other.connection, "d") == replace(
-            find_dataset(db.connection, "d"), dataset_id=1, partitions=ANY
+            find_dataset(db.connection, "d"), dataset_id=1, slices=ANY
         )

@@ -88,7 +88,7 @@ def plain(value: object) -> object:
     """Return what JSON can hold: of a dataclass its values, however class and fields are called.
 
     >>> plain(Target(name="y", task="regression", size=1))
-    ['y', 'regression', 1]
+    ['y', 'regression', 1, None]
     """
     if is_dataclass(value) and not isinstance(value, type):
         value = [getattr(value, field.name) for field in fields(value)]

@@ -59,7 +59,7 @@ class SyntheticBlock:
         self.rows = max(1, _BYTES // layout.row_bytes)
         random = np.random.default_rng(seed)
         values = random.integers(0, 64, (self.rows, layout.row_bytes), dtype=np.uint8)
-        self.data = pack(values, layout)
+        self.data = pack(values, layout, {})
         self.digest = digest(self.data)
         self._decoding = Decoding(
             columns=(

@@ -70,9 +70,15 @@ def put_dataset(
     columns = source.rows(_D.find_columns, dataset_id=dataset_id)
     target.append(
         _D.add_column,
+        [(own, k, c["name"], c["kind"], c["width"]) for k, c in enumerate(columns)],
+    )
+    given = ("transform", "source", "parameters", "statistics", "categories")
+    target.append(
+        _D.add_transform,
         [
-            (own, k, c["name"], c["kind"], c["width"], c["categories"])
+            (own, k, *(c[name] for name in given))
             for k, c in enumerate(columns)
+            if c["transform"] is not None
         ],
     )
     sources = source.rows(_Q.read_sources, dataset_id=dataset_id)

@@ -67,23 +67,36 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Criterion:
     """The loss of a batch: the weighted sum of the losses of its targets."""
 
-    def __init__(self, losses: Sequence[Loss], weights: Sequence[float]) -> None:
+    def __init__(
+        self, losses: Sequence[Loss], weights: Sequence[float], units: Sequence[float] = (1.0,)
+    ) -> None:
+        """Args: units: what a target's outputs and labels are divided by before they meet."""
         self.losses, self._weights = tuple(losses), tuple(weights)
+        self._units = tuple(units)
 
     def __call__(self, outputs: Sequence[Tensor], labels: Labels) -> Tensor:
         """Return the loss, a scalar.
 
         Args:
-            outputs: in the targets' order, (n, size) or (n,) each.
+            outputs: in the targets' order, (n, size) or (n,) each, or (n, members, size).
         """
-        if self._weights == (1.0,) and isinstance(labels, Tensor):
-            return self.losses[0](fitted(outputs[0], labels), labels)
         terms = [
-            loss(fitted(output, y), y)
-            for loss, output, y in zip(self.losses, outputs, tensors_in(labels), strict=True)
+            loss(*self._compared(place, outputs[place], y))
+            for place, (loss, y) in enumerate(zip(self.losses, tensors_in(labels), strict=True))
         ]
+        if self._weights == (1.0,):
+            return terms[0]
         weighted = [w * term for w, term in zip(self._weights, terms, strict=True)]
         return torch.stack(weighted).sum()
+
+    def _compared(self, place: int, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a target's outputs and labels as its loss takes them."""
+        if output.ndim == 3:  # the members of an ensemble, each compared by itself
+            y = y.repeat_interleave(output.shape[1], 0)
+            output = output.flatten(0, 1)
+        output = fitted(output, y)
+        unit = self._units[place]
+        return (output, y) if unit == 1.0 else (output / unit, y / unit)
 
     def to(self, device: torch.device) -> Criterion:
         """Move the weights of classes to a device; return itself."""
@@ -111,7 +124,15 @@ def criterion_of(
         _loss(target, choice, _weights(target, weights, rows), functions)
         for target, choice, weights in zip(targets, losses, class_weights, strict=True)
     ]
-    return Criterion(found, loss_weights)
+    units = [
+        target.scale[1] if target.scale is not None and choice.name in _DIFFERENCES else 1.0
+        for target, choice in zip(targets, losses, strict=True)
+    ]
+    return Criterion(found, loss_weights, units)
+
+
+#: Losses of differences, which are measured in deviations of the target's train rows.
+_DIFFERENCES = ("mse", "mae", "huber", "smooth_l1")
 
 
 def _loss(

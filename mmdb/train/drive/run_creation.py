@@ -27,10 +27,12 @@ from mmdb.graph.spec.parse import parse
 from mmdb.messages import show
 from mmdb.store import states
 from mmdb.store.models.model_rows import find_model
+from mmdb.train.candidate.column_arguments import with_columns
 from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.compute.candidate_check import CandidateCheck
+from mmdb.train.drive.defaults import recipe_of
 from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import parse_run_options
@@ -48,10 +50,10 @@ def create_run(
     connection: Connection,
     name: str,
     dataset: str,
-    architecture: str | Mapping[str, Any],
+    architecture: str | Mapping[str, Any] | None,
     *,
     search: Mapping[str, Any],
-    epochs: int,
+    epochs: int | None,
     strategy: str,
     warm_start: str,
     seed: int,
@@ -63,6 +65,8 @@ def create_run(
     so that what cannot train is refused now.
 
     Args:
+        architecture: None: the one that fits the dataset, with a small search of its own.
+        epochs: None: one, or as many as that architecture needs.
         warm_start: "off", "auto", or a model to begin with: the version that it names now.
     Raises:
         InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
@@ -74,12 +78,17 @@ def create_run(
     found = find_dataset(connection, dataset)
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
+    if architecture is None:
+        recipe = recipe_of(found)
+        architecture, epochs = recipe.architecture, epochs or recipe.epochs
+        search = {"space": recipe.space, **search}
+    epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
-    parsed = parse(architecture)
+    parsed = with_columns(parse(architecture), found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
     frozen = 0
     for ordinal, config in enumerate(possible(search, epochs=epochs, seed=seed)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, ClassVar, Literal
 
-from mmdb.data.decoding import Target
+from mmdb.data.decoding import Label, Target
 from mmdb.db.connection import Row
 from mmdb.errors import InvalidOption
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
@@ -157,8 +157,7 @@ def _choice(alone: str, is_augmented: bool, settled: str | None) -> str:
 
 def targets_of(row: Row) -> tuple[Target, ...]:
     """Return the targets of a row with a dataset's targets."""
-    raw = json.loads(row["targets"])
-    return tuple(Target(name=t["name"], task=t["task"], size=t["size"]) for t in raw)
+    return tuple(Label.from_json(raw).target for raw in json.loads(row["targets"]))
 
 
 def shape_of(row: Row) -> Shape:

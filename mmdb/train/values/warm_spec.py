@@ -150,7 +150,7 @@ class _Mapping:
         ]
         if len(columns) < 2 or one.shape != other.shape or columns[0].kind != columns[1].kind:
             return False
-        return columns[0].categories is None and columns[1].categories is None
+        return columns[0].transform is None and columns[1].transform is None
 
     def _compare_slots(
         self, own: list[Slot], its: list[Slot], places: np.ndarray, kept: set[str]

@@ -233,8 +233,7 @@ class Model:
         with torch.no_grad():
             module.bias.zero_()
             for column, span in decoding.spans(given):
-                values = column.categories or range(column.width)
-                for place, value in enumerate(values):
+                for place, value in enumerate(column.parts):
                     module.weight[:, span.start + place] = torch.tensor(
                         [self._weight(column.name, value, one) for one in classes]
                     )

@@ -50,7 +50,7 @@ def rows_of(db: Database, dataset: str) -> tuple[Tensor, list[str]]:
     names = []
     decoding = find_dataset(db.connection, dataset).decoding
     for column, _ in decoding.spans(decoding.inputs[0]):
-        names += [f"{column.name}={value}" for value in column.categories or ("",)]
+        names += [f"{column.name}={part or ''}" for part in column.parts]
     return torch.cat([torch.from_numpy(one.plain[0]) for one in read]), names
 
 

@@ -20,10 +20,10 @@ COLUMNS = [
 def test_each_type_has_its_role_and_its_scan() -> None:
     request = plan_request(COLUMNS, "y", Options(), "postgres")
     assert [(f.kind, f.scanned) for f in request.fields] == [
-        ("numeric", "real"),
-        ("numeric", "real"),
-        ("numeric", "real"),
-        ("categorical", "text"),
+        ("numeric", "number"),
+        ("numeric", "number"),
+        ("numeric", "number"),
+        ("categorical", "nullable_text"),
         ("tensor", "reals"),
         ("bytes", "bytes"),
         ("label", "bigint"),
@@ -54,7 +54,7 @@ def test_the_label_decides_the_task_unless_it_is_forced(
 def test_names_are_quoted_in_the_cast_select() -> None:
     request = plan_request([('a "b"', "integer"), ("y", "integer")], "y", Options(), "postgres")
     assert request.cast_select("SELECT 1") == (
-        'SELECT "a ""b"""::real AS "a ""b""", "y"::bigint AS "y" FROM (SELECT 1\n) AS q'
+        'SELECT "a ""b"""::double precision AS "a ""b""", "y"::bigint AS "y" FROM (SELECT 1\n) AS q'
     )
 
 

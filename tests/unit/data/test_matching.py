@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mmdb.data.arrays import Decoded
+from mmdb.data.assembly import assemble
 from mmdb.data.decoding import Column, Decoding, Input, Label
 from mmdb.data.matching import (
     MISSING,
@@ -18,11 +20,24 @@ from mmdb.data.matching import (
     slots_of,
 )
 from mmdb.data.tokenize import Tokenizer
+from mmdb.data.transform.transform import Transform
 from mmdb.errors import InvalidInput
 
 A = Column(name="a", kind="numeric", width=1)
 V = Column(name="v", kind="tensor", width=2)
-COLOR = Column(name="color", kind="categorical", width=1, categories=("blue", "red"))
+
+
+def colored(*categories: str) -> Column:
+    """Return a column of texts, each of which has a 0/1 number."""
+    given = Transform(kind="one_hot", source="text", categories=categories)
+    return Column(name="color", kind="categorical", width=1, transform=given)
+
+
+def f32(values: list[Any]) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+COLOR = colored("blue", "red")
 TEXT = Column(name="text", kind="tokens", width=3)
 Y = Column(name="y", kind="label", width=1)
 CLASS = Label(name="y", task="classification", classes=(0, 1, 2))
@@ -36,12 +51,12 @@ def plain(*columns: Column, label: Label = CLASS) -> Decoding:
 
 
 def ordered(
-    wanted: Decoding, found: Decoding, x: object, y: object = (0,)
+    wanted: Decoding, found: Decoding, columns: dict[str, Any], y: object = (0,)
 ) -> tuple[object, object]:
-    """Return rows of one dataset as the other has them, as lists."""
-    inputs, (labels,) = Reordering(wanted, found).rows(
-        Decoded(np.array(x, np.float32), np.array(y, np.int64))
-    )
+    """Return rows of one dataset, given by column, as the other's model takes them, as lists."""
+    reordering = Reordering(wanted, found)
+    inputs = assemble(reordering.model or found, columns)
+    (labels,) = reordering.labels(Decoded(inputs, np.array(y, np.int64)))
     assert isinstance(inputs, np.ndarray) and inputs.dtype == np.float32
     return inputs.tolist(), labels.tolist()
 
@@ -51,33 +66,32 @@ def test_values_of_different_types_are_different() -> None:
 
 
 def test_numbers_go_where_the_model_reads_them() -> None:
-    x, y = ordered(plain(A, COLOR, V), plain(V, A, COLOR), [[1, 2, 3, 0, 1]], [2])
+    rows = {"a": f32([3]), "color": ["red"], "v": f32([[1, 2]])}
+    x, y = ordered(plain(A, COLOR, V), plain(V, A, COLOR), rows, [2])
     assert (x, y) == ([[3, 0, 1, 1, 2]], [2])
     slots = slots_of(plain(V, COLOR), plain(V, COLOR).inputs[0])
     assert slots == [("v", 0), ("v", 1), ("color", "blue"), ("color", "red")]
 
 
-def test_rows_that_are_alike_are_not_copied() -> None:
-    decoded = Decoded(np.zeros((2, 3), np.float32), np.zeros(2, np.int64))
-    inputs, _ = Reordering(plain(A, COLOR), plain(A, COLOR)).rows(decoded)
-    assert inputs is decoded.inputs
+def test_rows_that_are_alike_are_read_as_they_are() -> None:
+    assert Reordering(plain(A, COLOR), plain(A, COLOR)).model is None
 
 
 def test_categories_and_classes_go_by_value() -> None:
-    other = replace(COLOR, categories=("green", "red"))
     label = replace(CLASS, classes=(1, 2, 3))
-    found = plain(other, A, label=label)
-    assert ordered(plain(A, COLOR), found, [[0, 1, 5]], [1]) == ([[5, 0, 1]], [2])
-    with pytest.raises(InvalidInput, match="'color' has the value 'green'"):
-        ordered(plain(A, COLOR), found, [[0, 1, 5], [1, 0, 5]], [0, 0])
+    found = plain(colored("green", "red"), A, label=label)
+    rows = {"a": f32([5, 6, 7]), "color": ["red", "green", None]}
+    x, y = ordered(plain(A, COLOR), found, rows, [1, 1, 0])
+    assert (x, y) == ([[5, 0, 1], [6, 0, 0], [7, 0, 0]], [2, 2, 1])
     with pytest.raises(InvalidInput, match="'y' has the value 3"):
-        ordered(plain(A, COLOR), found, [[0, 1, 5]], [2])
+        ordered(plain(A, COLOR), found, rows, [2, 2, 2])
 
 
 def test_false_is_no_zero() -> None:
     yes = replace(CLASS, classes=(False, True))
     with pytest.raises(InvalidInput, match="'y' has the value 1"):
-        ordered(plain(A, label=yes), plain(A, label=replace(CLASS, classes=(0, 1))), [[0]], [1])
+        other = plain(A, label=replace(CLASS, classes=(0, 1)))
+        ordered(plain(A, label=yes), other, {"a": f32([0])}, [1])
 
 
 @pytest.mark.parametrize(
@@ -112,15 +126,13 @@ def test_several_inputs_and_labels_are_found_by_their_columns() -> None:
         ),
         labels=wanted.labels[::-1],
     )
-    decoded = Decoded(
-        inputs={
-            "more": np.array([[1]], np.float32),
-            "said": np.array([[7, 8, 9]], np.int64),
-            "vector": np.array([[2, 3]], np.float32),
-        },
-        labels=(np.array([0.5], np.float32), np.array([2], np.int64)),
+    reordering = Reordering(wanted, found)
+    assert reordering.model is wanted
+    inputs = assemble(
+        wanted, {"a": f32([1]), "v": f32([[2, 3]]), "text": np.array([[7, 8, 9]], np.int32)}
     )
-    inputs, (y, z) = Reordering(wanted, found).rows(decoded)
+    labels = (np.array([0.5], np.float32), np.array([2], np.int64))
+    y, z = reordering.labels(Decoded(inputs, labels))
     assert isinstance(inputs, dict) and list(inputs) == ["rest", "text"]
     assert inputs["rest"].tolist() == [[1, 2, 3]]
     assert inputs["text"].tolist() == [[7, 8, 9]] and inputs["text"].dtype == np.int64
@@ -131,7 +143,7 @@ def test_several_inputs_and_labels_are_found_by_their_columns() -> None:
 
 
 def test_rows_are_placed_as_far_as_a_model_knows_them() -> None:
-    wanted, found = plain(A, COLOR), plain(replace(COLOR, categories=("red", "white")), V, A)
+    wanted, found = plain(A, COLOR), plain(colored("red", "white"), V, A)
     x = np.array([[1, 0, 8, 9, 4], [0, 1, 8, 9, 5]], np.float32)
     placed = placed_inputs(wanted, found, x)
     assert isinstance(placed, np.ndarray) and placed.tolist() == [[4, 0, 1], [5, 0, 0]]

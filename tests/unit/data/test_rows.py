@@ -11,6 +11,7 @@ from mmdb.data.options import Options
 from mmdb.data.pack import pack, unpack
 from mmdb.data.roles import plan_request
 from mmdb.data.rows import RowPacker
+from mmdb.data.split import Split
 from mmdb.data.tokenize import encoder
 from mmdb.errors import (
     BlockCorrupt,
@@ -42,14 +43,20 @@ def f32(values: list[Any]) -> np.ndarray:
     return np.array(values, np.float32)
 
 
+def split(seed: int) -> Split:
+    return Split(partitions=1, validation=0, seed=seed)
+
+
 def packed(
     columns: list[tuple[str, str]], batch: dict[str, Any], options: Options | None = None
 ) -> tuple[bytes, Decoding, np.ndarray]:
-    packer = RowPacker(plan_request(columns, "y", options or Options(), "postgres"), 3, {})
+    given = replace(options or Options(), transforms={"*": "passthrough"})
+    packer = RowPacker(plan_request(columns, "y", given, "postgres"), split(3), {})
     rows, keys = packer.pack(batch)
-    decoding = packer.decoding()
+    packer.check_finite()
+    decoding = packer.decoding(packer.fit(lambda: iter([rows]), len(rows)))
     packer.recode(rows)
-    return pack(rows, packer.layout), decoding, keys
+    return pack(rows, packer.layout, packer.texts), decoding, keys
 
 
 def test_features_decode_in_the_order_of_the_query() -> None:
@@ -99,7 +106,7 @@ def test_keys_and_blocks_do_not_depend_on_the_order_of_arrival() -> None:
 def test_keys_depend_on_the_seed_and_spread_evenly() -> None:
     request = plan_request([("a", "float"), ("y", "integer")], "y", Options(), "postgres")
     batch: dict[str, Any] = {"a": np.arange(40_000, dtype=np.float32), "y": np.arange(40_000) % 2}
-    keys = [RowPacker(request, seed, {}).pack(batch)[1] for seed in (0, 1)]
+    keys = [RowPacker(request, split(seed), {}).pack(batch)[1] for seed in (0, 1)]
     assert not np.array_equal(keys[0], keys[1])
     counts = np.bincount((keys[0] >> np.uint64(60)).astype(int), minlength=16)
     assert abs(counts - 2500).max() < 250
@@ -204,6 +211,6 @@ def test_a_row_of_tokens_is_part_of_its_key() -> None:
     )
     encoders = {"word": encoder(request.options.tokenize["word"])}
     batch: dict[str, Any] = {"word": ["pear", "fig", "pear"], "y": np.array([0, 0, 0])}
-    rows, keys = RowPacker(request, 0, encoders).pack(batch)
+    rows, keys = RowPacker(request, split(0), encoders).pack(batch)
     assert keys[0] == keys[2] != keys[1]
     assert rows.shape == (3, 5 * 4 + 8)

@@ -17,6 +17,7 @@ READS = {
     "cnn": [PICTURE, IMAGE, TOKENS, (1, 1, 1)],
     "resnet": [PICTURE, IMAGE, TOKENS],
     "transformer": [VECTOR, PICTURE, TOKENS, (1,)],
+    "tabular": [VECTOR, PICTURE, (1,)],
 }
 CASES = [(name, shape) for name, shapes in READS.items() for shape in shapes]
 

@@ -1,0 +1,206 @@
+"""Transforms fitted: from the values of the train rows to statistics and categories.
+
+Every statistic depends on the rows and their order alone, which is that of the shuffle: sums are
+taken in it, quantiles are exact by rank. So engines agree, whatever order their scans had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mmdb.arguments import is_number, is_whole
+from mmdb.data.transform.transform import (
+    KINDS,
+    Source,
+    Transform,
+    date_parts,
+    rounds,
+    symmetric_log1p,
+)
+from mmdb.errors import DataError, InvalidOption
+from mmdb.messages import show
+
+#: Quantiles of a `quantile` transform.
+KNOTS = 33
+#: Texts that `auto` makes 0/1 numbers of, at most; more become codes of an embedding.
+ONE_HOT = 8
+#: Train rows that a category of an index has at least; rarer ones are one category, "unknown".
+RARE = 2
+#: Parameters that each kind takes besides `kind`.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("robust", "standardize", "log1p"), ("impute",)),
+    "quantile": ("impute", "knots"),
+    "cyclic": (),
+    "date": (),
+    "index": ("dimension", "min_count"),
+    "one_hot": (),
+    "hash": ("buckets", "dimension"),
+    "drop": (),
+}
+
+
+def fit_numbers(
+    name: str, source: Source, values: np.ndarray, asked: Mapping[str, Any]
+) -> Transform:
+    """Return the transform of a column of numbers, moments, clocks or spans.
+
+    Args:
+        values: of the train rows in their order, float64 (n,), NaN for NULL.
+        asked: `kind`, which may be auto, and its parameters.
+    Raises:
+        DataError: a kind was asked for, and no train row has a value.
+    """
+    known = values[~np.isnan(values)]
+    kind = str(asked.get("kind", "auto"))
+    parameters = {key: value for key, value in asked.items() if key != "kind"}
+    if kind == "auto":
+        kind = KINDS[source][0] if len(known) and (known != known[0]).any() else "drop"
+    elif not len(known) and kind != "drop":
+        raise DataError(
+            f"Column {name!r} is NULL in every train row, so that no {kind} can be fitted.",
+            hint=f'Leave it out, or pass transforms {{"{name}": "drop"}}.',
+        )
+    statistics: dict[str, Any] = {"missing": len(values) - len(known)}
+    if kind != "drop":
+        statistics["fill"] = _fill(known, parameters.get("impute", "median"))
+        filled = np.where(np.isnan(values), statistics["fill"], values)
+        statistics |= _statistics(kind, source, known, filled, parameters)
+    return Transform(kind=kind, source=source, parameters=parameters, statistics=statistics)
+
+
+def _fill(known: np.ndarray, impute: object) -> float:
+    if impute == "mean":
+        return float(known.mean())
+    return float(np.median(known)) if impute == "median" else float(impute)  # type: ignore[arg-type]
+
+
+def _statistics(
+    kind: str, source: Source, known: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a kind learns from the values that are known, and from all with NULLs filled."""
+    match kind:
+        case "standardize":
+            return _moments(filled)
+        case "log1p":
+            return _moments(symmetric_log1p(filled))
+        case "robust":
+            low, median, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
+            spread = (high - low) or (float(known.max()) - float(known.min())) / 2
+            return {"median": median, "scale": spread}
+        case "quantile":
+            return _quantiles(known, int(parameters.get("knots", KNOTS)))
+        case "cyclic":
+            trend = _quantiles(known, KNOTS) if source == "moment" else {}
+            return {"rounds": rounds(source, known), **trend}
+        case "date":
+            parts = date_parts(filled).items()
+            return {
+                "parts": {
+                    name: [float(part.mean()), float(part.std())]
+                    for name, part in parts
+                    if (part != part[0]).any()
+                }
+            }
+    return {}
+
+
+def _moments(values: np.ndarray) -> dict[str, Any]:
+    return {"mean": float(values.mean()), "deviation": float(values.std())}
+
+
+def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:
+    return {"quantiles": np.quantile(known, np.linspace(0.0, 1.0, knots)).tolist()}
+
+
+def fit_texts(
+    name: str, texts: Sequence[str], counts: np.ndarray, missing: int, asked: Mapping[str, Any]
+) -> Transform:
+    """Return the transform of a column of texts.
+
+    Args:
+        texts: the distinct ones.
+        counts: train rows of each, int64 (len(texts),).
+        missing: train rows that are NULL.
+        asked: `kind`, which may be auto, and its parameters.
+    Raises:
+        DataError: every train row has a text of its own, which tells nothing of other rows.
+    """
+    kind = str(asked.get("kind", "auto"))
+    parameters = {key: value for key, value in asked.items() if key != "kind"}
+    seen = [text for text, count in zip(texts, counts, strict=True) if count]
+    rows = int(counts.sum())
+    if kind in ("auto", "index", "one_hot") and len(seen) == rows > ONE_HOT:
+        raise DataError(
+            f"Column {name!r} has as many different texts as train rows, {rows}.",
+            hint=f'Make it a key with roles {{"{name}": "key"}}, leave it out, or pass transforms '
+            f'{{"{name}": "words"}}.',
+        )
+    if kind == "auto":
+        kind = "one_hot" if len(seen) <= ONE_HOT else "index"
+        kind = "drop" if len(seen) + bool(missing) < 2 else kind
+    if kind == "index":
+        least = int(parameters.get("min_count", RARE))
+        seen = [text for text, count in zip(texts, counts, strict=True) if count >= least]
+    return Transform(
+        kind=kind,
+        source="text",
+        parameters=parameters,
+        statistics={
+            "missing": missing,
+            "rare": int((counts > 0).sum()) - len(seen),
+            "kept": len(seen),
+        },
+        categories=tuple(sorted(seen)) if kind in ("index", "one_hot") else None,
+    )
+
+
+def check_asked(name: str, source: Source | None, asked: object) -> dict[str, Any]:
+    """Return what option `transforms` says of a column, as an object with its `kind`.
+
+    Args:
+        source: None: the column's kind is checked elsewhere.
+    Raises:
+        InvalidOption
+    """
+    given = {"kind": asked} if isinstance(asked, str) else asked
+    if not isinstance(given, Mapping) or not isinstance(given.get("kind", "auto"), str):
+        raise InvalidOption(
+            f"Option transforms.{name} is no transform.",
+            hint='Pass a kind, such as "cyclic", or an object, such as '
+            '{"kind": "index", "dimension": 16}.',
+        )
+    found = {"kind": "auto", **given}
+    kind, kinds = found["kind"], ("auto", *(KINDS[source] if source else ("passthrough",)))
+    if kind not in kinds:
+        raise InvalidOption(
+            f"Column {name!r} cannot be transformed by {kind!r}.",
+            hint=f"A column of {source or 'array'}s takes {', '.join(kinds)}.",
+        )
+    known = PARAMETERS.get(kind, ())
+    for key, value in found.items():
+        if key != "kind" and not (key in known and _CHECKS[key](value)):
+            raise InvalidOption(
+                f"Option transforms.{name} has {key} = {show(value)}.",
+                hint=f"Parameters of {kind}: {', '.join(known) or 'none'}; {_ALLOWED}",
+            )
+    if kind == "hash" and "buckets" not in found:
+        found["buckets"] = BUCKETS
+    return found
+
+
+#: Buckets of a `hash` unless it says how many.
+BUCKETS = 1024
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "impute": lambda value: value in ("mean", "median") or is_number(value),
+    "knots": lambda value: is_whole(value, 3, 1025),
+    "dimension": lambda value: is_whole(value, 1, 1024),
+    "min_count": lambda value: is_whole(value, 1),
+    "buckets": lambda value: is_whole(value, 2, 2**20),
+}
+_ALLOWED = (
+    "impute is mean, median or a number, knots 3 to 1025, dimension 1 to 1024, min_count from 1, "
+    "buckets 2 to 1048576."
+)

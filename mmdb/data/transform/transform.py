@@ -1,0 +1,286 @@
+"""A fitted transform: from a column's raw values to the numbers that a model takes.
+
+It is a value without I/O: the rows of a dataset and the rows that a model predicts go through the
+same code, inside a database or outside of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+#: What the raw values are. A moment is seconds since 1970 in UTC, a clock seconds since midnight,
+#: a span seconds; all of them, and numbers, are float64 with NaN for NULL. Texts have codes.
+Source = Literal["number", "moment", "clock", "span", "text"]
+
+
+class Texts(NamedTuple):
+    """Texts of some rows, each different one once."""
+
+    distinct: Sequence[str | None]
+    places: np.ndarray  # of each row's text among them, whole numbers (n,)
+
+
+#: Raw values: float64 (n,) with NaN for NULL, or texts with None for it.
+Raw = np.ndarray | Sequence[str | None] | Texts
+
+#: Kinds by the source of their values; the first is what `auto` begins with.
+KINDS: dict[Source, tuple[str, ...]] = {
+    "number": ("robust", "quantile", "standardize", "log1p", "drop"),
+    "span": ("robust", "quantile", "standardize", "log1p", "drop"),
+    "moment": ("cyclic", "date", "quantile", "robust", "standardize", "drop"),
+    "clock": ("cyclic", "quantile", "robust", "standardize", "drop"),
+    "text": ("index", "one_hot", "hash", "drop"),
+}
+#: Kinds whose row is one code.
+CODED = ("index", "one_hot", "hash")
+#: Codes that come before those of an index's categories.
+MISSING_CODE, UNKNOWN_CODE, FIRST_CODE = 0, 1, 2
+
+_DAY = 86_400.0
+#: Periods in which moments and clocks go round: name, length in seconds, offset of its start.
+#: The first day of 1970 was a Thursday; a year is the mean one of the Gregorian calendar.
+_ROUNDS: dict[str, tuple[tuple[str, float, float], ...]] = {
+    "moment": (("year", 365.2425 * _DAY, 0.0), ("week", 7 * _DAY, 3 * _DAY), ("day", _DAY, 0.0)),
+    "clock": (("day", _DAY, 0.0),),
+}
+_PARTS = ("year", "month", "day", "weekday", "hour", "minute")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """How one column's values become numbers."""
+
+    kind: str
+    source: Source
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # as asked for
+    statistics: Mapping[str, Any] = field(default_factory=dict)  # of the train rows
+    categories: tuple[str, ...] | None = None  # of an index or one-hot, sorted
+
+    @property
+    def flags_missing(self) -> bool:
+        """Whether a number of its own says that the value is NULL: some train rows' was."""
+        return bool(self.statistics.get("missing")) and self.kind not in (*CODED, "drop")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What each of the row's numbers is; empty where it is the value itself."""
+        found: tuple[str, ...] = ("",)
+        if self.kind == "drop":
+            return ()
+        if self.kind == "cyclic":
+            rounds = self.statistics["rounds"]
+            found = tuple(f"{wave} of {name}" for name in rounds for wave in ("sine", "cosine"))
+            found = (*(("trend",) if self.source == "moment" else ()), *found)
+        elif self.kind == "date":
+            found = tuple(self.statistics["parts"])
+        elif self.kind == "one_hot":
+            found = tuple(self.categories or ())
+            return (*found, "missing") if self.statistics.get("missing") else found
+        return (*found, "missing") if self.flags_missing else found
+
+    @property
+    def codes(self) -> int | None:
+        """How many codes there are, where a row is one code for an embedding."""
+        if self.kind == "hash":
+            return FIRST_CODE + int(self.parameters["buckets"])
+        return FIRST_CODE + len(self.categories or ()) if self.kind == "index" else None
+
+    def apply(self, values: Raw) -> np.ndarray:
+        """Return the numbers of some rows, float32 (n, len(names)); a code is one number."""
+        if self.source == "text":
+            return self.of_codes(self._codes_of(values))
+        numbers = np.asarray(values, np.float64)
+        missing = np.isnan(numbers)
+        if missing.any():
+            numbers = np.where(missing, self.statistics["fill"], numbers)
+        with np.errstate(over="ignore", invalid="ignore"):  # who calls checks what comes out
+            columns = [*_NUMBERS[self.kind](self, numbers)]
+        if self.flags_missing:
+            columns.append(missing)
+        out = np.empty((len(numbers), len(columns)), np.float32)
+        for place, column in enumerate(columns):
+            out[:, place] = column
+        return out
+
+    def _codes_of(self, values: Raw) -> np.ndarray:
+        distinct = values.distinct if isinstance(values, Texts) else values
+        codes = np.fromiter(map(self.code, distinct), np.int64, len(distinct))
+        return codes[values.places] if isinstance(values, Texts) else codes
+
+    def of_codes(self, codes: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows whose texts have these codes, float32 (n, len(names))."""
+        if self.kind == "drop":
+            return np.empty((len(codes), 0), np.float32)
+        if self.kind != "one_hot":
+            return codes.astype(np.float32)[:, None]
+        out = np.zeros((len(codes), len(self.names)), np.float32)
+        rows = np.flatnonzero((codes >= 0) & (codes < len(self.names)))
+        out[rows, codes[rows]] = 1.0
+        return out
+
+    def code(self, text: str | None) -> int:
+        """Return the code of a text; of a one-hot, its place, or -1 where it has none."""
+        if self.kind == "hash":
+            return hash_code(text, int(self.parameters["buckets"]))
+        if self.kind == "one_hot":
+            return self._places.get(text, -1)
+        return MISSING_CODE if text is None else self._places.get(text, UNKNOWN_CODE)
+
+    @cached_property
+    def _places(self) -> dict[str | None, int]:
+        first = FIRST_CODE if self.kind == "index" else 0
+        places: dict[str | None, int] = {
+            text: first + place for place, text in enumerate(self.categories or ())
+        }
+        if self.kind == "one_hot" and self.statistics.get("missing"):
+            places[None] = len(places)
+        return places
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return {
+            "kind": self.kind,
+            "source": self.source,
+            "parameters": dict(self.parameters),
+            "statistics": dict(self.statistics),
+            "categories": None if self.categories is None else list(self.categories),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Transform:
+        """Return the transform that `to_json` wrote."""
+        categories = value["categories"]
+        return cls(**{**value, "categories": None if categories is None else tuple(categories)})
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Transform:
+        """Return the transform of a row of mmdb.transform, whose kind is named `transform`."""
+        return cls.from_json(
+            {"kind": row["transform"], "source": row["source"]}
+            | {name: json.loads(row[name] or "null") for name in _JSON}
+        )
+
+
+#: Columns of mmdb.transform that hold JSON.
+_JSON = ("parameters", "statistics", "categories")
+
+
+def hash_code(text: str | None, buckets: int) -> int:
+    """Return the code of a text's bucket."""
+    if text is None:
+        return MISSING_CODE
+    from blake3 import blake3
+
+    return FIRST_CODE + int.from_bytes(blake3(text.encode()).digest(length=8), "little") % buckets
+
+
+# -- kinds of numbers: filled values float64 (n,) to columns of numbers ---------
+
+_Columns = Sequence[np.ndarray]
+
+
+def _standardize(transform: Transform, values: np.ndarray) -> _Columns:
+    """(x - mean) / deviation, 0 where the train rows have one value."""
+    statistics = transform.statistics
+    return ((values - statistics["mean"]) / (statistics["deviation"] or 1.0),)
+
+
+def _log1p(transform: Transform, values: np.ndarray) -> _Columns:
+    """Standardized log(1 + |x|) with the sign of x."""
+    return _standardize(transform, symmetric_log1p(values))
+
+
+def symmetric_log1p(values: np.ndarray) -> np.ndarray:
+    """Return log(1 + |x|) with the sign of x."""
+    return np.copysign(np.log1p(np.abs(values)), values)  # type: ignore[no-any-return]
+
+
+def _robust(transform: Transform, values: np.ndarray) -> _Columns:
+    """x / sqrt(1 + (x / 3)^2) of the value in quartile ranges from its median.
+
+    Source: Holzmueller et al., NeurIPS 2024, "Better by Default", section 3 (smooth clipping).
+    """
+    statistics = transform.statistics
+    scaled = (values - statistics["median"]) / (statistics["scale"] or 1.0)
+    return (scaled / np.hypot(1.0, scaled / 3.0),)
+
+
+def _quantile(transform: Transform, values: np.ndarray) -> _Columns:
+    """The share of train rows below a value, 0 to 1, linear between the fitted quantiles."""
+    return (quantile_share(values, np.asarray(transform.statistics["quantiles"])),)
+
+
+def quantile_share(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+    """Return where values are among quantiles of equal steps, float64 (knots,) ascending.
+
+    A value that several quantiles share is in the middle of theirs; the least is 0, the greatest 1.
+    """
+    shares = np.linspace(0.0, 1.0, len(quantiles))
+    found = np.interp(values, quantiles, shares)
+    if len(np.unique(quantiles)) < len(quantiles):  # else both ways are one
+        found = (found - np.interp(-values, -quantiles[::-1], -shares[::-1])) / 2
+        found = np.where(values >= quantiles[-1], 1.0, found)
+    return np.where(values <= quantiles[0], 0.0, found)
+
+
+def _cyclic(transform: Transform, values: np.ndarray) -> _Columns:
+    """Sine and cosine of the place in each period; of a moment its share of quantile too."""
+    columns: list[np.ndarray] = []
+    if transform.source == "moment":
+        columns.append(*_quantile(transform, values))
+    for name, length, offset in _ROUNDS[transform.source]:
+        if name in transform.statistics["rounds"]:
+            angle = (values + offset) % length * (2 * np.pi / length)
+            columns += [np.sin(angle), np.cos(angle)]
+    return columns
+
+
+def _date(transform: Transform, values: np.ndarray) -> _Columns:
+    """The standardized parts of a moment."""
+    parts = date_parts(values)
+    return [
+        (parts[name] - mean) / (deviation or 1.0)
+        for name, (mean, deviation) in transform.statistics["parts"].items()
+    ]
+
+
+def date_parts(seconds: np.ndarray) -> dict[str, np.ndarray]:
+    """Return year, month, day, weekday (Monday is 1), hour and minute of moments, in UTC."""
+    moments = np.floor(seconds).astype("datetime64[s]")
+    days, months = moments.astype("datetime64[D]"), moments.astype("datetime64[M]")
+    years = moments.astype("datetime64[Y]")
+    minutes = (moments - days).astype(np.int64) // 60
+    return {
+        "year": years.astype(np.int64) + 1970,
+        "month": (months - years).astype(np.int64) + 1,
+        "day": (days - months).astype(np.int64) + 1,
+        "weekday": (days.astype(np.int64) + 3) % 7 + 1,
+        "hour": minutes // 60,
+        "minute": minutes % 60,
+    }
+
+
+def rounds(source: Source, values: np.ndarray) -> list[str]:
+    """Return the periods in which moments or clocks are at different places."""
+    return [
+        name
+        for name, length, offset in _ROUNDS[source]
+        if len(np.unique((values + offset) % length)) > 1
+    ]
+
+
+_NUMBERS: dict[str, Callable[[Transform, np.ndarray], _Columns]] = {
+    "standardize": _standardize,
+    "log1p": _log1p,
+    "robust": _robust,
+    "quantile": _quantile,
+    "cyclic": _cyclic,
+    "date": _date,
+    "drop": lambda _, __: (),
+}

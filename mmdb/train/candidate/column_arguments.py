@@ -1,0 +1,89 @@
+"""Arguments of an architecture that its dataset knows: what each number of a row is, and scales."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mmdb.data.decoding import Column, Decoding
+from mmdb.errors import ArchitectureError, FactoryFailed
+from mmdb.graph.spec.factory_call import resolve
+
+#: Numbers of a transform that networks embed; others are flags and 0/1 numbers.
+_PLAIN = ("missing",)
+_LARGEST_DIMENSION = 16
+
+
+def with_columns(
+    architecture: Mapping[str, Any], decoding: Decoding, factories: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return an architecture with the arguments `columns` and `scale`, where its factory has them.
+
+    Args:
+        architecture: parsed. A layer graph, or a backbone with a head, stays as it is.
+    Raises:
+        FactoryFailed: a row has codes, and the factory has no argument `columns`.
+    """
+    name = str(architecture.get("factory", ""))
+    runs = runs_of(decoding) if decoding.is_one_input else []
+    coded = [c.name for c in decoding.features if c.transform and c.transform.codes]
+    takes: Mapping[str, Any] = {}
+    if name in factories:
+        try:
+            takes = inspect.signature(resolve(factories[name])).parameters
+        except (ArchitectureError, TypeError, ValueError):
+            pass  # it is built later on, and answers for it then
+    if coded and not (name in factories and "columns" in takes and decoding.is_one_input):
+        raise FactoryFailed(
+            f"column {coded[0]!r} is a code of categories, which this architecture cannot embed",
+            hint="Use tabular, mlp or linear, a factory with an argument `columns`, or create the "
+            f'dataset with transforms {{"{coded[0]}": "one_hot"}}.',
+        )
+    given = dict(architecture.get("arguments", {}))
+    found: dict[str, Any] = {}
+    is_mixed = any(run[0] != "number" for run in runs)
+    if "columns" in takes and "columns" not in given and (coded or (is_mixed and name not in _ONE)):
+        found["columns"] = runs
+    scale = decoding.labels[0].scale
+    if "scale" in takes and "scale" not in given and scale is not None and len(decoding.labels) < 2:
+        found["scale"] = list(scale)
+    return {**architecture, "arguments": {**given, **found}} if found else dict(architecture)
+
+
+#: Factories to which all numbers are alike.
+_ONE = ("linear", "mlp")
+
+
+def runs_of(decoding: Decoding) -> list[list[str | int]]:
+    """Return what the numbers of a row of the only input are; see `mmdb.graph.tabular.Columns`."""
+    runs: list[list[str | int]] = []
+    for column, _ in decoding.spans(decoding.inputs[0]):
+        for kind, numbers in _kinds(column):
+            if runs and runs[-1][0] == kind != "code":
+                runs[-1][1] = int(runs[-1][1]) + numbers
+            elif kind == "code":
+                assert column.transform is not None
+                runs.append(["code", numbers, _dimension(column, numbers)])
+            else:
+                runs.append([kind, numbers])
+    return runs
+
+
+def _kinds(column: Column) -> Iterator[tuple[str, int]]:
+    given = column.transform
+    if given is None:
+        yield ("number" if column.kind == "numeric" else "plain"), column.decoded_width
+    elif given.codes is not None:
+        yield "code", given.codes
+    elif given.kind == "one_hot":
+        yield "plain", len(given.names)
+    else:
+        for name in given.names:
+            yield ("plain" if name in _PLAIN else "number"), 1
+
+
+def _dimension(column: Column, codes: int) -> int:
+    assert column.transform is not None
+    asked = column.transform.parameters.get("dimension")
+    return int(asked) if asked else min(_LARGEST_DIMENSION, 4 + codes // 8)

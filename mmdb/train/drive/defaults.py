@@ -1,0 +1,62 @@
+"""What a run trains where its caller names no architecture: by the form and size of the dataset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mmdb.data.dataset import Dataset
+from mmdb.errors import InvalidOption
+
+#: Rows that all epochs of a candidate see together, about; and the fewest and most epochs.
+_ROWS_SEEN, _FEWEST, _MOST = 4_000_000, 10, 100
+_SMALLEST_BATCH, _LARGEST_BATCH = 32, 1024
+#: Steps of an epoch that a small table has; more would overfit, fewer would not learn.
+_STEPS = 12
+#: The network that `tabular` is, and a linear model, which it has to beat.
+_HIDDEN: tuple[list[int], ...] = ([256, 256, 256], [])
+_MEMBERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """An architecture with what trains it well."""
+
+    architecture: str
+    space: Mapping[str, Any]
+    epochs: int
+
+
+def recipe_of(dataset: Dataset) -> Recipe:
+    """Return the architecture that fits a dataset's rows.
+
+    Raises:
+        InvalidOption: none that is built in does.
+    """
+    decoding = dataset.decoding
+    given = decoding.inputs[0]
+    if not decoding.is_one_input or len(decoding.labels) > 1 or given.tokenizer is not None:
+        raise InvalidOption(
+            "No architecture is given, and none is chosen for several inputs or labels, or tokens.",
+            hint="Name one; docs/architectures.md has those that are built in.",
+        )
+    parts = [part.row_count for part in dataset.partitions if part.role == "train"]
+    rows = sum(parts)
+    batch = min(max(2 ** round(math.log2(rows / _STEPS)), _SMALLEST_BATCH), _LARGEST_BATCH)
+    epochs = min(max(_ROWS_SEEN // rows, _FEWEST), _MOST)
+    training = {
+        "batch_size": [min(batch, max(parts))],
+        "schedule": [{"name": "cosine", "T_max": epochs}],
+        "optimizer": [{"name": "adamw", "betas": [0.9, 0.95]}],
+        "weight_decay": [0.01],
+    }
+    if len(given.shape) > 1:
+        return Recipe(
+            architecture="resnet" if min(given.shape[-2:]) >= 16 else "cnn",
+            space={"lr": [1e-3], **training},
+            epochs=min(epochs, 30),
+        )
+    space = {"lr": [3e-3], "architecture.hidden": list(_HIDDEN), **training}
+    return Recipe(architecture=f"tabular(ensemble={_MEMBERS})", space=space, epochs=epochs)

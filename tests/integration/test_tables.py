@@ -1,0 +1,316 @@
+"""Tables as people have them: NULLs, dates, categories, values that training never saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.data.dataset import find_dataset
+from mmdb.data.reader import read_partition
+from mmdb.data.registration import DatasetSummary
+
+ROWS = 400
+#: What `SELECT *` brings along, with what becomes of it.
+BECOMES = {
+    "id": ("key", "passthrough"),
+    "a": ("numeric", "robust"),
+    "b": ("numeric", "robust"),
+    "seen": ("numeric", "cyclic"),
+    "born": ("numeric", "cyclic"),
+    "clock": ("numeric", "cyclic"),
+    "took": ("numeric", "robust"),
+    "color": ("categorical", "one_hot"),
+    "tail": ("categorical", "index"),
+    "mark": ("categorical", "index"),
+    "flag": ("numeric", "robust"),
+    "price": ("numeric", "robust"),
+    "empty": ("numeric", "drop"),
+    "y": ("label", "passthrough"),
+}
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    with mmdb.connect(database_url) as database:
+        fill(database)
+        yield database
+
+
+def fill(db: mmdb.Database, *, backwards: bool = False) -> None:
+    """Make table `thing`, equal on both engines but for the order of its rows."""
+    db.sql(
+        f"""
+        CREATE TABLE thing AS
+        SELECT
+            i AS id,
+            CASE WHEN i % 7 <> 0 THEN i * 1.5 END AS a,
+            (i * 37 % 101)::real AS b,
+            timestamp '2013-01-01' + i * interval '61 minute' AS seen,
+            (date '2013-01-01' + (i % 400)::integer) AS born,
+            time '05:00:00' + i * interval '1 minute' AS clock,
+            i % 10 * interval '1 day' + interval '2 hour' AS took,
+            CASE i % 4 WHEN 0 THEN 'grün' WHEN 1 THEN 'red' WHEN 2 THEN 'Blue' END AS color,
+            'n' || (i * i % 97) AS tail,
+            md5((i % 20)::text)::uuid AS mark,
+            i % 2 = 0 AS flag,
+            (i * 0.37)::numeric(12, 4) AS price,
+            NULL::integer AS empty,
+            CASE WHEN i * 37 % 101 > 50 THEN 'high' ELSE 'low' END AS y
+        FROM generate_series(1, {ROWS}) AS g (i)
+        ORDER BY i {"DESC" if backwards else ""}
+        """
+    )
+
+
+def create(db: mmdb.Database, name: str, query: str, **arguments: Any) -> DatasetSummary:
+    """Make a dataset, of whose key a warning speaks."""
+    with pytest.warns(errors.MmdbWarning, match="'id'.* taken for a key"):
+        return db.create_dataset(name, query, **arguments)
+
+
+def test_three_statements_bring_a_raw_table_to_a_model(db: mmdb.Database) -> None:
+    create(db, "things", "SELECT * FROM thing")
+    shown = db.sql("SELECT * FROM mmdb.transform_overview WHERE dataset = 'things'")
+    assert {r["column_name"]: (r["role"], r["transform"]) for r in shown} == BECOMES
+    db.create_run("r", dataset="things", epochs=12)
+    assert db.run("r").train(workers=1).failed == 0
+    assert db.evaluate("r", "things")["accuracy"] > 0.9
+    rows = db.predict_query("r", "SELECT * FROM thing ORDER BY id")
+    truth = [row["y"] for row in db.sql("SELECT y FROM thing ORDER BY id")]
+    assert np.mean([row["prediction"] == y for row, y in zip(rows, truth, strict=True)]) > 0.9
+
+
+def test_content_is_the_same_on_both_engines_in_any_order(
+    duckdb_url: str, postgres_url: str
+) -> None:
+    found = []
+    for url, backwards in ((duckdb_url, False), (postgres_url, True)):
+        with mmdb.connect(url) as db:
+            fill(db, backwards=backwards)
+            made = create(db, "things", "SELECT * FROM thing", seed=3)
+            rows = db.transformed("things", 3)
+            assert len(rows) == 3
+            decoding = find_dataset(db.connection, "things").decoding
+            found.append((made.content_hash, decoding, json.dumps(rows, sort_keys=True)))
+    assert found[0] == found[1]
+
+
+def test_a_row_predicts_the_same_however_it_is_given(db: mmdb.Database) -> None:
+    create(db, "things", "SELECT * FROM thing")
+    db.create_run("r", dataset="things", epochs=2)
+    db.run("r").train(workers=1)
+    whole = "to_jsonb(t)" if db.connection.engine == "postgres" else "to_json(t)"
+    rows = db.predict_query("r", "SELECT y AS truth, * FROM thing WHERE id <= 21 ORDER BY id")
+    assert [row["key"] for row in rows] == [str(number) for number in range(1, 22)]
+    for one in db.sql(f"SELECT id, {whole} AS row FROM thing AS t WHERE id <= 21"):
+        row = one["row"] if isinstance(one["row"], dict) else json.loads(one["row"])
+        high, low = db.predict("r", row)
+        expected = rows[one["id"] - 1]
+        assert expected["prediction"] == ("high" if high > low else "low")
+        assert max(high, low) == pytest.approx(expected["probability"], rel=1e-5)
+
+
+def test_what_training_never_saw_is_predicted_as_fitted(db: mmdb.Database) -> None:
+    create(db, "things", "SELECT * FROM thing")
+    db.create_run("r", dataset="things", epochs=1)
+    db.run("r").train(workers=1)
+    nothing = {name: None for name in BECOMES}
+    assert sum(db.predict("r", nothing)) == pytest.approx(1)
+    strange = nothing | {"color": "pink", "tail": "no plane", "a": 1e9}
+    assert sum(db.predict("r", strange)) == pytest.approx(1)
+    query = (
+        "SELECT id, NULL::integer AS a, b, seen, born, clock, took, 'pink' AS color, tail, mark, "
+    )
+    query += "flag, price, empty FROM thing WHERE id < 4"
+    assert len(db.predict_query("r", query)) == 3
+    with pytest.raises(errors.InvalidInput, match="'seen' holds 'never', which is no date"):
+        db.predict("r", nothing | {"seen": "never"})
+
+
+def test_a_model_measures_rows_of_other_statistics_by_its_own(db: mmdb.Database) -> None:
+    query = "SELECT b, a, color, y FROM thing"
+    db.create_dataset("things", query, validation=0)
+    db.create_run("r", dataset="things", architecture="tabular", epochs=8)
+    db.run("r").train(workers=1)
+    db.create_dataset("some", f"SELECT * FROM ({query} WHERE id % 3 = 0) AS q", validation=0)
+    own, other = (find_dataset(db.connection, n).decoding for n in ("things", "some"))
+    assert own.columns[0].transform != other.columns[0].transform
+    rows = db.predict_query("r", "SELECT * FROM thing WHERE id % 3 = 0 ORDER BY id")
+    truth = [row["y"] for row in db.sql("SELECT y FROM thing WHERE id % 3 = 0 ORDER BY id")]
+    right = np.mean([row["prediction"] == y for row, y in zip(rows, truth, strict=True)])
+    assert db.evaluate("r", "some")["accuracy"] == pytest.approx(right)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_that_are_held_out_change_no_statistic(db: mmdb.Database, seed: int) -> None:
+    columns, options = "a, b, seen, color, tail, y", {"transforms": {"id": "passthrough"}}
+    query = f"SELECT id, {columns} FROM thing WHERE id <> 9 UNION ALL SELECT id, "
+    held_out: list[Any] = []
+    trained_on: list[Any] = []
+    for number in range(16):  # the row's key, and so its slice, depends on its values
+        columns = f"a * {number + 100} AS a, b, seen, color, 'new' AS tail, y"
+        one = f"SELECT * FROM ({query}{columns} FROM thing WHERE id = 9) AS q"
+        db.create_dataset(f"d{number}", one.replace("*", "q.*", 1), seed=seed, options=options)
+        found = find_dataset(db.connection, f"d{number}").decoding.columns
+        trained = {row["features"]["id"] for row in db.transformed(f"d{number}", ROWS)}
+        (trained_on if 9 in trained else held_out).append([c.transform for c in found])
+    assert len(held_out) > 1 and all(one == held_out[0] for one in held_out)
+    assert all(one != held_out[0] for one in trained_on)
+
+
+BAD: list[tuple[str, dict[str, Any], type[errors.MmdbError], str]] = [
+    ("SELECT a, NULL::integer AS y FROM thing", {}, errors.NullValues, r"y \(400\)"),
+    ("SELECT b, 'x' AS y FROM thing", {}, errors.OneClass, "'y' has the single class 'x'"),
+    ("SELECT b, 'x' || id AS t, y FROM thing", {}, errors.DataError, "'t' has as many different"),
+    ("SELECT b, y FROM thing", {"transforms": {"c": "robust"}}, errors.InvalidOption, "'c'"),
+    ("SELECT b, y FROM thing", {"transforms": {"b": "cyclic"}}, errors.InvalidOption, "'b'"),
+    ("SELECT b, color, y FROM thing", {"transforms": {"color": "robust"}}, errors.InvalidOption,
+     "'color' cannot be transformed by 'robust'"),
+    ("SELECT empty, b, y FROM thing", {"transforms": {"empty": "robust"}}, errors.DataError,
+     "'empty' is NULL in every train row"),
+    ("SELECT empty, y FROM thing", {}, errors.DataError, "No feature is left"),
+    ("SELECT 'NaN'::real AS n, b, y FROM thing", {}, errors.NotFinite, r"n \(400 rows\)"),
+    ("SELECT 'Infinity'::real AS n, b, y FROM thing", {}, errors.NotFinite, r"n \(400 rows\)"),
+    ("SELECT 'infinity'::timestamp AS t, b, y FROM thing", {}, errors.NotFinite, "t "),
+    ("SELECT date '10000-01-01' AS t, b, y FROM thing", {}, errors.DataError, "'t' holds a date"),
+    ("SELECT b, color, y FROM thing", {"roles": {"color": "key"}}, errors.DataError,
+     "'color' is no key"),
+    ("SELECT b, y FROM thing", {"roles": {"b": "boss"}}, errors.InvalidOption, "boss"),
+    ("SELECT b, y FROM thing", {"roles": {"z": "key"}}, errors.InvalidOption, "'z'"),
+    ("SELECT b, y FROM thing", {"roles": {"b": "excluded"}}, errors.DataError, "no feature"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "options", "error", "named"), BAD)
+def test_what_cannot_be_trained_on_is_named_and_leaves_nothing(
+    db: mmdb.Database,
+    query: str,
+    options: dict[str, Any],
+    error: type[errors.MmdbError],
+    named: str,
+) -> None:
+    with pytest.raises(error, match=named):
+        db.create_dataset("d", query, options=options)
+    for table in ("dataset", "dataset_column", "transform", "partition", "block"):
+        assert db.sql(f"SELECT count(*) AS n FROM mmdb.{table}") == [{"n": 0}]
+
+
+def test_an_architecture_that_knows_no_codes_is_refused(db: mmdb.Database) -> None:
+    db.create_dataset("d", "SELECT b, tail, y FROM thing")
+    with pytest.raises(errors.FactoryFailed, match="'tail' is a code"):
+        db.create_run("r", dataset="d", architecture="transformer")
+    for name in ("linear", "mlp", "tabular"):
+        db.create_run(name, dataset="d", architecture=name)
+        assert db.run(name).train(workers=1).failed == 0
+
+
+def test_a_regression_is_learned_in_deviations_and_told_in_units(db: mmdb.Database) -> None:
+    query = "SELECT b, color, price * 1000 + 5000000 AS worth FROM thing"
+    db.create_dataset("d", query, label="worth", validation=0.25)
+    (target,) = find_dataset(db.connection, "d").targets
+    assert target.scale is not None and target.scale[0] > 5_000_000
+    db.create_run("r", dataset="d", architecture="tabular", epochs=3)
+    db.run("r").train(workers=1)
+    found = db.run("r").leaderboard()[0]
+    assert 0 < found["validation_loss"] < 2  # in squared deviations
+    assert found["rmse"] == pytest.approx(db.evaluate("r", "d")["rmse"], rel=1e-4)
+    assert found["rmse"] > 1000
+    (value,) = db.predict("r", {"b": 1.0, "color": "red"})
+    assert value == pytest.approx(target.scale[0], abs=4 * target.scale[1])
+
+
+def ids(db: mmdb.Database, role: str) -> set[int]:
+    """Return the ids of the rows of a slice."""
+    slices = find_dataset(db.connection, "d").slices
+    found: set[int] = set()
+    for part in slices:
+        if part.role == role:
+            decoded = read_partition(db.connection, part.part_id, part.content_hash)
+            found |= set(decoded.plain[0][:, 0].astype(int).tolist())
+    return found
+
+
+def slices(db: mmdb.Database, split: dict[str, Any]) -> dict[str, set[int]]:
+    """Make a dataset and return the ids of the rows of each of its slices."""
+    options = {"split": split, "transforms": {"id": "passthrough"}}
+    query = "SELECT id, seen, tail, b, CASE WHEN id % 5 = 0 THEN 'Test' ELSE 'train' END AS fold, y"
+    db.create_dataset("d", f"{query} FROM thing", options=options)
+    return {role: ids(db, role) for role in ("train", "validation", "test")}
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ({"test": 0.25}, None),
+        ({"by": "time", "column": "seen", "test": 0.25}, ((1, 220), (221, 300), (301, 400))),
+        ({"by": "time", "column": "id", "validation": 0.5}, ((1, 200), (201, 400), None)),
+        (
+            {"by": "time", "column": "seen", "validation": "2013-01-10", "test": "2013-01-15"},
+            ((1, 212), (213, 330), (331, 400)),
+        ),
+        ({"by": "group", "column": "tail", "test": 0.25}, None),
+        ({"by": "column", "column": "fold"}, None),
+    ],
+)
+def test_rows_are_divided_as_asked(
+    db: mmdb.Database, split: dict[str, Any], expected: tuple[Any, ...] | None
+) -> None:
+    found = slices(db, split)
+    assert sorted(one for role in found.values() for one in role) == list(range(1, ROWS + 1))
+    if expected is not None:
+        wanted = [set(range(one[0], one[1] + 1)) if one else set() for one in expected]
+        assert list(found.values()) == wanted
+    elif split.get("by") == "column":
+        assert found["test"] == set(range(5, ROWS + 1, 5)) and not found["validation"]
+    elif split.get("by") == "group":
+        groups = [{number * number % 97 for number in one} for one in found.values()]
+        assert all(groups) and not groups[0] & groups[1] | groups[0] & groups[2]
+        assert not groups[1] & groups[2]
+    else:
+        assert [len(one) for one in found.values()] == [220, 80, 100]
+
+
+def test_a_test_slice_is_for_evaluation_alone(db: mmdb.Database) -> None:
+    options = {"split": {"test": 0.25}}
+    create(db, "d", "SELECT * FROM thing", options=options)
+    (test,) = (part for part in find_dataset(db.connection, "d").slices if part.role == "test")
+    db.create_run("r", dataset="d", architecture="linear", epochs=2)
+    assert db.run("r").train(workers=1).hops == 2 * 5
+    assert not db.sql(f"SELECT 1 FROM mmdb.hop WHERE part_id = {test.part_id}")
+    with pytest.raises(errors.MmdbError):
+        db.sql(f"SELECT * FROM mmdb.train_hop({test.part_id}, 1, 2)")
+    whole = [db.evaluate("r", "d", one)["accuracy"] for one in ("train", "validation", "test")]
+    assert len(set(whole)) > 1 and db.evaluate("r", "d")["accuracy"] == whole[1]
+    with pytest.raises(errors.InvalidOption, match="'holdout'"):
+        db.evaluate("r", "d", "holdout")
+
+
+BAD_SPLITS: list[tuple[dict[str, Any], type[errors.MmdbError], str]] = [
+    ({"by": "time", "column": "gone"}, errors.UnknownColumn, "'gone'"),
+    ({"by": "time", "column": "color"}, errors.InvalidOption, "'color' is text"),
+    ({"by": "time", "column": "a"}, errors.NullValues, "'a', which splits"),
+    ({"by": "column", "column": "color"}, errors.DataError, "'color', which splits"),
+    ({"by": "time", "column": "b", "validation": "soon"}, errors.InvalidOption, "'soon'"),
+    ({"by": "time", "column": "b", "validation": "2030-01-01"}, errors.TooFewRows, "validation"),
+    ({"by": "time", "column": "b"}, errors.DataError, "No train row has the class high"),
+    ({"by": "weekday"}, errors.InvalidOption, "'weekday'"),
+    ({"by": "group"}, errors.InvalidOption, "column"),
+    ({"test": 0.9}, errors.InvalidOption, "all rows"),
+    ({"share": 0.9}, errors.InvalidOption, "'share'"),
+]
+
+
+@pytest.mark.parametrize(("split", "error", "named"), BAD_SPLITS)
+def test_a_split_that_cannot_be_is_named(
+    db: mmdb.Database, split: dict[str, Any], error: type[errors.MmdbError], named: str
+) -> None:
+    query = "SELECT id, seen, a, b, CASE WHEN color IS NULL THEN 'train' ELSE color END AS color, y"
+    with pytest.raises(error, match=named):
+        db.create_dataset("d", f"{query} FROM thing", validation=0.5, options={"split": split})
+    assert db.sql("SELECT count(*) AS n FROM mmdb.dataset") == [{"n": 0}]
