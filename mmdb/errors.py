@@ -962,5 +962,9 @@ class MmdbWarning(UserWarning):
     """mmdb did what was asked, and something about it is worth knowing."""
 
 
+class NothingLearned(MmdbWarning):
+    """A run's best candidate is no better than a guess, or than a linear model."""
+
+
 class EnvironmentDiffers(MmdbWarning):
     """A recipe is followed in another environment than the one it was written in."""

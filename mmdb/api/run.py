@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.errors import MmdbWarning
+from mmdb.errors import MmdbWarning, NothingLearned
 from mmdb.server.arguments import json_text
 from mmdb.train.drive import run_requests
 
@@ -42,13 +42,18 @@ class Run:
         """
         from mmdb.plan.auto_strategy import decider  # imports torch: only where a run is trained
         from mmdb.train.drive.train_run import train
+        from mmdb.train.drive.verdict import verdict
 
         def warn(text: str) -> None:
             warnings.warn(text, MmdbWarning, stacklevel=2)
 
         decide = decider(say=warn)
         connection = self.database.connection
-        return train(connection, self.name, workers=workers, watch=watch, decide=decide)
+        summary = train(connection, self.name, workers=workers, watch=watch, decide=decide)
+        said = verdict(connection, self.name)
+        if said is not None:
+            warnings.warn(said, NothingLearned, stacklevel=2)
+        return summary
 
     def explain(self, options: Mapping[str, Any] | None = None) -> Explanation:
         """Return what each way of training the run would take, the best first; print it to read it.

@@ -151,6 +151,7 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
     with uncollected():
         from mmdb.plan.auto_strategy import decider  # loads torch
         from mmdb.train.drive import train_run
+        from mmdb.train.drive.verdict import verdict
     notices = Notices()
 
     def show(snapshot: Snapshot) -> None:
@@ -158,7 +159,7 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
             backend.notice(line)
 
     with backend.driving() as (connection, on_wait):
-        return train_run.train(
+        summary = train_run.train(
             connection,
             run,
             workers=workers,
@@ -166,6 +167,10 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
             on_wait=on_wait,
             decide=decider(say=backend.notice, on_wait=on_wait),
         )
+        said = verdict(connection, run)
+    if said is not None:
+        backend.notice(said)
+    return summary
 
 
 def _submit(backend: Backend, run: str) -> Summary:

@@ -312,3 +312,16 @@ FROM mmdb.leaderboard AS l
 WHERE l.run = %(name)s::text AND l.error IS NULL
 ORDER BY l.rank
 LIMIT 1;
+
+-- name: find_best
+-- The best candidate of a run by its leaderboard.
+SELECT
+    r.dataset_id,
+    l.config::text AS config,
+    l.objective,
+    l.accuracy,
+    l.rmse
+FROM mmdb.leaderboard AS l
+INNER JOIN mmdb.candidate AS c ON l.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+WHERE l.run = %(run)s::text AND l.rank = 1;

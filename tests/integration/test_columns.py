@@ -38,7 +38,8 @@ def db(database_url: str) -> Iterator[mmdb.Database]:
 def save(db: mmdb.Database, query: str, label: str = "y", weights: dict[str, float] | None = None,
          name: str = "m") -> None:  # fmt: skip
     """Make a dataset and a linear model of it, of whose second class some columns speak."""
-    db.create_dataset(name, query, label=label, validation=0, partitions=2)
+    options = {"transforms": {"*": "passthrough"}}
+    db.create_dataset(name, query, label=label, validation=0, partitions=2, options=options)
     decoding = find_dataset(db.connection, name).decoding
     (given,) = decoding.inputs
     module = nn.Linear(given.shape[0], 2)
@@ -79,7 +80,6 @@ UNLIKE = {
     "SELECT a::text AS a, color, level FROM things": "'a' is a text",
     "SELECT ARRAY[a] AS a, color, level FROM things": "'a' is 1 numbers",
     "SELECT a, color, level AS grade FROM things": "'level' is missing",
-    "SELECT a, replace(color, 'red', 'pink') AS color, level FROM things": "'pink'",
     "SELECT a, color, replace(level, 'low', 'none') AS level FROM things": "'none'",
     "SELECT a, color, yes AS level FROM things": "value (true|false)",
     "SELECT a, color, b AS level FROM things": "'level' is a number to predict",
@@ -195,10 +195,8 @@ def test_a_json_value_is_the_category_that_the_database_casts_it_to(db: mmdb.Dat
     (row,) = db.predict_query("m", "SELECT 1 AS id, 0::real AS a, 1 = 1 AS mark")
     assert row["probability"] == pytest.approx(max(db.predict("m", {"mark": "true", "a": 0})))
     refused: list[tuple[object, str]] = [
-        (None, "'mark' is NULL"),
         ([1], "'mark'"),
-        ("True", "'True'"),
-        (1.5, "'1.5'"),
+        ({"a": 1}, "'mark'"),
     ]
     for given, named in refused:
         with pytest.raises(errors.InvalidInput, match=named):
@@ -321,7 +319,8 @@ def test_enums_and_domains_are_what_they_stand_for(db: mmdb.Database) -> None:
     columns = "a, mood, tall, pair" if engine == "postgres" else "a, mood"
     save(db, f"SELECT {columns}, grade FROM felt", "grade")
     assert find_dataset(db.connection, "m").classes == ("happy", "sad")
-    mine = "mmdb.create_dataset('inside', 'SELECT {}, grade FROM felt', label => 'grade')"
+    mine = """mmdb.create_dataset('inside', 'SELECT {}, grade FROM felt', label => 'grade',
+        partitions => 2, validation => 0, options => '{{"transforms": {{"*": "passthrough"}}}}')"""
     db.sql(f"SELECT * FROM {mine.format(columns)}")
     inside, outside = (find_dataset(db.connection, name).decoding for name in ("inside", "m"))
     assert inside == outside

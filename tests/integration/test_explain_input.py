@@ -159,7 +159,8 @@ def test_what_is_asked_at_the_edge_is_planned(kept: Database) -> None:
 
 PLAIN = {"query": QUERY, "label": "y"}
 ODD: dict[str, dict[str, Any]] = {
-    "one-row": {"query": "SELECT 1.0 AS a, 0.5 AS y", "partitions": 1, "validation": 0.0},
+    "one-row": {"query": "SELECT 1.0 AS a, 0.5 AS y", "partitions": 1, "validation": 0.0,
+        "options": {"transforms": {"a": "passthrough"}}},
     "one-partition": {"query": QUERY, "partitions": 1, "validation": 0.0},
     "a-row-each": {"query": f"{QUERY} LIMIT 4", "partitions": 4, "validation": 0.0},
     "regression": {"query": QUERY, "label": "a"},

@@ -314,3 +314,40 @@ def test_a_split_that_cannot_be_is_named(
     with pytest.raises(error, match=named):
         db.create_dataset("d", f"{query} FROM thing", validation=0.5, options={"split": split})
     assert db.sql("SELECT count(*) AS n FROM mmdb.dataset") == [{"n": 0}]
+
+
+def test_a_run_that_learned_nothing_says_so(db: mmdb.Database) -> None:
+    db.create_dataset("coins", "SELECT b, id * 7919 % 97 % 3 = 0 AS y FROM thing", validation=0.3)
+    db.create_run("r", dataset="coins", epochs=2)
+    with pytest.warns(errors.NothingLearned, match="the most frequent class alone would be in"):
+        db.run("r").train(workers=1)
+    db.create_dataset("sums", "SELECT b, b * 2.5 AS z FROM thing", label="z")
+    space = {"architecture.hidden": [[64], []], "lr": [0.01]}
+    db.create_run("s", dataset="sums", search={"space": space}, epochs=40)
+    found = {repr(row["config"]["architecture.hidden"]) for row in db.run("s").leaderboard()}
+    assert found == {"[]", "[64]"}
+
+
+def test_an_architecture_is_chosen_by_the_form_of_the_rows(db: mmdb.Database) -> None:
+    db.create_dataset("rows", "SELECT b, tail, y FROM thing")
+    db.create_run("r", dataset="rows", epochs=1)
+    (run,) = db.sql("SELECT architecture, options, epochs FROM mmdb.run WHERE name = 'r'")
+    assert json.loads(text_of(run["architecture"]))["factory"] == "tabular"
+    assert json.loads(text_of(run["options"]))["metric"] == "loss" and run["epochs"] == 1
+    pixels = "ARRAY[" + ", ".join(f"(b + {place})::real" for place in range(16)) + "]::real[]"
+    options = {"shape": [1, 4, 4]}
+    db.create_dataset("pictures", f"SELECT {pixels} AS p, y FROM thing", options=options)
+    db.create_run("p", dataset="pictures")
+    (run,) = db.sql("SELECT architecture, epochs FROM mmdb.run WHERE name = 'p'")
+    assert json.loads(text_of(run["architecture"]))["factory"] == "cnn" and run["epochs"] > 1
+    db.create_dataset("bare", "SELECT b, y FROM thing", validation=0)
+    db.create_run("b", dataset="bare")
+    assert len(db.run("b").leaderboard()) == 1
+    tokens = {"tokenize": {"tail": {"function": "bytes", "length": 4}}}
+    db.create_dataset("said", "SELECT tail, y FROM thing", options=tokens)
+    with pytest.raises(errors.InvalidOption, match="No architecture is given"):
+        db.create_run("t", dataset="said")
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

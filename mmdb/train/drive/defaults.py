@@ -11,7 +11,7 @@ from mmdb.data.dataset import Dataset
 from mmdb.errors import InvalidOption
 
 #: Rows that all epochs of a candidate see together, about; and the fewest and most epochs.
-_ROWS_SEEN, _FEWEST, _MOST = 4_000_000, 10, 100
+_ROWS_SEEN, _FEWEST, _MOST = 1_000_000, 4, 100
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 1024
 #: Steps of an epoch that a small table has; more would overfit, fewer would not learn.
 _STEPS = 12
@@ -27,6 +27,7 @@ class Recipe:
     architecture: str
     space: Mapping[str, Any]
     epochs: int
+    options: Mapping[str, Any]  # how epochs and candidates are compared
 
 
 def recipe_of(dataset: Dataset) -> Recipe:
@@ -46,6 +47,10 @@ def recipe_of(dataset: Dataset) -> Recipe:
     rows = sum(parts)
     batch = min(max(2 ** round(math.log2(rows / _STEPS)), _SMALLEST_BATCH), _LARGEST_BATCH)
     epochs = min(max(_ROWS_SEEN // rows, _FEWEST), _MOST)
+    compares = any(part.role == "validation" for part in dataset.partitions)
+    options: dict[str, Any] = {"patience": max(epochs // 4, 5)} if compares else {}
+    if compares and decoding.task == "classification":
+        options["metric"] = "loss"  # what is right by chance in a small slice counts for less
     training = {
         "batch_size": [min(batch, max(parts))],
         "schedule": [{"name": "cosine", "T_max": epochs}],
@@ -57,6 +62,12 @@ def recipe_of(dataset: Dataset) -> Recipe:
             architecture="resnet" if min(given.shape[-2:]) >= 16 else "cnn",
             space={"lr": [1e-3], **training},
             epochs=min(epochs, 30),
+            options=options,
         )
-    space = {"lr": [3e-3], "architecture.hidden": list(_HIDDEN), **training}
-    return Recipe(architecture=f"tabular(ensemble={_MEMBERS})", space=space, epochs=epochs)
+    hidden = list(_HIDDEN if compares else _HIDDEN[:1])
+    return Recipe(
+        architecture=f"tabular(ensemble={_MEMBERS})",
+        space={"lr": [3e-3], "architecture.hidden": hidden, **training},
+        epochs=epochs,
+        options=options,
+    )

@@ -81,7 +81,7 @@ def create_run(
     if architecture is None:
         recipe = recipe_of(found)
         architecture, epochs = recipe.architecture, epochs or recipe.epochs
-        search = {"space": recipe.space, **search}
+        search, options = {"space": recipe.space, **search}, {**recipe.options, **options}
     epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any, ClassVar, Literal
 
@@ -157,7 +157,9 @@ def _choice(alone: str, is_augmented: bool, settled: str | None) -> str:
 
 def targets_of(row: Row) -> tuple[Target, ...]:
     """Return the targets of a row with a dataset's targets."""
-    return tuple(Label.from_json(raw).target for raw in json.loads(row["targets"]))
+    return tuple(
+        replace(Label.from_json(raw).target, size=raw["size"]) for raw in json.loads(row["targets"])
+    )
 
 
 def shape_of(row: Row) -> Shape:

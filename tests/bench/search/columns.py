@@ -13,7 +13,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,6 +145,7 @@ class Case:
             partitions=self.draw.randint(1, 2),
             validation=0,
             seed=self.number,
+            options={"transforms": as_they_are(columns, table.kinds)},
         )
 
     def _text(self, value: Any) -> str:
@@ -283,11 +284,10 @@ def faults(
         if name == LABEL or name in found:
             continue
         values = [row[name] for row in table.rows]
-        if any(value is None for value in values) or not _can_be(
-            kind, table.kinds[name], values, whole=whole, is_json=is_json
-        ):
+        there = [value for value in values if value is not None]
+        if kind != "text" and len(there) < len(values):  # a text that is NULL is one more value
             found.add(name)
-        elif kind == "text" and any(text(value) not in model.texts[name] for value in values):
+        elif not _can_be(kind, table.kinds[name], there, whole=whole, is_json=is_json):
             found.add(name)
     return found
 
@@ -315,10 +315,15 @@ def _label_faults(model: Model, table: Table) -> set[str]:
     return set() if all(repr(value) in known for value in labels) else {LABEL}
 
 
+def as_they_are(columns: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return transforms by which a linear model's numbers are the table's."""
+    return {c: "one_hot" if kinds[c] == "text" else "passthrough" for c in columns if c != LABEL}
+
+
 def as_learned(model: Model, table: Table, row: Row, text: Callable[[Any], str]) -> Row:
     """Return a row that fits a model with the values that the model knows."""
     return {
-        name: text(row[name]) if kind == "text" else row[name]
+        name: text(row[name]) if kind == "text" and row[name] is not None else row[name]
         for name, kind in model.kinds.items()
         if name != LABEL
     }

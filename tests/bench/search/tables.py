@@ -249,7 +249,8 @@ class Model:
             if name == LABEL:
                 continue
             if kind == "text":
-                total += self._weight(name, text_of(row[name]), one)
+                text = None if row[name] is None else text_of(row[name])
+                total += self._weight(name, text, one) if text in self.texts[name] else 0.0
                 continue
             values = [v / 255 for v in row[name]] if kind == "bytes" else row[name]
             for place, value in enumerate(values if isinstance(values, list | tuple) else [values]):

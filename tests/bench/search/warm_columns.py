@@ -261,7 +261,13 @@ def _dataset(db: Database, name: str, table: _Table, rng: np.random.Generator) -
     lines = (", ".join(_literal(row[column]) for column in kinds) for row in rows)
     db.sql(f"INSERT INTO t_{name} VALUES {', '.join(f'({line})' for line in lines)}")
     chosen = ", ".join(f'"{column}"' for column in kinds)
-    db.create_dataset(name, f"SELECT {chosen} FROM t_{name}", partitions=1, validation=0, seed=1)
+    as_they_are = {
+        column: "one_hot" if kind == "text" else "passthrough"
+        for column, kind in table.columns.items()
+    }
+    options = {"transforms": {**as_they_are, "y": "passthrough"}}
+    query = f"SELECT {chosen} FROM t_{name}"
+    db.create_dataset(name, query, partitions=1, validation=0, seed=1, options=options)
     return rows
 
 
