@@ -72,15 +72,16 @@ IS 'The same for a row of a table: SELECT mmdb.predict(model, t) FROM t.';
 CREATE OR REPLACE FUNCTION mmdb.predict_query(
     model text,
     query text,
-    key text DEFAULT 'id'
+    key text DEFAULT NULL,
+    probabilities boolean DEFAULT FALSE
 ) RETURNS SETOF mmdb.prediction_row
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
 from mmdb.server.model_functions import predict_query
-return predict_query(plpy, GD, model, query, key)
+return predict_query(plpy, GD, model, query, key, probabilities)
 $$;
-COMMENT ON FUNCTION mmdb.predict_query(text, text, text)
-IS 'Predictions for every row of a SELECT, with its key column.';
+COMMENT ON FUNCTION mmdb.predict_query(text, text, text, boolean)
+IS 'Predictions for every row of a SELECT, with its key; on request the probability of every class.';
 
 CREATE OR REPLACE FUNCTION mmdb.evaluate(
     model text,

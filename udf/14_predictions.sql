@@ -5,12 +5,13 @@ CREATE OR REPLACE FUNCTION mmdb.predict_into(
     model text,
     query text,
     target text,
-    key text DEFAULT 'id'
+    key text DEFAULT NULL,
+    probabilities boolean DEFAULT FALSE
 ) RETURNS bigint
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
 from mmdb.server.dataset_functions import predict_into
-return predict_into(plpy, GD, model, query, target, key)
+return predict_into(plpy, GD, model, query, target, key, probabilities)
 $$;
-COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text)
+COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text, boolean)
 IS 'Predict every row of a SELECT into a table, which is made as needed; returns the rows written.';

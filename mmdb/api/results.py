@@ -39,15 +39,32 @@ class ResultCalls:
         """
         return list(self._call("predict", model=model, x=input_text(x)))
 
-    def predict_query(self, model: str, query: str, *, key: str = "id") -> list[Row]:
+    def predict_query(
+        self, model: str, query: str, *, key: str | None = None, probabilities: bool = False
+    ) -> list[Row]:
         """Return key, prediction and probability for every row of a SELECT.
 
+        Args:
+            key: the column of the query that names a row; None: the key of the model's dataset, or
+                `id` where it has none or several.
+            probabilities: of all classes too, as the text of a JSON object.
         Raises:
             ModelNotFound, QueryError, UnknownColumn
         """
-        return list(self._call("predict_query", model=model, query=query, key=key))
+        arguments = {"model": model, "query": query, "key": key, "probabilities": probabilities}
+        rows = self._call("predict_query", **arguments)
+        shown = ("key", "prediction", "probability", "probabilities")[: 3 + probabilities]
+        return [{name: row[name] for name in shown} for row in rows]
 
-    def predict_into(self, model: str, query: str, target: str, *, key: str = "id") -> int:
+    def predict_into(
+        self,
+        model: str,
+        query: str,
+        target: str,
+        *,
+        key: str | None = None,
+        probabilities: bool = False,
+    ) -> int:
         """Write the predictions for every row of a SELECT to a table; return the rows written.
 
         The table is made as needed, with the columns key, prediction, probability, model and
@@ -55,7 +72,8 @@ class ResultCalls:
 
         Args:
             target: `table` or `schema.table`; parts that are no plain names in double quotes.
-            key: the column of the query that names a row; the table's keeps name and type.
+            key: see `predict_query`; the table's keeps name and type.
+            probabilities: of all classes, too, in a column of the table.
         Raises:
             ModelNotFound, QueryError, UnknownColumn, InvalidName
             TargetMismatch: the table has other columns, or is one of the system.
@@ -67,7 +85,8 @@ class ResultCalls:
                 "Predictions are written in a transaction of their own.",
                 hint="COMMIT or ROLLBACK first.",
             )
-        arguments = {"model": model, "query": query, "target": target, "key": key}
+        arguments: dict[str, Any] = {"model": model, "query": query, "target": target}
+        arguments |= {"key": key, "probabilities": probabilities}
         return int(self._call("predict_into", **arguments))
 
     def evaluate(self, model: str, dataset: str, slice: str | None = None) -> dict[str, float]:

@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     predict = add("predict", _predict, "Predict every row of a SELECT.", database())
     predict.add_argument("model", help="name or name@version")
     predict.add_argument("query")
-    predict.add_argument("--key", default="id", help="column that names a row (id)")
+    predict.add_argument("--key", help="column that names a row: the dataset's key, or id")
     about = "add the predictions to this table, made as needed"
     predict.add_argument("--into", metavar="TABLE", help=about)
 

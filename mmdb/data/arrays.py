@@ -15,6 +15,7 @@ from mmdb.data.decoding import Decoding
 #: float32 or int64 (n, *shape): one input's, or those of several by name.
 Inputs = np.ndarray | dict[str, np.ndarray]
 #: (n,) or (n, size), see `mmdb.data.decoding.Target`: one target's, or those of several in order.
+#: Where rows are weighted, their weights come last.
 Labels = np.ndarray | tuple[np.ndarray, ...]
 
 
@@ -49,10 +50,12 @@ FORM = "form.json"
 def writing(folder: Path, decoding: Decoding, rows: int) -> Iterator[Callable[[Decoded], None]]:
     """Make the files of `rows` rows; yields what takes them, some at a time and in order."""
     names = None if decoding.is_one_input else [given.name for given in decoding.inputs]
-    labels = None if len(decoding.labels) == 1 else len(decoding.labels)
+    count = len(decoding.labels) + decoding.is_weighted
+    labels = None if count == 1 else count
     write_form(folder, names, labels)
     kinds = [(np.dtype(given.dtype).str, given.shape) for given in decoding.inputs]
     kinds += [(label.dtype, label.shape) for label in decoding.labels]
+    kinds += [("<f4", ())] if decoding.is_weighted else []
     with ExitStack() as stack:
         files = []
         places = _files("x", None if names is None else len(names)) + label_files(labels)

@@ -54,7 +54,7 @@ def numbers_of(column: Column, values: Values) -> np.ndarray:
         InvalidInput, NotFinite: see `assemble`.
     """
     if column.transform is not None:
-        if isinstance(values, np.ndarray) and np.isinf(values).any():
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isinf(values).any():
             raise NotFinite(f"Column {column.name!r} holds NaN, or a number that is not finite.")
         found = column.transform.apply(values)
     else:
@@ -66,7 +66,7 @@ def numbers_of(column: Column, values: Values) -> np.ndarray:
             f"the dataset has {column.decoded_width}."
         )
     if column.kind == "bytes":
-        return found / np.float32(255)
+        return found if column.transform is not None else found / np.float32(255)
     if column.kind == "tokens":
         return found
     with np.errstate(over="ignore"):

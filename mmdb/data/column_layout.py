@@ -36,6 +36,7 @@ _DTYPES = {
     "classification": "<i8",
     "regression": "<f4",
     "multilabel": "u1",
+    "weight": "<f4",
 }
 
 
@@ -62,7 +63,7 @@ class Field:
     @property
     def dtype(self) -> str:
         """What its values are kept as."""
-        is_number = self.source is not None and self.source != "text"
+        is_number = self.source not in (None, "text", "picture")
         return "<f8" if is_number else _DTYPES[self.task or self.kind]
 
     @property
@@ -120,7 +121,7 @@ def cast_select(
 
 def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
     name = quote(field.name)
-    if field.scanned == "bytes" or (field.scanned == "reals" and engine == "duckdb"):
+    if field.scanned in ("bytes", "files") or (field.scanned == "reals" and engine == "duckdb"):
         return name  # DuckDB's lists are cast when they are read, whatever their nesting
     if field.scanned == "reals":
         return f"{name}::real[]"
@@ -223,6 +224,7 @@ _RANKS = {
     "numeric": 0,
     "tensor": 1,
     "regression": 2,  # beside the other floats
+    "weight": 2,
     "categorical": 3,
     "classification": 4,
     "bytes": 5,

@@ -31,10 +31,19 @@ class Target:
 
 
 ColumnKind = Literal[
-    "numeric", "tensor", "bytes", "categorical", "tokens", "label", "key", "excluded", "dropped"
+    "numeric",
+    "tensor",
+    "bytes",
+    "categorical",
+    "tokens",
+    "label",
+    "weight",
+    "key",
+    "excluded",
+    "dropped",
 ]
 #: Kinds of columns that neither feed a model nor are predicted.
-UNUSED: tuple[ColumnKind, ...] = ("key", "excluded", "dropped")
+UNUSED: tuple[ColumnKind, ...] = ("weight", "key", "excluded", "dropped")
 Class = str | int | bool
 Dtype = Literal["float32", "int64"]
 
@@ -61,7 +70,7 @@ class Column:
     @property
     def parts(self) -> Sequence[str | int]:
         """What each of these numbers is: a category, a part of a date, or else its place."""
-        if self.transform is None or self.transform.names == ("",):
+        if self.transform is None or not any(self.transform.names):
             return range(self.decoded_width)
         return self.transform.names
 
@@ -203,9 +212,14 @@ class Decoding:
         return not self.inputs[0].name
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights: one more array, float32 (n,), after those of the labels."""
+        return any(column.kind == "weight" for column in self.columns)
+
+    @property
     def is_plain(self) -> bool:
         """Whether one array of numbers predicts one class or number."""
-        one = self.is_one_input and self.inputs[0].tokenizer is None
+        one = self.is_one_input and self.inputs[0].tokenizer is None and not self.is_weighted
         return one and len(self.labels) == 1 and self.task != "multilabel"
 
     @property

@@ -58,6 +58,7 @@ class Sealed:
     partitions: tuple[SealedPartition, ...]  # test, train by ordinal, validation
     class_counts: Mapping[str, list[int]]  # train rows by class, for each label that has any
     path: Path  # holds the blocks
+    skipped: Mapping[str, int]  # rows left out for a damaged picture, by column
 
     @property
     def byte_count(self) -> int:
@@ -119,6 +120,7 @@ def seal(
         partitions=tuple(partitions),
         class_counts=counts.by_label(),
         path=path,
+        skipped={name: rows for name, rows in packer.skipped.items() if rows},
     )
 
 

@@ -15,6 +15,7 @@ from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import Field, cast_select, check_twins
 from mmdb.data.decoding import Column, Decoding, numbers_in
 from mmdb.data.matching import kind_of
+from mmdb.data.pictures import decode_all
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.transform import Source
 from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound
@@ -100,7 +101,7 @@ def object_input(
         )
     values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
     try:
-        return assemble(decoding, _encoded(values, encoders))
+        return assemble(decoding, _encoded(decoding, values, encoders))
     except NotFinite as error:
         raise InvalidInput(error.message, hint="Pass finite numbers.") from error
 
@@ -114,19 +115,35 @@ def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder
     return functions.encoders(connection, decoding.tokenizers)
 
 
-def _encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[str, Values]:
-    """Return columns with texts as tokens where they become these."""
-    return {
+def _encoded(
+    decoding: Decoding, values: Mapping[str, Any], encoders: Mapping[str, Encoder]
+) -> dict[str, Values]:
+    """Return columns with texts as tokens where they become these, and files as pictures.
+
+    Raises:
+        InvalidInput: a picture cannot be decoded.
+    """
+    found = {
         name: encoders[name](given) if name in encoders else given for name, given in values.items()
     }
+    for column in decoding.features:
+        if column.transform is not None and column.transform.source == "picture":
+            found[column.name], failed = decode_all(column.transform, values[column.name])
+            for place, why in failed.items():
+                raise InvalidInput(
+                    f"Column {column.name!r} holds no picture in row {place + 1}: {why}."
+                )
+    return found
 
 
-def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[str | None]:
+def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     """Return a value of a JSON row as a scan of one row would deliver it."""
     given = column.transform
     if given is not None and given.source == "text":
         return [None if value is None else _text(column, value)]
-    if given is not None and value is None:
+    if given is not None and given.source == "picture" and isinstance(value, str):
+        return [_bytes(column, value, engine)]
+    if given is not None and given.source != "picture" and value is None:
         return np.array([np.nan])
     if value is None:
         raise InvalidInput(
@@ -247,7 +264,7 @@ def scan_inputs(
     try:
         for batch in connection.scan(cast_select(fields, connection.engine, select), kinds):
             keys = cast("list[str]", batch.pop(_KEY))
-            yield keys, assemble(decoding, _encoded(batch, encoders))
+            yield keys, assemble(decoding, _encoded(decoding, batch, encoders))
     except NullFound as error:
         named = key if error.column == _KEY else error.column
         raise NullValues(f"Column {named!r} holds NULLs.") from error
@@ -281,7 +298,8 @@ def _fields(connection: Connection, decoding: Decoding, select: str, key: str) -
 def _scanned(column: Column) -> Kind:
     if column.transform is None:
         return _SCANNED[column.kind]
-    return "nullable_text" if column.transform.source == "text" else "number"
+    known: dict[str, Kind] = {"text": "nullable_text", "picture": "files"}
+    return known.get(column.transform.source, "number")
 
 
 def _check_type(column: Column, found: ColumnType) -> None:
@@ -309,4 +327,5 @@ _SOURCES: dict[str, tuple[ColumnType, ...]] = {
     "moment": ("moment",),
     "clock": ("clock",),
     "span": ("span",),
+    "picture": ("bytes",),
 }

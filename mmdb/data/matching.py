@@ -52,7 +52,7 @@ def class_places(wanted: Sequence[Class], found: Sequence[Class]) -> np.ndarray:
 def is_one_array(decoding: Decoding, given: Input) -> bool:
     """Whether an input is one column whole: a picture, a vector, a text; its name is no matter."""
     (first, _), *further = decoding.spans(given)
-    return not further and first.transform is None
+    return not further and (first.transform is None or first.transform.kind == "picture")
 
 
 def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
@@ -93,16 +93,17 @@ class Reordering:
         self.model = None if same else model  # what the rows are to be read for
 
     def labels(self, decoded: Decoded) -> tuple[np.ndarray, ...]:
-        """Return the labels in the order of the model's targets.
+        """Return the labels in the order of the model's targets, then weights if rows have any.
 
         Raises:
             InvalidInput: a row has a class that the model has never seen.
         """
         arrays = decoded.label_arrays
-        return tuple(
+        labels = [
             _label_array(label, self._found.labels[place], arrays[place])
             for label, place in self._labels
-        )
+        ]
+        return tuple(labels + ([arrays[-1]] if self._found.is_weighted else []))
 
 
 def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
@@ -193,4 +194,9 @@ def kind_of(column: Column) -> str:
     return f"{column.width} {'bytes' if column.kind == 'bytes' else 'numbers'}"
 
 
-_IN_WORDS = {"moment": "a date", "clock": "a time of day", "span": "an interval"}
+_IN_WORDS = {
+    "moment": "a date",
+    "clock": "a time of day",
+    "span": "an interval",
+    "picture": "a picture",
+}

@@ -14,7 +14,7 @@ from mmdb.errors import InvalidOption
 from mmdb.messages import show
 
 #: What a column of the query may be besides a label.
-ROLES = ("feature", "key", "excluded")
+ROLES = ("feature", "key", "excluded", "weight")
 _TASKS = ", ".join(map(repr, TASKS))
 #: How the options that are objects are written.
 _BY_NAME = {

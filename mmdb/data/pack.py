@@ -2,8 +2,8 @@
 
 A batch holds raw values, which transforms make a model's inputs of when they are read. Its columns:
 all numbers that have no transform stacked as "numeric"; every other column in the query's order,
-numbers with NaN for NULL, texts as a dictionary or tokens; the labels. They are read by position,
-not by name.
+numbers with NaN for NULL, texts as a dictionary or tokens; the labels; the rows' weights. They are
+read by position, not by name.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, Sequence[str | No
         stacked = _values(rows, numeric[0].offset, len(numeric), "<f4")
         arrays.append(("numeric", _fixed_list(stacked)))
     for slot in layout.slots:
-        if slot not in numeric and slot.field.kind != "label":
+        if slot not in numeric and slot.field.kind not in ("label", "weight"):
             values = _values(rows, slot.offset, slot.width, slot.field.dtype)
             arrays.append((slot.field.name, _stored(slot, values, texts)))
     for slot in layout.labels:
         values = _values(rows, slot.offset, slot.width, slot.field.dtype)
         flat = slot.field.task != "multilabel"
         arrays.append(("label", _flat(values) if flat else _fixed_list(values)))
+    for slot in layout.of("weight"):
+        arrays.append(("weight", _flat(_values(rows, slot.offset, 1, "<f4"))))
     batch = pa.RecordBatch.from_arrays([a for _, a in arrays], names=[n for n, _ in arrays])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -77,7 +79,7 @@ def _is_stacked(kind: str, source: object) -> bool:
 
 
 def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, Sequence[str | None]]) -> pa.Array:
-    if slot.field.source is None:
+    if slot.field.source in (None, "picture"):
         return _fixed_list(values)
     if slot.field.source == "text":
         codes, places = np.unique(values, return_inverse=True)
@@ -115,10 +117,13 @@ def unpack(data: bytes, decoding: Decoding, model: Decoding | None = None) -> De
         batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
         batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
         places = _places(decoding)
-        if batch.num_columns != max(places.values(), default=-1) + 1 + len(decoding.labels):
+        features = max(places.values(), default=-1) + 1
+        if batch.num_columns != features + len(decoding.labels) + decoding.is_weighted:
             raise BlockCorrupt("A block holds other columns than its dataset.")
         stored = [_to_values(column) for column in batch.columns]
-        y = tuple(map(_label, decoding.labels, stored[-len(decoding.labels) :]))
+        y = tuple(map(_label, decoding.labels, stored[features:]))
+        if decoding.is_weighted:
+            y = (*y, np.asarray(stored[-1], np.float32))
         columns = _columns(stored, decoding, places)
         if model is None and _is_one_stack(decoding):
             x: Inputs = np.asarray(stored[0]).reshape(batch.num_rows, *decoding.inputs[0].shape)

@@ -17,6 +17,7 @@ from mmdb.data.ingest import Sealed, SealedPartition, seal
 from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
+from mmdb.data.pictures import with_pictures
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
 from mmdb.data.split import Split, parse_split
@@ -138,6 +139,7 @@ def create_dataset(
     with connection.snapshot():
         columns = connection.columns(analysis.select)
     parsed = with_keys(connection, analysis.select, columns, label, parsed, say)
+    parsed = with_pictures(connection, analysis.select, columns, parsed)
     request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
     encoders = functions.encoders(connection, tokenizers)
     split = parse_split(
@@ -160,6 +162,8 @@ def create_dataset(
                 part_id = _add_partition(connection, dataset_id, partition, drawn)
                 connection.run_many(_Q.add_block, _block_rows(part_id, partition, sealed))
             check_bytes(connection)
+    for column, rows in sealed.skipped.items():
+        say(f"{rows} rows are left out: column {column!r} holds no picture that can be decoded.")
     return DatasetSummary(
         dataset_id=dataset_id,
         name=name,

@@ -49,7 +49,8 @@ def plan_request(
     check_twins(names, engine)
     labels = _label_names(names, label, options)
     unused = _unused(names, labels, options)
-    features = [name for name in names if name not in labels and name not in unused]
+    weights = [name for name, role in options.roles.items() if role == "weight"]
+    features = [name for name in names if name not in (*labels, *unused, *weights)]
     if not features:
         named = f"label {label!r}" if len(labels) == 1 else "labels"
         raise DataError(
@@ -57,6 +58,7 @@ def plan_request(
             hint="SELECT at least one other column.",
         )
     types = dict(columns)
+    _check_weights(weights, types)
     _check_names(
         "transforms", [name for name in options.transforms if name != "*"], [*features, *labels]
     )
@@ -65,6 +67,8 @@ def plan_request(
     planned = {
         name: _label_field(name, kind, forced.get(name), options.transforms.get(name, "auto"))
         if name in labels
+        else Field(name=name, type=kind, kind="weight", scanned="real")
+        if name in weights
         else _feature_field(name, kind, options)
         for name, kind in columns
         if name not in unused
@@ -79,6 +83,14 @@ def plan_request(
         engine=engine,
         split=_split_field(types, options.split),
     )
+
+
+def _check_weights(weights: Sequence[str], types: Mapping[str, ColumnType]) -> None:
+    if len(weights) > 1:
+        raise InvalidOption(f"The columns {', '.join(weights)} are all weights; a row has one.")
+    for name in weights:
+        if types[name] not in _NUMBERS:
+            raise InvalidOption(f"Column {name!r} is {types[name]}; a weight is a number from 0.")
 
 
 def _split_field(types: Mapping[str, ColumnType], split: Mapping[str, Any]) -> Field | None:
@@ -217,6 +229,8 @@ def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
         return Field(name=name, type=kind, kind="tokens", scanned=scanned, tokenizer=tokenizer)
     source = _SOURCES.get(kind)
     asked = options.transforms.get(name, _of_the_others(options, source))
+    if kind == "bytes" and _kind_asked(asked) == "picture":
+        source, scanned = "picture", "files"
     if kind in _NUMBERS and (
         asked == "passthrough" or (asked == "auto" and _is_shaped(name, options))
     ):
@@ -229,16 +243,24 @@ def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
         name=name,
         type=kind,
         kind=role,
-        scanned="nullable_text" if source == "text" else "number",
+        scanned=_SCANNED.get(source, "number"),
         source=source,
         asked=check_asked(name, source, asked),
     )
 
 
+#: How the scan has values of a source that are no numbers.
+_SCANNED: dict[Source, Kind] = {"text": "nullable_text", "picture": "files"}
+
+
+def _kind_asked(asked: object) -> object:
+    return asked.get("kind", "auto") if isinstance(asked, Mapping) else asked
+
+
 def _of_the_others(options: Options, source: Source | None) -> object:
     """Return what the transform "*" asks of a column, auto where it is of another type."""
     asked = options.transforms.get("*", "auto")
-    kind = asked.get("kind", "auto") if isinstance(asked, Mapping) else asked
+    kind = _kind_asked(asked)
     fits = ("auto", "passthrough") if source in (None, "number") else ("auto",)
     return asked if kind in fits or (source and kind in KINDS[source]) else "auto"
 

@@ -16,6 +16,7 @@ from blake3 import blake3
 from mmdb.data.column_layout import SPLIT, Field, LabelValues, Layout, Request, Slot, lay_out, view
 from mmdb.data.decoding import Column, Decoding, Input, Label, numbers_in
 from mmdb.data.options import Options
+from mmdb.data.pictures import decode_all, picture_transform
 from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.fitting import fit_numbers, fit_texts
@@ -68,6 +69,12 @@ class RowPacker:
         self._final: dict[str, np.ndarray] = {}
         self._scales: dict[str, tuple[float, float]] = {}  # of regressions' labels
         self.texts: dict[str, list[str | None]] = {}  # of feature columns, by final code
+        self.skipped: dict[str, int] = {}  # rows whose picture cannot be decoded, by column
+        self._pictures = {
+            field.name: picture_transform(field.asked)
+            for field in request.fields
+            if field.source == "picture" and field.asked["kind"] == "picture"
+        }
 
     def _new_codes(self, field: Field) -> _Codes:
         options = self._request.options
@@ -84,6 +91,7 @@ class RowPacker:
 
     def pack(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return a batch's rows, uint8 (n, row_bytes), and their keys, uint64 (n,)."""
+        batch = self._decoded(batch)
         if self._layout is None:
             self._layout = lay_out(self._request, batch)
             self._multipliers = self._draw_multipliers()
@@ -104,6 +112,34 @@ class RowPacker:
             self._roles += np.bincount(roles.astype(np.int64), minlength=len(ROLES))
             keys = (keys >> np.uint64(2)) | (roles << np.uint64(62))
         return lanes.view(np.uint8), keys
+
+    def _decoded(self, batch: Batch) -> Batch:
+        """Return a batch with pictures as bytes, without the rows whose picture is damaged.
+
+        Raises:
+            DataError: one is, and the options do not say to skip it.
+        """
+        left_out: set[int] = set()
+        for name, transform in self._pictures.items():
+            pixels, failed = decode_all(transform, batch[name])  # type: ignore[arg-type]
+            if failed and transform.parameters.get("on_error") != "skip":
+                place, why = next(iter(failed.items()))
+                raise DataError(
+                    f"Column {name!r} holds no picture in row {self.row_count + place + 1} of the "
+                    f"query: {why}.",
+                    hint=f'Leave the row out, or pass transforms {{"{name}": '
+                    '{"kind": "picture", "on_error": "skip"}}.',
+                )
+            self.skipped[name] = self.skipped.get(name, 0) + len(failed.keys() - left_out)
+            left_out |= failed.keys()
+            batch = {**batch, name: pixels}
+        if not left_out:
+            return batch
+        kept = [row for row in range(len(batch[self._request.label.name])) if row not in left_out]
+        return {
+            name: values[kept] if isinstance(values, np.ndarray) else [values[k] for k in kept]
+            for name, values in batch.items()
+        }
 
     def slices(self) -> list[tuple[Role, int]]:
         """Return role and row count of each slice, in the order of the shuffled rows.
@@ -135,6 +171,11 @@ class RowPacker:
             return np.fromiter(map(lookup, values), np.int64, len(values))
         if field.source is not None:
             return self._checked(field, values + 0.0)  # engines differ in the sign of zero
+        if field.kind == "weight" and (values < 0).any():
+            raise DataError(
+                f"Column {field.name!r} holds the weight {values[values < 0][0]:g}.",
+                hint="Weights are numbers from 0; leave out the rows that are not to count.",
+            )
         return self._labels[field.name].take(values) if field.kind == "label" else values
 
     def _checked(self, field: Field, values: np.ndarray) -> np.ndarray:
@@ -178,8 +219,16 @@ class RowPacker:
             rows: how many they are.
         """
         self._fit_labels(train, rows)
-        slots = [slot for slot in self.layout.slots if slot.field.source is not None]
-        fitted = self._fit_texts(train, [slot for slot in slots if slot.field.is_coded])
+        for slot in self.layout.of("weight"):
+            if not any(view(chunk.view("<u4"), slot).any() for chunk in train()):
+                raise DataError(f"Column {slot.field.name!r} weighs every train row 0.")
+        slots = [
+            slot
+            for slot in self.layout.slots
+            if slot.field.source is not None and slot.field.name not in self._pictures
+        ]
+        fitted = dict(self._pictures)
+        fitted |= self._fit_texts(train, [slot for slot in slots if slot.field.is_coded])
         numbers = [slot for slot in slots if not slot.field.is_coded]
         held = max(1, FIT_BYTES // (8 * rows))  # columns that are held in memory together
         for first in range(0, len(numbers), held):
@@ -249,7 +298,7 @@ class RowPacker:
             for name in self._request.names
         )
         self._final = self._final_codes(transforms, labels)
-        by_name = {column.name: column for column in columns if column.decoded_width}
+        by_name = {c.name: c for c in columns if c.decoded_width and c.kind != "weight"}
         if len(by_name) == len(labels):
             raise DataError(
                 "No feature is left: each has one value in all train rows.",
@@ -314,7 +363,9 @@ def _input(name: str, columns: list[Column], options: Options) -> Input:
             f"a row's features are {width}.",
             hint="The sizes multiplied are the numbers of all columns of the input.",
         )
-    return Input(name=name, columns=names, shape=shape or (width,), tokenizer=tokenizer)
+    if shape is None and len(columns) == 1 and (given := columns[0].transform) is not None:
+        shape = given.statistics.get("shape")  # a picture's
+    return Input(name=name, columns=names, shape=tuple(shape or (width,)), tokenizer=tokenizer)
 
 
 def _mix(keys: np.ndarray) -> np.ndarray:

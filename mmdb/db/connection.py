@@ -186,8 +186,9 @@ def _entry(entry: str, database: str) -> tuple[str, str]:
 Row = Mapping[str, Any]
 
 #: How a scanned column arrives: float32 (n,), int64 (n,), list of str, float32 (n, k),
-#: uint8 (n, k); float64 (n,) with NaN for NULL, list of str with None for it.
-Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_text"]
+#: uint8 (n, k); float64 (n,) with NaN for NULL, list of str with None for it, list of bytes with
+#: None for it.
+Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_text", "files"]
 
 #: Columns of some rows, by name, as their kinds say.
 Batch = dict[str, "np.ndarray | list[Any]"]
@@ -316,7 +317,8 @@ class Connection(Protocol):
         """Add predictions of a model to a table, at the transaction's time.
 
         Args:
-            batches: with columns key, prediction (text) and probability (double precision).
+            batches: with columns key, prediction (text), probability (double precision) and, where
+                the table has it, probabilities (JSON as text).
         """
 
 

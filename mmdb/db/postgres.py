@@ -333,7 +333,9 @@ class PostgresConnection:
     def append_predictions(
         self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
-        insert = prediction_table.insert_postgres(table, ["%b"] * 4, percent="%%")
+        insert = prediction_table.insert_postgres(
+            table, ["%b"] * (4 + table.has_probabilities), percent="%%"
+        )
         own = on_own_tables("INSERT", self._as_role)
         with self._translated(), own, self.raw.cursor() as cursor:
             for batch in batches:

@@ -6,7 +6,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb import errors
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 Engine = Literal["postgres", "duckdb"]
 
-#: Columns beside the key, in order, with their types on both engines.
+#: Columns beside the key, in order, with their types on both engines; the last is there on request.
 COLUMNS = {
     "prediction": ("text", "VARCHAR"),
     "probability": ("double precision", "DOUBLE"),
     "model": ("text", "VARCHAR"),
     "predicted_at": ("timestamp with time zone", "TIMESTAMP WITH TIME ZONE"),
+    "probabilities": ("jsonb", "JSON"),
 }
 #: Bytes of a name that PostgreSQL keeps; it would cut a longer one without an error.
 MAX_NAME_BYTES = 63
@@ -42,9 +43,12 @@ class PredictionTarget:
 
     schema: str | None  # None: by the session's search path
     table: str
+    has_probabilities: bool = False  # of all classes, in a column of their own
 
     @classmethod
-    def parse(cls, text: str, engine: Engine) -> PredictionTarget:
+    def parse(
+        cls, text: str, engine: Engine, *, has_probabilities: bool = False
+    ) -> PredictionTarget:
         """Return the table that `table` or `schema.table` names.
 
         A part that is no plain name is quoted as in SQL. PostgreSQL folds what is not quoted.
@@ -62,7 +66,7 @@ class PredictionTarget:
         assert table is not None
         if schema is not None:
             check_schema(schema)
-        return cls(schema=schema, table=table)
+        return cls(schema=schema, table=table, has_probabilities=has_probabilities)
 
     @property
     def sql(self) -> str:
@@ -81,11 +85,19 @@ class NamedTable:
     is_base: bool = True  # no view, foreign table or the like
     columns: tuple[tuple[str, str], ...] = ()  # name and type, without the type's modifiers
     key_cast: str = ""  # PostgreSQL's: what a text is cast to for the first column
+    has_probabilities: bool = False  # see `PredictionTarget`
 
     @property
     def sql(self) -> str:
         """The name as SQL text."""
         return _dotted(self.catalog, self.schema, self.name)
+
+    def further_types(self, engine: Engine) -> dict[str, str]:
+        """Return the types of the columns beside the key, by name."""
+        types = {name: pair[engine == "duckdb"] for name, pair in COLUMNS.items()}
+        if not self.has_probabilities:
+            del types["probabilities"]
+        return types
 
     @property
     def reference(self) -> str:
@@ -127,8 +139,7 @@ def check_columns(table: NamedTable, key: str, key_type: str, engine: Engine) ->
     """Raise TargetMismatch unless a table takes predictions whose key has some name and type."""
     if not table.is_base:
         raise errors.TargetMismatch(f"{table.reference} is no table.")
-    types = [(name, pair[engine == "duckdb"]) for name, pair in COLUMNS.items()]
-    wanted = [(key, key_type), *types]
+    wanted = [(key, key_type), *table.further_types(engine).items()]
     if _compared(table.columns, engine) != _compared(wanted, engine):
         raise errors.TargetMismatch(
             f"Table {table.reference} has the columns {_listed(table.columns)}; "
@@ -174,10 +185,8 @@ def _name(part: str, engine: Engine) -> str:
 
 def create_statement(table: NamedTable, select: str, key: str) -> str:
     """Return the statement that makes a table; the key has the type that the SELECT gives it."""
-    others = ", ".join(
-        f"CAST(NULL AS {types[table.catalog is not None]}) AS {name}"
-        for name, types in COLUMNS.items()
-    )
+    types = table.further_types("postgres" if table.catalog is None else "duckdb")
+    others = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
     return (
         f"CREATE TABLE {table.sql} AS SELECT q.{quote_name(key)}, {others} "
         f"FROM ({select}\n) AS q WITH NO DATA"
@@ -197,14 +206,16 @@ def find_postgres(connection: Connection, target: PredictionTarget) -> NamedTabl
     rows = connection.rows(query, name=target.sql, schema=target.schema)
     first = rows[0]
     schema = _existing(target, first["schema_name"])
+    has = target.has_probabilities
     if first["table_name"] is None:
-        return NamedTable(schema=schema, name=target.table, exists=False)
+        return NamedTable(schema=schema, name=target.table, exists=False, has_probabilities=has)
     return NamedTable(
         schema=schema,
         name=first["table_name"],
         is_base=first["is_base"],
         columns=tuple((r["column_name"], r["type"]) for r in rows if r["column_name"] is not None),
         key_cast=first["key_cast"] or "",
+        has_probabilities=has,
     )
 
 
@@ -229,19 +240,24 @@ def insert_postgres(table: NamedTable, marks: Sequence[str], percent: str = "%")
     """Return the INSERT of one batch.
 
     Args:
-        marks: placeholders of the model, the keys, predictions and probabilities.
+        marks: placeholders of the model, the keys, predictions and probabilities, and of those of
+            all classes if the table has them.
         percent: what stands for a percent sign in a name.
     """
-    model, keys, predictions, probabilities = marks
+    model, keys, predictions, probabilities, *all_classes = marks
     into, key, cast = (
         text.replace("%", percent)
         for text in (table.sql, quote_name(table.columns[0][0]), table.key_cast)
     )
+    column, value, rows, name = "", "", "", ""
+    for mark in all_classes:
+        column, value, name = ", probabilities", ", u.a::pg_catalog.jsonb", ", a"
+        rows = f", pg_catalog.unnest({mark}::text[])"
     return (
-        f"INSERT INTO {into} (model, {key}, prediction, probability, predicted_at) "
-        f"SELECT {model}::text, u.k::{cast}, u.p, u.q, pg_catalog.now() FROM ROWS FROM ("
+        f"INSERT INTO {into} (model, {key}, prediction, probability, predicted_at{column}) "
+        f"SELECT {model}::text, u.k::{cast}, u.p, u.q, pg_catalog.now(){value} FROM ROWS FROM ("
         f"pg_catalog.unnest({keys}::text[]), pg_catalog.unnest({predictions}::text[]), "
-        f"pg_catalog.unnest({probabilities}::double precision[])) AS u (k, p, q)"
+        f"pg_catalog.unnest({probabilities}::double precision[]){rows}) AS u (k, p, q{name})"
     )
 
 
@@ -296,11 +312,18 @@ def find_duckdb(session: Any, target: PredictionTarget) -> NamedTable:
     schema = _existing(target, schema)
     where = {"catalog": catalog, "schema": schema, "name": target.table}
     rows = session.execute(_FIND_DUCKDB, where).fetchall()
+    found = NamedTable(
+        catalog=catalog,
+        schema=schema,
+        name=target.table,
+        exists=False,
+        has_probabilities=target.has_probabilities,
+    )
     if not rows:
-        return NamedTable(catalog=catalog, schema=schema, name=target.table, exists=False)
+        return found
     columns = tuple((name, kind) for *_, name, kind in rows if name is not None)
     _, name, is_base, *_ = rows[0]
-    return NamedTable(catalog=catalog, schema=schema, name=name, is_base=is_base, columns=columns)
+    return replace(found, name=name, is_base=is_base, columns=columns, exists=True)
 
 
 def key_type_duckdb(session: Any, select: str, key: str) -> str:
@@ -312,7 +335,8 @@ def key_type_duckdb(session: Any, select: str, key: str) -> str:
 def insert_duckdb(table: NamedTable, batch: str) -> str:
     """Return the statement that adds the predictions of a table named `batch`, by `$model`."""
     key = quote_name(table.columns[0][0])
+    further = ", probabilities" if table.has_probabilities else ""
     return (
-        f"INSERT INTO {table.sql} ({key}, prediction, probability, model, predicted_at) "
-        f"SELECT key, prediction, probability, $model, now() FROM {batch}"
+        f"INSERT INTO {table.sql} ({key}, prediction, probability, model, predicted_at{further}) "
+        f"SELECT key, prediction, probability, $model, now(){further} FROM {batch}"
     )

@@ -91,7 +91,7 @@ _COUNT = {"copy": ">i2", "record": ">i4"}
 _SCALARS = {"real": (">f4", "<f4"), "bigint": (">i8", "<i8")}  # on the wire, in the batch
 _INT = struct.Struct(">i")
 #: Kinds whose values may be NULL; a row that has one of them is of no fixed length.
-NULLABLE = ("number", "nullable_text")
+NULLABLE = ("number", "nullable_text", "files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,10 +253,12 @@ class NullableParser:
         if kind == "number":
             numbers = np.ndarray((len(joined) - 7,), ">f8", joined, strides=(1,))[at]
             return {name: nullable_numbers(numbers.astype("<f8"), length < 0)}
-        if kind != "nullable_text" and length.min() < 0:
+        if kind not in NULLABLE and length.min() < 0:
             raise NullFound(name)
-        if kind in ("text", "nullable_text"):
+        if kind in ("text", "nullable_text", "files"):
             spans = zip(at.tolist(), length.tolist(), strict=True)
+            if kind == "files":
+                return {name: [joined[i : i + n] if n >= 0 else None for i, n in spans]}
             return {name: [str(joined[i : i + n], "utf-8") if n >= 0 else None for i, n in spans]}
         shape = self._shapes.get(name)
         if shape is None:

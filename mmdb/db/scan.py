@@ -15,7 +15,7 @@ import numpy as np
 
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
-from mmdb.db.row_formats import Field, nullable_numbers, row_parser
+from mmdb.db.row_formats import NULLABLE, Field, nullable_numbers, row_parser
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.
@@ -156,7 +156,7 @@ def _text_last(kinds: Sequence[Field]) -> list[Field]:
 
 #: What tells how large a value is, without reading one that is stored apart from its row.
 _SIZES = {
-    **dict.fromkeys(("text", "nullable_text", "bytes"), "octet_length"),
+    **dict.fromkeys(("text", "nullable_text", "bytes", "files"), "octet_length"),
     "reals": "pg_column_size",
 }
 #: What a row takes of memory on its way into a dataset, in its own sizes.
@@ -356,9 +356,9 @@ def _from_arrow(
     if kind == "number":
         missing = array.is_null().to_numpy(zero_copy_only=False)
         return nullable_numbers(array.to_numpy(zero_copy_only=False).astype("<f8"), missing)
-    if array.null_count and kind != "nullable_text":
+    if array.null_count and kind not in NULLABLE:
         raise NullFound(name)
-    if kind in ("text", "nullable_text"):
+    if kind in ("text", "nullable_text", "files"):
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in ("real", "bigint"):
         return array.to_numpy().astype("<f4" if kind == "real" else "<i8", copy=False)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Networks for rows of mixed columns: numbers, numbers as they are, and codes of categories."""
+"""Networks for rows of mixed columns: numbers, codes of categories and of words, pictures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from mmdb.errors import FactoryFailed
 from mmdb.messages import show
 
 #: Runs of a row's numbers: ["number", n] to be embedded, ["plain", n] to be taken as they are,
-#: ["code", codes, dimension] for one code. Filled in by a run from its dataset's transforms.
+#: ["code", codes, dimension] for one code, ["words", n, codes, dimension] for the codes of n words,
+#: ["picture", channels, height, width]. Filled in by a run from its dataset's transforms.
 Columns = Sequence[Sequence[str | int]]
 
 #: Frequencies, and numbers, of a number's embedding; section B of the paper has 16 and 4.
 FREQUENCIES, EMBEDDED = 16, 4
 _MOST_MEMBERS = 64
-#: The code of what no train row had; see `mmdb.data.transform.transform`.
-UNKNOWN_CODE = 1
+#: The codes of NULL, or no word, and of what no train row had; see `mmdb.data.transform.transform`.
+MISSING_CODE, UNKNOWN_CODE = 0, 1
+#: Channels of the layers that read a picture, and what they make of it.
+_CHANNELS, _PICTURE_FEATURES = (32, 64, 64), 64
 
 
 def tabular(
@@ -109,26 +112,81 @@ def _width(run: Sequence[str | int]) -> int:
         case ["code", int(codes), int(dimension)]:
             if is_whole(codes, 1, 2**24) and is_whole(dimension, 1, 2**16):
                 return 1
+        case ["words", int(words), int(codes), int(dimension)]:
+            if is_whole(words, 1) and is_whole(codes, 1, 2**24) and is_whole(dimension, 1, 2**16):
+                return words
+        case ["picture", *sizes] if len(sizes) == 3 and all(is_whole(s, 1, 2**16) for s in sizes):
+            return math.prod(map(int, sizes))
     raise FactoryFailed(
         f"columns hold {show(run)}",
         hint='They are lists such as ["number", 3], ["plain", 2] and ["code", 100, 16].',
     )
 
 
+class WordsInput(nn.Module):
+    """Embeds the codes of a text's words and takes their mean: (n, words) -> (n, dimension)."""
+
+    def __init__(self, codes: int, dimension: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(codes, dimension)
+        nn.init.normal_(self.embedding.weight, std=0.3)
+        self.width = dimension
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean of the words that there are, 0 where there is none."""
+        codes = x.long()
+        there = (codes != MISSING_CODE).to(x.dtype)[:, :, None]
+        found: Tensor = (self.embedding(codes) * there).sum(1)
+        return found / there.sum(1).clamp(min=1.0)
+
+
+class PictureInput(nn.Module):
+    """A small convolutional network: (n, channels * height * width) -> (n, width)."""
+
+    def __init__(self, channels: int, height: int, width: int) -> None:
+        super().__init__()
+        self.shape, self.width = (channels, height, width), _PICTURE_FEATURES
+        layers: list[nn.Module] = []
+        for after in _CHANNELS:
+            layers += [nn.Conv2d(channels, after, 3, padding=1), nn.ReLU()]
+            channels, height, width = after, height // 2, width // 2
+            if min(height, width) >= 2:
+                layers.append(nn.MaxPool2d(2))
+        pooled = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, self.width)]
+        self.layers = nn.Sequential(*layers, *pooled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features of the pictures."""
+        features: Tensor = self.layers(x.reshape(-1, *self.shape))
+        return features
+
+
 class ColumnInput(nn.Module):
-    """Puts a row's numbers first, then plain ones, then embedded codes: (n, ...) -> (n, width)."""
+    """Puts a row's numbers first, then plain ones, then embedded codes: (n, ...) -> (n, width).
+
+    What is made of words and pictures comes last.
+    """
 
     def __init__(self, runs: Columns, *, dropout: float = 0.0) -> None:
         """Args: dropout: probability that a code counts as unknown in training."""
         super().__init__()
         places: dict[str, list[int]] = {"number": [], "plain": [], "code": []}
         sizes: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
+        readers: list[WordsInput | PictureInput] = []
         place = 0
-        for run in runs:
-            places[str(run[0])] += range(place, place + _width(run))
-            place += _width(run)
-            if run[0] == "code":
-                sizes.append((int(run[1]), int(run[2])))
+        for kind, *further in runs:
+            start, place = place, place + _width((kind, *further))
+            numbers_of = [int(one) for one in further]
+            if kind in ("words", "picture"):
+                spans.append((start, place))
+                readers.append(
+                    WordsInput(*numbers_of[1:]) if kind == "words" else PictureInput(*numbers_of)
+                )
+                continue
+            places[str(kind)] += range(start, place)
+            if kind == "code":
+                sizes.append((numbers_of[0], numbers_of[1]))
         numbers = torch.tensor([*places["number"], *places["plain"]], dtype=torch.int64)
         self.numbers: Tensor
         self.register_buffer("numbers", numbers, persistent=False)
@@ -138,7 +196,9 @@ class ColumnInput(nn.Module):
             nn.init.normal_(embedding.weight, std=0.3)
         self.embeddings = nn.ModuleList(embeddings)
         self.number_count = len(places["number"])
+        self.spans, self.readers = tuple(spans), nn.ModuleList(readers)
         self.width = len(numbers) + sum(dimension for _, dimension in sizes)
+        self.width += sum(reader.width for reader in readers)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rows in their new order."""
@@ -150,6 +210,8 @@ class ColumnInput(nn.Module):
                 unknown = torch.rand(codes.shape, device=codes.device) < self.dropout
                 codes = codes.masked_fill(unknown, UNKNOWN_CODE)
             parts.append(embedding(codes))
+        for (start, end), reader in zip(self.spans, self.readers, strict=True):
+            parts.append(reader(x[:, start:end]))
         return torch.cat(parts, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mmdb.arguments import check_whole
 from mmdb.data import registration
-from mmdb.data.arrays import Decoded
+from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_dataset
 from mmdb.data.decoding import Decoding, Label
 from mmdb.data.inputs import scan_inputs
@@ -86,7 +86,7 @@ def _shown_rows(decoding: Decoding, decoded: Decoded, most: int) -> Iterator[dic
                 else:
                     named = zip(column.parts, values, strict=True)
                     row |= {f"{column.name} {part}".strip(): value for part, value in named}
-        labels = zip(decoding.labels, decoded.label_arrays, strict=True)
+        labels = zip(decoding.labels, decoded.label_arrays, strict=False)
         shown = {label.name: _shown_label(label, values[place]) for label, values in labels}
         yield {"label": json.dumps(shown), "features": json.dumps(row)}
 
@@ -100,13 +100,18 @@ drop_features = passed_on("mmdb.store.stored_features.drop_features")
 
 _PREDICTION_QUERIES = load("predictions")
 #: Rows on their way from the query to the table: a session cannot read and write at once.
-_SCHEMA = pa.schema(
-    [("key", pa.string()), ("prediction", pa.string()), ("probability", pa.float64())]
-)
+_SPOOLED = {
+    "key": pa.string(),
+    "prediction": pa.string(),
+    "probability": pa.float64(),
+    "probabilities": pa.string(),
+}
 
 
 @exposed
-def predict_into(backend: Backend, model: str, query: str, target: str, key: str) -> int:
+def predict_into(
+    backend: Backend, model: str, query: str, target: str, key: str | None, probabilities: bool
+) -> int:
     """Write key, prediction and probability of every row of a SELECT to a table; return the rows.
 
     The table is made where it is not there, its key with the type that the query gives it; else
@@ -122,24 +127,28 @@ def predict_into(backend: Backend, model: str, query: str, target: str, key: str
 
     started = perf_counter()
     connection = backend.connection
-    place = PredictionTarget.parse(target, connection.engine)
-    check_key(key)
+    has_all = bool(probabilities)
+    place = PredictionTarget.parse(target, connection.engine, has_probabilities=has_all)
+    if key is not None:
+        check_key(key)
     predictor = find_predictor(backend, model)
+    key = predictor.key(key)
     analysis = analyse(query, connection.engine, connection)
     with tempfile.TemporaryFile(prefix="mmdb-predict-") as file:
         with connection.snapshot():
             names = [name for name, _ in connection.columns(analysis.select)]
             if key in names:  # else the scan says what is missing
                 _find_table(connection, place, analysis.select, key)
-            row_count = _spool(connection, predictor, query, key, file)
+            batches = scan_inputs(connection, predictor.decoding, query, key)
+            row_count = _spool(predictor, batches, file, of_all=has_all)
         with connection.transaction():
             table = _find_table(connection, place, analysis.select, key)
             if not table.exists:
                 connection.create_target(table, analysis.select, key)
                 table = _find_table(connection, place, analysis.select, key)
             file.seek(0)
-            with pa.ipc.open_stream(file) as batches:
-                connection.append_predictions(table, predictor.model.reference, batches)
+            with pa.ipc.open_stream(file) as spooled:
+                connection.append_predictions(table, predictor.model.reference, spooled)
             about = {"key_name": key, "query": query, "row_count": row_count}
             about |= {"schema_name": table.schema, "table_name": table.name}
             about |= {"model_id": predictor.model.model_id, "seconds": perf_counter() - started}
@@ -162,16 +171,20 @@ def _find_table(
 
 
 def _spool(
-    connection: Connection, predictor: Predictor, query: str, key: str, file: IO[bytes]
+    predictor: Predictor,
+    batches: Iterable[tuple[list[str], Inputs]],
+    file: IO[bytes],
+    *,
+    of_all: bool,
 ) -> int:
-    """Predict the rows of a query into a file; return how many they are."""
+    """Predict rows into a file; return how many they are."""
     row_count = 0
-    with pa.ipc.new_stream(file, _SCHEMA) as writer:
-        for keys, inputs in scan_inputs(connection, predictor.decoding, query, key):
-            predictions, probabilities = predictor.predictions(inputs)
-            columns = [keys, predictions, probabilities]
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+    schema = pa.schema([*_SPOOLED.items()][: 3 + of_all])
+    with pa.ipc.new_stream(file, schema) as writer:
+        for keys, inputs in batches:
+            columns = (keys, *predictor.predictions(inputs, of_all=of_all))[: len(schema)]
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
             row_count += len(keys)
     return row_count
 

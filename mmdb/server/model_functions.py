@@ -64,13 +64,17 @@ def predict(backend: Backend, model: str, x: Any) -> list[float]:
 
 
 @exposed
-def predict_query(backend: Backend, model: str, query: str, key: str) -> list[dict[str, Any]]:
+def predict_query(
+    backend: Backend, model: str, query: str, key: str | None, probabilities: bool
+) -> list[dict[str, Any]]:
     """Return key, prediction and probability of the first target for every row of a SELECT."""
     predictor = find_predictor(backend, model)
     found: list[dict[str, Any]] = []
+    key = predictor.key(key)
     for keys, inputs in scan_inputs(backend.connection, predictor.decoding, query, key):
-        rows = zip(keys, *predictor.predictions(inputs), strict=True)
-        found += [{"key": k, "prediction": p, "probability": q} for k, p, q in rows]
+        predicted = predictor.predictions(inputs, of_all=bool(probabilities))
+        names = ("key", "prediction", "probability", "probabilities")
+        found += [dict(zip(names, row, strict=True)) for row in zip(keys, *predicted, strict=True)]
     return found
 
 

@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,14 @@ from mmdb.train.values.spec import CandidateSpec
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8
+
+
+class Predictions(NamedTuple):
+    """What is predicted of some rows."""
+
+    values: list[str]  # a class, a number, or a JSON list of probabilities
+    probability: Sequence[float | None]  # of the class
+    probabilities: Sequence[str | None]  # JSON: by class, or a list by label
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +71,33 @@ class Predictor:
             _probable(label, output).reshape(len(output), -1).numpy() for label, output in outputs
         ]
 
-    def predictions(self, inputs: Inputs) -> tuple[list[str], list[float | None]]:
-        """Return what is predicted of the first target for each row, and how probable it is."""
+    def predictions(self, inputs: Inputs, *, of_all: bool = False) -> Predictions:
+        """Return what is predicted of the first target for each row, and how probable it is.
+
+        Args:
+            of_all: the probabilities of all classes, or labels, too.
+        """
         label, values = self.decoding.labels[0], self.values(inputs)[0]
-        nothing: list[float | None] = [None] * len(values)
+        nothing = [None] * len(values)
         if label.task == "multilabel":
-            return [json.dumps(row) for row in values.tolist()], nothing
+            rows = [json.dumps(row) for row in values.tolist()]
+            return Predictions(rows, nothing, rows if of_all else nothing)
         if label.classes is None:
-            return [str(number) for number in values[:, 0].tolist()], nothing
+            return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
         best = values.argmax(axis=1)
         names = [class_text(value) for value in label.classes]
-        return [names[k] for k in best], values[np.arange(len(best)), best].tolist()
+        shown = [
+            json.dumps(dict(zip(names, row, strict=True))) for row in values.tolist() if of_all
+        ]
+        chances = values[np.arange(len(best)), best].tolist()
+        return Predictions([names[k] for k in best], chances, shown or nothing)
+
+    def key(self, key: str | None) -> str:
+        """Return the column that names a row: the key of the model's dataset, or id, by default."""
+        keys = [column.name for column in self.decoding.columns if column.kind == "key"]
+        if key is not None:
+            return key
+        return keys[0] if len(keys) == 1 else "id"
 
 
 def find_predictor(backend: Backend, reference: str) -> Predictor:
@@ -140,8 +165,8 @@ def measure(
     candidate = _candidate(connection, predictor.model, functions)
     options = candidate.options if candidate else {}
     meter = Meter(measures_of(targets, options, functions), targets, functions)
-    pairs = zip(outputs, labels, strict=True)
-    values = meter([fitted(output, true) for output, true in pairs], labels)
+    pairs = zip(outputs, labels, strict=False)  # weights come after labels
+    values = meter([fitted(output, true) for output, true in pairs], labels[: len(targets)])
     if candidate is None or options.get("metric") != LOSS:
         return values
     criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion

@@ -179,7 +179,7 @@ def _use(facts: CardFacts) -> Iterator[str]:
     yield from _block("python", f"with mmdb.connect(URL) as db:\n    {loaded}")
     if facts.dataset is not None:
         quoted = reference.replace("'", "''")
-        query = f"SELECT * FROM mmdb.predict_query('{quoted}', 'SELECT … FROM …', 'id');"
+        query = f"SELECT * FROM mmdb.predict_query('{quoted}', 'SELECT … FROM …');"
         yield from _block("sql", query)
 
 

@@ -205,7 +205,8 @@ COMMENT ON TYPE mmdb.warm_start_row IS 'What begin_candidate returns; no parent 
 CREATE TYPE mmdb.prediction_row AS (
     key text,
     prediction text,
-    probability double precision
+    probability double precision,
+    probabilities jsonb
 );
 COMMENT ON TYPE mmdb.prediction_row IS 'What predict_query returns; a regression has no probability.';
 

@@ -150,14 +150,19 @@ FROM mmdb.transformed(%(dataset)s::text, %(row_count)s::integer) AS t;
 SELECT
     t.key,
     t.prediction,
-    t.probability
-FROM mmdb.predict_query(%(model)s::text, %(query)s::text, %(key)s::text) AS t;
+    t.probability,
+    t.probabilities::text AS probabilities
+FROM
+    mmdb.predict_query(
+        %(model)s::text, %(query)s::text, %(key)s::text, %(probabilities)s::boolean
+    ) AS t;
 
 -- name: predict_into
 -- Predict every row of a query into a table.
 SELECT
     mmdb.predict_into(
-        %(model)s::text, %(query)s::text, %(target)s::text, %(key)s::text
+        %(model)s::text, %(query)s::text, %(target)s::text, %(key)s::text,
+        %(probabilities)s::boolean
     ) AS row_count;
 
 -- name: evaluate

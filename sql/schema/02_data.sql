@@ -44,7 +44,9 @@ CREATE TABLE mmdb.dataset_column (
     CONSTRAINT dataset_column_pkey PRIMARY KEY (dataset_id, ordinal),
     CONSTRAINT dataset_column_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
     CONSTRAINT dataset_column_kind_check CHECK (
-        kind IN ('numeric', 'tensor', 'bytes', 'categorical', 'tokens', 'label', 'key', 'excluded', 'dropped')
+        kind IN (
+            'numeric', 'tensor', 'bytes', 'categorical', 'tokens', 'label', 'weight', 'key', 'excluded', 'dropped'
+        )
     )
 );
 COMMENT ON TABLE mmdb.dataset_column IS 'The output columns of a dataset''s query, in order.';
@@ -62,7 +64,7 @@ CREATE TABLE mmdb.transform (
     CONSTRAINT transform_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id)
 );
 COMMENT ON TABLE mmdb.transform IS 'What the values of a dataset''s column become, fitted on its train rows.';
-COMMENT ON COLUMN mmdb.transform.source IS 'What the values are: number, moment, clock, span (seconds, in UTC) or text.';
+COMMENT ON COLUMN mmdb.transform.source IS 'What the values are: number, moment, clock, span (seconds, in UTC), text or picture.';
 COMMENT ON COLUMN mmdb.transform.parameters IS 'As create_dataset was told.';
 COMMENT ON COLUMN mmdb.transform.statistics IS 'Of the train rows: missing counts NULLs, fill takes their place.';
 COMMENT ON COLUMN mmdb.transform.categories IS 'Of a text: the values that have a code or 0/1 number of their own, sorted.';

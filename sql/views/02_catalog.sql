@@ -105,6 +105,11 @@ SELECT
                 'a code for each of ' || (t.statistics ->> 'kept') || ' values; one for '
                 || (t.statistics ->> 'rare') || ' rare ones and all others'
         WHEN 'hash' THEN 'one of ' || (t.parameters ->> 'buckets') || ' codes, by a hash'
+        WHEN 'words'
+            THEN
+                'its first ' || (t.parameters ->> 'length') || ' words, each one of '
+                || (t.parameters ->> 'buckets') || ' codes, by a hash'
+        WHEN 'picture' THEN 'decoded, 0 to 1; channels, height and width: ' || (t.statistics ->> 'shape')
         WHEN 'drop' THEN 'left out: all train rows have one value'
     END AS meaning,
     cast(t.statistics ->> 'missing' AS bigint) AS missing,

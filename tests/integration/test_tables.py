@@ -351,3 +351,73 @@ def test_an_architecture_is_chosen_by_the_form_of_the_rows(db: mmdb.Database) ->
 
 def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def test_rows_of_weight_0_teach_nothing(db: mmdb.Database) -> None:
+    """Half of the rows say the opposite and weigh nothing, or all that there is."""
+    flipped = "CASE WHEN id % 2 = 0 THEN y ELSE CASE y WHEN 'low' THEN 'high' ELSE 'low' END END"
+    truth = [row["y"] for row in db.sql("SELECT y FROM thing ORDER BY id")]
+    shares = []
+    for name, even in (("even", 1), ("odd", 0)):
+        weight = f"CASE WHEN id % 2 = 0 THEN {even} ELSE {1 - even} END AS w"
+        query = f"SELECT b, {weight}, {flipped} AS y FROM thing"
+        db.create_dataset(name, query, label="y", options={"roles": {"w": "weight"}})
+        dataset = find_dataset(db.connection, name)
+        assert dataset.decoding.is_weighted
+        assert [column.name for column in dataset.decoding.features] == ["b"]
+        db.create_run(name, dataset=name, epochs=10)
+        assert db.run(name).train(workers=1).failed == 0
+        rows = db.predict_query(name, "SELECT id, b FROM thing ORDER BY id")
+        right = [row["prediction"] == y for row, y in zip(rows, truth, strict=True)]
+        shares.append(np.mean(right))
+        assert db.evaluate(name, name)["accuracy"] == pytest.approx(0.5, abs=0.2)
+    assert shares[0] > 0.9
+    assert shares[1] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("weight", "named"),
+    [
+        ("CASE WHEN id = 7 THEN -0.5 ELSE 1 END", "the weight -0.5"),
+        ("0", "weighs every train row 0"),
+        ("CASE WHEN id > 7 THEN 1 END", r"NULLs: w \(7\)"),
+        ("'much'", "a weight is a number from 0"),
+    ],
+)
+def test_a_weight_that_is_none_is_named(db: mmdb.Database, weight: str, named: str) -> None:
+    with pytest.raises(errors.MmdbError, match=named):
+        db.create_dataset(
+            "w",
+            f"SELECT b, {weight} AS w, y FROM thing",
+            label="y",
+            options={"roles": {"w": "weight"}},
+        )
+    assert db.sql("SELECT name FROM mmdb.dataset_overview") == []
+
+
+def test_predictions_carry_the_datasets_key_and_all_probabilities(db: mmdb.Database) -> None:
+    query = "SELECT 'k' || id AS code, b, color, y FROM thing"
+    db.create_dataset("things", query, label="y", options={"roles": {"code": "key"}})
+    db.create_run("r", dataset="things", epochs=2)
+    assert db.run("r").train(workers=1).failed == 0
+    rows = db.predict_query("r", f"{query} WHERE id < 9", probabilities=True)
+    assert {row["key"] for row in rows} == {f"k{number}" for number in range(1, 9)}
+    for row in rows:
+        chances = json.loads(row["probabilities"])
+        assert sorted(chances) == ["high", "low"]
+        assert sum(chances.values()) == pytest.approx(1.0, abs=1e-5)
+        assert chances[row["prediction"]] == row["probability"] == max(chances.values())
+    assert "probabilities" not in db.predict_query("r", f"{query} WHERE id < 3")[0]
+    for name, is_whole in (("plain", False), ("whole", True)):
+        assert db.predict_into("r", query, name, probabilities=is_whole) == ROWS
+        assert db.predict_into("r", query, name, probabilities=is_whole) == ROWS
+    whole = db.sql("SELECT * FROM whole ORDER BY code, predicted_at LIMIT 1")[0]
+    assert [*whole] == [
+        "code", "prediction", "probability", "model", "predicted_at", "probabilities",
+    ]  # fmt: skip
+    plain = db.sql("SELECT * FROM plain LIMIT 1")[0]
+    assert [*plain] == [*whole][:-1]
+    with pytest.raises(errors.TargetMismatch):
+        db.predict_into("r", query, "plain", probabilities=True)
+    by_id = db.predict_query("r", "SELECT id, b, color FROM thing", key="id")
+    assert len(by_id) == ROWS

@@ -29,6 +29,9 @@ KNOTS = 33
 ONE_HOT = 8
 #: Train rows that a category of an index has at least; rarer ones are one category, "unknown".
 RARE = 2
+#: Words that texts have on average, at least, where `auto` reads them as such: most of them are
+#: different then, too.
+SENTENCE = 4
 #: Parameters that each kind takes besides `kind`.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("robust", "standardize", "log1p"), ("impute",)),
@@ -38,7 +41,9 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "index": ("dimension", "min_count"),
     "one_hot": (),
     "hash": ("buckets", "dimension"),
+    "words": ("length", "buckets", "dimension"),
     "drop": (),
+    "picture": ("size", "channels", "on_error"),
 }
 
 
@@ -132,6 +137,8 @@ def fit_texts(
     parameters = {key: value for key, value in asked.items() if key != "kind"}
     seen = [text for text, count in zip(texts, counts, strict=True) if count]
     rows = int(counts.sum())
+    if kind == "auto" and len(seen) > max(ONE_HOT, rows / 2) and _are_sentences(seen):
+        kind, parameters = "words", {**WORDS, **parameters}
     if kind in ("auto", "index", "one_hot") and len(seen) == rows > ONE_HOT:
         raise DataError(
             f"Column {name!r} has as many different texts as train rows, {rows}.",
@@ -155,6 +162,11 @@ def fit_texts(
         },
         categories=tuple(sorted(seen)) if kind in ("index", "one_hot") else None,
     )
+
+
+def _are_sentences(texts: Sequence[str]) -> bool:
+    """Whether texts have several words each."""
+    return sum(len(text.split()) for text in texts) > SENTENCE * len(texts)
 
 
 def check_asked(name: str, source: Source | None, asked: object) -> dict[str, Any]:
@@ -186,21 +198,35 @@ def check_asked(name: str, source: Source | None, asked: object) -> dict[str, An
                 f"Option transforms.{name} has {key} = {show(value)}.",
                 hint=f"Parameters of {kind}: {', '.join(known) or 'none'}; {_ALLOWED}",
             )
-    if kind == "hash" and "buckets" not in found:
-        found["buckets"] = BUCKETS
-    return found
+    if kind == "hash":
+        found = {"buckets": BUCKETS, **found}
+    return {**WORDS, **found} if kind == "words" else found
 
 
 #: Buckets of a `hash` unless it says how many.
 BUCKETS = 1024
+#: Words of a text that `words` reads, and their buckets, unless it says how many.
+WORDS = {"length": 64, "buckets": 8192}
 _CHECKS: dict[str, Callable[[object], bool]] = {
     "impute": lambda value: value in ("mean", "median") or is_number(value),
     "knots": lambda value: is_whole(value, 3, 1025),
     "dimension": lambda value: is_whole(value, 1, 1024),
     "min_count": lambda value: is_whole(value, 1),
+    "length": lambda value: is_whole(value, 1, 4096),
     "buckets": lambda value: is_whole(value, 2, 2**20),
+    "size": lambda value: _is_size(value),
+    "channels": lambda value: value in (1, 3) and is_whole(value, 1),
+    "on_error": lambda value: value in ("fail", "skip"),
 }
 _ALLOWED = (
     "impute is mean, median or a number, knots 3 to 1025, dimension 1 to 1024, min_count from 1, "
-    "buckets 2 to 1048576."
+    "length 1 to 4096, "
+    "buckets 2 to 1048576, size is [height, width] of 1 to 1024, channels 3 or 1, on_error fail or "
+    "skip."
 )
+
+
+def _is_size(value: object) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    return all(is_whole(side, 1, 1024) for side in value)

@@ -7,6 +7,8 @@ same code, inside a database or outside of one.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +18,8 @@ import numpy as np
 
 #: What the raw values are. A moment is seconds since 1970 in UTC, a clock seconds since midnight,
 #: a span seconds; all of them, and numbers, are float64 with NaN for NULL. Texts have codes.
-Source = Literal["number", "moment", "clock", "span", "text"]
+#: Pictures are files until they are decoded, then uint8 (n, channels * height * width).
+Source = Literal["number", "moment", "clock", "span", "text", "picture"]
 
 
 class Texts(NamedTuple):
@@ -35,10 +38,11 @@ KINDS: dict[Source, tuple[str, ...]] = {
     "span": ("robust", "quantile", "standardize", "log1p", "drop"),
     "moment": ("cyclic", "date", "quantile", "robust", "standardize", "drop"),
     "clock": ("cyclic", "quantile", "robust", "standardize", "drop"),
-    "text": ("index", "one_hot", "hash", "drop"),
+    "text": ("index", "one_hot", "hash", "words", "drop"),
+    "picture": ("picture", "drop"),
 }
-#: Kinds whose row is one code.
-CODED = ("index", "one_hot", "hash")
+#: Kinds whose row is one code, or several.
+CODED = ("index", "one_hot", "hash", "words")
 #: Codes that come before those of an index's categories.
 MISSING_CODE, UNKNOWN_CODE, FIRST_CODE = 0, 1, 2
 
@@ -73,12 +77,16 @@ class Transform:
         found: tuple[str, ...] = ("",)
         if self.kind == "drop":
             return ()
+        if self.kind == "picture":
+            return found * int(math.prod(self.statistics["shape"]))
         if self.kind == "cyclic":
             rounds = self.statistics["rounds"]
             found = tuple(f"{wave} of {name}" for name in rounds for wave in ("sine", "cosine"))
             found = (*(("trend",) if self.source == "moment" else ()), *found)
         elif self.kind == "date":
             found = tuple(self.statistics["parts"])
+        elif self.kind == "words":
+            found = tuple(f"word {place}" for place in range(1, self.parameters["length"] + 1))
         elif self.kind == "one_hot":
             found = tuple(self.categories or ())
             return (*found, "missing") if self.statistics.get("missing") else found
@@ -86,15 +94,17 @@ class Transform:
 
     @property
     def codes(self) -> int | None:
-        """How many codes there are, where a row is one code for an embedding."""
-        if self.kind == "hash":
+        """How many codes there are, where a row is codes for an embedding."""
+        if self.kind in ("hash", "words"):
             return FIRST_CODE + int(self.parameters["buckets"])
         return FIRST_CODE + len(self.categories or ()) if self.kind == "index" else None
 
     def apply(self, values: Raw) -> np.ndarray:
         """Return the numbers of some rows, float32 (n, len(names)); a code is one number."""
         if self.source == "text":
-            return self.of_codes(self._codes_of(values))
+            return self._words(values) if self.kind == "words" else self._coded(values)
+        if self.source == "picture":
+            return np.asarray(values) / np.float32(255)
         numbers = np.asarray(values, np.float64)
         missing = np.isnan(numbers)
         if missing.any():
@@ -107,6 +117,22 @@ class Transform:
         for place, column in enumerate(columns):
             out[:, place] = column
         return out
+
+    def _words(self, values: Raw) -> np.ndarray:
+        """Return the codes of each text's first words, float32 (n, length)."""
+        distinct = values.distinct if isinstance(values, Texts) else values
+        length, buckets = len(self.names), int(self.parameters["buckets"])
+        out = np.full((len(distinct), length), MISSING_CODE, np.float32)
+        known: dict[str, int] = {}
+        for row, text in enumerate(distinct):
+            for place, word in enumerate(words_of(text)[:length]):
+                if word not in known:
+                    known[word] = hash_code(word, buckets)
+                out[row, place] = known[word]
+        return out[values.places] if isinstance(values, Texts) else out
+
+    def _coded(self, values: Raw) -> np.ndarray:
+        return self.of_codes(self._codes_of(values))
 
     def _codes_of(self, values: Raw) -> np.ndarray:
         distinct = values.distinct if isinstance(values, Texts) else values
@@ -169,6 +195,14 @@ class Transform:
 
 #: Columns of mmdb.transform that hold JSON.
 _JSON = ("parameters", "statistics", "categories")
+
+
+def words_of(text: object) -> list[str]:
+    """Return a text's words: letters, digits and underscores, in lower case."""
+    return _WORD.findall(str(text).lower()) if text is not None else []
+
+
+_WORD = re.compile(r"\w+")
 
 
 def hash_code(text: str | None, buckets: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmdb.data.decoding import Column, Decoding
+from mmdb.data.transform.transform import Transform
 from mmdb.errors import ArchitectureError, FactoryFailed
 from mmdb.graph.spec.factory_call import resolve
 
@@ -59,31 +60,31 @@ def runs_of(decoding: Decoding) -> list[list[str | int]]:
     """Return what the numbers of a row of the only input are; see `mmdb.graph.tabular.Columns`."""
     runs: list[list[str | int]] = []
     for column, _ in decoding.spans(decoding.inputs[0]):
-        for kind, numbers in _kinds(column):
-            if runs and runs[-1][0] == kind != "code":
-                runs[-1][1] = int(runs[-1][1]) + numbers
-            elif kind == "code":
-                assert column.transform is not None
-                runs.append(["code", numbers, _dimension(column, numbers)])
+        for run in _runs(column):
+            if runs and runs[-1][0] == run[0] and run[0] in ("number", "plain"):
+                runs[-1][1] = int(runs[-1][1]) + int(run[1])
             else:
-                runs.append([kind, numbers])
+                runs.append(run)
     return runs
 
 
-def _kinds(column: Column) -> Iterator[tuple[str, int]]:
+def _runs(column: Column) -> Iterator[list[str | int]]:
     given = column.transform
     if given is None:
-        yield ("number" if column.kind == "numeric" else "plain"), column.decoded_width
+        yield ["number" if column.kind == "numeric" else "plain", column.decoded_width]
+    elif given.kind == "picture":
+        yield ["picture", *given.statistics["shape"]]
+    elif given.kind == "words":
+        yield ["words", len(given.names), int(given.codes or 0), _dimension(given)]
     elif given.codes is not None:
-        yield "code", given.codes
+        yield ["code", given.codes, _dimension(given)]
     elif given.kind == "one_hot":
-        yield "plain", len(given.names)
+        yield ["plain", len(given.names)]
     else:
         for name in given.names:
-            yield ("plain" if name in _PLAIN else "number"), 1
+            yield ["plain" if name in _PLAIN else "number", 1]
 
 
-def _dimension(column: Column, codes: int) -> int:
-    assert column.transform is not None
-    asked = column.transform.parameters.get("dimension")
-    return int(asked) if asked else min(_LARGEST_DIMENSION, 4 + codes // 8)
+def _dimension(given: Transform) -> int:
+    asked = given.parameters.get("dimension")
+    return int(asked) if asked else min(_LARGEST_DIMENSION, 4 + (given.codes or 0) // 8)

@@ -1,6 +1,7 @@
 """Losses by name, and their weighted sum over a dataset's targets.
 
-Every loss takes a module's raw output in float32 and returns the mean over the batch.
+Every loss takes a module's raw output in float32 and returns the mean over the batch; where rows
+have weights, the weighted mean.
 """
 
 from __future__ import annotations
@@ -79,15 +80,36 @@ class Criterion:
 
         Args:
             outputs: in the targets' order, (n, size) or (n,) each, or (n, members, size).
+            labels: in that order, too; then the rows' weights if they have any.
+        Raises:
+            FunctionFailed: a registered loss would have to weigh rows.
         """
+        found = tensors_in(labels)
+        weights = found[-1] if len(found) > len(self.losses) else None
         terms = [
-            loss(*self._compared(place, outputs[place], y))
-            for place, (loss, y) in enumerate(zip(self.losses, tensors_in(labels), strict=True))
+            self._term(loss, *self._compared(place, outputs[place], y), weights)
+            for place, (loss, y) in enumerate(zip(self.losses, found, strict=weights is None))
         ]
         if self._weights == (1.0,):
             return terms[0]
         weighted = [w * term for w, term in zip(self._weights, terms, strict=True)]
         return torch.stack(weighted).sum()
+
+    def _term(self, loss: Loss, output: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        if weights is None:
+            return loss(output, y)
+        if not isinstance(loss, nn.Module):
+            raise FunctionFailed(
+                "A registered loss returns one number for all rows, which cannot be weighted.",
+                hint="Use a loss that is built in, or a dataset without weights.",
+            )
+        loss.reduction = "none"  # type: ignore[assignment]
+        each = loss(output, y)
+        each = each.flatten(1).mean(1) if each.ndim > 1 else each
+        members = len(each) // len(weights)  # of an ensemble
+        weights = weights.repeat_interleave(members) if members > 1 else weights
+        total = weights.sum().clamp(min=torch.finfo(torch.float32).tiny)
+        return (each * weights).sum() / total  # type: ignore[no-any-return]
 
     def _compared(self, place: int, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return a target's outputs and labels as its loss takes them."""

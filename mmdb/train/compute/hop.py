@@ -268,7 +268,7 @@ def validate_pass(
         outputs = [torch.cat(parts) for parts in zip(*found, strict=True)]
         labels = labels_to(y, live.device)
         loss = float(setup.criterion.to(live.device)(outputs, labels))
-        fits = zip(outputs, tensors_in(labels), strict=True)
+        fits = zip(outputs, tensors_in(labels), strict=False)  # weights come after labels
         measured = [(fitted(output, true).to(CPU), true.to(CPU)) for output, true in fits]
         here = environment(live.device)
         if not math.isfinite(loss):

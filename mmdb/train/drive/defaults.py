@@ -9,6 +9,7 @@ from typing import Any
 
 from mmdb.data.dataset import Dataset
 from mmdb.errors import InvalidOption
+from mmdb.train.candidate.column_arguments import runs_of
 
 #: Rows that all epochs of a candidate see together, about; and the fewest and most epochs.
 _ROWS_SEEN, _FEWEST, _MOST = 1_000_000, 4, 100
@@ -64,7 +65,8 @@ def recipe_of(dataset: Dataset) -> Recipe:
             epochs=min(epochs, 30),
             options=options,
         )
-    hidden = list(_HIDDEN if compares else _HIDDEN[:1])
+    is_linear_too = compares and not any(run[0] == "picture" for run in runs_of(decoding))
+    hidden = list(_HIDDEN if is_linear_too else _HIDDEN[:1])
     return Recipe(
         architecture=f"tabular(ensemble={_MEMBERS})",
         space={"lr": [3e-3], "architecture.hidden": hidden, **training},
