@@ -57,6 +57,7 @@ REST = {
         "integration/test_drop_run.py",
         "integration/test_exchange.py",
         "integration/test_ownership.py",
+        "integration/test_real_tables.py",
         "integration/test_same_bits.py",
         "integration/test_targets.py",
     ],

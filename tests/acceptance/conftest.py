@@ -1,4 +1,4 @@
-"""Databases with the table `digits`, which the examples of README.md and docs/ read."""
+"""Databases with the tables `digits` and `penguins`, which examples of README.md and docs/ read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import mmdb
 from mmdb.cli.demo import load_digits
 from tests.acceptance.pages import PASSWORD, WORKER
 from tests.cluster import Cluster
+from tests.real_tables import load_real_table
 
 DIGITS, SHOP = "mmdb_digits", "mmdb_shop"  # databases
 
 
 def load(url: str) -> None:
-    """Create the table `digits` that examples read."""
+    """Create the tables that examples read."""
     with mmdb.connect(url) as db:
         load_digits(db)
+        load_real_table(db, "penguins")
 
 
 @pytest.fixture(scope="session")
