@@ -1,4 +1,4 @@
-"""What an open database hands out: predictions, lineage, and exports for other tools."""
+"""Calls of an open database that return predictions, lineage, and exports for other tools."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Field:
 
     @property
     def dtype(self) -> str:
-        """What its values are kept as."""
+        """The numpy dtype of its values in rows and blocks."""
         is_number = self.source not in (None, "text", "picture")
         return "<f8" if is_number else _DTYPES[self.task or self.kind]
 

@@ -69,7 +69,7 @@ class Column:
 
     @property
     def parts(self) -> Sequence[str | int]:
-        """What each of these numbers is: a category, a part of a date, or else its place."""
+        """The name of each of these numbers: a category, a part of a date, or else its place."""
         if self.transform is None or not any(self.transform.names):
             return range(self.decoded_width)
         return self.transform.names

@@ -116,10 +116,15 @@ def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder
 
 
 def _encoded(
-    decoding: Decoding, values: Mapping[str, Any], encoders: Mapping[str, Encoder]
+    decoding: Decoding,
+    values: Mapping[str, Any],
+    encoders: Mapping[str, Encoder],
+    keys: Sequence[str] = (),
 ) -> dict[str, Values]:
     """Return columns with texts as tokens where they become these, and files as pictures.
 
+    Args:
+        keys: of the rows, which an error names; empty: there is one row alone.
     Raises:
         InvalidInput: a picture cannot be decoded.
     """
@@ -130,9 +135,8 @@ def _encoded(
         if column.transform is not None and column.transform.source == "picture":
             found[column.name], failed = decode_all(column.transform, values[column.name])
             for place, why in failed.items():
-                raise InvalidInput(
-                    f"Column {column.name!r} holds no picture in row {place + 1}: {why}."
-                )
+                where = f" in the row with key {show(keys[place])}" if keys else ""
+                raise InvalidInput(f"Column {column.name!r} holds no picture{where}: {why}.")
     return found
 
 
@@ -264,7 +268,7 @@ def scan_inputs(
     try:
         for batch in connection.scan(cast_select(fields, connection.engine, select), kinds):
             keys = cast("list[str]", batch.pop(_KEY))
-            yield keys, assemble(decoding, _encoded(decoding, batch, encoders))
+            yield keys, assemble(decoding, _encoded(decoding, batch, encoders, keys))
     except NullFound as error:
         named = key if error.column == _KEY else error.column
         raise NullValues(f"Column {named!r} holds NULLs.") from error

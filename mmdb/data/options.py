@@ -31,7 +31,7 @@ _BY_NAME = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a caller may set besides the arguments of create_dataset."""
+    """The options of create_dataset, with their defaults."""
 
     shape: tuple[int, ...] | None = None  # of one row's features
     max_categories: int = 100_000  # distinct values of a text feature

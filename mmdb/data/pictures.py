@@ -41,7 +41,7 @@ def decode(given: Transform, file: bytes) -> np.ndarray:
             if picture.width * picture.height > MOST_PIXELS:
                 raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
             found = picture.convert(_MODES[channels])
-    except ValueError:
+    except (ValueError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise whatever a damaged file makes them
         raise ValueError(f"no JPEG or PNG that can be read ({type(error).__name__})") from error

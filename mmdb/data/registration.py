@@ -92,7 +92,7 @@ Digest = bytes  # `bytes` is also the name of a field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSummary:
-    """What create_dataset answers."""
+    """A dataset that create_dataset has made."""
 
     dataset_id: int
     name: str

@@ -240,8 +240,8 @@ def insert_postgres(table: NamedTable, marks: Sequence[str], percent: str = "%")
     """Return the INSERT of one batch.
 
     Args:
-        marks: placeholders of the model, the keys, predictions and probabilities, and of those of
-            all classes if the table has them.
+        marks: placeholders of the model, the keys, predictions and probabilities; a fifth one of
+            all classes' probabilities if the table has them.
         percent: what stands for a percent sign in a name.
     """
     model, keys, predictions, probabilities, *all_classes = marks

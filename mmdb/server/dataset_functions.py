@@ -133,6 +133,7 @@ def predict_into(
         check_key(key)
     predictor = find_predictor(backend, model)
     key = predictor.key(key)
+    check_key(key)  # a dataset's may be named as a column of the table is
     analysis = analyse(query, connection.engine, connection)
     with tempfile.TemporaryFile(prefix="mmdb-predict-") as file:
         with connection.snapshot():

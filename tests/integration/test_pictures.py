@@ -76,8 +76,11 @@ def test_files_become_pictures_that_a_default_network_tells_apart(db: mmdb.Datab
     assert np.mean(found) > 0.9
     (shown,) = db.sql("SELECT mmdb.predict('run', p) AS p FROM photo AS p WHERE photo_id = 4")
     assert max(shown["p"]) == pytest.approx(rows[4]["probability"], abs=1e-5)
-    with pytest.raises(errors.InvalidInput, match="'file' holds no picture"):
+    with pytest.raises(errors.InvalidInput, match="'file' holds no picture: no JPEG"):
         db.predict("run", {"file": "00ff"})
+    add(db, ROWS, b"GIF89a")
+    with pytest.raises(errors.InvalidInput, match=f"no picture in the row with key '{ROWS}'"):
+        db.predict_query("run", "SELECT photo_id AS id, file FROM photo")
 
 
 def test_stored_pixels_are_those_that_pillow_decodes(db: mmdb.Database) -> None:

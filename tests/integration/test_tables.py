@@ -395,6 +395,15 @@ def test_a_weight_that_is_none_is_named(db: mmdb.Database, weight: str, named: s
     assert db.sql("SELECT name FROM mmdb.dataset_overview") == []
 
 
+def test_a_key_that_is_named_as_a_column_of_predictions_is_refused(db: mmdb.Database) -> None:
+    query = "SELECT id AS model, b, y FROM thing"
+    db.create_dataset("things", query, label="y", options={"roles": {"model": "key"}})
+    db.create_run("r", dataset="things", epochs=1)
+    assert db.run("r").train(workers=1).failed == 0
+    with pytest.raises(errors.TargetMismatch, match="named model"):
+        db.predict_into("r", query, "guesses")
+
+
 def test_predictions_carry_the_datasets_key_and_all_probabilities(db: mmdb.Database) -> None:
     query = "SELECT 'k' || id AS code, b, color, y FROM thing"
     db.create_dataset("things", query, label="y", options={"roles": {"code": "key"}})

@@ -73,7 +73,7 @@ class Transform:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What each of the row's numbers is; empty where it is the value itself."""
+        """The name of each number that a value becomes; an empty one where it stays itself."""
         found: tuple[str, ...] = ("",)
         if self.kind == "drop":
             return ()

@@ -22,7 +22,7 @@ _MEMBERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class RunDefaults:
     """An architecture with what trains it well."""
 
     architecture: str
@@ -31,7 +31,7 @@ class Recipe:
     options: Mapping[str, Any]  # how epochs and candidates are compared
 
 
-def recipe_of(dataset: Dataset) -> Recipe:
+def defaults_of(dataset: Dataset) -> RunDefaults:
     """Return the architecture that fits a dataset's rows.
 
     Raises:
@@ -59,7 +59,7 @@ def recipe_of(dataset: Dataset) -> Recipe:
         "weight_decay": [0.01],
     }
     if len(given.shape) > 1:
-        return Recipe(
+        return RunDefaults(
             architecture="resnet" if min(given.shape[-2:]) >= 16 else "cnn",
             space={"lr": [1e-3], **training},
             epochs=min(epochs, 30),
@@ -67,7 +67,7 @@ def recipe_of(dataset: Dataset) -> Recipe:
         )
     is_linear_too = compares and not any(run[0] == "picture" for run in runs_of(decoding))
     hidden = list(_HIDDEN if is_linear_too else _HIDDEN[:1])
-    return Recipe(
+    return RunDefaults(
         architecture=f"tabular(ensemble={_MEMBERS})",
         space={"lr": [3e-3], "architecture.hidden": hidden, **training},
         epochs=epochs,

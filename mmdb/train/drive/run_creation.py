@@ -32,7 +32,7 @@ from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.compute.candidate_check import CandidateCheck
-from mmdb.train.drive.defaults import recipe_of
+from mmdb.train.drive.defaults import defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import parse_run_options
@@ -79,7 +79,7 @@ def create_run(
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
     if architecture is None:
-        recipe = recipe_of(found)
+        recipe = defaults_of(found)
         architecture, epochs = recipe.architecture, epochs or recipe.epochs
         search, options = {"space": recipe.space, **search}, {**recipe.options, **options}
     epochs = epochs or 1
