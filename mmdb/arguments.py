@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from typing import TypeGuard
 
@@ -41,6 +42,28 @@ def check_whole(value: object, name: str, least: int, most: int) -> int:
             f"{name} is {show(value)}.", hint=f"It is a whole number from {least} to {most}."
         )
     return value
+
+
+def check_seconds(value: object, name: str) -> float:
+    """Return a time as seconds: a number of them, or a text such as "5 min".
+
+    >>> check_seconds("5 min", "budget"), check_seconds("1.5 hours", "budget")
+    (300.0, 5400.0)
+
+    Raises:
+        InvalidOption
+    """
+    found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    seconds = float(found[1]) * _UNITS[found[2][:1]] if found else value
+    if not is_number(seconds, 0, 1e9) or not seconds:
+        raise InvalidOption(
+            f"{name} is {show(value)}.", hint='It is seconds, or a text such as "5 min".'
+        )
+    return float(seconds)
+
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?) *(s|sec|seconds?|min|minutes?|h|hours?)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def check_flag(value: object, name: str) -> bool:

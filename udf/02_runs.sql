@@ -22,15 +22,16 @@ CREATE OR REPLACE FUNCTION mmdb.create_run(
     strategy text DEFAULT 'auto',
     warm_start text DEFAULT 'off',
     seed bigint DEFAULT 0,
-    options jsonb DEFAULT '{}'
+    options jsonb DEFAULT '{}',
+    budget text DEFAULT NULL
 ) RETURNS TABLE (run_id bigint, candidates integer)
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.run_functions import create_run
-return create_run(plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options)
+return create_run(plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options, budget)
 $$;
-COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb)
+COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb, text)
 IS 'Turn a search space into candidates to be trained on a dataset.';
 
 CREATE OR REPLACE FUNCTION mmdb.drop_run(

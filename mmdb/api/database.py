@@ -209,6 +209,7 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
         warm_start: str = "off",
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
+        budget: str | None = None,
     ) -> Run:
         """Turn a search space into candidates to be trained on a dataset.
 
@@ -219,6 +220,8 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             search: {"method": "grid", "space": {"lr": [0.1, 0.01]}}; docs/search.md.
             warm_start: "auto" to begin with the tensors of the best parents that the zoo has, or
                 a model to begin with; docs/warm.md.
+            budget: a time such as "5 min", after which training stops, once a candidate has done an
+                epoch; that one without an architecture.
         Raises:
             DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
             ModelNotFound: of `warm_start`.
@@ -234,6 +237,7 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             warm_start=warm_start,
             seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
             options=json_text(options, "options"),
+            budget=budget,
         )
         return Run(self, name)
 

@@ -50,6 +50,7 @@ def create_run(
     warm_start: str,
     seed: int,
     options: str,
+    budget: str | None = None,
 ) -> list[dict[str, Any]]:
     """Create a run; see `mmdb.train.drive.run_creation.create_run`."""
     from mmdb.train.drive import run_creation  # imports torch
@@ -65,6 +66,7 @@ def create_run(
         warm_start=warm_start,
         seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
         options=json_object(options, "options"),
+        budget=budget,
     )
     return [{"run_id": run_id, "candidates": candidates}]
 

@@ -189,6 +189,8 @@ REFUSED: list[Case] = [
     run(errors.InvalidOption, "order", options={"order": ["free"]}),
     run(errors.InvalidOption, "checkpoint", options={"checkpoint": "never"}),
     run(errors.InvalidOption, "hop_limit_s", options={"hop_limit_s": 0}),
+    run(errors.InvalidOption, "budget_s", options={"budget_s": -1}),
+    run(errors.InvalidOption, "budget", budget="5 parsecs"),
     run(errors.InvalidOption, "priority", options={"priority": 6}),
     run(errors.InvalidOption, "group", options={"group": 2}),
     run(errors.InvalidOption, "group", strategy="data_parallel", options={"group": 1}),

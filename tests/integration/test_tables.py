@@ -430,3 +430,22 @@ def test_predictions_carry_the_datasets_key_and_all_probabilities(db: mmdb.Datab
         db.predict_into("r", query, "plain", probabilities=True)
     by_id = db.predict_query("r", "SELECT id, b, color FROM thing", key="id")
     assert len(by_id) == ROWS
+
+
+def test_a_run_stops_when_its_time_is_over(db: mmdb.Database) -> None:
+    db.create_dataset("coins", "SELECT b, id % 2 = 0 AS y FROM thing", validation=0.3)
+    search = {"method": "tpe", "trials": 6, "space": {"lr": {"low": 0.01, "high": 0.1}}}
+    run = db.create_run(
+        "r", dataset="coins", architecture="linear", search=search, epochs=50, budget="0.001 s"
+    )
+    done = run.train(workers=1)  # over as soon as one candidate has done an epoch
+    assert done.model == "r" and done.candidates < 6
+    assert {row["status"] for row in db.sql("SELECT status FROM mmdb.candidate_overview")} <= {
+        "stopped",
+        "finished",
+    }
+    epochs = [row["epochs"] or 0 for row in db.sql("SELECT epochs FROM mmdb.candidate_overview")]
+    assert max(epochs) == 1
+    stops = db.sql("SELECT detail FROM mmdb.decision WHERE kind = 'stop'")
+    assert {json.loads(text_of(row["detail"]))["reason"] for row in stops} == {"budget"}
+    assert run.train(workers=1).candidates <= 6

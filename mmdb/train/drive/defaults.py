@@ -19,6 +19,8 @@ _STEPS = 12
 #: The network that `tabular` is, and a linear model, which it has to beat.
 _HIDDEN: tuple[list[int], ...] = ([256, 256, 256], [])
 _MEMBERS = 8
+#: Seconds of training after which the best epoch so far is the model.
+BUDGET_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,9 @@ def defaults_of(dataset: Dataset) -> RunDefaults:
     batch = min(max(2 ** round(math.log2(rows / _STEPS)), _SMALLEST_BATCH), _LARGEST_BATCH)
     epochs = min(max(_ROWS_SEEN // rows, _FEWEST), _MOST)
     compares = any(part.role == "validation" for part in dataset.partitions)
-    options: dict[str, Any] = {"patience": max(epochs // 4, 5)} if compares else {}
+    options: dict[str, Any] = {"budget_s": BUDGET_S}
+    if compares:
+        options["patience"] = max(epochs // 4, 5)
     if compares and decoding.task == "classification":
         options["metric"] = "loss"  # what is right by chance in a small slice counts for less
     training = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from mmdb.train.drive.run_state import (
 )
 from mmdb.train.ledger.run_options import Decide, fix_strategy
 from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
-from mmdb.train.search import Goal, Stop, stops_early
+from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import Past
 from mmdb.train.warm.warm_options import OFF
@@ -70,6 +71,8 @@ class RunJob:
         self._resting: dict[int, float] = {}  # candidate -> until when, in monotonic seconds
         self._untold: list[tuple[int, int, float]] = []  # candidate, epoch, objective
         self._stops_early = stops_early(run.search, run.raw_options)
+        budget_s = run.options.budget_s
+        self._ends_at = math.inf if budget_s is None else time.monotonic() + budget_s
         self._begin_watch()
         log = control.do(lambda c: c.rows(_Q.find_decisions, run_id=run.run_id, after=-1))
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
@@ -88,7 +91,7 @@ class RunJob:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        done = self.schedule.finished and self._search.done
+        done = self.schedule.finished and (self._search.done or self._is_out_of_time)
         return done and not self._untold and not self._resting
 
     @property
@@ -175,7 +178,16 @@ class RunJob:
             self._want(1)
 
     def _want(self, workers: int) -> bool:
-        return not self._search.done and self._carry_out(self._search.want(workers))
+        if self._search.done or self._is_out_of_time:
+            return False
+        return self._carry_out(self._search.want(workers))
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        """Whether the run's budget is used up; it lasts until a candidate has done an epoch."""
+        if time.monotonic() < self._ends_at:
+            return False
+        return any(progress.epoch for progress in self.schedule.progress)
 
     def check_reach(self) -> None:
         """Raise where hops wait for a partition that no worker which is up can find.
@@ -202,6 +214,11 @@ class RunJob:
         for ordinal in self.schedule.take(event):
             assert error is not None
             self._close(ordinal, self.schedule.progress[ordinal], error)
+        if self._is_out_of_time:
+            for ordinal, progress in enumerate(self.schedule.progress):
+                if not progress.closed and progress.epoch < self.schedule.goal(ordinal):
+                    stop = Stop(candidate=ordinal, reason=BUDGET)
+                    self._carry_out(self._search.take(stop))
 
     def hear_all(self, assignment: Assignment, rows: Sequence[Row]) -> None:
         """Take in what the candidates of a validation reached, by its rows."""

@@ -116,9 +116,10 @@ class LoggedSearch:
         decisions = self._search.want(idle)
         return self._tell(Want(idle=idle), lambda: decisions) if decisions else []
 
-    def take(self, decision: Goal | Stop, request: int) -> list[Effect]:
-        """Take in what a user asked of a candidate, by ordinal."""
-        self.answered = request
+    def take(self, decision: Goal | Stop, request: int | None = None) -> list[Effect]:
+        """Take in what a user asked of a candidate, by ordinal, or what the run's time demands."""
+        if request is not None:
+            self.answered = request
         entry = replace(decision, candidate=self._member(decision.candidate))
         own: list[Effect] = [decision]
         return own + self._tell(entry, lambda: self._search.take(entry), request=request)

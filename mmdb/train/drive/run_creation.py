@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmdb.arguments import check_seconds
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
@@ -58,6 +59,7 @@ def create_run(
     warm_start: str,
     seed: int,
     options: Mapping[str, Any],
+    budget: object = None,
 ) -> tuple[int, int]:
     """Create a run and its first candidates; return run_id and their number.
 
@@ -68,6 +70,7 @@ def create_run(
         architecture: None: the one that fits the dataset, with a small search of its own.
         epochs: None: one, or as many as that architecture needs.
         warm_start: "off", "auto", or a model to begin with: the version that it names now.
+        budget: a time such as "5 min": option `budget_s`.
     Raises:
         InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
         ModelNotFound: of `warm_start`.
@@ -82,6 +85,8 @@ def create_run(
         recipe = defaults_of(found)
         architecture, epochs = recipe.architecture, epochs or recipe.epochs
         search, options = {"space": recipe.space, **search}, {**recipe.options, **options}
+    if budget is not None:
+        options = {**options, "budget_s": check_seconds(budget, "budget")}
     epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)

@@ -88,7 +88,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
 #: `parse_warm_options`, what is frozen by `parse_frozen_options`.
 _ELSEWHERE = ("metric", "metrics", "patience", "min_delta", "warm_start", *TRANSFER_KEYS)
 #: Every option.
-KNOWN = (*CHOICES, *_ELSEWHERE, "features", "group", "hop_limit_s", "priority", "strategies")
+KNOWN = (
+    *CHOICES,
+    *_ELSEWHERE,
+    "budget_s",
+    "features",
+    "group",
+    "hop_limit_s",
+    "priority",
+    "strategies",
+)
 #: What `auto` may choose from, if it is not told: they train the same thing.
 SAME = ("mop", "task")
 
@@ -103,6 +112,7 @@ class RunOptions:
     group: int | None  # workers that train a candidate together, for data_parallel; None: 2
     strategies: tuple[str, ...]  # that `auto` may choose from
     hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
+    budget_s: float | None  # seconds that a call of train goes on beginning epochs
     features: FeatureOptions  # how features of frozen layers are kept
 
 
@@ -130,11 +140,12 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             "options.order is 'fixed' with the strategy 'model_average'.",
             hint="The hops of an epoch run side by side there: leave the order out.",
         )
-    limit = raw.get("hop_limit_s")
-    if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
-        raise InvalidOption(
-            f"options.hop_limit_s is {show(limit)}.", hint="It is a number of seconds above 0."
-        )
+    limits = {name: raw.get(name) for name in ("hop_limit_s", "budget_s")}
+    for name, limit in limits.items():
+        if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
+            raise InvalidOption(
+                f"options.{name} is {show(limit)}.", hint="It is a number of seconds above 0."
+            )
     if not is_whole(raw.get("priority", 0), -5, 5):
         raise InvalidOption(
             f"options.priority is {show(raw['priority'])}.",
@@ -144,7 +155,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         **chosen,
         group=group,
         strategies=strategies,
-        hop_limit_s=None if limit is None else float(limit),
+        **{name: None if limit is None else float(limit) for name, limit in limits.items()},
         features=parse_feature_options(raw.get("features")),
     )
 

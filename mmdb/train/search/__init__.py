@@ -3,6 +3,7 @@
 from mmdb.train.search.base_search import Search
 from mmdb.train.search.factory import candidates, compares, make_search, possible, stops_early
 from mmdb.train.search.search_log import (
+    BUDGET,
     Decision,
     Entry,
     Goal,
@@ -17,6 +18,7 @@ from mmdb.train.search.search_options import METHODS
 from mmdb.train.search.search_space import MAX_CANDIDATES
 
 __all__ = [
+    "BUDGET",
     "MAX_CANDIDATES",
     "METHODS",
     "Decision",

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.train.search.search_log import (
+    BUDGET,
     PATIENCE,
     Decision,
     Entry,
@@ -208,8 +209,9 @@ class BaseSearch:
         return self._next(idle if cap is None else min(idle, cap - len(self._flying)))
 
     def take(self, decision: Decision) -> list[Decision]:
-        """Return what follows from a user's decision."""
+        """Return what follows from a user's decision, or from the end of the run's time."""
         freed = isinstance(decision, Stop) and decision.candidate in self._flying
+        freed = freed and decision.reason != BUDGET
         member = self._apply(decision)
         return self._follow(member) if freed else []
 

@@ -121,6 +121,8 @@ def from_row(row: Mapping[str, Any]) -> Entry:
 
 #: Reason of a stop for want of progress; the result stands as if it had trained to its goal.
 PATIENCE = "patience"
+#: Reason of a stop because the time that the run has is over.
+BUDGET = "budget"
 
 
 @dataclass(slots=True, kw_only=True)

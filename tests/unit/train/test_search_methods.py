@@ -10,6 +10,7 @@ import pytest
 
 from mmdb.errors import InvalidHyperparameter
 from mmdb.train.search import (
+    BUDGET,
     METHODS,
     Decision,
     Entry,
@@ -303,6 +304,12 @@ def test_a_candidate_that_a_user_stopped_frees_its_place_once() -> None:
     assert made.search.take(stop) == []
     late = Report(candidate=1, epoch=1, value=0.5)  # its hop was under way
     assert made.search.report(late) == []
+
+
+def test_no_candidate_follows_when_the_time_of_a_run_is_over() -> None:
+    made = bench(SEARCHES["grid, some at once"])
+    made.take(made.search.begin())
+    assert made.search.take(Stop(candidate=1, reason=BUDGET)) == []
 
 
 # -- what comes up while a run goes on ----------------------------------------
