@@ -26,6 +26,7 @@ from tests.bench.scale.bench import bench_scale
 from tests.bench.schedule.asha import bench_asha
 from tests.bench.schedule.bench import bench_schedule
 from tests.bench.search.campaigns import ATTACKS, CAMPAIGNS, search
+from tests.bench.tables import bench as tables
 from tests.bench.train.concurrency import bench_concurrency
 from tests.bench.train.convergence import bench_convergence, plot
 from tests.bench.warm import bench as warm
@@ -57,6 +58,12 @@ EXPERIMENTS = {
     "scale": Experiment("1,000 nodes and 10,000 candidates, simulated", bench_scale),
     "scan": Experiment("a run beside a BI tool that reads the views", bench_scan),
     "schedule": Experiment("simulated makespans against their bounds", bench_schedule),
+    "tables": Experiment(
+        "defaults on real tables beside peers",
+        tables.bench_tables,
+        tables.TablesShare,
+        tables.PARTS,
+    ),
     "warm": Experiment(
         "warm starts beside cold ones", warm.bench_warm, warm.WarmShare, [*warm.PARTS]
     ),
@@ -65,6 +72,7 @@ EXPERIMENTS = {
 OPTIONS: dict[str, tuple[Callable[[str], object], str]] = {
     "folder": (Path, "keep trainings here; those that are here are not done again"),
     "pairs": (at_least(1), "the first so many pairs of each part"),
+    "peers": (str, "the Python that has the peers (.venv-peers/bin/python)"),
     "processes": (at_least(1), "that train (one per processor)"),
     "repeats": (at_least(1), "runs of each way (3)"),
     "seconds": (

@@ -13,6 +13,7 @@ from mmdb.bench.workload import BenchShare
 from tests.bench.__main__ import EXPERIMENTS, main
 from tests.bench.feature.bench import FeatureShare
 from tests.bench.plan.bench import PlanShare
+from tests.bench.tables.bench import TablesShare
 from tests.bench.train.convergence import UNIT
 from tests.bench.warm.bench import WarmShare
 
@@ -23,6 +24,7 @@ from tests.bench.warm.bench import WarmShare
         ("asha --share 0.1", BenchShare(share=0.1)),
         ("feature --only fused", FeatureShare(only=["fused"])),
         ("plan --seconds 2 --share 0.1", PlanShare(seconds=2.0, share=0.1)),
+        ("tables --only flights --peers p", TablesShare(only=["flights"], peers="p")),
         ("warm --folder a --seeds 2", WarmShare(folder=Path("a"), seeds=2)),
         ("warm --only safety --pairs 1", WarmShare(only=["safety"], pairs=1)),
     ],
