@@ -8,6 +8,7 @@ from typing import Any
 from mmdb.data.column_layout import SPLIT, Field, Request, check_twins
 from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
+from mmdb.data.parts import is_document
 from mmdb.data.query import Engine
 from mmdb.data.transform.fitting import check_asked
 from mmdb.data.transform.transform import KINDS, Source
@@ -219,9 +220,12 @@ _SOURCES: dict[str, Source] = {
 
 def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
     if kind not in _FEATURES:
+        step = "[0]" if kind.endswith("]") else ".price"
         raise UnsupportedType(
             f"Column {name!r} has type {kind}, which has no form in numbers.",
-            hint="Cast it in the query, take a part of it, or leave it out.",
+            hint=f'Name what to read of it: {{"transforms": {{"{name}{step}": "auto"}}}}.'
+            if is_document(kind)
+            else "Cast it in the query, take a part of it, or leave it out.",
         )
     role, scanned = _FEATURES[kind]
     tokenizer = options.tokenize.get(name)
