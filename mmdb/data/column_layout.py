@@ -140,8 +140,8 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
             return f"CASE WHEN isinf({name}) THEN 'inf'::double ELSE epoch({name})::double END"
         if field.type == "boolean":
             return f"{name}::integer::double precision"
-        is_clamped = clamped and field.type == "float"
-        return (_clamped if is_clamped else _nearest)(name, engine, "double precision")
+        form = _clamped if field.type == "numeric" else _nearest
+        return form(name, engine, "double precision")
     if field.type == "boolean" and field.scanned != "text":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":

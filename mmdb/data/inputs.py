@@ -337,7 +337,7 @@ def _check_type(column: Column, found: ColumnType) -> None:
 
 #: The types that a column's values may have; any that is no list has a text.
 _TYPES: dict[str, tuple[ColumnType, ...]] = {
-    "numeric": ("integer", "float", "boolean"),
+    "numeric": ("integer", "float", "numeric", "boolean"),
     "tensor": ("float_array",),
     "bytes": ("bytes",),
 }

@@ -34,6 +34,7 @@ _READ_AS = {
     "BIGNUM": "CASE WHEN {0} IS NOT NULL THEN COALESCE(TRY_CAST({0} AS DOUBLE), 'inf'::DOUBLE) END",
     '"NULL"': "{}::VARCHAR",
 }
+_WITH_PARTS = ("composite", "range")
 _DOCUMENTS = ("json", "jsonb", "hstore", "JSON", "VARIANT", "MAP", "UNION", "TUPLE")
 _NESTED, _TEXTS = "('object', 'array')", "('string', 'varchar', 'boolean')"
 
@@ -49,8 +50,8 @@ def steps_of(name: str, column: str) -> list[str]:
     >>> steps_of('payload.items[0]."a.b"', "payload"), steps_of("payloads", "payload")
     (['items', '0', 'a.b'], [])
     """
-    path = name[len(column) :] if name.startswith(column) else ""
-    found = _STEP.findall(path) if _PATH.fullmatch(path) else []
+    path = name[len(column) :] if column and name.startswith(column) else ""
+    found = _STEP.findall(path) if path and _PATH.fullmatch(path) else []
     return [quoted.replace('""', '"') + plain + at for quoted, plain, at in found]
 
 
@@ -74,15 +75,18 @@ def with_parts(
     opened: set[str] = set()
     while True:
         check_twins([name for name, _ in columns], connection.engine)
-        items = []
+        items, taken = [], {name for name, _ in columns}
         for name, kind in columns:
-            below = {n: wanted[n] for n in sorted(wanted) if steps_of(n, name)}
-            is_open = name not in opened and (below or name not in wanted)
-            parts = list(_parts(connection, select, name, kind, below)) if is_open else []
+            parts: list[tuple[str, str]] = []
+            if name not in opened and (kind in _WITH_PARTS or is_document(kind)):
+                further = sorted(wanted.keys() - taken)
+                below = {part: wanted[part] for part in further if steps_of(part, name)}
+                if below or name not in wanted:
+                    parts = list(_parts(connection, select, name, kind, below))
+                    opened.add(name)
             if name in wanted or not parts:
                 items.append((name, _READ_AS.get(kind, "{}").format(quote(name))))
-            items += [part for part in parts if part[0] not in dict(columns)]
-            opened.update([name] if parts else [])
+            items += parts
         if items == [(name, quote(name)) for name, _ in columns]:
             return select, columns
         for name, _ in items:
@@ -115,7 +119,7 @@ def _parts(
     elif kind == "composite":
         fields = f"unnest({column})" if is_duckdb else f"({column}).*"
         for field, _ in connection.columns(f"SELECT {fields} FROM ({select}\n) AS q"):
-            step = field if steps_of(f".{field}", "") == [field] else quote(field)
+            step = field if steps_of(f"x.{field}", "x") == [field] else quote(field)
             taken = f"struct_extract({column}, {_literal(field)})"
             yield f"{name}.{step}", taken if is_duckdb else f"({column}).{quote(field)}"
 

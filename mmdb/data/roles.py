@@ -16,7 +16,7 @@ from mmdb.db.connection import ColumnType, Kind
 from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
 from mmdb.messages import show
 
-_NUMBERS = ("integer", "float", "boolean")
+_NUMBERS = ("integer", "float", "numeric", "boolean")
 _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
     **dict.fromkeys(_NUMBERS, ("numeric", "real")),
     **dict.fromkeys(("moment", "clock", "span"), ("numeric", "number")),
@@ -28,7 +28,7 @@ _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
 _TASKS: dict[str, tuple[Task, ...]] = {
     "integer": ("classification", "regression"),
     "boolean": ("classification", "regression"),
-    "float": ("regression", "classification"),
+    **dict.fromkeys(("float", "numeric"), ("regression", "classification")),
     "text": ("classification",),
     "float_array": ("multilabel",),
     "bytes": ("multilabel",),
@@ -102,7 +102,7 @@ def _split_field(types: Mapping[str, ColumnType], split: Mapping[str, Any]) -> F
     if name not in types:
         raise UnknownColumn(f"The query returns no column {name!r} to split its rows by.")
     by_time = split.get("by") == "time"
-    if by_time and types[name] not in ("moment", "integer", "float"):
+    if by_time and types[name] not in ("moment", "integer", "float", "numeric"):
         raise InvalidOption(
             f"Column {name!r} is {types[name]}; a split by time needs a date or a number.",
             hint="Split by column or by group, or cast it.",
@@ -189,7 +189,7 @@ def _label_field(name: str, kind: ColumnType, forced: Task | None, asked: object
     scanned: Kind = "bigint"
     if kind in ("text", "float_array", "bytes"):
         scanned = _FEATURES[kind][1]
-    elif task == "regression" or kind == "float":
+    elif task == "regression" or kind in ("float", "numeric"):
         scanned = "real"
     guessed = forced is None and kind == "integer"
     if asked not in ("auto", "passthrough", *(["standardize"] if task == "regression" else [])):

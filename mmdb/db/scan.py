@@ -31,7 +31,8 @@ _COPY_END = b"\xff\xff"
 
 _POSTGRES_TYPES = {
     **dict.fromkeys((20, 21, 23), "integer"),
-    **dict.fromkeys((700, 701, 1700), "float"),
+    **dict.fromkeys((700, 701), "float"),
+    1700: "numeric",
     16: "boolean",
     **dict.fromkeys((18, 19, 25, 1042, 1043), "text"),  # "char", name, text, char(n), varchar
     17: "bytes",
