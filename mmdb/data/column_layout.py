@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from mmdb.data.query import Engine
 
 
-#: Doubles outside of these become NaN or 0 in float32; PostgreSQL's cast refuses both.
-_LARGEST, _SMALLEST = "3.4028235677973366e38", "7.006492321624085e-46"
+#: Numbers outside of these become NaN or 0; PostgreSQL's cast refuses both.
+_BOUNDS = {
+    "real": ("7.006492321624085e-46", "3.4028235677973366e38"),
+    "double precision": ("4.94e-324", "1.7976931348623158e308"),
+}
 
 #: The name by which the scan has the column that splits the rows.
 SPLIT = "mmdb split"
@@ -137,26 +140,29 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
             return f"CASE WHEN isinf({name}) THEN 'inf'::double ELSE epoch({name})::double END"
         if field.type == "boolean":
             return f"{name}::integer::double precision"
-        return _nearest(name, engine, "double precision")
+        form = _clamped if field.type == "numeric" else _nearest
+        return form(name, engine, "double precision")
     if field.type == "boolean" and field.scanned != "text":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":
         return f"{name}::{field.scanned}"
-    return _clamped(name) if clamped else _nearest(name, engine)
+    return (_clamped if clamped else _nearest)(name, engine, "real")
 
 
-def _nearest(name: str, engine: Engine, to: str = "real") -> str:
+def _nearest(name: str, engine: Engine, to: str) -> str:
     """Return the cast to the nearest number; DuckDB's own rounds a DECIMAL twice."""
     if engine == "postgres":
         return f"{name}::{to}"
     return f"CASE WHEN typeof({name}) LIKE 'DECIMAL%' THEN {name}::text::{to} ELSE {name}::{to} END"
 
 
-def _clamped(name: str) -> str:
-    double = f"{name}::double precision"
+def _clamped(name: str, engine: Engine, to: str) -> str:
+    least, most = _BOUNDS[to]
+    form = "abs({}) OPERATOR(pg_catalog.{}) {}" if engine == "postgres" else "abs({}) {} {}"
     return (
-        f"CASE WHEN abs({double}) <= {_SMALLEST} THEN 0::real"
-        f" WHEN abs({double}) >= {_LARGEST} THEN 'NaN'::real ELSE {double}::real END"
+        f"CASE WHEN {form.format(name, '<=', least)} THEN 0::{to}"
+        f" WHEN {form.format(name, '>=', most)} THEN 'NaN'::{to}"
+        f" ELSE {_nearest(name, engine, to)} END"
     )
 
 

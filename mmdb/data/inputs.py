@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from mmdb.data import functions
 from mmdb.data.arrays import Inputs
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.column_layout import Field, cast_select, check_twins
+from mmdb.data.column_layout import Field, cast_select
 from mmdb.data.decoding import Column, Decoding, numbers_in
 from mmdb.data.matching import kind_of
+from mmdb.data.parts import parts_of, with_parts
 from mmdb.data.pictures import decode_all
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.transform import Source
@@ -93,13 +94,14 @@ def object_input(
     Raises:
         InvalidInput: a column is missing, NULL, or of another type or width.
     """
-    missing = [column.name for column in decoding.features if column.name not in row]
+    given = parts_of(row, [column.name for column in decoding.features])
+    missing = [column.name for column in decoding.features if column.name not in given]
     if missing:
         raise InvalidInput(
             f"The row lacks {', '.join(missing)}.",
             hint="It must have every feature of the model's dataset.",
         )
-    values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
+    values = {column.name: _one(column, given[column.name], engine) for column in decoding.features}
     try:
         return assemble(decoding, _encoded(decoding, values, encoders))
     except NotFinite as error:
@@ -163,7 +165,7 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
         found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
     except _NOT_NUMBERS as error:
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not numbers.") from error
-    if given is not None and found.size != 1:
+    if given is not None and (found.size != 1 or isinstance(value, list)):
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not one number.")
     if column.kind == "bytes" and not np.isin(found, np.arange(256)).all():
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, which are no bytes.")
@@ -181,8 +183,11 @@ def _seconds(column: Column, source: Source, value: str) -> float:
             moment = datetime.fromisoformat(value)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         if source == "clock":
+            if value.startswith("24:00:00"):
+                return 86_400.0
             clock = time.fromisoformat(value)
-            return clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
+            seconds = clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
+            return (seconds - (clock.utcoffset() or timedelta()).total_seconds()) % 86_400
         return _span(value)
     except ValueError:
         what = {"moment": "date", "clock": "time of day", "span": "interval"}[source]
@@ -263,10 +268,17 @@ def scan_inputs(
 
     encoders = encoders_of(connection, decoding)
     select, _ = parse_select(query, connection.engine)
-    fields = _fields(connection, decoding, select, key)
+    written = connection.columns(select)
+    wanted = dict.fromkeys(dict(written)) | {
+        c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
+    }
+    select, found = with_parts(connection, select, written, wanted)
+    fields = _fields(decoding, {name: kind for name, kind in found if name in wanted}, key)
     kinds = [(field.output, field.scanned) for field in fields]
+    is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
+    statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
     try:
-        for batch in connection.scan(cast_select(fields, connection.engine, select), kinds):
+        for batch in connection.scan(statement, kinds):
             keys = cast("list[str]", batch.pop(_KEY))
             yield keys, assemble(decoding, _encoded(decoding, batch, encoders, keys))
     except NullFound as error:
@@ -274,15 +286,17 @@ def scan_inputs(
         raise NullValues(f"Column {named!r} holds NULLs.") from error
     except RaggedFound as error:
         raise RaggedArray(f"Column {error.column!r} has rows of different lengths.") from error
+    except NotFinite as error:
+        if error.__cause__ is None:  # it names the column
+            raise
+        named = ", ".join(field.name for field in fields if field.scanned == "reals") or "the query"
+        raise NotFinite(f"A number of {named} is too large: {error.message}") from error
 
 
 _KEY = "mmdb key"  # no output column of the user's has this name
 
 
-def _fields(connection: Connection, decoding: Decoding, select: str, key: str) -> tuple[Field, ...]:
-    found = connection.columns(select)
-    check_twins([name for name, _ in found], connection.engine)
-    types = dict(found)
+def _fields(decoding: Decoding, types: Mapping[str, ColumnType], key: str) -> tuple[Field, ...]:
     missing = [c for c in (key, *(c.name for c in decoding.features)) if c not in types]
     if missing:
         raise UnknownColumn(
@@ -323,7 +337,7 @@ def _check_type(column: Column, found: ColumnType) -> None:
 
 #: The types that a column's values may have; any that is no list has a text.
 _TYPES: dict[str, tuple[ColumnType, ...]] = {
-    "numeric": ("integer", "float", "boolean"),
+    "numeric": ("integer", "float", "numeric", "boolean"),
     "tensor": ("float_array",),
     "bytes": ("bytes",),
 }

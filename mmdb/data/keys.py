@@ -19,6 +19,7 @@ ID = "id"
 
 def with_keys(
     connection: Connection,
+    written: str,
     select: str,
     columns: Sequence[tuple[str, ColumnType]],
     label: str,
@@ -28,7 +29,8 @@ def with_keys(
     """Return options in which every key has its role.
 
     Args:
-        select: the query, ready to be put in parentheses.
+        written: the query as it was written.
+        select: the query with parts of its columns, ready to be put in parentheses.
         say: is told of a key that nobody named.
     Raises:
         DataError: a key that was named is not unique, or NULL somewhere.
@@ -43,7 +45,7 @@ def with_keys(
             )
     is_spoken_for = {*options.roles, *options.transforms, *options.tokenize, label, *options.labels}
     is_spoken_for.update(name for names in options.inputs.values() for name in names)
-    if ID not in known - is_spoken_for or len(columns) < 3 or not _is_star(connection, select):
+    if ID not in known - is_spoken_for or len(columns) < 3 or not _is_star(connection, written):
         return options
     if not _is_unique(connection, select, ID):
         return options

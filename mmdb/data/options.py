@@ -46,6 +46,12 @@ class Options:
     roles: Mapping[str, str] = field(default_factory=dict)  # by column
     split: Mapping[str, Any] = field(default_factory=dict)  # see `mmdb.data.split`
 
+    @property
+    def named(self) -> set[str]:
+        """The names of columns that options speak of."""
+        lists = (self.labels, self.transforms, self.roles, self.tokenize, *self.inputs.values())
+        return {name for names in lists for name in names} | {str(self.split.get("column"))}
+
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> Options:
         """Return the options of a call.

@@ -86,7 +86,8 @@ def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, Sequence[str | N
         known = texts[slot.field.name]
         distinct = pa.array([known[code] for code in codes.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(places.reshape(-1).astype(np.int32), distinct)
-    narrow = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is not exact
+        narrow = values.astype(np.float32)
     exact = (narrow == values) | np.isnan(values)
     return _flat(narrow if exact.all() else values)
 

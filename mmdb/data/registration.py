@@ -17,6 +17,7 @@ from mmdb.data.ingest import Sealed, SealedPartition, seal
 from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
+from mmdb.data.parts import steps_of, with_parts
 from mmdb.data.pictures import with_pictures
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
@@ -137,24 +138,33 @@ def create_dataset(
     tokenizers = functions.with_targets(connection, parsed.tokenize)
     analysis = analyse(query, connection.engine, connection)
     with connection.snapshot():
-        columns = connection.columns(analysis.select)
-    parsed = with_keys(connection, analysis.select, columns, label, parsed, say)
-    parsed = with_pictures(connection, analysis.select, columns, parsed)
+        written = connection.columns(analysis.select)
+        wanted = dict.fromkeys([label, *parsed.named])
+        select, columns = with_parts(connection, analysis.select, written, wanted)
+    parsed = with_keys(connection, query, select, columns, label, parsed, say)
+    parsed = with_pictures(connection, select, columns, parsed)
     request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
     encoders = functions.encoders(connection, tokenizers)
     split = parse_split(
         parsed.split, partitions=partitions, validation=float(validation), seed=seed
     )
     if split.by == "time" and request.split is not None:
-        split = _timed(connection, analysis.select, request, split)
+        split = _timed(connection, select, request, split)
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
-        sealed = seal(connection, analysis.select, request, split, Path(directory), encoders)
+        sealed = seal(connection, select, request, split, Path(directory), encoders)
         row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
         row["options"] = json.dumps(dict(options or {}))
         with connection.transaction():
             _check_free(connection, name)
             dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
-            sources = analysis.sources_of([column for column, _ in columns])
+            sources = [
+                replace(source, output=part)
+                for source in analysis.sources_of([column for column, _ in written])
+                for part in (
+                    [name for name, _ in columns if steps_of(name, source.output or "")]
+                    or (source.output,)
+                )
+            ]
             _add_columns(connection, dataset_id, sealed.decoding, sources)
             numbers = draw_numbers(connection, len(sealed.partitions))
             for index, partition in enumerate(sealed.partitions):

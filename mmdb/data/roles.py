@@ -8,6 +8,7 @@ from typing import Any
 from mmdb.data.column_layout import SPLIT, Field, Request, check_twins
 from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
+from mmdb.data.parts import is_document
 from mmdb.data.query import Engine
 from mmdb.data.transform.fitting import check_asked
 from mmdb.data.transform.transform import KINDS, Source
@@ -15,7 +16,7 @@ from mmdb.db.connection import ColumnType, Kind
 from mmdb.errors import DataError, InvalidOption, UnknownColumn, UnsupportedType
 from mmdb.messages import show
 
-_NUMBERS = ("integer", "float", "boolean")
+_NUMBERS = ("integer", "float", "numeric", "boolean")
 _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
     **dict.fromkeys(_NUMBERS, ("numeric", "real")),
     **dict.fromkeys(("moment", "clock", "span"), ("numeric", "number")),
@@ -27,7 +28,7 @@ _FEATURES: dict[str, tuple[ColumnKind, Kind]] = {
 _TASKS: dict[str, tuple[Task, ...]] = {
     "integer": ("classification", "regression"),
     "boolean": ("classification", "regression"),
-    "float": ("regression", "classification"),
+    **dict.fromkeys(("float", "numeric"), ("regression", "classification")),
     "text": ("classification",),
     "float_array": ("multilabel",),
     "bytes": ("multilabel",),
@@ -101,7 +102,7 @@ def _split_field(types: Mapping[str, ColumnType], split: Mapping[str, Any]) -> F
     if name not in types:
         raise UnknownColumn(f"The query returns no column {name!r} to split its rows by.")
     by_time = split.get("by") == "time"
-    if by_time and types[name] not in ("moment", "integer", "float"):
+    if by_time and types[name] not in ("moment", "integer", "float", "numeric"):
         raise InvalidOption(
             f"Column {name!r} is {types[name]}; a split by time needs a date or a number.",
             hint="Split by column or by group, or cast it.",
@@ -188,7 +189,7 @@ def _label_field(name: str, kind: ColumnType, forced: Task | None, asked: object
     scanned: Kind = "bigint"
     if kind in ("text", "float_array", "bytes"):
         scanned = _FEATURES[kind][1]
-    elif task == "regression" or kind == "float":
+    elif task == "regression" or kind in ("float", "numeric"):
         scanned = "real"
     guessed = forced is None and kind == "integer"
     if asked not in ("auto", "passthrough", *(["standardize"] if task == "regression" else [])):
@@ -219,9 +220,12 @@ _SOURCES: dict[str, Source] = {
 
 def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
     if kind not in _FEATURES:
+        step = "[0]" if kind.endswith("]") else ".price"
         raise UnsupportedType(
             f"Column {name!r} has type {kind}, which has no form in numbers.",
-            hint="Cast it in the query, take a part of it, or leave it out.",
+            hint=f'Name what to read of it: {{"transforms": {{"{name}{step}": "auto"}}}}.'
+            if is_document(kind)
+            else "Cast it in the query, take a part of it, or leave it out.",
         )
     role, scanned = _FEATURES[kind]
     tokenizer = options.tokenize.get(name)

@@ -194,7 +194,8 @@ Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_t
 Batch = dict[str, "np.ndarray | list[Any]"]
 
 #: A column's type, as far as mmdb tells types apart; anything else keeps the engine's name.
-#: "integer", "float", "boolean", "text", "float_array", "bytes", "moment", "clock", "span"
+#: "integer", "float", "numeric" (PostgreSQL's, of any size), "boolean", "text", "float_array",
+#: "bytes", "moment", "clock", "span"; "composite" and "range", whose parts are columns
 ColumnType = str
 
 #: What a lock guards: a candidate while it hops, or a run while a driver trains it.

@@ -31,14 +31,16 @@ _COPY_END = b"\xff\xff"
 
 _POSTGRES_TYPES = {
     **dict.fromkeys((20, 21, 23), "integer"),
-    **dict.fromkeys((700, 701, 1700), "float"),
+    **dict.fromkeys((700, 701), "float"),
+    1700: "numeric",
     16: "boolean",
-    **dict.fromkeys((19, 25, 1042, 1043), "text"),  # name, text, char(n), varchar
+    **dict.fromkeys((18, 19, 25, 1042, 1043), "text"),  # "char", name, text, char(n), varchar
     17: "bytes",
     **dict.fromkeys((1082, 1114, 1184), "moment"),  # date, timestamp, timestamptz
-    **dict.fromkeys((1083, 1266), "clock"),  # time, timetz
+    1083: "clock",
     1186: "span",
-    **dict.fromkeys((869, 650, 829, 2950), "text"),  # inet, cidr, macaddr, uuid
+    **dict.fromkeys((650, 829, 774, 2950), "text"),  # cidr, macaddr, macaddr8, uuid
+    **dict.fromkeys((26, 142, 1560, 1562), "text"),  # oid, xml, bit, varbit
     **dict.fromkeys((1005, 1007, 1016, 1021, 1022, 1231), "float_array"),
 }
 
@@ -47,12 +49,13 @@ _DUCKDB_TYPES = {
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
     **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
     "BOOLEAN": "boolean",
-    **dict.fromkeys(("VARCHAR", "ENUM", "UUID"), "text"),
+    **dict.fromkeys(("VARCHAR", "ENUM", "UUID", "BIT"), "text"),
     **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "moment"),
     **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "moment"),
-    **dict.fromkeys(("TIME", "TIME WITH TIME ZONE"), "clock"),
+    **dict.fromkeys(("TIME", "TIME_NS"), "clock"),
     "INTERVAL": "span",
     "BLOB": "bytes",
+    "STRUCT": "composite",
 }
 
 
@@ -231,15 +234,19 @@ def _step_rows(row_bytes: int) -> int:
     return max(1, min(STEP_ROWS, STEP_BYTES // max(row_bytes, 1)))
 
 
-#: What a type is a domain over in the end, or itself; and whether that is an enum.
+#: What a type is a domain over in the end, or itself; and of which kind that is.
 _BASE_TYPE = """
 WITH RECURSIVE base AS (
-    SELECT t.oid, t.typtype, t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid = {}::oid
+    SELECT t.oid, t.typtype, t.typcategory, t.typbasetype
+    FROM pg_catalog.pg_type AS t WHERE t.oid = {}::oid
     UNION ALL
-    SELECT t.oid, t.typtype, t.typbasetype
+    SELECT t.oid, t.typtype, t.typcategory, t.typbasetype
     FROM base AS b INNER JOIN pg_catalog.pg_type AS t ON b.typbasetype = t.oid
 )
-SELECT b.oid::bigint AS oid, b.typtype = 'e' AS is_enum, pg_catalog.format_type(b.oid, NULL) AS name
+SELECT
+    b.oid::bigint AS oid,
+    (b.typtype::text || b.typcategory::text) AS kind,
+    pg_catalog.format_type(b.oid, NULL) AS name
 FROM base AS b WHERE b.typtype <> 'd'
 """
 
@@ -251,7 +258,7 @@ def _type_of(session: Any, oid: int) -> ColumnType:
         return _base_type(**(row if isinstance(row, dict) else dict(zip(_BASE, row, strict=True))))
 
 
-_BASE = ("oid", "is_enum", "name")
+_BASE = ("oid", "kind", "name")
 
 
 def _type_of_inside(plpy: Any, oid: int) -> ColumnType:
@@ -260,8 +267,12 @@ def _type_of_inside(plpy: Any, oid: int) -> ColumnType:
     return _base_type(**row)
 
 
-def _base_type(oid: int, is_enum: bool, name: str) -> ColumnType:
-    return "text" if is_enum else _POSTGRES_TYPES.get(oid, name)
+#: By typtype and typcategory, of types that are no others': citext is a text, too.
+_OWN_TYPES = {"eE": "text", "bS": "text", "cC": "composite", "rR": "range"}
+
+
+def _base_type(oid: int, kind: str, name: str) -> ColumnType:
+    return _POSTGRES_TYPES.get(oid) or _OWN_TYPES.get(kind, name)
 
 
 def _from_postgres(error: Exception) -> Exception:

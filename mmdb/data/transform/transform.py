@@ -152,6 +152,8 @@ class Transform:
 
     def code(self, text: str | None) -> int:
         """Return the code of a text; of a one-hot, its place, or -1 where it has none."""
+        if text is not None and text not in self._places:
+            text = text.rstrip(" ")  # with which JSON fills up PostgreSQL's character(n)
         if self.kind == "hash":
             return hash_code(text, int(self.parameters["buckets"]))
         if self.kind == "one_hot":
