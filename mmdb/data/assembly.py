@@ -2,7 +2,7 @@
 
 Columns are named. Their values are as a scan or a block has them: numbers float32 or float64 (n,)
 with NaN for NULL, arrays float32 (n, width), bytes uint8 (n, width), tokens int32 (n, length),
-texts a list or `Texts`.
+texts a list or `mmdb.db.connection.Texts`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 
 from mmdb.data.arrays import Inputs
 from mmdb.data.decoding import Column, Decoding, Input
-from mmdb.data.transform.transform import Texts
 from mmdb.errors import InvalidInput, NotFinite
 
-Values = np.ndarray | Sequence[str | None] | Texts
+Values = np.ndarray | Sequence[str | None]
 
 
 def assemble(decoding: Decoding, values: Mapping[str, Values]) -> Inputs:
@@ -33,7 +32,7 @@ def assemble(decoding: Decoding, values: Mapping[str, Values]) -> Inputs:
 
 def _array(decoding: Decoding, given: Input, values: Mapping[str, Values]) -> np.ndarray:
     spans = list(decoding.spans(given))
-    count = _count(values[given.columns[0]])
+    count = len(values[given.columns[0]])
     if len(spans) == 1:
         x = numbers_of(spans[0][0], values[given.columns[0]])
     else:
@@ -41,10 +40,6 @@ def _array(decoding: Decoding, given: Input, values: Mapping[str, Values]) -> np
         for column, span in spans:
             x[:, span] = numbers_of(column, values[column.name])
     return x.astype(given.dtype, copy=False).reshape(count, *given.shape)
-
-
-def _count(values: Values) -> int:
-    return len(values.places) if isinstance(values, Texts) else len(values)
 
 
 def numbers_of(column: Column, values: Values) -> np.ndarray:

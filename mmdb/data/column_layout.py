@@ -260,7 +260,7 @@ def _rank(field: Field) -> int:
     return len(_RANKS) if field.dtype == "<f8" else _RANKS[field.task or field.kind]
 
 
-def _width(field: Field, values: np.ndarray | list[Any]) -> int:
+def _width(field: Field, values: np.ndarray | Sequence[Any]) -> int:
     if field.tokenizer is not None:
         return field.tokenizer.length
     return values.shape[1] if isinstance(values, np.ndarray) and values.ndim == 2 else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -279,7 +279,7 @@ def scan_inputs(
     statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
     try:
         for batch in connection.scan(statement, kinds):
-            keys = cast("list[str]", batch.pop(_KEY))
+            keys = list(batch.pop(_KEY))
             yield keys, assemble(decoding, _encoded(decoding, batch, encoders, keys))
     except NullFound as error:
         named = key if error.column == _KEY else error.column

@@ -18,7 +18,8 @@ from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import Layout, Slot
 from mmdb.data.decoding import Decoding, Label
-from mmdb.data.transform.transform import Texts
+from mmdb.db.connection import Texts
+from mmdb.db.row_formats import columns_of
 from mmdb.errors import BlockCorrupt
 
 BLOCK_BYTES = 2 * 2**20
@@ -44,7 +45,7 @@ def rows_per_block(layout: Layout) -> int:
     return max(1, BLOCK_BYTES // layout.row_bytes)
 
 
-def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, Sequence[str | None]]) -> bytes:
+def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, pa.Array]) -> bytes:
     """Return one block.
 
     Args:
@@ -56,9 +57,14 @@ def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, Sequence[str | No
     if numeric:
         stacked = _values(rows, numeric[0].offset, len(numeric), "<f4")
         arrays.append(("numeric", _fixed_list(stacked)))
+    wide = [slot for slot in layout.slots if slot.field.dtype == "<f8"]  # lie side by side
+    moved = iter(columns_of(_view(rows, wide[0].offset, len(wide), "<f8")) if wide else ())
     for slot in layout.slots:
         if slot not in numeric and slot.field.kind not in ("label", "weight"):
-            values = _values(rows, slot.offset, slot.width, slot.field.dtype)
+            if slot in wide:
+                values = next(moved)
+            else:
+                values = _values(rows, slot.offset, slot.width, slot.field.dtype)
             arrays.append((slot.field.name, _stored(slot, values, texts)))
     for slot in layout.labels:
         values = _values(rows, slot.offset, slot.width, slot.field.dtype)
@@ -78,14 +84,16 @@ def _is_stacked(kind: str, source: object) -> bool:
     return kind == "numeric" and source is None
 
 
-def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, Sequence[str | None]]) -> pa.Array:
+def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, pa.Array]) -> pa.Array:
     if slot.field.source in (None, "picture"):
         return _fixed_list(values)
     if slot.field.source == "text":
-        codes, places = np.unique(values, return_inverse=True)
         known = texts[slot.field.name]
-        distinct = pa.array([known[code] for code in codes.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(places.reshape(-1).astype(np.int32), distinct)
+        is_there = np.zeros(len(known), bool)
+        is_there[values] = True
+        places = np.cumsum(is_there, dtype=np.int32) - 1
+        distinct = known.take(pa.array(np.flatnonzero(is_there)))
+        return pa.DictionaryArray.from_arrays(places[values[:, 0]], distinct)
     with np.errstate(over="ignore"):  # what becomes infinite is not exact
         narrow = values.astype(np.float32)
     exact = (narrow == values) | np.isnan(values)
@@ -93,8 +101,11 @@ def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, Sequence[str | N
 
 
 def _values(rows: np.ndarray, offset: int, width: int, dtype: str) -> np.ndarray:
-    size = np.dtype(dtype).itemsize * width
-    return np.ascontiguousarray(rows[:, offset : offset + size]).view(dtype)  # (n, width)
+    return np.ascontiguousarray(_view(rows, offset, width, dtype))  # (n, width)
+
+
+def _view(rows: np.ndarray, offset: int, width: int, dtype: str) -> np.ndarray:
+    return rows[:, offset : offset + np.dtype(dtype).itemsize * width].view(dtype)
 
 
 def _fixed_list(values: np.ndarray) -> pa.Array:

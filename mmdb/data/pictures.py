@@ -40,7 +40,9 @@ def decode(given: Transform, file: bytes) -> np.ndarray:
         with Image.open(io.BytesIO(file), formats=("JPEG", "PNG")) as picture:
             if picture.width * picture.height > MOST_PIXELS:
                 raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
-            found = picture.convert(_MODES[channels])
+            picture.load()
+            same = picture.mode == _MODES[channels]
+            found = picture if same else picture.convert(_MODES[channels])
     except (ValueError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise whatever a damaged file makes them

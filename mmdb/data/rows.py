@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from blake3 import blake3
 
 from mmdb.data.column_layout import SPLIT, Field, LabelValues, Layout, Request, Slot, lay_out, view
@@ -21,13 +22,14 @@ from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.fitting import fit_numbers, fit_texts
 from mmdb.data.transform.transform import Transform
-from mmdb.db.connection import Batch
+from mmdb.db.connection import Batch, Texts
+from mmdb.db.row_formats import TILE
 from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
 
 #: Seconds of the year 1's begin and of the year 10,000's, from 1970.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_800.0
 #: Values of columns that are fitted together take about as many bytes.
-FIT_BYTES = 64 * 2**20
+FIT_BYTES = 160 * 10**6
 
 
 class _Codes(dict[str | None, int]):
@@ -35,7 +37,8 @@ class _Codes(dict[str | None, int]):
 
     def __init__(self, name: str, limit: int, hint: str) -> None:
         super().__init__()
-        self.hashes: list[int] = []
+        self._hashes: list[int] = []
+        self._known = np.empty(0, np.uint64)
         self._name, self._limit, self._hint = name, limit, hint
 
     def __missing__(self, text: str | None) -> int:
@@ -46,8 +49,16 @@ class _Codes(dict[str | None, int]):
             )
         self[text] = code = len(self)
         shown = b"\0NULL" if text is None else text.encode()  # no text of a database has a zero
-        self.hashes.append(int.from_bytes(blake3(shown).digest(length=8), "little"))
+        self._hashes.append(int.from_bytes(blake3(shown).digest(length=8), "little"))
         return code
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """The hash of each text, by code, uint64 (len(self),)."""
+        if len(self._known) < len(self):
+            self._known = np.append(self._known, np.array(self._hashes, np.uint64))
+            self._hashes = []
+        return self._known
 
 
 class RowPacker:
@@ -68,7 +79,7 @@ class RowPacker:
         self._not_finite: dict[str, int] = {}
         self._final: dict[str, np.ndarray] = {}
         self._scales: dict[str, tuple[float, float]] = {}  # of regressions' labels
-        self.texts: dict[str, list[str | None]] = {}  # of feature columns, by final code
+        self.texts: dict[str, pa.Array] = {}  # of feature columns, by final code
         self.skipped: dict[str, int] = {}  # rows whose picture cannot be decoded, by column
         self._pictures = {
             field.name: picture_transform(field.asked)
@@ -98,12 +109,16 @@ class RowPacker:
         count = len(batch[self._request.label.name])
         lanes = np.zeros((count, self._layout.row_bytes // 4), "<u4")
         texts = np.zeros(count, np.uint64)
+        copies = []
         for index, slot in enumerate(self._layout.slots):
             values = self._kept(slot.field, batch[slot.field.name])
-            view(lanes, slot)[:] = values if values.ndim == 2 else values[:, None]
+            copies.append((view(lanes, slot), values if values.ndim == 2 else values[:, None]))
             if slot.field.is_coded:
-                hashes = np.array(self._codes[slot.field.name].hashes, np.uint64)
-                texts += hashes[values] * self._multipliers[-1 - index]
+                hashes = self._codes[slot.field.name].hashes * self._multipliers[-1 - index]
+                texts += hashes[values]
+        for first in range(0, count, TILE):
+            for place, values in copies:
+                place[first : first + TILE] = values[first : first + TILE]
         self._count_not_finite(lanes)
         self.row_count += count
         keys = _mix(lanes @ self._multipliers[: lanes.shape[1]] + texts)
@@ -162,13 +177,14 @@ class RowPacker:
                 drawn[slot.lane : slot.lane + slot.lanes] = 0
         return drawn
 
-    def _kept(self, field: Field, values: np.ndarray | list[Any]) -> np.ndarray:
+    def _kept(self, field: Field, values: np.ndarray | Sequence[Any]) -> np.ndarray:
         """Return a column's values as rows keep them: numbers, provisional codes, tokens."""
-        if isinstance(values, list):
-            if field.tokenizer is not None:
-                return self._encoders[field.name](values)
-            lookup = self._codes[field.name].__getitem__
-            return np.fromiter(map(lookup, values), np.int64, len(values))
+        if isinstance(values, Texts) and field.tokenizer is None:
+            codes = self._codes[field.name]
+            found = np.fromiter(map(codes.__getitem__, values.distinct), np.int64)
+            return found[values.places]  # type: ignore[no-any-return]
+        if not isinstance(values, np.ndarray):
+            return self._encoders[field.name](values)
         if field.source is not None:
             return self._checked(field, values + 0.0)  # engines differ in the sign of zero
         if field.kind == "weight" and (values < 0).any():
@@ -231,14 +247,16 @@ class RowPacker:
         fitted |= self._fit_texts(train, [slot for slot in slots if slot.field.is_coded])
         numbers = [slot for slot in slots if not slot.field.is_coded]
         held = max(1, FIT_BYTES // (8 * rows))  # columns that are held in memory together
-        for first in range(0, len(numbers), held):
-            some = numbers[first : first + held]
+        for begin in range(0, len(numbers), held):
+            some = numbers[begin : begin + held]
             values = np.empty((len(some), rows))
             start = 0
             for chunk in train():
-                lanes = chunk.view("<u4")
-                for column, slot in zip(values, some, strict=True):
-                    column[start : start + len(chunk)] = view(lanes, slot)[:, 0]
+                found = [view(chunk.view("<u4"), slot)[:, 0] for slot in some]
+                for first in range(0, len(chunk), TILE):
+                    for column, given in zip(values[:, start:], found, strict=True):
+                        part = given[first : first + TILE]
+                        column[first : first + len(part)] = part
                 start += len(chunk)
             for column, slot in zip(values, some, strict=True):
                 field = slot.field
@@ -330,7 +348,7 @@ class RowPacker:
                 texts = sorted(self._codes[name], key=lambda text: (text is not None, text))
                 place = {text: index for index, text in enumerate(texts)}
                 final[name] = np.array([place[text] for text in self._codes[name]])
-                self.texts[name] = texts
+                self.texts[name] = pa.array(texts, pa.string())
         for label in labels:
             if label.classes is not None and label.name in self._codes:
                 at = {value: index for index, value in enumerate(label.classes)}

@@ -185,13 +185,30 @@ def _entry(entry: str, database: str) -> tuple[str, str]:
 
 Row = Mapping[str, Any]
 
-#: How a scanned column arrives: float32 (n,), int64 (n,), list of str, float32 (n, k),
-#: uint8 (n, k); float64 (n,) with NaN for NULL, list of str with None for it, list of bytes with
-#: None for it.
+
+@dataclass(frozen=True, slots=True)
+class Texts(Sequence[str | None]):
+    """Texts of some rows, each different one once."""
+
+    distinct: Sequence[str | None]
+    places: np.ndarray  # of each row's text among them, whole numbers (n,)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.distinct[self.places[place]]
+
+    def __iter__(self) -> Iterator[str | None]:
+        return map(self.distinct.__getitem__, self.places.tolist())
+
+
+#: How a scanned column arrives: float32 (n,), int64 (n,), `Texts`, float32 (n, k), uint8 (n, k);
+#: float64 (n,) with NaN for NULL, `Texts` with None for it, list of bytes with None for it.
 Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_text", "files"]
 
 #: Columns of some rows, by name, as their kinds say.
-Batch = dict[str, "np.ndarray | list[Any]"]
+Batch = dict[str, "np.ndarray | Sequence[Any]"]
 
 #: A column's type, as far as mmdb tells types apart; anything else keeps the engine's name.
 #: "integer", "float", "numeric" (PostgreSQL's, of any size), "boolean", "text", "float_array",

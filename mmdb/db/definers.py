@@ -30,6 +30,18 @@ _BEFORE = (
     "GRANT USAGE ON SCHEMA mmdb_call TO mmdb_reader, mmdb_system",
     "GRANT CREATE ON SCHEMA mmdb_call TO mmdb_system",
 )
+#: What the server's Python reads rows by: values with the bytes that PostgreSQL has in memory, as
+#: another type. Both functions of PostgreSQL return what they are given.
+_RAW = (
+    *(
+        f"CREATE FUNCTION mmdb_call.raw({element}[]) RETURNS bytea LANGUAGE internal"
+        " IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend'"
+        for element in ("float8", "float4", "int8", "text")
+    ),
+    "CREATE FUNCTION mmdb_call.from_bits(bigint) RETURNS float8 LANGUAGE internal"
+    " IMMUTABLE STRICT PARALLEL SAFE AS 'int8up'",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb_call TO mmdb_trainer",
+)
 _AFTER = (
     "RESET ROLE",
     "REVOKE CREATE ON SCHEMA mmdb_call FROM mmdb_system",
@@ -76,13 +88,15 @@ _LEVELS = (
 _FOR_READERS = {"owners_find_memory"}
 
 
-def make_definers(connection: PostgresConnection, *, teams: bool) -> None:
+def make_definers(connection: PostgresConnection, *, teams: bool, inside: bool) -> None:
     """Make the functions anew, and with teams the views over them, in the transaction under way.
 
+    Args:
+        inside: whether the server runs Python, which takes a superuser to install.
     Raises:
         DatabaseFailed: PostgreSQL does not know a statement's tables or columns.
     """
-    for statement in _BEFORE:
+    for statement in (*_BEFORE, *(_RAW if inside else ())):
         connection.script(statement)
     views = _fence_views(connection) if teams else None
     types = {row["oid"]: row["name"] for row in connection.select(_TYPES)}

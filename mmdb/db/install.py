@@ -181,7 +181,7 @@ def install_in(
             files = list(current_files(spread_over, chosen, teams=with_teams))
             _run_files(connection, files)
             if spread_over == "postgres" and isinstance(connection, PostgresConnection):
-                make_definers(connection, teams=with_teams)
+                make_definers(connection, teams=with_teams, inside=chosen == "server")
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
             _record(connection, Migration(_CURRENT, name, _digest_files(files)))
             if isinstance(connection, PostgresConnection):

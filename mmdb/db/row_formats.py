@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from mmdb.db.connection import Batch, Kind, NullFound, RaggedFound
+from mmdb.db.connection import Batch, Kind, NullFound, RaggedFound, Texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,210 +85,224 @@ def _arrow_types() -> dict[str, pa.DataType]:
 
 #: "copy": a field count of 16 bits, then length and data of each field.
 #: "record": a field count of 32 bits, then type, length and data of each field.
-Framing = Literal["copy", "record"]
+#: "arrays": the arrays of `in_arrays`, one after the other, as PostgreSQL has them in memory.
+Framing = Literal["copy", "record", "arrays"]
 Field = tuple[str, Kind]
 
-_COUNT = {"copy": ">i2", "record": ">i4"}
-_SCALARS = {"real": (">f4", "<f4"), "bigint": (">i8", "<i8")}  # on the wire, in the batch
-_INT = struct.Struct(">i")
-#: Kinds whose values may be NULL; a row that has one of them is of no fixed length.
+#: Kinds of numbers: as they are on the wire, and PostgreSQL's name of the type.
+_NUMBERS = {"number": (">f8", "float8"), "real": (">f4", "float4"), "bigint": (">i8", "int8")}
+_TEXTS = ("text", "nullable_text")
+#: Kinds whose values may be NULL.
 NULLABLE = ("number", "nullable_text", "files")
+#: The bits of a NULL among an array's numbers: of a NaN that no arithmetic makes.
+NULL_BITS = 0x7FF8_6D6D_6462_0000
+#: Bytes of an array before its data: dimensions, place of the data, type, length, lower bound.
+_HEAD = 20
+#: Rows whose columns are read or written in turn: they stay in the processor's cache.
+TILE = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """What the first row says about one field."""
+def in_arrays(fields: Sequence[Field]) -> list[list[Field]]:
+    """Return fields by the array that they come in, texts last; none where some fit no array."""
+    kinds: list[tuple[str, ...]] = [*((kind,) for kind in _NUMBERS), _TEXTS]
+    found = [[field for field in fields if field[1] in some] for some in kinds]
+    return [some for some in found if some] if sum(map(len, found)) == len(fields) else []
 
-    kind: Kind
-    size: int  # bytes of its data
-    dims: tuple[int, ...] = ()  # of an array
+
+def row_parser(fields: Sequence[Field], framing: Framing) -> RowParser | ArrayParser:
+    """Return what parses the rows of a scan of these fields, given in their order on the wire."""
+    return ArrayParser(fields) if framing == "arrays" else RowParser(fields, framing)
+
+
+class _Rows:
+    """The bytes of some rows, with eight more, so that a number can be read from any place."""
+
+    def __init__(self, rows: Sequence[bytes | memoryview]) -> None:
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        self.ends = np.cumsum(sizes)
+        self.begins = self.ends - sizes
+        self.joined = b"".join(rows) + bytes(8)
+
+    def read(self, at: np.ndarray, dtype: str | np.dtype[Any]) -> np.ndarray:
+        """Return what lies at some places, one value of a type at each."""
+        count = len(self.joined) - np.dtype(dtype).itemsize + 1
+        every: np.ndarray = np.ndarray((count,), dtype, self.joined, strides=(1,))
+        return every[at]  # type: ignore[no-any-return]
+
+    def texts(self, at: np.ndarray, length: np.ndarray) -> Texts:
+        """Return the texts at ascending places; one of a length below 0 is NULL."""
+        import pyarrow as pa
+
+        bounds = np.stack([at, at + np.maximum(length, 0)], axis=1)
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.joined)]
+        array = pa.Array.from_buffers(pa.large_string(), bounds.size - 1, buffers)
+        every_other = pa.array(np.arange(0, bounds.size, 2), mask=length < 0)
+        return to_texts(array.take(every_other))
+
+
+def to_texts(array: pa.Array) -> Texts:
+    """Return an array of strings with each different one once."""
+    found = array.dictionary_encode("encode")
+    return Texts(found.dictionary.to_pylist(), found.indices.to_numpy())
 
 
 class RowParser:
-    """Parses the rows of one scan; its first row fixes the length of every field but text."""
-
-    def __init__(self, fields: Sequence[Field], framing: Framing) -> None:
-        """Take the fields in their order on the wire, text last."""
-        order = [kind == "text" for _, kind in fields]
-        assert order == sorted(order), "text comes last"
-        self._fixed = [field for field in fields if field[1] != "text"]
-        self._texts = [name for name, kind in fields if kind == "text"]
-        self._fields = list(fields)
-        self._count = _COUNT[framing]
-        self._prefix = 4 if framing == "record" else 0  # the field's type, before its length
-        self._shapes: list[_Shape] = []
-        self._groups: list[tuple[_Shape, list[str]]] = []
-        self._dtype = np.dtype([])
-
-    def parse(self, rows: Sequence[bytes | memoryview]) -> Batch:
-        """Return the columns of some rows; see `Kind` for dtypes and shapes.
-
-        Raises:
-            NullFound: a field, or an element of an array, is NULL.
-            RaggedFound: an array or byte string is not as long as the first row's.
-        """
-        if not self._shapes:
-            self._learn(bytes(rows[0]))
-        table = self._table(rows)
-        batch: Batch = {}
-        for index, (shape, names) in enumerate(self._groups):
-            field = table[f"g{index}"]
-            if not self._is_uniform(shape, field):
-                self._blame(rows)
-            _add_columns(batch, shape, names, field["data"])
-        if self._texts:
-            batch |= self._parse_texts(rows)
-        return batch
-
-    def _learn(self, row: bytes) -> None:
-        position = np.dtype(self._count).itemsize
-        for name, kind in self._fixed:
-            position += self._prefix
-            shape = _shape_of(name, kind, row, position)
-            self._shapes.append(shape)
-            position += 4 + shape.size
-        for shape, (name, _) in zip(self._shapes, self._fixed, strict=True):
-            if not self._groups or self._groups[-1][0] != shape:
-                self._groups.append((shape, []))
-            self._groups[-1][1].append(name)
-        self._dtype = np.dtype(
-            [("count", self._count)]
-            + [
-                (f"g{index}", self._field_dtype(shape), (len(names),))
-                for index, (shape, names) in enumerate(self._groups)
-            ]
-        )
-
-    def _field_dtype(self, shape: _Shape) -> np.dtype[np.void]:
-        length: list[tuple[str, str]] = [("length", ">i4")]
-        oid = [("oid", ">i4")] if self._prefix else []
-        return np.dtype([*oid, *length, ("data", _data_dtype(shape))])
-
-    def _table(self, rows: Sequence[bytes | memoryview]) -> np.ndarray:
-        size = self._dtype.itemsize
-        joined = b"".join([row[:size] for row in rows] if self._texts else rows)
-        if len(joined) != size * len(rows):
-            self._blame(rows)
-        table = np.frombuffer(joined, self._dtype)
-        if (table["count"] != len(self._fields)).any():
-            self._blame(rows)
-        return table
-
-    def _is_uniform(self, shape: _Shape, field: np.ndarray) -> bool:
-        """Return whether a group's fields are all as the first row's, NULLs inside aside."""
-        if (field["length"] != shape.size).any():
-            return False
-        if shape.kind != "reals":
-            return True
-        data = field["data"]
-        return bool(
-            (data["ndim"] == len(shape.dims)).all()
-            and (data["dims"]["n"] == shape.dims).all()
-            and (data["items"]["length"] == 4).all()
-        )
-
-    def _parse_texts(self, rows: Sequence[bytes | memoryview]) -> dict[str, list[str]]:
-        columns: dict[str, list[str]] = {name: [] for name in self._texts}
-        start, prefix, unpack = self._dtype.itemsize, self._prefix, _INT.unpack_from
-        for row in rows:
-            position = start
-            for name, column in columns.items():
-                position += prefix + 4
-                (length,) = unpack(row, position - 4)
-                if length < 0:
-                    raise NullFound(name)
-                column.append(str(row[position : position + length], "utf-8"))
-                position += length
-            if position != len(row):
-                raise ValueError("A binary row has another length than its fields add up to.")
-        return columns
-
-    def _blame(self, rows: Sequence[bytes | memoryview]) -> NoReturn:
-        """Raise for the first field that differs from the first row's."""
-        for row in rows:
-            position = np.dtype(self._count).itemsize
-            for (name, kind), shape in zip(self._fixed, self._shapes, strict=True):
-                position += self._prefix
-                found = _shape_of(name, kind, row, position)
-                if found != shape:
-                    raise RaggedFound(name)
-                position += 4 + shape.size
-        raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
-
-
-class NullableParser:
-    """Parses the rows of one scan in which values may be NULL, a field of all rows at a time."""
+    """Parses the rows of one scan, a field of all rows at a time; the first row fixes lengths."""
 
     def __init__(self, fields: Sequence[Field], framing: Framing) -> None:
         """Take the fields in their order on the wire."""
         self._fields = fields
-        self._count = np.dtype(_COUNT[framing]).itemsize
-        self._prefix = 4 if framing == "record" else 0
-        self._shapes: dict[str, _Shape] = {}
+        self._count, self._prefix = (2, 0) if framing == "copy" else (4, 4)
+        self._shapes: dict[str, tuple[int, tuple[int, ...]]] = {}
 
     def parse(self, rows: Sequence[bytes | memoryview]) -> Batch:
         """Return the columns of some rows; see `Kind` for dtypes and shapes.
 
         Raises:
-            NullFound, RaggedFound: of the kinds that take no NULL, as `RowParser.parse`.
+            NullFound: a field, or an element of an array, is NULL, and its kind takes none.
+            RaggedFound: an array or byte string is not as long as the first row's.
         """
-        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-        ends = np.cumsum(sizes)
-        joined = b"".join(rows) + bytes(8)  # so that eight bytes can be read from any place
-        at = ends - sizes + self._count
-        lengths = np.ndarray((len(joined) - 3,), ">i4", joined, strides=(1,))
+        given = _Rows(rows)
+        at = given.begins + self._count
         batch: Batch = {}
         for name, kind in self._fields:
-            at += self._prefix
-            length = lengths[at]
-            at += 4
-            batch |= self._column(name, kind, joined, at, length)
+            at += self._prefix + 4
+            length = given.read(at - 4, ">i4").astype(np.int64)
+            if kind not in NULLABLE and length.min() < 0:
+                raise NullFound(name)
+            batch[name] = self._column(name, kind, given, at, length)
             at += np.maximum(length, 0)
-        if (at != ends).any():
+        if (at != given.ends).any():
             raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
         return batch
 
     def _column(
-        self, name: str, kind: Kind, joined: bytes, at: np.ndarray, length: np.ndarray
-    ) -> Batch:
-        if kind == "number":
-            numbers = np.ndarray((len(joined) - 7,), ">f8", joined, strides=(1,))[at]
-            return {name: nullable_numbers(numbers.astype("<f8"), length < 0)}
-        if kind not in NULLABLE and length.min() < 0:
-            raise NullFound(name)
-        if kind in ("text", "nullable_text", "files"):
+        self, name: str, kind: Kind, given: _Rows, at: np.ndarray, length: np.ndarray
+    ) -> np.ndarray | Sequence[Any]:
+        if kind in _NUMBERS:
+            dtype = np.dtype(_NUMBERS[kind][0])
+            numbers = given.read(at, dtype).astype(dtype.newbyteorder("<"))
+            return nullable_numbers(numbers, length < 0) if kind == "number" else numbers
+        if kind in _TEXTS:
+            return given.texts(at, length)
+        if kind == "files":
             spans = zip(at.tolist(), length.tolist(), strict=True)
-            if kind == "files":
-                return {name: [joined[i : i + n] if n >= 0 else None for i, n in spans]}
-            return {name: [str(joined[i : i + n], "utf-8") if n >= 0 else None for i, n in spans]}
-        shape = self._shapes.get(name)
-        if shape is None:
-            shape = self._shapes[name] = _shape_of(name, kind, joined, int(at[0]) - 4)
-        if (length != shape.size).any():
-            for place in at[length != shape.size].tolist():
-                _shape_of(name, kind, joined, place - 4)  # a NULL inside makes an array shorter
+            return [given.joined[i : i + n] if n >= 0 else None for i, n in spans]
+        if name not in self._shapes:
+            self._shapes[name] = _shape_of(name, kind, given.joined, int(at[0]))
+        size, dims = self._shapes[name]
+        for place in at[length != size].tolist():
+            _shape_of(name, kind, given.joined, place)  # a NULL inside makes an array shorter
             raise RaggedFound(name)
-        found = np.frombuffer(joined, np.uint8)[at[:, None] + np.arange(shape.size)]
         if kind == "bytes":
-            return {name: found}
-        data = np.ascontiguousarray(found).view(_data_dtype(shape))  # (n, 1)
-        if kind == "reals":
-            self._check_array(name, shape, data)
-        columns: Batch = {}
-        _add_columns(columns, shape, [name], data)
-        return columns
-
-    def _check_array(self, name: str, shape: _Shape, data: np.ndarray) -> None:
-        if (data["items"]["length"] != 4).any():
-            raise NullFound(name)
-        if (data["dims"]["n"] != shape.dims).any():
-            raise RaggedFound(name)
+            return given.read(at, f"V{max(size, 1)}").view("u1").reshape(len(at), -1)[:, :size]
+        return _elements(name, dims, given.read(at, _array_dtype(dims)))
 
 
-def row_parser(fields: Sequence[Field], framing: Framing) -> RowParser | NullableParser:
-    """Return what parses the rows of a scan of these fields, given in their order on the wire."""
-    nullable = any(kind in NULLABLE for _, kind in fields)
-    return (NullableParser if nullable else RowParser)(fields, framing)
+def _shape_of(name: str, kind: Kind, row: bytes, at: int) -> tuple[int, tuple[int, ...]]:
+    """Return the bytes of the data of an array or byte string, and an array's dimensions."""
+    size, *_ = _INT.unpack_from(row, at - 4)
+    if kind == "bytes":
+        return size, ()
+    ndim, *_ = _INT.unpack_from(row, at)
+    dims = tuple(_INT.unpack_from(row, at + 12 + 8 * axis)[0] for axis in range(ndim))
+    if size != _array_dtype(dims).itemsize:  # an element shorter than 8 bytes: a NULL
+        raise NullFound(name)
+    return size, dims
+
+
+_INT = struct.Struct(">i")
+
+
+def _array_dtype(dims: tuple[int, ...]) -> np.dtype[np.void]:
+    count = math.prod(dims) if dims else 0
+    return np.dtype(
+        [
+            ("head", ">i4", (3,)),  # number of dimensions, whether there are NULLs, type
+            ("dims", [("n", ">i4"), ("low", ">i4")], (len(dims),)),
+            ("items", [("length", ">i4"), ("value", ">f4")], (count,)),
+        ]
+    )
+
+
+def _elements(name: str, dims: tuple[int, ...], data: np.ndarray) -> np.ndarray:
+    if (data["items"]["length"] != 4).any():
+        raise NullFound(name)
+    if (data["head"][:, 0] != len(dims)).any() or (data["dims"]["n"] != dims).any():
+        raise RaggedFound(name)
+    return data["items"]["value"].astype("<f4")
+
+
+class ArrayParser:
+    """Parses rows of arrays as PostgreSQL has them in memory, on the machine that made them.
+
+    Source: PostgreSQL, src/include/utils/array.h: after its head an array with NULLs has a bitmap
+    of the elements that are there; the others take no room.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        """Take the fields in any order."""
+        self._arrays = in_arrays(fields)
+
+    def parse(self, rows: Sequence[bytes | memoryview]) -> Batch:
+        """Return the columns of some rows; see `Kind` for dtypes and shapes.
+
+        Raises:
+            NullFound: of a kind that takes no NULL.
+        """
+        given = _Rows(rows)
+        at = given.begins
+        batch: Batch = {}
+        for fields in self._arrays:
+            at, known = _begins(fields, given, at)
+            kind = fields[0][1]
+            if kind in _TEXTS:
+                return batch | _text_columns(fields, given, at, known)
+            dtype = np.dtype(_NUMBERS[kind][0]).newbyteorder("=")
+            size = dtype.itemsize * len(fields)
+            values = columns_of(given.read(at, f"V{size}").view(dtype).reshape(len(at), -1))
+            if kind == "number":
+                values = nullable_numbers(values, values.view(np.int64) == NULL_BITS)
+            batch |= {name: column for (name, _), column in zip(fields, values, strict=True)}
+            at = at + size
+        return batch
+
+
+def _begins(fields: Sequence[Field], given: _Rows, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the data of each array begins, and which elements are there, (n, fields)."""
+    start = given.read(at + 4, "=i4").astype(np.int64)
+    known = np.ones((len(at), len(fields)), bool)
+    some = start > 0
+    if some.any():
+        bitmap = given.read(at[some] + _HEAD, f"V{-(-len(fields) // 8)}").view(np.uint8)
+        bits = np.unpackbits(bitmap.reshape(some.sum(), -1), axis=1, bitorder="little")
+        known[some] = bits[:, : len(fields)]
+        for place in np.flatnonzero(~known.all(axis=0)).tolist():
+            if fields[place][1] not in NULLABLE:
+                raise NullFound(fields[place][0])
+    return at + np.where(some, start - 4, _HEAD), known
+
+
+def _text_columns(
+    fields: Sequence[Field], given: _Rows, at: np.ndarray, known: np.ndarray
+) -> Batch:
+    """Return the columns of arrays of texts, each behind its size, at multiples of four bytes."""
+    columns: Batch = {}
+    start, at = at, at.copy()
+    for place, (name, _) in enumerate(fields):
+        size = given.read(at, "=u4") >> (2 if sys.byteorder == "little" else 0)
+        size = np.where(known[:, place], size, 0).astype(np.int64)
+        columns[name] = given.texts(at + 4, size - 4)
+        at += size + (start - at - size) % 4
+    return columns
+
+
+def columns_of(rows: np.ndarray) -> np.ndarray:
+    """Return (n, k) as (k, n)."""
+    columns = np.empty(rows.shape[::-1], rows.dtype)
+    for first in range(0, len(rows), TILE):
+        columns[:, first : first + TILE] = rows[first : first + TILE].T
+    return columns
 
 
 def nullable_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
@@ -295,47 +310,3 @@ def nullable_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
     values[np.isnan(values)] = np.inf
     values[missing] = np.nan
     return values
-
-
-def _shape_of(name: str, kind: Kind, row: bytes | memoryview, position: int) -> _Shape:
-    (size,) = _INT.unpack_from(row, position)
-    if size < 0:
-        raise NullFound(name)
-    if kind in _SCALARS:
-        size = np.dtype(_SCALARS[kind][0]).itemsize
-    if kind != "reals":
-        return _Shape(kind=kind, size=size)
-    (ndim,) = _INT.unpack_from(row, position + 4)
-    dims = [_INT.unpack_from(row, position + 16 + 8 * axis)[0] for axis in range(ndim)]
-    count = int(np.prod(dims)) if dims else 0
-    if size != 12 + 8 * ndim + 8 * count:  # an element shorter than 8 bytes: a NULL
-        raise NullFound(name)
-    return _Shape(kind=kind, size=size, dims=tuple(dims))
-
-
-def _data_dtype(shape: _Shape) -> np.dtype[np.generic]:
-    if shape.kind in _SCALARS:
-        return np.dtype(_SCALARS[shape.kind][0])
-    if shape.kind == "bytes":
-        return np.dtype(("u1", (shape.size,)))
-    count = int(np.prod(shape.dims)) if shape.dims else 0
-    return np.dtype(
-        [
-            ("ndim", ">i4"),
-            ("flags", ">i4"),
-            ("oid", ">i4"),
-            ("dims", [("n", ">i4"), ("low", ">i4")], (len(shape.dims),)),
-            ("items", [("length", ">i4"), ("value", ">f4")], (count,)),
-        ]
-    )
-
-
-def _add_columns(batch: Batch, shape: _Shape, names: list[str], data: np.ndarray) -> None:
-    if shape.kind in _SCALARS:
-        block = data.astype(_SCALARS[shape.kind][1])  # (n, columns)
-    elif shape.kind == "bytes":
-        block = data  # (n, columns, bytes)
-    else:
-        block = data["items"]["value"].astype("<f4")  # (n, columns, elements)
-    for index, name in enumerate(names):
-        batch[name] = block[:, index]

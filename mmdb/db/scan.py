@@ -15,7 +15,16 @@ import numpy as np
 
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
-from mmdb.db.row_formats import NULLABLE, Field, nullable_numbers, row_parser
+from mmdb.db.row_formats import (
+    NULL_BITS,
+    NULLABLE,
+    Field,
+    Framing,
+    in_arrays,
+    nullable_numbers,
+    row_parser,
+    to_texts,
+)
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.
@@ -87,28 +96,33 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
 
 def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
     """Yield the rows of a SELECT by binary COPY over a psycopg connection; see Connection.scan."""
-    fields = _text_last(kinds)
-    parser = row_parser(fields, "copy")
-    statement = f"COPY ({_wire_select(select, fields)}) TO STDOUT (FORMAT BINARY)"
+    parser = row_parser(kinds, "copy")
+    statement = f"COPY ({_wire_select(select, kinds, 'copy')}) TO STDOUT (FORMAT BINARY)"
     with session.cursor() as cursor, _said_by(_from_postgres), cursor.copy(statement) as copy:
         for rows in _steps(_copy_rows(iter(copy))):
             yield parser.parse(rows)
 
 
-def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
-    """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan."""
-    fields = _text_last(kinds)
-    parser = row_parser(fields, "record")
-    wire = (
-        f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({_wire_select(select, fields)}) AS q"
-    )
-    is_whole = all(kind not in _SIZES for _, kind in fields)
+def scan_cursor(
+    plpy: Any, select: str, kinds: Sequence[Field], framing: Framing = "record"
+) -> Iterator[Batch]:
+    """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan.
+
+    Args:
+        framing: "arrays" where mmdb has the functions `raw` and texts are in UTF-8.
+    """
+    framing = framing if in_arrays(kinds) else "record"
+    parser = row_parser(kinds, framing)
+    wire = _wire_select(select, kinds, framing)
+    if framing == "record":
+        wire = f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({wire}) AS q"
+    is_whole = all(kind not in _SIZES for _, kind in kinds)
     with _said_by(_from_postgres):
-        cursor = plpy.cursor(wire if is_whole else _in_pieces(wire))
+        cursor = _interpreted(plpy, wire if is_whole else _in_pieces(wire))
         try:
             found = _fetched(cursor, STEP_ROWS) if is_whole else _joined(_fetched(cursor, _PIECES))
-            for rows in _steps(found):
-                yield parser.parse(rows)
+            for step in found:
+                yield parser.parse(step)
         finally:
             try:
                 cursor.close()
@@ -117,21 +131,32 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
                     raise
 
 
+def _interpreted(plpy: Any, query: str) -> Any:
+    """Return a cursor whose query is not compiled: of rows in pieces PostgreSQL expects 1,000."""
+    (before,) = plpy.execute("SELECT pg_catalog.current_setting('jit') AS jit")
+    plpy.execute("SELECT pg_catalog.set_config('jit', 'off', TRUE)")
+    cursor = plpy.cursor(query)
+    plpy.execute(f"SELECT pg_catalog.set_config('jit', '{before['jit']}', TRUE)")
+    return cursor
+
+
 #: Bytes of a piece of a row, and pieces that are fetched at once at most.
-_PIECE_BYTES, _PIECES = 65536, 1024
+_PIECE_BYTES, _PIECES = 8192, 8192
 
 
 def _in_pieces(wire: str) -> str:
-    """Return the query of rows cut into pieces; each row ends with one that is not full."""
+    """Return the query of rows, long ones cut into pieces; the last one of a row is not full."""
+    is_long = f"pg_catalog.length(w.r) OPERATOR(pg_catalog.>=) {_PIECE_BYTES}"
     return (
-        f"SELECT pg_catalog.substr(p.r, p.k OPERATOR(pg_catalog.*) {_PIECE_BYTES}"
-        f" OPERATOR(pg_catalog.+) 1, {_PIECE_BYTES}) AS r FROM ("
-        "SELECT w.r, pg_catalog.generate_series(0, pg_catalog.length(w.r)"
-        f" OPERATOR(pg_catalog./) {_PIECE_BYTES}) AS k FROM ({wire} OFFSET 0) AS w) AS p"
+        f"SELECT CASE WHEN p.k IS NULL THEN w.r ELSE pg_catalog.substr(w.r, p.k"
+        f" OPERATOR(pg_catalog.*) {_PIECE_BYTES} OPERATOR(pg_catalog.+) 1, {_PIECE_BYTES}) END AS r"
+        f" FROM ({wire} OFFSET 0) AS w LEFT JOIN LATERAL (SELECT pg_catalog.generate_series(0,"
+        f" pg_catalog.length(w.r) OPERATOR(pg_catalog./) {_PIECE_BYTES}) AS k WHERE {is_long}"
+        ") AS p ON TRUE"
     )
 
 
-def _fetched(cursor: Any, most: int) -> Iterator[bytes]:
+def _fetched(cursor: Any, most: int) -> Iterator[list[bytes]]:
     """Yield what a cursor returns, of which PL/Python holds a few MB at once, 64 at most."""
     size = FIRST_ROWS
     while True:
@@ -139,22 +164,25 @@ def _fetched(cursor: Any, most: int) -> Iterator[bytes]:
             rows = cursor.fetch(size)
         if not rows:
             return
-        for row in rows:
-            yield row["r"]
-        size = min(most, _step_rows(len(row["r"])))
+        yield (found := [row["r"] for row in rows])
+        size = min(most, _step_rows(sum(map(len, found)) // len(found)))
 
 
-def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    row: list[bytes] = []
-    for piece in pieces:
-        row.append(piece)
-        if len(piece) < _PIECE_BYTES:
-            yield row[0] if len(row) == 1 else b"".join(row)
-            row = []
-
-
-def _text_last(kinds: Sequence[Field]) -> list[Field]:
-    return sorted(kinds, key=lambda field: field[1] == "text")
+def _joined(fetched: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield rows whose pieces may come in several lists."""
+    begun: list[bytes] = []
+    for pieces in fetched:
+        if not begun and max(map(len, pieces)) < _PIECE_BYTES:
+            yield pieces
+            continue
+        rows = []
+        for piece in pieces:
+            begun.append(piece)
+            if len(piece) < _PIECE_BYTES:
+                rows.append(b"".join(begun))
+                begun = []
+        if rows:
+            yield rows
 
 
 #: What tells how large a value is, without reading one that is stored apart from its row.
@@ -168,33 +196,51 @@ _COPIES = 8
 _TOO_LARGE = "too large: "
 
 
-def _wire_select(select: str, fields: Sequence[Field]) -> str:
-    """Put text last, and send it in UTF-8 whatever encoding the client asked for.
+def _wire_select(select: str, fields: Sequence[Field], framing: Framing) -> str:
+    """Return the query of what goes over the wire.
 
     A row that is too large for a call's memory ends the query before it is copied.
     """
-    items = {
-        _quote(name): f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
-        if kind in ("text", "nullable_text")
-        else _quote(name)
-        for name, kind in fields
-    }
+    items = _items(fields, framing)
     sizes = [
         f"pg_catalog.{_SIZES[kind]}({_quote(name)})" for name, kind in fields if kind in _SIZES
     ]
     if sizes:
+        most = _most_bytes()
         size = " OPERATOR(pg_catalog.+) ".join(
             f"COALESCE({one}, 0)::pg_catalog.int8" for one in sizes
         )
+        over = f"OPERATOR(pg_catalog.>) {most // len(sizes)}"  # as one is where their sum is
         ending = f"('{_TOO_LARGE}' OPERATOR(pg_catalog.||) ({size}))::pg_catalog.float4[]"
         name, kind = next(field for field in fields if field[1] in _SIZES)
+        name = name if name in items else next(iter(items))
         if kind != "reals":
             ending = f"{ending}::pg_catalog.text::pg_catalog.bytea"
-        is_large = f"({size}) OPERATOR(pg_catalog.>) {_most_bytes()}"
-        items[_quote(name)] = f"CASE WHEN {is_large} THEN {ending} ELSE {items[_quote(name)]} END"
+        items[name] = (
+            f"CASE WHEN ({' OR '.join(f'{one} {over}' for one in sizes)}) AND ({size})"
+            f" OPERATOR(pg_catalog.>) {most} THEN {ending} ELSE {items[name]} END"
+        )
         select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"  # else each value would be made twice
-    named = ", ".join(f"{item} AS {name}" for name, item in items.items())
+    named = ", ".join(f"{item} AS {_quote(name)}" for name, item in items.items())
     return f"SELECT {named} FROM ({select}\n) AS s"
+
+
+def _items(fields: Sequence[Field], framing: Framing) -> dict[str, str]:
+    """Return what is sent, text in UTF-8 whatever encoding the client asked for."""
+    if framing == "arrays":
+        arrays = (", ".join(map(_element, some)) for some in in_arrays(fields))
+        return {"r": " OPERATOR(pg_catalog.||) ".join(f"mmdb_call.raw(ARRAY[{a}])" for a in arrays)}
+    return {
+        name: f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
+        if kind in ("text", "nullable_text")
+        else _quote(name)
+        for name, kind in fields
+    }
+
+
+def _element(field: Field) -> str:
+    name, kind = _quote(field[0]), field[1]
+    return f"COALESCE({name}, mmdb_call.from_bits({NULL_BITS}))" if kind == "number" else name
 
 
 def _most_bytes() -> int:
@@ -363,13 +409,15 @@ _ARRAY_ITEMS = {"integer", "float", "float_array"}
 
 def _from_arrow(
     array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
-) -> np.ndarray | list[Any]:
+) -> np.ndarray | Sequence[Any]:
     if kind == "number":
         missing = array.is_null().to_numpy(zero_copy_only=False)
         return nullable_numbers(array.to_numpy(zero_copy_only=False).astype("<f8"), missing)
     if array.null_count and kind not in NULLABLE:
         raise NullFound(name)
-    if kind in ("text", "nullable_text", "files"):
+    if kind in ("text", "nullable_text"):
+        return to_texts(array)
+    if kind == "files":
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in ("real", "bigint"):
         return array.to_numpy().astype("<f4" if kind == "real" else "<i8", copy=False)  # type: ignore[no-any-return]

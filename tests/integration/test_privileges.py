@@ -311,6 +311,7 @@ def test_every_function_runs_with_its_callers_rights(postgres_url: str) -> None:
         calls = connection.execute(
             "SELECT DISTINCT prosecdef, proconfig FROM pg_proc"
             " WHERE pronamespace = 'mmdb_call'::regnamespace"
+            " AND prosrc NOT IN ('byteasend', 'int8up')"  # which return what they are given
         ).fetchall()
         unpinned = connection.execute(
             "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mmdb'::regnamespace"

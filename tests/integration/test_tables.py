@@ -101,6 +101,19 @@ def test_content_is_the_same_on_both_engines_in_any_order(
     assert found[0] == found[1]
 
 
+def test_a_client_reads_the_same_rows_as_the_server(postgres_url: str) -> None:
+    query = """
+        SELECT a, CASE WHEN id = 3 THEN repeat('a', 100000) WHEN id % 5 > 0 THEN color END AS color,
+            seen, price, flag, tail, y
+        FROM thing
+    """
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        made = db.create_dataset("by client", query)
+        inside = db.sql("SELECT * FROM mmdb.create_dataset('inside', %(query)s)", {"query": query})
+    assert inside[0]["content_hash"] == made.content_hash.hex()
+
+
 def test_a_row_predicts_the_same_however_it_is_given(db: mmdb.Database) -> None:
     create(db, "things", "SELECT * FROM thing")
     db.create_run("r", dataset="things", epochs=2)

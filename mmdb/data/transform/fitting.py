@@ -59,10 +59,11 @@ def fit_numbers(
         DataError: a kind was asked for, and no train row has a value.
     """
     known = values[~np.isnan(values)]
+    ordered = np.sort(known)
     kind = str(asked.get("kind", "auto"))
     parameters = {key: value for key, value in asked.items() if key != "kind"}
     if kind == "auto":
-        kind = KINDS[source][0] if len(known) and (known != known[0]).any() else "drop"
+        kind = KINDS[source][0] if len(known) and ordered[0] < ordered[-1] else "drop"
     elif not len(known) and kind != "drop":
         raise DataError(
             f"Column {name!r} is NULL in every train row, so that no {kind} can be fitted.",
@@ -70,38 +71,49 @@ def fit_numbers(
         )
     statistics: dict[str, Any] = {"missing": len(values) - len(known)}
     if kind != "drop":
-        statistics["fill"] = _fill(known, parameters.get("impute", "median"))
-        filled = np.where(np.isnan(values), statistics["fill"], values)
-        statistics |= _statistics(kind, source, known, filled, parameters)
+        statistics["fill"] = _fill(known, ordered, parameters.get("impute", "median"))
+        if kind in ("standardize", "log1p", "date"):
+            known = np.where(np.isnan(values), statistics["fill"], values)
+        statistics |= _statistics(kind, source, known, ordered, parameters)
     return Transform(kind=kind, source=source, parameters=parameters, statistics=statistics)
 
 
-def _fill(known: np.ndarray, impute: object) -> float:
+def _fill(known: np.ndarray, ordered: np.ndarray, impute: object) -> float:
     if impute == "mean":
         return float(known.mean())
-    return float(np.median(known)) if impute == "median" else float(impute)  # type: ignore[arg-type]
+    if impute != "median":
+        return float(impute)  # type: ignore[arg-type]
+    return float(ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].mean())
 
 
 def _statistics(
-    kind: str, source: Source, known: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
+    kind: str,
+    source: Source,
+    values: np.ndarray,
+    ordered: np.ndarray,
+    parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what a kind learns from the values that are known, and from all with NULLs filled."""
+    """Return what a kind learns of values: those that are known, or all with NULLs filled.
+
+    Args:
+        ordered: those that are known, ascending.
+    """
     match kind:
         case "standardize":
-            return _moments(filled)
+            return _moments(values)
         case "log1p":
-            return _moments(symmetric_log1p(filled))
+            return _moments(symmetric_log1p(values))
         case "robust":
-            low, median, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
-            spread = (high - low) or (float(known.max()) - float(known.min())) / 2
+            low, median, high = _at(ordered, np.array([0.25, 0.5, 0.75]))
+            spread = (high - low) or (float(ordered[-1]) - float(ordered[0])) / 2
             return {"median": median, "scale": spread}
         case "quantile":
-            return _quantiles(known, int(parameters.get("knots", KNOTS)))
+            return _quantiles(ordered, int(parameters.get("knots", KNOTS)))
         case "cyclic":
-            trend = _quantiles(known, KNOTS) if source == "moment" else {}
-            return {"rounds": rounds(source, known), **trend}
+            trend = _quantiles(ordered, KNOTS) if source == "moment" else {}
+            return {"rounds": rounds(source, values), **trend}
         case "date":
-            parts = date_parts(filled).items()
+            parts = date_parts(values).items()
             return {
                 "parts": {
                     name: [float(part.mean()), float(part.std())]
@@ -116,8 +128,19 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
     return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
-def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:
-    return {"quantiles": np.quantile(known, np.linspace(0.0, 1.0, knots)).tolist()}
+def _quantiles(ordered: np.ndarray, knots: int) -> dict[str, Any]:
+    return {"quantiles": _at(ordered, np.linspace(0.0, 1.0, knots))}
+
+
+def _at(ordered: np.ndarray, shares: np.ndarray) -> list[float]:
+    """Return quantiles of ascending values, to the bit as numpy's own, which orders them anew."""
+    places = shares * (len(ordered) - 1)
+    whole = np.floor(places).astype(np.int64)
+    part = places - whole
+    low, high = ordered[whole], ordered[np.minimum(whole + 1, len(ordered) - 1)]
+    step = high - low
+    found: list[float] = np.where(part < 0.5, low + step * part, high - step * (1 - part)).tolist()
+    return found
 
 
 def fit_texts(

@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
+
+from mmdb.db.connection import Texts
 
 #: What the raw values are. A moment is seconds since 1970 in UTC, a clock seconds since midnight,
 #: a span seconds; all of them, and numbers, are float64 with NaN for NULL. Texts have codes.
@@ -22,15 +24,8 @@ import numpy as np
 Source = Literal["number", "moment", "clock", "span", "text", "picture"]
 
 
-class Texts(NamedTuple):
-    """Texts of some rows, each different one once."""
-
-    distinct: Sequence[str | None]
-    places: np.ndarray  # of each row's text among them, whole numbers (n,)
-
-
 #: Raw values: float64 (n,) with NaN for NULL, or texts with None for it.
-Raw = np.ndarray | Sequence[str | None] | Texts
+Raw = np.ndarray | Sequence[str | None]
 
 #: Kinds by the source of their values; the first is what `auto` begins with.
 KINDS: dict[Source, tuple[str, ...]] = {
@@ -307,7 +302,10 @@ def rounds(source: Source, values: np.ndarray) -> list[str]:
     return [
         name
         for name, length, offset in _ROUNDS[source]
-        if len(np.unique((values + offset) % length)) > 1
+        if any(  # the first values often tell
+            (found != found[:1]).any()
+            for found in ((some + offset) % length for some in (values[:1000], values))
+        )
     ]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mmdb.data.decoding import Decoding
@@ -13,6 +14,8 @@ from mmdb.data.roles import plan_request
 from mmdb.data.rows import RowPacker
 from mmdb.data.split import Split
 from mmdb.data.tokenize import encoder
+from mmdb.db.connection import Texts
+from mmdb.db.row_formats import to_texts
 from mmdb.errors import (
     BlockCorrupt,
     InvalidOption,
@@ -20,6 +23,11 @@ from mmdb.errors import (
     OneClass,
     TooManyCategories,
 )
+
+
+def texts(*values: str | None) -> Texts:
+    return to_texts(pa.array(values))
+
 
 COLUMNS = [
     ("raw", "bytes"),
@@ -32,10 +40,10 @@ COLUMNS = [
 BATCH: dict[str, Any] = {
     "raw": np.array([[0, 51, 255]] * 4, np.uint8) // np.arange(1, 5, dtype=np.uint8)[:, None],
     "a": np.arange(4, dtype=np.float32),
-    "word": ["pear", "apple", "pear", "fig"],
+    "word": texts("pear", "apple", "pear", "fig"),
     "v": np.arange(8, dtype=np.float32).reshape(4, 2),
     "b": -np.arange(4, dtype=np.float32),
-    "y": ["no", "yes", "no", "yes"],
+    "y": texts("no", "yes", "no", "yes"),
 }
 
 
@@ -95,7 +103,10 @@ def test_boolean_classes_stay_booleans() -> None:
 
 
 def test_keys_and_blocks_do_not_depend_on_the_order_of_arrival() -> None:
-    backwards = {name: values[::-1] for name, values in BATCH.items()}
+    backwards = {
+        name: texts(*list(values)[::-1]) if isinstance(values, Texts) else values[::-1]
+        for name, values in BATCH.items()
+    }
     _, first_decoding, first = packed(COLUMNS, BATCH)
     _, second_decoding, second = packed(COLUMNS, backwards)
     assert first_decoding == second_decoding
@@ -210,7 +221,7 @@ def test_a_row_of_tokens_is_part_of_its_key() -> None:
         [("word", "text"), ("y", "integer")], "y", Options.parse({"tokenize": tokenizer}), "duckdb"
     )
     encoders = {"word": encoder(request.options.tokenize["word"])}
-    batch: dict[str, Any] = {"word": ["pear", "fig", "pear"], "y": np.array([0, 0, 0])}
+    batch: dict[str, Any] = {"word": texts("pear", "fig", "pear"), "y": np.array([0, 0, 0])}
     rows, keys = RowPacker(request, split(0), encoders).pack(batch)
     assert keys[0] == keys[2] != keys[1]
     assert rows.shape == (3, 5 * 4 + 8)
