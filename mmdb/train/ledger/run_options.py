@@ -140,8 +140,9 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             "options.order is 'fixed' with the strategy 'model_average'.",
             hint="The hops of an epoch run side by side there: leave the order out.",
         )
-    limits = {name: raw.get(name) for name in ("hop_limit_s", "budget_s")}
-    for name, limit in limits.items():
+    limits: dict[str, float | None] = {}
+    for name in ("hop_limit_s", "budget_s"):
+        limits[name] = limit = raw.get(name)
         if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
             raise InvalidOption(
                 f"options.{name} is {show(limit)}.", hint="It is a number of seconds above 0."
@@ -155,7 +156,8 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         **chosen,
         group=group,
         strategies=strategies,
-        **{name: None if limit is None else float(limit) for name, limit in limits.items()},
+        hop_limit_s=limits["hop_limit_s"],
+        budget_s=limits["budget_s"],
         features=parse_feature_options(raw.get("features")),
     )
 

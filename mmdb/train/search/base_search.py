@@ -210,10 +210,10 @@ class BaseSearch:
 
     def take(self, decision: Decision) -> list[Decision]:
         """Return what follows from a user's decision, or from the end of the run's time."""
-        freed = isinstance(decision, Stop) and decision.candidate in self._flying
-        freed = freed and decision.reason != BUDGET
+        frees = isinstance(decision, Stop) and decision.reason != BUDGET
+        flying = set(self._flying)
         member = self._apply(decision)
-        return self._follow(member) if freed else []
+        return self._follow(member) if frees and member.ordinal in flying else []
 
     def resume(self, log: Iterable[Entry]) -> None:
         """Take in what was told and decided."""
