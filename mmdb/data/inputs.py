@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import numpy as np
 
@@ -93,17 +94,43 @@ def object_input(
     Raises:
         InvalidInput: a column is missing, NULL, or of another type or width.
     """
-    missing = [column.name for column in decoding.features if column.name not in row]
+    return rows_input(decoding, {name: [value] for name, value in row.items()}, encoders, engine)
+
+
+def rows_input(
+    decoding: Decoding,
+    rows: Mapping[str, Sequence[Any]],
+    encoders: Mapping[str, Encoder],
+    engine: Engine,
+) -> Inputs:
+    """Return rows given by column, each with the values of one row after the other.
+
+    Raises:
+        InvalidInput: see `object_input`; or columns have different lengths, or none.
+    """
+    missing = [column.name for column in decoding.features if column.name not in rows]
     if missing:
         raise InvalidInput(
             f"The row lacks {', '.join(missing)}.",
             hint="It must have every feature of the model's dataset.",
         )
-    values = {column.name: _one(column, row[column.name], engine) for column in decoding.features}
+    counts = {column.name: len(rows[column.name]) for column in decoding.features}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        raise InvalidInput(f"The columns have {counts} values.", hint="One for each row.")
+    values = {c.name: _joined(c, rows[c.name], engine) for c in decoding.features}
     try:
         return assemble(decoding, _encoded(decoding, values, encoders))
     except NotFinite as error:
         raise InvalidInput(error.message, hint="Pass finite numbers.") from error
+
+
+def _joined(column: Column, values: Sequence[Any], engine: Engine) -> np.ndarray | list[Any]:
+    found = [_one(column, value, engine) for value in values]
+    if isinstance(found[0], list):
+        return [text for (text,) in found]
+    if len({one.shape for one in found}) > 1:  # type: ignore[union-attr]
+        raise InvalidInput(f"Column {column.name!r} has rows of different lengths.")
+    return np.concatenate(found)
 
 
 def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder]:
@@ -217,7 +244,7 @@ def _text(column: Column, value: Any) -> str:
     """Return a JSON value as the database's cast to text has it."""
     if isinstance(value, str):
         return value
-    if column.kind == "tokens" or not isinstance(value, bool | int | float):
+    if column.kind == "tokens" or not isinstance(value, bool | int | float | UUID):
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not a text.")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
