@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mmdb.api import Database, Run, connect
     from mmdb.api.saved_models import Model
+    from mmdb.data.exported import read_transforms
     from mmdb.errors import EnvironmentDiffers, MmdbError, MmdbWarning
     from mmdb.store.models.recipe import Recipe
     from mmdb.train.compute.exact import rng_state
@@ -24,6 +25,7 @@ _MODULES = {
     "Run": "api",
     "Transferred": "train.warm.transfer_rows",
     "connect": "api",
+    "read_transforms": "data.exported",
     "rng_state": "train.compute.exact",
 }
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Run",
     "Transferred",
     "connect",
+    "read_transforms",
     "rng_state",
 ]
 

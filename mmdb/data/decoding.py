@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,6 +73,17 @@ class Column:
         if self.transform is None or not any(self.transform.names):
             return range(self.decoded_width)
         return self.transform.names
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        given = None if self.transform is None else self.transform.to_json()
+        return {"name": self.name, "kind": self.kind, "width": self.width, "transform": given}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Column:
+        """Return the column that `to_json` wrote."""
+        given = value["transform"]
+        return cls(**value | {"transform": None if given is None else Transform.from_json(given)})
 
     @classmethod
     def from_row(cls, row: Row) -> Column:
@@ -261,6 +272,23 @@ class Decoding:
             content["inputs"] = [given.to_json() for given in self.inputs]
             content["targets"] = [label.to_json() for label in self.labels]
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads: all that a model needs outside of a database."""
+        return {
+            "columns": [column.to_json() for column in self.columns],
+            "inputs": [given.to_json() for given in self.inputs],
+            "labels": [label.to_json() for label in self.labels],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Decoding:
+        """Return the decoding that `to_json` wrote."""
+        return cls(
+            columns=tuple(map(Column.from_json, value["columns"])),
+            inputs=tuple(map(Input.from_json, value["inputs"])),
+            labels=tuple(map(Label.from_json, value["labels"])),
+        )
 
     @classmethod
     def from_rows(cls, dataset: Row, columns: Sequence[Row]) -> Decoding:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 
@@ -94,14 +95,38 @@ def object_input(
     Raises:
         InvalidInput: a column is missing, NULL, or of another type or width.
     """
-    given = parts_of(row, [column.name for column in decoding.features])
-    missing = [column.name for column in decoding.features if column.name not in given]
+    return rows_input(decoding, {name: [value] for name, value in row.items()}, encoders, engine)
+
+
+def rows_input(
+    decoding: Decoding,
+    rows: Mapping[str, Sequence[Any]],
+    encoders: Mapping[str, Encoder],
+    engine: Engine,
+) -> Inputs:
+    """Return rows given by column, each with the values of one row after the other.
+
+    Raises:
+        InvalidInput: see `object_input`; or columns have different lengths, or none.
+    """
+    counts = {name: len(values) for name, values in rows.items()}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise InvalidInput(f"The columns have {counts} values.", hint="One for each row.")
+    names = [column.name for column in decoding.features]
+    if not rows.keys() >= set(names):  # some are parts of others
+        each = [
+            parts_of(dict(zip(rows, row, strict=True)), names)
+            for row in zip(*rows.values(), strict=True)
+        ]
+        there = [name for name in names if all(name in row for row in each)]
+        rows = {name: [row[name] for row in each] for name in there}
+    missing = [name for name in names if name not in rows]
     if missing:
         raise InvalidInput(
             f"The row lacks {', '.join(missing)}.",
             hint="It must have every feature of the model's dataset.",
         )
-    values = {column.name: _one(column, given[column.name], engine) for column in decoding.features}
+    values = {c.name: _joined(c, rows[c.name], engine) for c in decoding.features}
     try:
         return assemble(decoding, _encoded(decoding, values, encoders))
     except NotFinite as error:
@@ -222,7 +247,7 @@ def _text(column: Column, value: Any) -> str:
     """Return a JSON value as the database's cast to text has it."""
     if isinstance(value, str):
         return value
-    if column.kind == "tokens" or not isinstance(value, bool | int | float):
+    if column.kind == "tokens" or not isinstance(value, bool | int | float | UUID):
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not a text.")
     return str(value).lower() if isinstance(value, bool) else str(value)
 

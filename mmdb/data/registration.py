@@ -12,14 +12,14 @@ from pathlib import Path
 from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
 from mmdb.data.column_layout import Request, cast_select, quote
-from mmdb.data.decoding import Decoding
+from mmdb.data.forms import add_columns, decoding_row
 from mmdb.data.ingest import Sealed, SealedPartition, seal
 from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
 from mmdb.data.parts import steps_of, with_parts
 from mmdb.data.pictures import with_pictures
-from mmdb.data.query import SourceColumn, analyse
+from mmdb.data.query import analyse
 from mmdb.data.roles import plan_request
 from mmdb.data.split import Split, parse_split
 from mmdb.db.citus import find_cluster
@@ -165,7 +165,7 @@ def create_dataset(
                     or (source.output,)
                 )
             ]
-            _add_columns(connection, dataset_id, sealed.decoding, sources)
+            add_columns(connection, dataset_id, sealed.decoding, sources)
             numbers = draw_numbers(connection, len(sealed.partitions))
             for index, partition in enumerate(sealed.partitions):
                 drawn = None if numbers is None else numbers[index]
@@ -227,73 +227,15 @@ def _check_free(connection: Connection, name: str) -> None:
 
 
 def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
-    decoding = sealed.decoding
     return {
-        "task": decoding.task,
         "seed": split.seed,
         "partitions": split.partitions,
         "validation": float(split.validation),
         "row_count": sealed.row_count,
         "byte_count": sealed.byte_count,
         "content_hash": sealed.content_hash,
-        "input_shape": list(decoding.inputs[0].shape) if decoding.is_one_input else [],
-        "classes": None if decoding.classes is None else json.dumps(decoding.classes),
-        "targets": json.dumps([label.to_json() for label in decoding.labels]),
-        "inputs": None
-        if decoding.is_one_input and decoding.inputs[0].tokenizer is None
-        else json.dumps([given.to_json() for given in decoding.inputs]),
         "class_counts": json.dumps(sealed.class_counts),
-    }
-
-
-def _add_columns(
-    connection: Connection, dataset_id: int, decoding: Decoding, sources: list[SourceColumn]
-) -> None:
-    connection.run_many(
-        _Q.add_column,
-        [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "name": column.name,
-                "kind": column.kind,
-                "width": column.width,
-            }
-            for ordinal, column in enumerate(decoding.columns)
-        ],
-    )
-    connection.run_many(
-        _Q.add_transform,
-        [
-            {"dataset_id": dataset_id, "ordinal": ordinal}
-            | {key: value if key in ("kind", "source") else _json(value) for key, value in given}
-            for ordinal, column in enumerate(decoding.columns)
-            if column.transform is not None
-            for given in [column.transform.to_json().items()]
-        ],
-    )
-    connection.run_many(
-        _Q.add_source,
-        [
-            {"dataset_id": dataset_id, "ordinal": ordinal, **source_row(source)}
-            for ordinal, source in enumerate(sources)
-        ],
-    )
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else json.dumps(value)
-
-
-def source_row(source: SourceColumn) -> dict[str, str | None]:
-    """Return a source as the tables of sources keep it."""
-    return {
-        "table_name": source.table,
-        "column_name": source.column,
-        "output_name": source.output,
-        "schema_name": source.schema,
-        "via": " > ".join(source.via) or None,
-        "resolution": source.resolution,
+        **decoding_row(sealed.decoding),
     }
 
 

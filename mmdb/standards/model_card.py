@@ -29,6 +29,7 @@ class CardFacts:
     tags: Sequence[Row]
     notes: Sequence[Row]
     dataset: Row | None  # None: it was trained on none that is known
+    transforms: Sequence[Row]
     sources: Sequence[Row]
     run: Row | None
     candidate: Row | None
@@ -51,13 +52,16 @@ def read_card(connection: Connection, model: str) -> CardFacts:
     def first(query: Query, **parameters: object) -> Row | None:
         return next(iter(connection.rows(query, **parameters)), None)
 
+    used = first(_Q.find_card_datasets, dataset=dataset, until=row["created_at"])
+    dataset_id = None if used is None else used["dataset_id"]
     return CardFacts(
         model=row,
         aliases=aliases,
         metrics=connection.rows(_Q.find_card_metrics, **key),
         tags=connection.rows(_Q.find_card_tags, **key),
         notes=connection.rows(_Q.find_card_notes, **key),
-        dataset=first(_Q.find_card_datasets, dataset=dataset, until=row["created_at"]),
+        dataset=used,
+        transforms=connection.rows(_Q.find_card_transforms, dataset_id=dataset_id),
         sources=connection.rows(_Q.find_card_sources, **key),
         run=first(_Q.find_card_run, run=run),
         candidate=first(_Q.find_card_candidate, run=run, candidate_id=row["candidate_id"]),
@@ -222,8 +226,14 @@ def _data(facts: CardFacts) -> Iterator[str]:
         ("registered", moment(dataset["created_at"])),
     ]
     yield from _table(("", ""), rows)
-    yield from _titled("The rows that this query returned on that day:")
-    yield from _block("sql", dataset["query"])
+    if dataset["query"]:  # that of a model out of a file stays where it was
+        yield from _titled("The rows that this query returned on that day:")
+        yield from _block("sql", dataset["query"])
+    if facts.transforms:
+        yield from _titled("What its columns become, fitted on the train rows:")
+        names = ("column_name", "role", "transform", "meaning", "missing")
+        cells = [["" if t[n] is None else t[n] for n in names] for t in facts.transforms]
+        yield from _table(("column", "role", "becomes", "how", "NULLs"), cells, keep_empty=True)
     read = [s for s in facts.sources if s["table_name"] is not None]
     if read:
         yield from _titled("Columns that it reads:")

@@ -141,13 +141,17 @@ class _EventWriter:
         )
         sources = self.facts.dataset_sources.get(row["dataset_id"], ())
         read = ol.tables(database, sources)
+        columns = self.facts.dataset_columns.get(row["dataset_id"], ())
+        becomes = {
+            c["name"]: f"{c['transform']}: {c['meaning']}"
+            for c in columns
+            if c["meaning"] is not None
+        }
+        feeds = [(s["output_name"], s) for s in sources]
         written = self._dataset_part(row)
         written["facets"] |= {
-            "schema": ol.schema(
-                (c["name"], c["kind"])
-                for c in self.facts.dataset_columns.get(row["dataset_id"], ())
-            ),
-            "columnLineage": ol.column_lineage(database, [(s["output_name"], s) for s in sources]),
+            "schema": ol.schema((c["name"], c["kind"]) for c in columns),
+            "columnLineage": ol.column_lineage(database, feeds, becomes),
             **ol.unresolved(sources),
         }
         written["outputFacets"] = _statistics(row["row_count"], row["byte_count"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, Literal
 
 from mmdb.db.connection import Row
@@ -131,11 +132,16 @@ def tables(database: DatabaseIdentity, sources: Iterable[Row]) -> list[Part]:
     return [dataset_part(database, name) for name in names]
 
 
-def column_lineage(database: DatabaseIdentity, feeds: Iterable[tuple[str | None, Row]]) -> Part:
+def column_lineage(
+    database: DatabaseIdentity,
+    feeds: Iterable[tuple[str | None, Row]],
+    becomes: Mapping[str | None, str] = MappingProxyType({}),
+) -> Part:
     """Return which columns feed which output; with None, which ones decide the rows alone.
 
-    What mmdb knows is whether a column reaches an output, not how it was transformed: so
-    transformations have no subtype.
+    Args:
+        becomes: what outputs become by their transforms, in words. Of others mmdb knows whether a
+            column reaches them, not how: their transformations have no subtype.
     """
     fields: dict[str, list[Part]] = {}
     whole: list[Part] = []
@@ -143,8 +149,12 @@ def column_lineage(database: DatabaseIdentity, feeds: Iterable[tuple[str | None,
         if source["column_name"] is None or not source["table_name"]:
             continue
         how: Part = {"type": "INDIRECT" if output is None else "DIRECT"}
-        if source["via"]:
-            how["description"] = f"through {source['via']}"
+        words = [f"through {source['via']}"] if source["via"] else []
+        if output in becomes:
+            how["subtype"] = "TRANSFORMATION"
+            words.append(becomes[output])
+        if words:
+            how["description"] = "; ".join(words)
         entry = {
             "namespace": database.namespace,
             "name": database.table(source["schema_name"], source["table_name"]),

@@ -88,9 +88,11 @@ ORDER BY d.dataset_id;
 -- The columns of datasets.
 SELECT
     c.dataset_id,
-    c.name,
-    c.kind
-FROM mmdb.dataset_column AS c
+    c.column_name AS name,
+    c.role AS kind,
+    c.transform,
+    c.meaning
+FROM mmdb.transform_overview AS c
 WHERE
     %(run)s::text IS NULL OR c.dataset_id IN (
         SELECT r.dataset_id FROM mmdb.run AS r
@@ -345,6 +347,7 @@ ORDER BY n.created_at, n.note;
 -- name: find_card_datasets
 -- The datasets of a name that were there when a model was saved, the last first.
 SELECT
+    d.dataset_id,
     d.query,
     d.label,
     d.task,
@@ -356,6 +359,18 @@ SELECT
 FROM mmdb.dataset_overview AS d
 WHERE d.name = %(dataset)s::text AND d.created_at <= %(until)s::timestamptz
 ORDER BY d.created_at DESC;
+
+-- name: find_card_transforms
+-- What the columns of a dataset become, in the order of its query.
+SELECT
+    t.column_name,
+    t.role,
+    t.transform,
+    t.meaning,
+    t.missing
+FROM mmdb.transform_overview AS t
+WHERE t.dataset_id = %(dataset_id)s::bigint
+ORDER BY t.ordinal;
 
 -- name: find_card_sources
 -- The tables and columns that a model was trained on, and its warm start.

@@ -17,7 +17,8 @@ SELECT
     d.dropped_at,
     d.targets,
     d.inputs,
-    d.class_counts
+    d.class_counts,
+    d.dataset_id
 FROM mmdb.dataset AS d;
 COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
 COMMENT ON COLUMN mmdb.dataset_overview.name IS 'Name, unique among datasets in use.';
@@ -36,6 +37,7 @@ COMMENT ON COLUMN mmdb.dataset_overview.dropped_at IS 'When its blocks were dele
 COMMENT ON COLUMN mmdb.dataset_overview.targets IS 'Each label with its task, size and classes, in order.';
 COMMENT ON COLUMN mmdb.dataset_overview.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes all.';
 COMMENT ON COLUMN mmdb.dataset_overview.class_counts IS 'Train rows of each class, by label.';
+COMMENT ON COLUMN mmdb.dataset_overview.dataset_id IS 'Number of the dataset.';
 
 CREATE OR REPLACE VIEW mmdb.partition_overview AS
 SELECT

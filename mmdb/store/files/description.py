@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
+
+from mmdb.arguments import is_number, is_whole
+from mmdb.data.assembly import assemble
+from mmdb.data.dataset import find_decoding
+from mmdb.data.decoding import TASKS, Column, ColumnKind, Decoding
+from mmdb.data.forms import put_form
+from mmdb.data.names import check_name
+from mmdb.data.transform.fitting import check_asked
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import FileDamaged
+from mmdb.errors import FileDamaged, InputError
 from mmdb.graph.spec.factory_call import Outputs, Shape
 from mmdb.store.models.model_rows import ModelDefinition, SavedModel
 from mmdb.store.models.registry import log_metric, note_model, tag_model
 from mmdb.store.models.save import About
 
-_Q = load("exchange")
+_Q, _S = load("exchange"), load("sync")
+#: Numbers of a column that comes from a file, at most.
+_WIDEST = 2**24
+_MALFORMED = (
+    ArithmeticError, AssertionError, AttributeError, InputError, LookupError, TypeError, ValueError
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A model's definition, metrics, tags and notes."""
+    """A model's definition, metrics, tags, notes, and what its rows become."""
 
     definition: ModelDefinition | None = None
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (metric, dataset)
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    dataset: Mapping[str, Any] | None = None  # see `mmdb.data.forms.put_form`
 
     @classmethod
     def of(cls, connection: Connection, model: SavedModel) -> Description:
@@ -37,6 +53,15 @@ class Description:
             metrics={(row["metric"], row["dataset"]): row["value"] for row in metrics},
             tags={row["key"]: row["value"] for row in connection.rows(_Q.find_tags, **key)},
             notes=tuple(row["note"] for row in connection.rows(_Q.find_notes, **key)),
+            dataset=next(
+                (
+                    {name: row[name] for name in ("name", "row_count", "created")}
+                    | {"content_hash": bytes(row["content_hash"]).hex()}
+                    | find_decoding(connection, model.dataset_id or 0).to_json()
+                    for row in connection.rows(_S.read_dataset, dataset_id=model.dataset_id)
+                ),
+                None,
+            ),
         )
 
     def json(self) -> dict[str, Any]:
@@ -49,6 +74,7 @@ class Description:
             ],
             "tags": dict(self.tags),
             "notes": list(self.notes),
+            "dataset": self.dataset,
         }
 
     @classmethod
@@ -67,14 +93,18 @@ class Description:
                 },
                 tags={_text(k): _text(v) for k, v in value.get("tags", {}).items()},
                 notes=tuple(map(_text, value.get("notes", []))),
+                dataset=_checked_dataset(value.get("dataset")),
             )
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except _MALFORMED as error:
             raise FileDamaged(f"What {where} says of its model is not well formed.") from error
 
-    def about(self) -> About:
-        """Return what a save takes; the rest follows with `add_to`."""
+    def about(self, connection: Connection) -> About:
+        """Return what a save takes, in a transaction; the rest follows with `add_to`."""
         known = {m: v for (m, d), v in self.metrics.items() if not d and math.isfinite(v)}
-        return About(definition=self.definition, metrics=known)
+        dataset_id = None
+        if self.dataset is not None:
+            dataset_id = put_form(connection, self.dataset)
+        return About(definition=self.definition, metrics=known, dataset_id=dataset_id)
 
     def add_to(self, connection: Connection, model: SavedModel) -> None:
         """Add to a model the metrics, tags and notes that it lacks; what it has stays."""
@@ -88,6 +118,41 @@ class Description:
         for note in self.notes:
             if note not in there.notes:
                 note_model(connection, model.reference, note)
+
+
+def _checked_dataset(value: Any) -> Mapping[str, Any] | None:
+    """Return the form of a dataset that a database can hold, and that rows can be read by."""
+    if value is None:
+        return None
+    _text(json.dumps(value, allow_nan=False, ensure_ascii=False).replace("\\u0000", "\0"))
+    bytes.fromhex(value["content_hash"])
+    check_name(value["name"])
+    if not is_whole(value["row_count"], 0, 2**62) or not is_number(value["created"], 0, 2**33):
+        raise ValueError("row_count or created")
+    found = Decoding.from_json(value)
+    for column in found.columns:
+        given, wide = column.transform, _whole(column.width)
+        if column.kind not in get_args(ColumnKind):
+            raise ValueError(column.kind)
+        if given is not None:
+            check_asked(column.name, given.source, {"kind": given.kind, **given.parameters})
+            wide = math.prod(given.statistics["shape"]) if given.kind == "picture" else wide
+        if wide > _WIDEST:
+            raise ValueError(column.name)
+    names = {_text(column.name) for column in found.columns}
+    if len(names) < len(found.columns) or not {label.task for label in found.labels} <= {*TASKS}:
+        raise ValueError("columns or labels")
+    assert found.canonical_json() and found.inputs
+    assert all(_whole(size) for given in found.inputs for size in given.shape)
+    assemble(found, {column.name: _blank(column) for column in found.features})
+    return dict(value)
+
+
+def _blank(column: Column) -> Any:
+    """Return a row's value, NULL where that may be."""
+    if column.transform is None or column.transform.source == "picture":
+        return np.zeros((1, column.decoded_width))
+    return [None] if column.transform.source == "text" else np.array([np.nan])
 
 
 def _definition_json(definition: ModelDefinition) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def import_model(
             _contents(tensors, own),
             parent=parent,
             approach=approach,
-            about=description.about(),
+            about=description.about(connection),
         )
         model = model_of(connection, saved.model_id)
         entries = find_entries(connection, saved.model_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from mmdb.data.exported import OWN_FILE
 from mmdb.errors import FileDamaged, FileExists, FileNotRead, InvalidOption
 from mmdb.store.files.atomic import new_folder, replacing, staging, sync_folder, writing
 from mmdb.store.files.huggingface_format import (
@@ -18,7 +19,7 @@ from mmdb.store.files.huggingface_format import (
     write_huggingface,
 )
 from mmdb.store.files.lazy import LazyTensors
-from mmdb.store.files.safetensors_format import OWN_KEY, open_safetensors, write_safetensors
+from mmdb.store.files.safetensors_format import open_safetensors, write_safetensors
 from mmdb.store.files.torch_format import open_torch, write_torch
 
 Format = Literal["safetensors", "torch", "huggingface"]
@@ -153,8 +154,8 @@ def write_tensors(
 
     Args:
         own: what mmdb knows of the model; a torch file has no place for it.
-        config: of a folder's config.json, beside `own`.
-        overwrite: take the place of a file; in a folder, of its weights, index and config.json.
+        config: of a folder's config.json.
+        overwrite: take the place of a file; in a folder, of its weights, index and JSON.
     Raises:
         FileExists, FileNotWritten, UnsupportedContent, InvalidOption
     """
@@ -165,7 +166,7 @@ def write_tensors(
             raise InvalidOption(
                 "max_shard_bytes must be at least 1.", hint="It is 5 GB if left out."
             )
-        about = {**(config or {}), OWN_KEY: {**(own or {})}}
+        about = (config or {}, own or {})
         count = _write_folder(path, tensors, about, overwrite, max_shard_bytes)
     elif kind == "torch":
         with replacing(path, overwrite=overwrite) as file:
@@ -178,15 +179,19 @@ def write_tensors(
 
 
 def _write_folder(
-    target: Path, tensors: LazyTensors, config: Mapping[str, Any], overwrite: bool, shard: int
+    target: Path,
+    tensors: LazyTensors,
+    about: tuple[Mapping[str, Any], Mapping[str, Any]],
+    overwrite: bool,
+    shard: int,
 ) -> int:
     if not target.is_dir() or not overwrite:
         if target.exists() and not target.is_dir():
             raise FileExists(f"{target} is a file.", hint="Choose another target.")
         with new_folder(target) as folder:
-            return write_huggingface(folder, tensors, config, max_shard_bytes=shard)
+            return write_huggingface(folder, tensors, *about, max_shard_bytes=shard)
     with staging(target) as folder:
-        count = write_huggingface(folder, tensors, config, max_shard_bytes=shard)
+        count = write_huggingface(folder, tensors, *about, max_shard_bytes=shard)
         with writing(target):
             _move_into(folder, target)
     return count
@@ -200,11 +205,13 @@ def _move_into(folder: Path, target: Path) -> None:
     old = [path for path in target.iterdir() if _is_written_by_us(path.name)]
     for path in sorted(old, key=lambda p: not p.name.endswith(INDEX)):
         path.unlink()
-    for path in sorted(folder.iterdir(), key=lambda p: (p.name.endswith(INDEX), p.name == CONFIG)):
+    for path in sorted(
+        folder.iterdir(), key=lambda p: (p.name.endswith(INDEX), p.name in (CONFIG, OWN_FILE))
+    ):
         os.replace(path, target / path.name)
     sync_folder(target)
 
 
 def _is_written_by_us(name: str) -> bool:
     is_shard = name.startswith("model") and name.endswith(".safetensors")
-    return name == CONFIG or name == f"model.safetensors{INDEX}" or is_shard
+    return name in (CONFIG, OWN_FILE) or name == f"model.safetensors{INDEX}" or is_shard

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from mmdb.data.exported import OWN_FILE
 from mmdb.errors import FileDamaged, FileNotRead, UnsafeFile
 from mmdb.store.files.atomic import replacing
 from mmdb.store.files.lazy import LazyTensors, Spec, batches
@@ -47,9 +48,7 @@ def open_huggingface(folder: Path) -> LazyTensors:
         FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent
     """
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    own = config.pop(OWN_KEY, {})
-    if not isinstance(own, dict):
-        raise FileDamaged(f"{folder / CONFIG} holds no object under {OWN_KEY!r}.")
+    own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
     first = _weights(folder)
     is_index = first.name.endswith(INDEX)
     found = _open_index(folder, first, own) if is_index else _open(folder, first.name)
@@ -126,7 +125,7 @@ def _open_index(folder: Path, index: Path, own: Mapping[str, Any]) -> LazyTensor
 def _ties(
     folder: Path, own: Mapping[str, Any], specs: Mapping[str, Spec]
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Return what mmdb wrote into config.json of ties: path to path, and the tied paths' places."""
+    """Return what mmdb wrote into mmdb.json of ties: path to path, and the tied paths' places."""
     tied, order = own.get("tied", {}), own.get("order", {})
     if (
         not isinstance(tied, dict)
@@ -134,7 +133,7 @@ def _ties(
         or any(path in specs or source not in specs for path, source in tied.items())
         or any(type(place) is not int for place in order.values())
     ):
-        raise FileDamaged(f"{folder / CONFIG} does not fit the weights beside it.")
+        raise FileDamaged(f"{folder / OWN_FILE} does not fit the weights beside it.")
     return tied, order
 
 
@@ -207,10 +206,11 @@ def write_huggingface(
     folder: Path,
     tensors: LazyTensors,
     config: Mapping[str, Any],
+    own: Mapping[str, Any],
     *,
     max_shard_bytes: int = SHARD_BYTES,
 ) -> int:
-    """Write weights and config.json into an empty folder and return the bytes of the weights.
+    """Write weights, config.json and mmdb.json into an empty folder; return the weights' bytes.
 
     A tensor larger than `max_shard_bytes` is a shard by itself.
 
@@ -225,9 +225,9 @@ def write_huggingface(
     else:
         written = _write_shards(folder, tensors, shards)
         order = {path: place for place, path in enumerate(tensors) if path in tensors.tied}
-        own = {**config.get(OWN_KEY, {}), "tied": tensors.tied, "order": order}
-        config = {**config, OWN_KEY: own}
+        own = {**own, "tied": tensors.tied, "order": order}
     write_json(folder / CONFIG, config)
+    write_json(folder / OWN_FILE, own)
     return written
 
 

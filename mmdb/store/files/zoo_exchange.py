@@ -86,6 +86,7 @@ def export_zoo(
                 f"{folder} holds another {model.reference}.", hint="Choose another folder."
             )
         rows[version] = _row(connection, model)
+        rows[version]["dataset"] = zoo.put_form(rows[version]["dataset"])
     exported = {model.name for model in models}
     moved = [dict(row) for row in connection.rows(_Q.list_aliases) if row["model"] in exported]
     others = [row for row in aliases if row["model"] not in exported]
@@ -184,7 +185,8 @@ def import_zoo(connection: Connection, folder: str | os.PathLike[str]) -> ZooImp
     imported = ZooImported()
     for version in _in_order(Path(folder), rows):
         reference = f"{version[0]}@{version[1]}"
-        description = Description.parse(rows[version], f"{folder} ({reference})")
+        row = {**rows[version], "dataset": zoo.form(rows[version].get("dataset"))}
+        description = Description.parse(row, f"{folder} ({reference})")
         if states[version] == "dropped":
             imported.notes.append(f"{reference} was dropped here and stays dropped")
         elif states[version] == "there":
@@ -256,7 +258,7 @@ def _add(
             version[0],
             zoo.contents(version),
             parent=parent,
-            about=description.about(),
+            about=description.about(connection),
             version=version[1],
         )
         model = model_of(connection, saved.model_id)

@@ -4,6 +4,7 @@
                                     and where the aliases are
     models/NAME-HASH/VERSION.json   a version's tensors: path, dtype, shape, and the hash of each
     tensors/HASH.safetensors        tensors by their hash; what a version added is one file
+    datasets/HASH.json              columns, transforms and labels of the dataset of some content
 
 A dtype that safetensors lacks is there as its bytes. File names are made from model names, and
 never taken from a file.
@@ -313,6 +314,31 @@ class ZooFolder:
         if listed is None:
             raise FileDamaged(f"{path} does not list tensors.")
         return lazy_contents(path, parse_tensors(path, listed), self.read)
+
+    # -- what rows become -------------------------------------------------------
+
+    def put_form(self, form: Mapping[str, Any] | None) -> str | None:
+        """Write the form of a dataset unless it is there; return its content hash."""
+        if form is None:
+            return None
+        path = self.folder / "datasets" / f"{form['content_hash']}.json"
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+        if not path.is_file():
+            write_json(path, form)
+        return str(form["content_hash"])
+
+    def form(self, content_hash: object) -> dict[str, Any] | None:
+        """Return the form of a dataset by its content hash.
+
+        Raises:
+            FileDamaged, FileNotRead
+        """
+        if content_hash is None:
+            return None
+        if not isinstance(content_hash, str) or not _HASH.fullmatch(content_hash):
+            raise FileDamaged(f"{self.folder} names no dataset by {content_hash!r}.")
+        return read_json(self.folder / "datasets" / f"{content_hash}.json")
 
     # -- tensors ----------------------------------------------------------------
 

@@ -44,6 +44,13 @@ SOURCES: list[dict[str, Any]] = [
     {"schema_name": "shop", "table_name": "t", "column_name": "a", "output_name": "a"},
     {"schema_name": None, "table_name": "", "column_name": None, "output_name": "b"},
 ]
+TRANSFORM: dict[str, Any] = {
+    "column_name": "a|b",
+    "role": "categorical",
+    "transform": "one_hot",
+    "meaning": 'a 0/1 number for each of ["<i>", "x"]',
+    "missing": 0,
+}
 FACTS = CardFacts(
     model=MODEL,
     aliases=["best", "champion"],
@@ -54,6 +61,7 @@ FACTS = CardFacts(
     tags=[{"key": "stage", "value": 'a "b": [c]'}],
     notes=[{"note": "Two\nlines: <script>", "author": "ann", "created_at": DAY}],
     dataset=DATASET,
+    transforms=[TRANSFORM, TRANSFORM | {"column_name": "y", "meaning": None, "missing": None}],
     sources=[s | {"via": None, "warm_parent": "old@1", "coverage": 0.5} for s in SOURCES],
     run=None,
     candidate=None,
@@ -81,6 +89,9 @@ def test_characters_and_numbers_are_those_of_yaml() -> None:
 
 def test_nothing_in_it_becomes_markup() -> None:
     content = card(FACTS)
+    how = r'a 0/1 number for each of \["\<i\>", "x"\]'
+    assert rf"| a\|b | categorical | one\_hot | {how} | 0 |" in content
+    assert r"| y | categorical | one\_hot |  |  |" in content
     assert "`````sql\nSELECT '```' AS a -- ````\nFROM t\n`````" in content
     assert r"- Two lines: \<script\> (2026-01-01T00:00:00.000000Z, ann)" in content
     for note, line in (("---", r"- \---"), ("1. a", r"- 1\. a"), ("2) a", r"- 2\) a"),

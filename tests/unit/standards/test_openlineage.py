@@ -75,6 +75,15 @@ def model(model_id: int, name: str, **columns: Any) -> dict[str, Any]:
     } | columns
 
 
+#: A column of the dataset, with what it becomes.
+AMOUNT = {
+    "name": "amount",
+    "kind": "numeric",
+    "transform": "robust",
+    "meaning": "less the median 1.5",
+}
+
+
 def facts(**parts: Any) -> Facts:
     """Return a dataset, a run that was killed and resumed, and models of each kind."""
     dataset = {
@@ -122,7 +131,7 @@ def facts(**parts: Any) -> Facts:
     }
     whole: dict[str, Any] = {
         "datasets": {1: dataset},
-        "dataset_columns": {1: [{"name": "amount", "kind": "numeric"}]},
+        "dataset_columns": {1: [AMOUNT]},
         "dataset_sources": {
             1: [
                 source("amount", "amount", via="shop.paid"),
@@ -216,7 +225,9 @@ def test_a_dataset_has_the_lineage_of_its_columns() -> None:
     lineage = written["facets"]["columnLineage"]
     (field,) = lineage["fields"]["amount"]["inputFields"]
     assert (field["name"], field["field"]) == ("shop.public.orders", "amount")
-    assert field["transformations"] == [{"type": "DIRECT", "description": "through shop.paid"}]
+    words = "through shop.paid; robust: less the median 1.5"
+    how = {"type": "DIRECT", "subtype": "TRANSFORMATION", "description": words}
+    assert field["transformations"] == [how]
     (whole,) = lineage["dataset"]
     assert (whole["field"], whole["transformations"]) == ("status", [{"type": "INDIRECT"}])
     missing = written["facets"]["mmdb_unresolved"]

@@ -498,11 +498,12 @@ def test_shards_and_index_must_agree(tmp_path: Path, places: Mapping[str, object
         open_tensors(sharded(tmp_path / "m", places))
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "[" * 200_000, '{"mmdb": 3}'])
-def test_a_config_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("name", ["config.json", "mmdb.json"])
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 200_000, "3"])
+def test_a_config_that_is_no_object_is_refused(tmp_path: Path, name: str, text: str) -> None:
     safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(FileDamaged, match=r"config\.json"):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FileDamaged, match=name):
         open_tensors(tmp_path)
 
 
@@ -555,7 +556,8 @@ def test_overwriting_a_folder_replaces_all_shards_and_keeps_other_files(tmp_path
     write_tensors(folder, holding(example(0)), max_shard_bytes=40)
     (folder / "tokenizer.json").write_text("{}")
     write_tensors(folder, holding(example(1)), overwrite=True)
-    assert list(listing(folder)) == ["config.json", "model.safetensors", "tokenizer.json"]
+    names = ["config.json", "mmdb.json", "model.safetensors", "tokenizer.json"]
+    assert list(listing(folder)) == names
     assert_same(open_tensors(folder), example(1))
     write_tensors(folder, holding(example(2)), overwrite=True, max_shard_bytes=40)
     assert_same(open_tensors(folder), example(2))
