@@ -25,6 +25,8 @@ from mmdb.messages import show
 if TYPE_CHECKING:  # loads a parser of SQL
     from mmdb.data.query import Engine
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 #: How a query's column arrives that has no transform, by its kind.
 _SCANNED: dict[str, Kind] = {
     "numeric": "real",
@@ -158,7 +160,7 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     if column.kind == "bytes" and isinstance(value, str):
         return np.frombuffer(_bytes(column, value, engine), np.uint8).reshape(1, -1)
     if given is not None and given.source != "number" and isinstance(value, str):
-        return np.array([_seconds(column, given.source, value)])
+        return np.array([seconds_of(column, given.source, value)])
     try:
         found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
     except _NOT_NUMBERS as error:
@@ -174,12 +176,12 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
 
 
-def _seconds(column: Column, source: Source, value: str) -> float:
+def seconds_of(column: Column, source: Source, value: str) -> float:
     """Return the seconds of a moment, clock or span as JSON has it; see `Source`."""
     try:
         if source == "moment":
             moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            return (moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)).total_seconds()
         if source == "clock":
             clock = time.fromisoformat(value)
             return clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
