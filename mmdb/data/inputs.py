@@ -27,6 +27,8 @@ from mmdb.messages import show
 if TYPE_CHECKING:  # loads a parser of SQL
     from mmdb.data.query import Engine
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 #: How a query's column arrives that has no transform, by its kind.
 _SCANNED: dict[str, Kind] = {
     "numeric": "real",
@@ -133,6 +135,15 @@ def rows_input(
         raise InvalidInput(error.message, hint="Pass finite numbers.") from error
 
 
+def _joined(column: Column, values: Sequence[Any], engine: Engine) -> np.ndarray | list[Any]:
+    found = [_one(column, value, engine) for value in values]
+    if isinstance(found[0], list):
+        return [text for (text,) in found]
+    if len({one.shape for one in found}) > 1:  # type: ignore[union-attr]
+        raise InvalidInput(f"Column {column.name!r} has rows of different lengths.")
+    return np.concatenate(found)
+
+
 def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder]:
     """Return what turns a dataset's texts into tokens, by column.
 
@@ -185,7 +196,7 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     if column.kind == "bytes" and isinstance(value, str):
         return np.frombuffer(_bytes(column, value, engine), np.uint8).reshape(1, -1)
     if given is not None and given.source != "number" and isinstance(value, str):
-        return np.array([_seconds(column, given.source, value)])
+        return np.array([seconds_of(column, given.source, value)])
     try:
         found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
     except _NOT_NUMBERS as error:
@@ -201,12 +212,12 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
 
 
-def _seconds(column: Column, source: Source, value: str) -> float:
+def seconds_of(column: Column, source: Source, value: str) -> float:
     """Return the seconds of a moment, clock or span as JSON has it; see `Source`."""
     try:
         if source == "moment":
             moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            return (moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)).total_seconds()
         if source == "clock":
             if value.startswith("24:00:00"):
                 return 86_400.0

@@ -7,7 +7,6 @@ bodies call `f(plpy, GD, *arguments)`, and DuckDB's registration takes `f.functi
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -56,6 +55,8 @@ _SERVING = {
 }
 #: Characters of a text that takes no memory worth a look.
 _SHORT = 65536
+#: A block as it is: one for all, as `predict` is called for every row of a scan.
+UNBOUNDED = nullcontext()
 
 
 class Backend(Protocol):
@@ -72,6 +73,9 @@ class Backend(Protocol):
     @property
     def models(self) -> OrderedDict[int, Any]:
         """Modules kept for `predict`."""
+
+    known: tuple[object, dict[str, int]]
+    """A statement, and the models that it has named."""
 
     def warm_up(self, device: str) -> str:
         """Fix the device of hops, pay torch's start-up; return the environment they record.
@@ -147,8 +151,6 @@ class PlpyBackend:
     """A PostgreSQL session; lives in its `GD`."""
 
     def __init__(self, plpy: Any) -> None:
-        # PostgreSQL's signal handlers could run in a thread that torch starts.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
         if "torch" in sys.modules:
             import torch
 
@@ -157,6 +159,7 @@ class PlpyBackend:
         self._plpy = plpy
         self.connection = PlpyConnection(plpy)
         self.models: OrderedDict[int, Any] = OrderedDict()
+        self.known: tuple[object, dict[str, int]] = (None, {})
         self._session: _InterruptibleSession | None = None
         self._serves: tuple[str, str] | None = None  # a worker, and its device
         self._environment = ""  # that its hops record
@@ -326,8 +329,8 @@ def exposed(
         try:
             if not is_bounded:
                 backend.bound_waits()
-            is_long = any(isinstance(one, str) and len(one) > _SHORT for one in arguments)
-            with backend.bounded() if is_long or not is_bounded else nullcontext():
+            is_long = any([isinstance(one, str) and len(one) > _SHORT for one in arguments])
+            with backend.bounded() if is_long or not is_bounded else UNBOUNDED:
                 if is_quick(backend):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.arrays import Inputs
 from mmdb.data.inputs import object_input, scan_inputs, vector_input
 from mmdb.data.matching import Reordering
+from mmdb.data.row_plan import UNUSUAL
 from mmdb.errors import DatasetDropped, InvalidInput, InvalidOption
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import UNBOUNDED, Backend, exposed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.values.runtime import uncollected
 
@@ -49,18 +50,26 @@ def save_candidate(
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
-    with nullcontext() if x is None or len(x) <= _SHORT_ROW else backend.bounded():
-        value = json_row(x) if isinstance(x, str) else x
-        given: Inputs
-        if isinstance(value, dict):
-            given = object_input(
-                predictor.decoding, value, predictor.encoders, backend.connection.engine
-            )
-        elif isinstance(value, list):
-            given = vector_input(predictor.decoding, value)
-        else:
-            raise InvalidInput(f"The input is {show(value)}.")
-        return [p for values in predictor.values(given) for p in values[0].tolist()]
+    with UNBOUNDED if x is None or len(x) <= _SHORT_ROW else backend.bounded():
+        return predictor.one(_given(backend, predictor, x))
+
+
+def _given(backend: Backend, predictor: Predictor, x: Any) -> Inputs:
+    if predictor.plan is not None:
+        try:
+            row = json.loads(x) if isinstance(x, str) else x
+            if isinstance(row, list):
+                row = dict(zip(predictor.decoding.inputs[0].columns, row, strict=True))
+            return predictor.plan(row)
+        except UNUSUAL:
+            pass  # what follows says what is wrong, or takes it
+    value = json_row(x) if isinstance(x, str) else x
+    if isinstance(value, dict):
+        engine = backend.connection.engine
+        return object_input(predictor.decoding, value, predictor.encoders, engine)
+    if isinstance(value, list):
+        return vector_input(predictor.decoding, value)
+    raise InvalidInput(f"The input is {show(value)}.")
 
 
 @exposed

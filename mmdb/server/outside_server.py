@@ -36,6 +36,7 @@ class ChildBackend:
     def __init__(self, connection: AnyConnection) -> None:
         self.connection = connection
         self.models: OrderedDict[int, Any] = OrderedDict()
+        self.known: tuple[object, dict[str, int]] = (None, {})
         self._child: ChildProcess | None = None
         self._runner: HopRunner | None = None
         #: DuckDB calls a function from several threads when a query reads a large table.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +15,18 @@ from torch import Tensor, nn
 
 from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_decoding
-from mmdb.data.decoding import Decoding, Label, class_text
+from mmdb.data.decoding import Decoding, Label, class_text, numbers_in
 from mmdb.data.functions import find_functions
 from mmdb.data.inputs import encoders_of
+from mmdb.data.row_plan import row_plan
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import InvalidInput
+from mmdb.graph.row_network import row_network
+from mmdb.server.apart import this_call
 from mmdb.server.backend import Backend
+from mmdb.server.session_control import statement
 from mmdb.store.models.model_rows import SavedModel, find_model_id, model_of
 from mmdb.train.candidate.measures import LOSS, Meter, measures_of
 from mmdb.train.candidate.named_choices import Functions
@@ -32,6 +37,8 @@ from mmdb.train.values.spec import CandidateSpec
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8
+#: Rows on which numpy has to agree with a module.
+_EXAMPLES = 32
 
 
 class Predictions(NamedTuple):
@@ -50,6 +57,20 @@ class Predictor:
     module: nn.Module
     decoding: Decoding
     encoders: Mapping[str, Encoder]
+    plan: Callable[[Mapping[str, Any]], np.ndarray] | None  # see `row_plan`
+    network: Callable[[np.ndarray], np.ndarray] | None  # see `row_network`
+
+    def one(self, inputs: Inputs) -> list[float]:
+        """Return the `values` of one row in turn, which may differ by rounding."""
+        if self.network is None or isinstance(inputs, dict):
+            return [p for values in self.values(inputs) for p in values[0].tolist()]
+        output: list[float] = self.network(inputs).tolist()
+        if self.decoding.classes is None:
+            return output
+        most = max(output)
+        shares = [math.exp(number - most) for number in output]
+        whole = sum(shares)
+        return [share / whole for share in shares]
 
     def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return the module's output for each target, float32 (n, size)."""
@@ -103,11 +124,19 @@ class Predictor:
 def find_predictor(backend: Backend, reference: str) -> Predictor:
     """Return a model, kept in the session; models are immutable, so their id is the key.
 
+    A statement asks once which model a reference names.
+
     Raises:
         ModelNotFound, InvalidInput: it was saved without a dataset.
     """
     kept: OrderedDict[int, Predictor] = backend.models
-    model_id = find_model_id(backend.connection, reference)
+    asked = None if this_call() or getattr(backend.connection, "is_spread", False) else statement()
+    if asked is None or asked != backend.known[0]:
+        backend.known = (asked, {})
+    known = backend.known[1]
+    if reference not in known:
+        known[reference] = find_model_id(backend.connection, reference)
+    model_id = known[reference]
     if model_id not in kept:
         with backend.bounded():
             kept[model_id] = _load(backend, model_id)
@@ -127,7 +156,20 @@ def _load(backend: Backend, model_id: int) -> Predictor:
         )
     decoding = find_decoding(connection, saved.dataset_id)
     encoders = encoders_of(connection, decoding)
-    return Predictor(saved, backend.recover(saved).eval(), decoding, encoders)
+    module = backend.recover(saved).eval()
+    network = row_network(module, _examples(decoding)) if decoding.is_plain else None
+    return Predictor(saved, module, decoding, encoders, row_plan(decoding), network)
+
+
+def _examples(decoding: Decoding) -> np.ndarray:
+    """Return rows such as the only input may have."""
+    random, given = np.random.default_rng(0), decoding.inputs[0]
+    rows = random.normal(size=(_EXAMPLES, numbers_in(given.shape))).astype(np.float32)
+    for column, span in decoding.spans(given):
+        if column.transform is not None and column.transform.codes:
+            size = (_EXAMPLES, column.decoded_width)
+            rows[:, span] = random.integers(column.transform.codes, size=size)
+    return rows.reshape(-1, *given.shape)
 
 
 def _probable(label: Label, output: Tensor) -> Tensor:

@@ -23,6 +23,11 @@ from mmdb.memory import lifted
 _STATEMENT_TIMEOUT = 3
 
 
+#: Of PostgreSQL's `struct SnapshotData`: up to `curcid`, which transactions and which commands of
+#: its own a statement sees.
+_SNAPSHOT_BYTES = 52
+
+
 class _Flags:
     """PostgreSQL's own variables."""
 
@@ -41,11 +46,25 @@ class _Flags:
         self._check_client = self._library.pq_check_connection
         self._timed_out = self._library.get_timeout_indicator
         self._check_client.restype = self._timed_out.restype = ctypes.c_bool
+        self._has_snapshot, self._snapshot = (
+            self._library[name] for name in ("ActiveSnapshotSet", "GetActiveSnapshot")
+        )
+        self._has_snapshot.restype, self._snapshot.restype = ctypes.c_bool, ctypes.c_void_p
+        self._started = self._library["GetCurrentStatementStartTimestamp"]
+        self._started.restype = ctypes.c_int64
+        self._roles = self._library["GetUserId"], self._library["GetSessionUserId"]
 
     @property
     def any(self) -> bool:
         """Whether PostgreSQL has anything to do."""
         return bool(self._pending.value)
+
+    def statement(self) -> tuple[object, ...] | None:
+        """Return when the client sent what runs now, which rows it sees, and as whom."""
+        if not self._has_snapshot():
+            return None
+        seen = ctypes.string_at(self._snapshot(), _SNAPSHOT_BYTES)
+        return (self._started(), seen, *(role() for role in self._roles))
 
     def end(self) -> tuple[str, str] | None:
         """Return why the statement is to end, as SQLSTATE and message; None if it is not."""
@@ -66,6 +85,15 @@ def _flags() -> _Flags | None:
         return _Flags()
     except (AttributeError, ValueError):
         return None
+
+
+def statement() -> tuple[object, ...] | None:
+    """Return what a look into the catalog depends on: as long as it is equal, it finds the same.
+
+    None where that is not known, as outside of PostgreSQL; only PostgreSQL's own thread may ask.
+    """
+    flags = _flags()
+    return None if flags is None else flags.statement()
 
 
 def heed(plpy: Any) -> None:

@@ -445,6 +445,19 @@ def test_a_session_that_takes_another_role_has_lost_what_it_knew(teams: Teams) -
     assert raised.value.sqlstate == "MM156"
 
 
+def test_a_function_that_takes_another_role_has_lost_what_it_knew(teams: Teams) -> None:
+    """Within one statement of the client's, in which nothing is written."""
+    predict = "PERFORM mmdb.predict('best_north', ARRAY[1]::real[]);"
+    with psycopg.connect(teams.url, autocommit=True) as session:
+        session.execute("SET ROLE amy")
+        for _ in range(2):  # the first call of a session loads the model
+            session.execute(f"DO $$ BEGIN {predict} {predict} END $$".encode())
+        turn = f"DO $$ BEGIN {predict} RESET ROLE; SET ROLE bob; {predict} END $$"
+        with pytest.raises(psycopg.Error) as raised:
+            session.execute(turn.encode())
+    assert raised.value.sqlstate == "MM156"
+
+
 def test_a_dataset_is_shared_to_be_trained_on(teams: Teams) -> None:
     with teams.connect("ann") as ann, teams.connect("bob") as bob:
         assert ann.share_dataset("data_north", "bob") == 1

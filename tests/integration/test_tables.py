@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 
 import mmdb
@@ -127,6 +128,96 @@ def test_a_row_predicts_the_same_however_it_is_given(db: mmdb.Database) -> None:
         expected = rows[one["id"] - 1]
         assert expected["prediction"] == ("high" if high > low else "low")
         assert max(high, low) == pytest.approx(expected["probability"], rel=1e-5)
+
+
+@pytest.mark.parametrize("architecture", [None, "mlp(hidden=[16])", "cnn"])
+def test_a_scan_predicts_every_row_as_a_query_does(
+    db: mmdb.Database, architecture: str | None
+) -> None:
+    query = "SELECT id, b, CASE WHEN id < 300 THEN a END AS a, seen, born, clock, took, color, "
+    query += "tail, flag, price, y FROM thing"
+    columns = "b, a, seen, born, clock, took, color, tail, flag, price, y"
+    if architecture == "cnn":  # of pictures: no layer of it is known to `row_network`
+        columns = "ARRAY[b, id, 1, 2]::real[] AS p, y"
+        query = f"SELECT id, {columns} FROM thing"
+    options = {"shape": [1, 2, 2]} if architecture == "cnn" else {}
+    source = f"SELECT {columns} FROM ({query} WHERE id < 350) AS q"
+    if architecture == "cnn":
+        source = f"SELECT p, y FROM ({query} WHERE id < 350) AS q"
+    db.create_dataset("things", source, options=options)
+    db.create_run("r", dataset="things", architecture=architecture, epochs=2)
+    assert db.run("r").train(workers=1).failed == 0
+    whole = "to_jsonb(q)" if db.connection.engine == "postgres" else "to_json(q)"
+    rows = db.sql(f"SELECT q.id, mmdb.predict('r', {whole}) AS p FROM ({query}) AS q ORDER BY q.id")
+    expected = db.predict_query("r", query, key="id", probabilities=True)
+    chances = {row["key"]: json.loads(row["probabilities"]) for row in expected}
+    assert len(rows) == ROWS
+    for row in rows:
+        named = chances[str(row["id"])]
+        assert row["p"] == pytest.approx([named["high"], named["low"]], abs=1e-5)
+
+
+def test_a_statement_that_follows_a_change_sees_it(postgres_url: str) -> None:
+    """Which model a name means is looked up once a statement, whatever happens between two."""
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        db.create_dataset("things", "SELECT b, y FROM thing")
+        db.create_run(
+            "r", dataset="things", architecture="linear", search={"space": {"lr": [0.1, 0.5]}}
+        )
+        db.run("r").train(workers=1)
+        for row in db.run("r").leaderboard():
+            db.save_candidate(row["candidate_id"], "m")
+    move, show = (
+        "mmdb.set_alias('m', {}, 'prod')",
+        "SELECT mmdb.predict('m@prod', ARRAY[50]::real[])::text",
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as one:
+
+        def said(statement: str = show) -> str:
+            return str(one.execute(statement.encode()).fetchall()[0][0])
+
+        def moved(version: int) -> None:
+            one.execute(f"SELECT {move.format(version)}".encode())
+
+        first, second = (said(show.replace("prod", version)) for version in ("1", "2"))
+        assert first != second
+        for version, expected in ((1, first), (2, second), (1, first)):
+            moved(version)
+            assert said() == said() == expected
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            other.execute(f"SELECT {move.format(2)}".encode())
+        assert said() == second
+        with one.transaction(force_rollback=True):
+            moved(1)
+            assert said() == first
+            with one.transaction(force_rollback=True):
+                moved(2)
+                assert said() == second
+            assert said() == first
+        assert said() == second
+        one.execute(
+            f"""
+            CREATE FUNCTION public.both() RETURNS text LANGUAGE plpgsql AS $$
+            DECLARE a text; b text; c text;
+            BEGIN
+                PERFORM {move.format(1)}; a := ({show});
+                PERFORM {move.format(2)}; b := ({show});
+                BEGIN
+                    PERFORM {move.format(1)}; c := ({show});
+                    RAISE division_by_zero;
+                EXCEPTION WHEN division_by_zero THEN NULL;
+                END;
+                RETURN a || ' ' || b || ' ' || c || ' ' || ({show});
+            END
+            $$
+            """.encode()  # one statement of the client's, in which each of its own sees more
+        )
+        assert said("SELECT public.both()") == f"{first} {second} {first} {second}"
+        drop = "DO $$ BEGIN PERFORM mmdb.predict('m@1', ARRAY[50]::real[]); "
+        drop += "PERFORM mmdb.drop_model('m', 1); PERFORM mmdb.predict('m@1', ARRAY[50]::real[]); "
+        with pytest.raises(psycopg.Error, match="There is no model 'm@1'"):
+            one.execute(f"{drop} END $$".encode())
 
 
 def test_what_training_never_saw_is_predicted_as_fitted(db: mmdb.Database) -> None:

@@ -44,7 +44,7 @@ MISSING_CODE, UNKNOWN_CODE, FIRST_CODE = 0, 1, 2
 _DAY = 86_400.0
 #: Periods in which moments and clocks go round: name, length in seconds, offset of its start.
 #: The first day of 1970 was a Thursday; a year is the mean one of the Gregorian calendar.
-_ROUNDS: dict[str, tuple[tuple[str, float, float], ...]] = {
+ROUNDS: dict[str, tuple[tuple[str, float, float], ...]] = {
     "moment": (("year", 365.2425 * _DAY, 0.0), ("week", 7 * _DAY, 3 * _DAY), ("day", _DAY, 0.0)),
     "clock": (("day", _DAY, 0.0),),
 }
@@ -265,7 +265,7 @@ def _cyclic(transform: Transform, values: np.ndarray) -> _Columns:
     columns: list[np.ndarray] = []
     if transform.source == "moment":
         columns.append(*_quantile(transform, values))
-    for name, length, offset in _ROUNDS[transform.source]:
+    for name, length, offset in ROUNDS[transform.source]:
         if name in transform.statistics["rounds"]:
             angle = (values + offset) % length * (2 * np.pi / length)
             columns += [np.sin(angle), np.cos(angle)]
@@ -301,7 +301,7 @@ def rounds(source: Source, values: np.ndarray) -> list[str]:
     """Return the periods in which moments or clocks are at different places."""
     return [
         name
-        for name, length, offset in _ROUNDS[source]
+        for name, length, offset in ROUNDS[source]
         if any(  # the first values often tell
             (found != found[:1]).any()
             for found in ((some + offset) % length for some in (values[:1000], values))
