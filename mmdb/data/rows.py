@@ -6,6 +6,7 @@ Texts get codes in order of appearance, so the hash takes a text's own hash inst
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,8 +38,7 @@ class _Codes(dict[str | None, int]):
 
     def __init__(self, name: str, limit: int, hint: str) -> None:
         super().__init__()
-        self._hashes: list[int] = []
-        self._known = np.empty(0, np.uint64)
+        self.hashes = array("Q")
         self._name, self._limit, self._hint = name, limit, hint
 
     def __missing__(self, text: str | None) -> int:
@@ -49,16 +49,8 @@ class _Codes(dict[str | None, int]):
             )
         self[text] = code = len(self)
         shown = b"\0NULL" if text is None else text.encode()  # no text of a database has a zero
-        self._hashes.append(int.from_bytes(blake3(shown).digest(length=8), "little"))
+        self.hashes.append(int.from_bytes(blake3(shown).digest(length=8), "little"))
         return code
-
-    @property
-    def hashes(self) -> np.ndarray:
-        """The hash of each text, by code, uint64 (len(self),)."""
-        if len(self._known) < len(self):
-            self._known = np.append(self._known, np.array(self._hashes, np.uint64))
-            self._hashes = []
-        return self._known
 
 
 class RowPacker:
@@ -114,8 +106,8 @@ class RowPacker:
             values = self._kept(slot.field, batch[slot.field.name])
             copies.append((view(lanes, slot), values if values.ndim == 2 else values[:, None]))
             if slot.field.is_coded:
-                hashes = self._codes[slot.field.name].hashes * self._multipliers[-1 - index]
-                texts += hashes[values]
+                hashes = np.frombuffer(self._codes[slot.field.name].hashes, np.uint64)
+                texts += hashes[values] * self._multipliers[-1 - index]
         for first in range(0, count, TILE):
             for place, values in copies:
                 place[first : first + TILE] = values[first : first + TILE]
@@ -151,10 +143,7 @@ class RowPacker:
         if not left_out:
             return batch
         kept = [row for row in range(len(batch[self._request.label.name])) if row not in left_out]
-        return {
-            name: values[kept] if isinstance(values, np.ndarray) else [values[k] for k in kept]
-            for name, values in batch.items()
-        }
+        return {name: _some(values, kept) for name, values in batch.items()}
 
     def slices(self) -> list[tuple[Role, int]]:
         """Return role and row count of each slice, in the order of the shuffled rows.
@@ -367,6 +356,15 @@ class RowPacker:
                 continue
             codes = view(lanes, slot)
             codes[:] = table[codes] if slot.field.is_coded else np.searchsorted(table, codes)
+
+
+def _some(values: np.ndarray | Sequence[Any], kept: list[int]) -> np.ndarray | Sequence[Any]:
+    if isinstance(values, np.ndarray):
+        return values[kept]
+    if not isinstance(values, Texts):
+        return [values[place] for place in kept]
+    used, places = np.unique(values.places[kept], return_inverse=True)
+    return Texts([values.distinct[place] for place in used], places)
 
 
 def _input(name: str, columns: list[Column], options: Options) -> Input:

@@ -7,6 +7,7 @@ their errors are told apart by SQLSTATE or class name.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -96,22 +97,49 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
 
 def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
     """Yield the rows of a SELECT by binary COPY over a psycopg connection; see Connection.scan."""
-    parser = row_parser(kinds, "copy")
-    statement = f"COPY ({_wire_select(select, kinds, 'copy')}) TO STDOUT (FORMAT BINARY)"
+
+    def ask(query: str) -> Any:
+        with session.cursor() as cursor:
+            row = cursor.execute(query).fetchone()
+            return row["found"] if isinstance(row, dict) else row[0]
+
+    framing: Framing = "arrays" if _has_arrays(ask, kinds) else "copy"
+    parser = row_parser(kinds, framing)
+    statement = f"COPY ({_wire_select(select, kinds, framing)}) TO STDOUT (FORMAT BINARY)"
     with session.cursor() as cursor, _said_by(_from_postgres), cursor.copy(statement) as copy:
-        for rows in _steps(_copy_rows(iter(copy))):
-            yield parser.parse(rows)
+        rows = _copy_rows(iter(copy))
+        if framing == "arrays":
+            rows = (row[_ONE_FIELD:] for row in rows)
+        for step in _steps(rows):
+            yield parser.parse(step)
 
 
-def scan_cursor(
-    plpy: Any, select: str, kinds: Sequence[Field], framing: Framing = "record"
-) -> Iterator[Batch]:
-    """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan.
+#: Bytes before the value in a row of COPY that has one field.
+_ONE_FIELD = 6
+
+
+def _has_arrays(ask: Callable[[str], Any], kinds: Sequence[Field]) -> bool:
+    """Return whether rows may come as arrays of PostgreSQL's memory.
+
+    They may not on a cluster, whose nodes lack mmdb's functions, from a server whose texts are not
+    in UTF-8, nor from one whose numbers have another order of bytes.
 
     Args:
-        framing: "arrays" where mmdb has the functions `raw` and texts are in UTF-8.
+        ask: returns the value `found` of a query.
     """
-    framing = framing if in_arrays(kinds) else "record"
+    if not in_arrays(kinds) or not ask(
+        "SELECT pg_catalog.to_regprocedure('mmdb_call.raw(text[])') IS NOT NULL"
+        " AND pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'UTF8' AS found"
+    ):
+        return False
+    order = ask("SELECT mmdb_call.raw(ARRAY[1::pg_catalog.int8]) AS found")
+    return bytes(order[:4]) == (1).to_bytes(4, sys.byteorder)
+
+
+def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
+    """Yield the rows of a SELECT through a cursor inside the server; see Connection.scan."""
+    has_arrays = _has_arrays(lambda query: plpy.execute(query)[0]["found"], kinds)
+    framing: Framing = "arrays" if has_arrays else "record"
     parser = row_parser(kinds, framing)
     wire = _wire_select(select, kinds, framing)
     if framing == "record":

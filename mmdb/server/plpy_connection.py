@@ -21,7 +21,7 @@ from mmdb.db.connection import (
 from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
-from mmdb.db.row_formats import Framing, column_batches
+from mmdb.db.row_formats import column_batches
 from mmdb.db.scan import columns_plpy, scan_cursor
 from mmdb.errors import NotASelect
 from mmdb.memory import require
@@ -98,15 +98,6 @@ class PlpyConnection:
         )
         return bool(found[0]["has"])
 
-    @cached_property
-    def _framing(self) -> Framing:
-        """How rows come: not in arrays on a cluster, whose nodes have no function for them."""
-        found = self._plpy.execute(
-            "SELECT pg_catalog.to_regprocedure('mmdb_call.raw(text[])') IS NOT NULL"
-            " AND pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) 'UTF8' AS has"
-        )
-        return "arrays" if found[0]["has"] else "record"
-
     def _values(self, query: Query, parameters: Mapping[str, object]) -> list[object]:
         values = [parameters[name] for name in query.parameters]
         for value in values:
@@ -157,7 +148,7 @@ class PlpyConnection:
 
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):
-            yield from scan_cursor(self._plpy, select, kinds, self._framing)
+            yield from scan_cursor(self._plpy, select, kinds)
 
     def _as_role(self) -> str:
         return str(self._plpy.execute("SELECT current_user AS role")[0]["role"])

@@ -59,11 +59,12 @@ def fit_numbers(
         DataError: a kind was asked for, and no train row has a value.
     """
     known = values[~np.isnan(values)]
-    ordered = np.sort(known)
+    mean = float(known.mean()) if len(known) else 0.0
+    known.sort()
     kind = str(asked.get("kind", "auto"))
     parameters = {key: value for key, value in asked.items() if key != "kind"}
     if kind == "auto":
-        kind = KINDS[source][0] if len(known) and ordered[0] < ordered[-1] else "drop"
+        kind = KINDS[source][0] if len(known) and known[0] < known[-1] else "drop"
     elif not len(known) and kind != "drop":
         raise DataError(
             f"Column {name!r} is NULL in every train row, so that no {kind} can be fitted.",
@@ -71,49 +72,38 @@ def fit_numbers(
         )
     statistics: dict[str, Any] = {"missing": len(values) - len(known)}
     if kind != "drop":
-        statistics["fill"] = _fill(known, ordered, parameters.get("impute", "median"))
-        if kind in ("standardize", "log1p", "date"):
-            known = np.where(np.isnan(values), statistics["fill"], values)
-        statistics |= _statistics(kind, source, known, ordered, parameters)
+        statistics["fill"] = _fill(known, mean, parameters.get("impute", "median"))
+        filled = np.where(np.isnan(values), statistics["fill"], values)
+        statistics |= _statistics(kind, source, known, filled, parameters)
     return Transform(kind=kind, source=source, parameters=parameters, statistics=statistics)
 
 
-def _fill(known: np.ndarray, ordered: np.ndarray, impute: object) -> float:
+def _fill(known: np.ndarray, mean: float, impute: object) -> float:
     if impute == "mean":
-        return float(known.mean())
-    if impute != "median":
-        return float(impute)  # type: ignore[arg-type]
-    return float(ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].mean())
+        return mean
+    return float(np.median(known)) if impute == "median" else float(impute)  # type: ignore[arg-type]
 
 
 def _statistics(
-    kind: str,
-    source: Source,
-    values: np.ndarray,
-    ordered: np.ndarray,
-    parameters: Mapping[str, Any],
+    kind: str, source: Source, known: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a kind learns of values: those that are known, or all with NULLs filled.
-
-    Args:
-        ordered: those that are known, ascending.
-    """
+    """Return what a kind learns from the values that are known, ascending, and from all, filled."""
     match kind:
         case "standardize":
-            return _moments(values)
+            return _moments(filled)
         case "log1p":
-            return _moments(symmetric_log1p(values))
+            return _moments(symmetric_log1p(filled))
         case "robust":
-            low, median, high = _at(ordered, np.array([0.25, 0.5, 0.75]))
-            spread = (high - low) or (float(ordered[-1]) - float(ordered[0])) / 2
+            low, median, high = _at(known, np.array([0.25, 0.5, 0.75]))
+            spread = (high - low) or (float(known[-1]) - float(known[0])) / 2
             return {"median": median, "scale": spread}
         case "quantile":
-            return _quantiles(ordered, int(parameters.get("knots", KNOTS)))
+            return _quantiles(known, int(parameters.get("knots", KNOTS)))
         case "cyclic":
-            trend = _quantiles(ordered, KNOTS) if source == "moment" else {}
-            return {"rounds": rounds(source, values), **trend}
+            trend = _quantiles(known, KNOTS) if source == "moment" else {}
+            return {"rounds": rounds(source, known), **trend}
         case "date":
-            parts = date_parts(values).items()
+            parts = date_parts(filled).items()
             return {
                 "parts": {
                     name: [float(part.mean()), float(part.std())]
@@ -128,8 +118,8 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
     return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
-def _quantiles(ordered: np.ndarray, knots: int) -> dict[str, Any]:
-    return {"quantiles": _at(ordered, np.linspace(0.0, 1.0, knots))}
+def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:
+    return {"quantiles": _at(known, np.linspace(0.0, 1.0, knots))}
 
 
 def _at(ordered: np.ndarray, shares: np.ndarray) -> list[float]:
@@ -139,8 +129,8 @@ def _at(ordered: np.ndarray, shares: np.ndarray) -> list[float]:
     part = places - whole
     low, high = ordered[whole], ordered[np.minimum(whole + 1, len(ordered) - 1)]
     step = high - low
-    found: list[float] = np.where(part < 0.5, low + step * part, high - step * (1 - part)).tolist()
-    return found
+    found = np.where(part < 0.5, low + step * part, high - step * (1 - part))
+    return found.tolist()  # type: ignore[no-any-return]
 
 
 def fit_texts(
