@@ -16,6 +16,10 @@ from mmdb.db.connection import ColumnType, Connection
 from mmdb.errors import InvalidInput, InvalidOption, UnsupportedType
 from mmdb.messages import show
 
+Columns = Sequence[tuple[str, ColumnType]]
+#: By the name of a column or a part: what a document holds there, None where that is not known.
+Wanted = Mapping[str, ColumnType | None]
+
 _STEP = re.compile(r'\.(?:"((?:[^"]|"")*)"|([^."\[\]]+))|\[(\d+)\]')
 _PATH = re.compile(f"(?:{_STEP.pattern})+")
 #: A range as PostgreSQL writes it, such as `[1,5)` or `["2013-01-01 05:00:00",)`.
@@ -56,17 +60,13 @@ def steps_of(name: str, column: str) -> list[str]:
 
 
 def with_parts(
-    connection: Connection,
-    select: str,
-    columns: Sequence[tuple[str, ColumnType]],
-    wanted: Mapping[str, ColumnType | None],
-) -> tuple[str, Sequence[tuple[str, ColumnType]]]:
+    connection: Connection, select: str, columns: Columns, wanted: Wanted
+) -> tuple[str, Columns]:
     """Return a SELECT of a query's columns with their parts, and its columns.
 
     Args:
         select: ready to be put in parentheses.
-        wanted: names of columns that stay whole and of parts; with what a document holds there, or
-            None to read its rows for it.
+        wanted: parts, and columns that stay whole. For what is not known its rows are read.
     Raises:
         QueryError: two columns have one name.
         UnsupportedType: there is an object or a list at a path.
@@ -102,17 +102,13 @@ def with_parts(
 
 
 def _parts(
-    connection: Connection,
-    select: str,
-    name: str,
-    kind: ColumnType,
-    below: Mapping[str, ColumnType | None],
+    connection: Connection, select: str, name: str, kind: ColumnType, below: Wanted
 ) -> Iterator[tuple[str, str]]:
     """Yield name and expression of each part that a column becomes."""
     column, is_duckdb = quote(name), connection.engine == "duckdb"
     if is_document(kind):
         for part, known in below.items():
-            yield part, _at_path(connection, select, column, steps_of(part, name), part, known)
+            yield part, _at_path(connection, select, name, part, known)
     elif kind == "range":
         for bound in ("lower", "upper"):
             yield f"{name}.{bound}", f"pg_catalog.{bound}({column})"
@@ -125,14 +121,10 @@ def _parts(
 
 
 def _at_path(
-    connection: Connection,
-    select: str,
-    column: str,
-    steps: Sequence[str],
-    name: str,
-    known: ColumnType | None,
+    connection: Connection, select: str, name: str, part: str, known: ColumnType | None
 ) -> str:
     """Return the expression of what is at a path: a number where all that is there is one."""
+    column, steps = quote(name), steps_of(part, name)
     if connection.engine == "duckdb":
         pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
         place, number = f"(to_json({column}), {_literal(pointer)})", "double"
@@ -148,8 +140,8 @@ def _at_path(
         (batch,) = connection.scan(most, [("found", "bigint")])
         if batch["found"][0] == 2:
             raise UnsupportedType(
-                f"Column {name!r} holds objects or lists.",
-                hint=f'Go on to a value in them: "{name}.price", or "{name}[0]".',
+                f"Column {part!r} holds objects or lists.",
+                hint=f'Go on to a value in them: "{part}.price", or "{part}[0]".',
             )
         known = "text" if batch["found"][0] else "float"
     if known == "text":

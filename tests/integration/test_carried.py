@@ -127,7 +127,7 @@ class Given:
 
 
 def test_values_are_those_of_python_numpy_and_pandas(db: mmdb.Database, tmp_path: Path) -> None:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     db.export_model("m", tmp_path / "folder")
     given = Given(tmp_path / "folder" / "mmdb.json")
@@ -311,3 +311,9 @@ def test_lineage_names_the_columns_and_events_what_they_become(db: mmdb.Database
     card = db.model_card("m")
     assert "| tail | categorical | index | a code for each of " in card
     assert "| a | numeric | robust | less the median " in card
+
+
+def test_a_plan_of_a_run_on_raw_rows_says_what_each_way_takes(db: mmdb.Database) -> None:
+    run = db.create_run("planned", dataset="things", architecture="tabular", search=SEARCH)
+    ways = run.explain({"strategies": ["mop", "task"]}).estimates
+    assert {way["strategy"] for way in ways} >= {"mop", "task"}

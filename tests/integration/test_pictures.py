@@ -109,12 +109,14 @@ def test_content_is_the_same_on_both_engines(duckdb_url: str, postgres_url: str)
 @pytest.mark.parametrize("damaged", [b"", b"GIF89a", file_of(1)[:80], None])
 def test_a_damaged_file_is_named_or_skipped(db: mmdb.Database, damaged: bytes | None) -> None:
     add(db, ROWS, damaged)
+    db.sql(f"UPDATE photo SET side = 'neither' WHERE photo_id = {ROWS}")
     with pytest.raises(errors.DataError, match=f"'file' holds no picture in row {ROWS + 1} of"):
         create(db)
     assert db.sql("SELECT name FROM mmdb.dataset_overview") == []
     with pytest.warns(errors.MmdbWarning, match="1 rows are left out: column 'file'"):
         create(db, transforms={"file": {"kind": "picture", "on_error": "skip"}})
-    assert find_dataset(db.connection, "photos").row_count == ROWS
+    found = find_dataset(db.connection, "photos")
+    assert (found.row_count, found.decoding.classes) == (ROWS, ("left", "right"))
 
 
 def test_byte_strings_stay_bytes_where_it_is_asked(db: mmdb.Database) -> None:

@@ -114,6 +114,7 @@ class _Mapping:
         for given in child.inputs:
             if given.name in others:
                 self._match_input(given, others[given.name])
+        self._compare_transforms()
         if len(child.labels) != len(parent.labels):
             self.class_doubts.append(f"the parent predicts {len(parent.labels)} columns")
             return
@@ -176,6 +177,24 @@ class _Mapping:
         self._note("value", "no longer there", [_value(slot) for slot in lost])
         if not new and not gone:
             self.notes.append("columns or values are in another order")
+
+    def _compare_transforms(self) -> None:
+        """Doubt columns whose values become other numbers or codes than the parent's.
+
+        A 0/1 number has its own slot. Layers for numbers of another scale may still be of use, even
+        frozen; codes are looked up by their place, so that other categories make them others.
+        """
+        theirs = {column.name: column.transform for column in self.parent.features}
+        for column in self.child.features:
+            own, its = column.transform, theirs.get(column.name, column.transform)
+            if own == its or (own and its and own.kind == its.kind == "one_hot"):
+                continue
+            if own is None or its is None or own.kind != its.kind:
+                self.doubts.append(f"{column.name} is transformed otherwise than the parent's")
+            elif own.codes is None:
+                self.class_doubts.append(f"{column.name} has other statistics than the parent's")
+            elif (own.categories, own.parameters) != (its.categories, its.parameters):
+                self.doubts.append(f"the categories of {column.name} have other codes")
 
     # -- outputs -------------------------------------------------------------------
 

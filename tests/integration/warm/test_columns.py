@@ -25,7 +25,9 @@ TABLE = """
     CASE WHEN i % 7 = 3 THEN 'maybe' WHEN sin(i) + cos(i * 0.7) > 0 THEN 'yes' ELSE 'no' END AS y
     FROM {series} AS s(i)
 """
-HOW: dict[str, Any] = {"partitions": 2, "seed": 1}
+#: Numbers as they are: what was fitted on other rows would make other numbers of them.
+AS_THEY_ARE = {"transforms": dict.fromkeys("abc", "passthrough")}
+HOW: dict[str, Any] = {"partitions": 2, "seed": 1, "options": AS_THEY_ARE}
 
 
 @pytest.fixture
@@ -125,3 +127,37 @@ def test_a_new_category_costs_no_weights(columns: Database) -> None:
     assert torch.allclose(found, expected, atol=1e-5)
     assert 0.8 < row["coverage"] < 1 and "'violet' of color is new" in row["reason"]
     assert "computes what the parent does" in row["reason"]
+
+
+def test_what_was_fitted_on_other_rows_is_not_said_to_be_exact(columns: Database) -> None:
+    few = "SELECT a, b, c, color, y FROM t WHERE a > 0"
+    scaled, ranked = (
+        {"transforms": AS_THEY_ARE["transforms"] | {"c": kind}}
+        for kind in ("standardize", "quantile")
+    )
+    columns.create_dataset("all", few.replace("a > 0", "true"), options=scaled)
+    how: dict[str, Any] = {"architecture": HIDDEN, "search": ONE}
+    columns.create_run("scaled", dataset="all", epochs=1, **how).train(workers=1)
+    for name, options, said in (
+        ("few", scaled, "c has other statistics than the parent's"),
+        ("ranked", ranked, "c is transformed otherwise than the parent's"),
+    ):
+        columns.create_dataset(name, few, options=options)
+        run = columns.create_run(name, dataset=name, warm_start="scaled", **how)
+        columns.sql(f"SELECT * FROM mmdb.begin_candidate({run.leaderboard()[0]['candidate_id']})")
+        (row,) = warm(columns, name)
+        assert "computes something else than the parent" in row["reason"]
+        assert said in row["reason"]
+
+
+def test_layers_that_embed_other_categories_are_not_frozen(columns: Database) -> None:
+    columns.sql("CREATE TABLE u AS SELECT a, b, c, y, CAST(round(b * 9) AS text) AS k FROM t")
+    space = {"space": {"freeze_up_to": "1", "lr": 0.01}}
+    how: dict[str, Any] = {"architecture": "mlp(hidden=[8])", "epochs": 1}
+    for name, k in (("k", "k"), ("moved", "'a' || k AS k")):
+        columns.create_dataset(name, f"SELECT a, {k}, y FROM u")
+    columns.create_run("k", dataset="k", search=ONE, **how).train(workers=1)
+    columns.create_run("same", dataset="k", warm_start="k", search=space, **how).train(workers=1)
+    run = columns.create_run("moved", dataset="moved", warm_start="k", search=space, **how)
+    with pytest.raises(errors.BackboneMismatch, match="categories of k have other codes"):
+        run.train(workers=1)

@@ -10,7 +10,8 @@ import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler, StandardScaler
 
 from mmdb.data.transform.fitting import check_asked, fit_numbers, fit_texts
-from mmdb.data.transform.transform import Source, Texts, Transform, date_parts
+from mmdb.data.transform.transform import Source, Transform, date_parts
+from mmdb.db.connection import Texts
 from mmdb.errors import DataError, InvalidOption
 
 SEEDS = range(20)
