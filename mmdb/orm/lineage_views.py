@@ -28,7 +28,7 @@ class DatasetOverview(View):
     targets: Mapped[Json | None]
     inputs: Mapped[Json | None]
     class_counts: Mapped[Json | None]
-    dataset_id: Mapped[int]
+    dataset_id: Mapped[BigInt]
 
 
 class PartitionOverview(View):
