@@ -47,6 +47,7 @@ FREE = {
 #: Arguments with which a call does what it is asked: test_without_an_attack_a_call_is_accepted.
 GOOD: dict[str, Any] = {
     "name": "new",
+    "budget": "5 min",
     "query": "SELECT id, a FROM points",
     "label": "y",
     "dataset": "d",

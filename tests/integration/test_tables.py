@@ -110,7 +110,7 @@ def test_a_client_reads_the_same_rows_as_the_server(postgres_url: str) -> None:
     """
     with mmdb.connect(postgres_url) as db:
         fill(db)
-        made = db.create_dataset("by client", query)
+        made = db.create_dataset("by_client", query)
         inside = db.sql("SELECT * FROM mmdb.create_dataset('inside', %(query)s)", {"query": query})
     assert inside[0]["content_hash"] == made.content_hash.hex()
 
