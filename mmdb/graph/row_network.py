@@ -64,9 +64,8 @@ def _step(module: nn.Module) -> Step:
             return lambda x: x * module.deviation + module.mean
         case tabular.SharedLinear():
             return lambda x: (x * of["into"]).dot(of["weight"].T) * of["out"] + of["bias"]
-        case tabular.MemberLinear():  # the mean of all members
-            weight, bias = of["weight"].reshape(-1, of["bias"].shape[1]), of["bias"].mean(0)
-            return lambda x: x.ravel().dot(weight) / len(x) + bias
+        case tabular.MemberLinear():
+            return lambda x: np.matmul(x[:, None], of["weight"])[:, 0] + of["bias"]
         case tabular.PeriodicEmbedding():
             return _waves(2 * math.pi * of["frequency"], of["phase"], of["weight"], of["bias"])
         case tabular.ColumnInput(numbers=numbers, readers=readers) if not len(readers):
@@ -87,8 +86,22 @@ def _step(module: nn.Module) -> Step:
         case tabular.TabularNetwork():
             columns, linear, scale = map(_step, (module.columns, module.linear, module.scale))
             further = _step(module.deep) if module.deep else lambda _: 0.0
-            return lambda x: scale(linear(row := columns(x)) + further(row))
+            if module.deep is None or module.deep.members == 1:
+                return lambda x: scale(linear(row := columns(x)) + further(row))
+            mean = _mean_of_probabilities if module.averages == "probabilities" else _mean
+            return lambda x: scale(mean(linear(row := columns(x)) + further(row)))
     raise NotImplementedError
+
+
+def _mean(y: np.ndarray) -> np.ndarray:
+    return y.mean(0)  # type: ignore[no-any-return]
+
+
+def _mean_of_probabilities(y: np.ndarray) -> np.ndarray:
+    shares = np.exp(y - y.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(shares.mean(0))  # type: ignore[no-any-return]
 
 
 def _waves(*of: np.ndarray) -> Step:

@@ -21,6 +21,8 @@ Columns = Sequence[Sequence[str | int]]
 #: Frequencies, and numbers, of a number's embedding; section B of the paper has 16 and 4.
 FREQUENCIES, EMBEDDED = 16, 4
 _MOST_MEMBERS = 64
+#: What an ensemble averages; of small tables the mean of probabilities errs less confidently.
+AVERAGES = ("outputs", "probabilities")
 #: The codes of NULL, or no word, and of what no train row had; see `mmdb.data.transform.transform`.
 MISSING_CODE, UNKNOWN_CODE = 0, 1
 #: Channels of the layers that read a picture, and what they make of it.
@@ -37,12 +39,17 @@ def tabular(
     ensemble: int = 1,
     dropout: float = 0.0,
     embedding_dropout: float = 0.0,
+    periodic: bool = True,
+    averages: str = "outputs",
 ) -> nn.Module:
     """Return a network for rows of mixed columns: embedded numbers and codes, an MLP, and a skip.
 
     Args:
         input_shape: (F,); more dimensions are flattened.
         columns: what each of the F numbers is, see `Columns`; None: all are numbers to be embedded.
+        periodic: whether numbers are embedded by waves; else they are taken as they are.
+        averages: of an ensemble's members, "outputs", or "probabilities" of classes, whose
+            logarithms are the outputs then.
         scale: mean and deviation of the target, which outputs are scaled back by.
         hidden: units of each layer; with none of them the network is its linear part.
         ensemble: members that share most weights (BatchEnsemble). While it trains, the module
@@ -64,12 +71,20 @@ def tabular(
     for name, value in (("dropout", dropout), ("embedding_dropout", embedding_dropout)):
         if not is_number(value, 0) or value >= 1:
             raise FactoryFailed(f"{name} must be a number from 0 to below 1, not {show(value)}")
+    if not isinstance(periodic, bool) or averages not in AVERAGES:
+        raise FactoryFailed(
+            f"periodic is {show(periodic)} and averages {show(averages)}",
+            hint=f"periodic is true or false, averages {' or '.join(AVERAGES)}.",
+        )
+    if not periodic:
+        runs = [["plain" if kind == "number" else kind, *further] for kind, *further in runs]
     widths = [hidden] if isinstance(hidden, int) else list(hidden)
     if len(widths) > 100 or not all(is_whole(one, 1, 2**20) for one in widths):
         raise FactoryFailed(f"hidden must be a list of layers' widths, not {show(hidden)}")
     rows = ColumnInput(runs, dropout=embedding_dropout)
     deep = DeepColumns(rows, outputs, widths, members=ensemble, dropout=dropout) if widths else None
-    return TabularNetwork(rows, deep, outputs, None if scale is None else Scaled(scale))
+    scaled = None if scale is None else Scaled(scale)
+    return TabularNetwork(rows, deep, outputs, scaled, averages=averages)
 
 
 def check_columns(columns: Columns, width: int) -> None:
@@ -316,9 +331,16 @@ class TabularNetwork(nn.Module):
     """A linear layer of a row's columns, and an MLP of them beside it, whose outputs are added."""
 
     def __init__(
-        self, columns: ColumnInput, deep: DeepColumns | None, outputs: int, scale: Scaled | None
+        self,
+        columns: ColumnInput,
+        deep: DeepColumns | None,
+        outputs: int,
+        scale: Scaled | None,
+        *,
+        averages: str = AVERAGES[0],
     ) -> None:
         super().__init__()
+        self.averages = averages
         self.columns, self.deep = columns, deep
         self.linear = nn.Linear(columns.width, outputs)
         self.scale = scale or nn.Identity()
@@ -329,7 +351,13 @@ class TabularNetwork(nn.Module):
         y = self.linear(row)
         if self.deep is not None:
             found = self.deep(row)
-            if found.ndim == 3:
-                found, y = (found, y[:, None, :]) if self.training else (found.mean(1), y)
-            y = y + found
+            y = (y[:, None, :] if found.ndim == 3 else y) + found
+            if found.ndim == 3 and not self.training:
+                y = self._mean(y)
         return self.scale(y)  # type: ignore[no-any-return]
+
+    def _mean(self, y: Tensor) -> Tensor:
+        """Return what the members of an ensemble say together: (n, members, outputs) to two."""
+        if self.averages == "outputs":
+            return y.mean(1)
+        return torch.logsumexp(torch.log_softmax(y, 2), 1) - math.log(y.shape[1])

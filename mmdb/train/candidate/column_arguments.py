@@ -19,7 +19,7 @@ _LARGEST_DIMENSION = 16
 def with_columns(
     architecture: Mapping[str, Any], decoding: Decoding, factories: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return an architecture with the arguments `columns` and `scale`, where its factory has them.
+    """Return an architecture with the arguments that its dataset knows, where its factory has them.
 
     Args:
         architecture: parsed. A layer graph, or a backbone with a head, stays as it is.
@@ -49,6 +49,9 @@ def with_columns(
     scale = decoding.labels[0].scale
     if "scale" in takes and "scale" not in given and scale is not None and len(decoding.labels) < 2:
         found["scale"] = list(scale)
+    is_class = len(decoding.labels) < 2 and decoding.task == "classification"
+    if "averages" in takes and "averages" not in given and is_class:
+        found["averages"] = "probabilities"
     return {**architecture, "arguments": {**given, **found}} if found else dict(architecture)
 
 

@@ -19,6 +19,8 @@ _STEPS = 12
 #: The network that `tabular` is, and a linear model, which it has to beat.
 _HIDDEN: tuple[list[int], ...] = ([256, 256, 256], [])
 _MEMBERS = 8
+#: Train rows below which a network needs dropout, and more of it is searched.
+_SMALL = 10_000
 #: Seconds of training after which the best epoch so far is the model.
 BUDGET_S = 300.0
 
@@ -70,10 +72,19 @@ def defaults_of(dataset: Dataset) -> RunDefaults:
             options=options,
         )
     is_linear_too = compares and not any(run[0] == "picture" for run in runs_of(decoding))
-    hidden = list(_HIDDEN if is_linear_too else _HIDDEN[:1])
+    is_small = rows < _SMALL
+    space: dict[str, Any] = {
+        "lr": [3e-3],
+        "architecture.hidden": list(_HIDDEN if is_linear_too else _HIDDEN[:1]),
+        "architecture.dropout": [0.2 if is_small else 0.0],
+    }
+    if is_small and compares:  # waves tell more than a small table knows, or less
+        deep = {"architecture.hidden": [_HIDDEN[0]]}
+        space["architecture.periodic"] = {"values": [True, False], "when": deep}
+        space["lr"] = [1e-3, 3e-3]
     return RunDefaults(
         architecture=f"tabular(ensemble={_MEMBERS})",
-        space={"lr": [3e-3], "architecture.hidden": hidden, **training},
+        space={**space, **training},
         epochs=epochs,
         options=options,
     )

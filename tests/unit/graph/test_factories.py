@@ -9,6 +9,7 @@ from torch import nn
 from mmdb.errors import FactoryFailed
 from mmdb.graph.factories import SHIPPED, cnn, mlp, resnet, transformer
 from mmdb.graph.spec.build import build, check_output, initial_module, parameter_count
+from mmdb.graph.tabular import tabular
 
 VECTOR, PICTURE, IMAGE, TOKENS = (12,), (8, 8), (3, 9, 7), (5, 6)
 READS = {
@@ -157,3 +158,18 @@ def test_a_cnn_halves_its_sides_after_the_first_convolution() -> None:
     head = list(cnn((1, 9, 7), 2, width=4, depth=3).modules())[-1]
     assert isinstance(head, nn.Linear)
     assert head.in_features == 16 * math.ceil(9 / 4) * math.ceil(7 / 4)
+
+
+def test_members_of_an_ensemble_average_probabilities_where_it_is_asked() -> None:
+    torch.manual_seed(0)
+    module = tabular((3,), 4, ensemble=5, averages="probabilities").eval()
+    x = torch.randn(6, 3)
+    row = module.columns(x)  # type: ignore[operator]
+    each = module.linear(row)[:, None] + module.deep(row)  # type: ignore[operator]
+    torch.testing.assert_close(module(x).softmax(1), each.softmax(2).mean(1))
+
+
+@pytest.mark.parametrize("arguments", [{"periodic": 1}, {"averages": "medians"}])
+def test_what_tabular_does_not_know_is_named(arguments: dict[str, object]) -> None:
+    with pytest.raises(FactoryFailed, match="periodic is"):
+        tabular((3,), 4, **arguments)  # type: ignore[arg-type]

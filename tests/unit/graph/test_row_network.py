@@ -31,6 +31,7 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (mlp, {"hidden": [16, 8], "dropout": 0.5}),
     *((tabular, {"columns": COLUMNS, "ensemble": n, "dropout": 0.1}) for n in (1, 8)),
     (tabular, {"columns": COLUMNS, "ensemble": 3, "scale": [-5.0, 100.0], "hidden": [32]}),
+    (tabular, {"columns": COLUMNS, "ensemble": 4, "averages": "probabilities", "periodic": False}),
     (tabular, {"columns": [["plain", WIDTH]]}),
     (tabular, {"hidden": []}),
 ]
