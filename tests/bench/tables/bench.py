@@ -23,10 +23,16 @@ from mmdb.bench.workload import BenchShare
 from mmdb.errors import InvalidInput
 from mmdb.terminal import console
 from tests.bench.journal import Journal
+from tests.bench.tables.ingest import (
+    TABLE,
+    ingest_rows_per_s,
+    make_mixed_table,
+    pictures_per_s,
+)
 from tests.bench.tables.peers import FLIGHTS, PEERS, TABLES
 from tests.bench.tables.subject import SYSTEM, fit
 
-PARTS = ("quality", "flights")
+PARTS = ("quality", "flights", "reading")
 #: Peers of the tables of flights: others take hours.
 FLIGHT_PEERS = ("linear model", "scikit-learn MLP", "HistGradientBoosting", "LightGBM")
 LINEAR, BOOSTED, MLP = "linear model", "HistGradientBoosting", "scikit-learn MLP"
@@ -67,7 +73,15 @@ class Fit:
 
 
 def bench_tables(databases: list[Database], share: TablesShare) -> Iterator[Figure]:
-    """Fit what the folder lacks, and yield what came of it; `databases` are left alone."""
+    """Fit what the folder lacks and yield what came of it; then read rows into `databases`.
+
+    Of these the servers alone: a file belongs to one process.
+    """
+    parts = share.only or PARTS
+    if "reading" in parts:
+        yield from _reading([db for db in databases if db.connection.engine == "postgres"], share)
+    if not {"quality", "flights"} & {*parts}:
+        return
     if not Path(share.peers).exists():
         raise InvalidInput(
             f"There is no Python of the peers at {share.peers}.",
@@ -78,8 +92,22 @@ def bench_tables(databases: list[Database], share: TablesShare) -> Iterator[Figu
         journal = Journal(folder / "fits.jsonl", "fits.jsonl", lambda row: Fit(**row), _key)
         if not (folder / "penguins.parquet").exists():
             _peers(share.peers, "write", folder)
-        for part in share.only or PARTS:
-            yield from (_quality if part == "quality" else _flights)(share, folder, journal)
+        if "quality" in parts:
+            yield from _quality(share, folder, journal)
+        if "flights" in parts:
+            yield from _flights(share, folder, journal)
+
+
+def _reading(servers: Sequence[Database], share: TablesShare) -> Iterator[Figure]:
+    for db in servers:
+        rows = share.of(1_000_000, 1_000)
+        make_mixed_table(db, rows)
+        speed, peak_bytes = ingest_rows_per_s(db.connection.url, rows)
+        db.sql(f"DROP TABLE {TABLE}")
+        yield at_least("rows of 32 mixed columns into a dataset", [speed], "/s", 150_000)
+        yield at_most("memory of the server's process", [peak_bytes / 2**20], "MB", 600)
+        speed = pictures_per_s(db.connection.url, share.of(10_000, 500))
+        yield at_least("JPEGs of 64 x 64 into a dataset", [speed], "/s", 3_000)
 
 
 def _key(fit: Fit) -> tuple[str, str, int]:
