@@ -19,7 +19,7 @@ from statistics import mean, stdev
 
 from mmdb.api import Database, connect
 from mmdb.bench.figures import Figure, at_least, at_most, is_so
-from mmdb.bench.workload import BenchShare
+from mmdb.bench.workload import BenchShare, servers_of
 from mmdb.errors import InvalidInput
 from mmdb.terminal import console
 from tests.bench.journal import Journal
@@ -79,7 +79,7 @@ def bench_tables(databases: list[Database], share: TablesShare) -> Iterator[Figu
     """
     parts = share.only or PARTS
     if "reading" in parts:
-        yield from _reading([db for db in databases if db.connection.engine == "postgres"], share)
+        yield from _reading(servers_of(databases) if share.only else _servers(databases), share)
     if not {"quality", "flights"} & {*parts}:
         return
     if not Path(share.peers).exists():
@@ -96,6 +96,10 @@ def bench_tables(databases: list[Database], share: TablesShare) -> Iterator[Figu
             yield from _quality(share, folder, journal)
         if "flights" in parts:
             yield from _flights(share, folder, journal)
+
+
+def _servers(databases: list[Database]) -> list[Database]:
+    return [db for db in databases if db.connection.engine == "postgres"]
 
 
 def _reading(servers: Sequence[Database], share: TablesShare) -> Iterator[Figure]:
