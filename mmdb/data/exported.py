@@ -1,4 +1,4 @@
-"""What an exported model says of its rows, read and applied outside of any database."""
+"""Transforms of an exported model, read from its files and applied without a database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN_FILE = "mmdb.json"
 
 @dataclass(frozen=True, slots=True)
 class ExportedTransforms:
-    """What turns raw rows into a model's inputs; `decoding` has its columns, labels and classes."""
+    """Turns raw rows into a model's inputs; `decoding` has its columns, labels and classes."""
 
     decoding: Decoding
 

@@ -15,8 +15,6 @@ from mmdb.api import Database
 from tests.bench.tables.peers import FLIGHTS, TABLES, error_of
 
 SYSTEM = "mmdb"
-#: The days and hours of flights, for the split by time that a user of them would ask for.
-OPTIONS = {name: {"split": {"by": "time", "column": "time_hour"}} for name in FLIGHTS}
 
 
 def fit(db: Database, folder: Path, name: str, seed: int, **options: Any) -> dict[str, Any]:
