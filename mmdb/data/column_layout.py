@@ -142,6 +142,8 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
             return f"{name}::integer::double precision"
         form = _clamped if field.type == "numeric" else _nearest
         return form(name, engine, "double precision")
+    if field.scanned == "double":
+        return f"{name}::double precision"
     if field.type == "boolean" and field.scanned != "text":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":

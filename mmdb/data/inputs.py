@@ -309,13 +309,15 @@ def scan_inputs(
         c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
     }
     select, found = with_parts(connection, select, written, wanted)
-    fields = _fields(decoding, {name: kind for name, kind in found if name in wanted}, key)
-    kinds = [(field.output, field.scanned) for field in fields]
+    types = {name: kind for name, kind in found if name in wanted}
     is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
+    fields = _fields(decoding, types, key, is_postgres=is_postgres)
+    kinds = [(field.output, field.scanned) for field in fields]
     statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
     try:
         for batch in connection.scan(statement, kinds):
-            keys = list(batch.pop(_KEY))
+            given = batch.pop(_KEY)
+            keys = list(map(str, given.tolist())) if isinstance(given, np.ndarray) else list(given)
             yield keys, assemble(decoding, _encoded(decoding, batch, encoders, keys))
     except NullFound as error:
         named = key if error.column == _KEY else error.column
@@ -332,7 +334,13 @@ def scan_inputs(
 _KEY = "mmdb key"  # no output column of the user's has this name
 
 
-def _fields(decoding: Decoding, types: Mapping[str, ColumnType], key: str) -> tuple[Field, ...]:
+def _fields(
+    decoding: Decoding,
+    types: Mapping[str, ColumnType],
+    key: str,
+    *,
+    is_postgres: bool,
+) -> tuple[Field, ...]:
     missing = [c for c in (key, *(c.name for c in decoding.features)) if c not in types]
     if missing:
         raise UnknownColumn(
@@ -342,16 +350,24 @@ def _fields(decoding: Decoding, types: Mapping[str, ColumnType], key: str) -> tu
     for column in decoding.features:
         _check_type(column, types[column.name])
     fields = [
-        Field(name=c.name, type=types[c.name], kind=c.kind, scanned=_scanned(c))
+        Field(
+            name=c.name,
+            type=types[c.name],
+            kind=c.kind,
+            scanned=_scanned(c, is_double=is_postgres and types[c.name] == "float"),
+        )
         for c in decoding.features
     ]
-    named = Field(name=key, type="text", kind="categorical", scanned="text", alias=_KEY)
+    is_number = is_postgres and types[key] == "integer"  # rows without a text come faster
+    scanned: Kind = "bigint" if is_number else "text"
+    named = Field(name=key, type="text", kind="categorical", scanned=scanned, alias=_KEY)
     return (*fields, named)
 
 
-def _scanned(column: Column) -> Kind:
+def _scanned(column: Column, *, is_double: bool) -> Kind:
+    """Return how a column arrives; one of doubles as these, which PostgreSQL need not check."""
     if column.transform is None:
-        return _SCANNED[column.kind]
+        return "double" if is_double and column.kind == "numeric" else _SCANNED[column.kind]
     known: dict[str, Kind] = {"text": "nullable_text", "picture": "files"}
     return known.get(column.transform.source, "number")
 

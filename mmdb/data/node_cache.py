@@ -16,6 +16,8 @@ from mmdb.data import arrays
 from mmdb.data.arrays import Decoded
 from mmdb.errors import EngineError
 
+#: Which decoding made the files, for those of an older mmdb may stay: one more for each change.
+_DECODED_AS = 1
 #: Seconds after which an unfinished file is taken for a dead process's.
 STALE_S = 3600
 
@@ -128,7 +130,7 @@ def capacity_bytes() -> int:
 
 
 def _name(key: bytes, file: str) -> str:
-    return f"{key.hex()}.{file}"
+    return f"{key.hex()}.{_DECODED_AS}.{file}"
 
 
 def _touch(folder: Path, key: bytes) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from math import copysign, cos, hypot, isfinite, log1p, pi, sin
+from math import asinh, copysign, cos, hypot, isfinite, log1p, pi, sin
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def _numbers(transform: Transform) -> Callable[[float], tuple[float, ...]] | Non
             return lambda x: ((copysign(log1p(abs(x)), x) - mean) / deviation,)
         case "robust":
             median, scale = of["median"], of["scale"] or 1.0
-            return lambda x: ((y := (x - median) / scale) / hypot(1.0, y / 3.0),)
+            return lambda x: (3.0 * asinh((x - median) / scale / 3.0),)
         case "quantile":
             shares = of["quantiles"]
             return lambda x: (_share(x, shares),)

@@ -203,9 +203,11 @@ class Texts(Sequence[str | None]):
         return map(self.distinct.__getitem__, self.places.tolist())
 
 
-#: How a scanned column arrives: float32 (n,), int64 (n,), `Texts`, float32 (n, k), uint8 (n, k);
-#: float64 (n,) with NaN for NULL, `Texts` with None for it, list of bytes with None for it.
-Kind = Literal["real", "bigint", "text", "reals", "bytes", "number", "nullable_text", "files"]
+#: How a scanned column arrives: float32 (n,), float64 (n,), int64 (n,), `Texts`, float32 (n, k),
+#: uint8 (n, k); float64 (n,) with NaN for NULL, `Texts` with None for it, list of bytes with None.
+Kind = Literal[
+    "real", "double", "bigint", "text", "reals", "bytes", "number", "nullable_text", "files"
+]
 
 #: Columns of some rows, by name, as their kinds say.
 Batch = dict[str, "np.ndarray | Sequence[Any]"]

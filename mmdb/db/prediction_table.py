@@ -249,15 +249,15 @@ def insert_postgres(table: NamedTable, marks: Sequence[str], percent: str = "%")
         text.replace("%", percent)
         for text in (table.sql, quote_name(table.columns[0][0]), table.key_cast)
     )
-    column, value, rows, name = "", "", "", ""
+    column, value, further = "", "", ""
     for mark in all_classes:
-        column, value, name = ", probabilities", ", u.a::pg_catalog.jsonb", ", a"
-        rows = f", pg_catalog.unnest({mark}::text[])"
-    return (
+        column, value = ", probabilities", ", u.a::pg_catalog.jsonb"
+        further = f", pg_catalog.unnest({mark}::text[]) AS a"
+    return (  # functions in a SELECT's list keep no rows on the way, as those after FROM do
         f"INSERT INTO {into} (model, {key}, prediction, probability, predicted_at{column}) "
-        f"SELECT {model}::text, u.k::{cast}, u.p, u.q, pg_catalog.now(){value} FROM ROWS FROM ("
-        f"pg_catalog.unnest({keys}::text[]), pg_catalog.unnest({predictions}::text[]), "
-        f"pg_catalog.unnest({probabilities}::double precision[]){rows}) AS u (k, p, q{name})"
+        f"SELECT {model}::text, u.k::{cast}, u.p, u.q, pg_catalog.now(){value} FROM (SELECT "
+        f"pg_catalog.unnest({keys}::text[]) AS k, pg_catalog.unnest({predictions}::text[]) AS p, "
+        f"pg_catalog.unnest({probabilities}::double precision[]) AS q{further}) AS u"
     )
 
 

@@ -90,7 +90,12 @@ Framing = Literal["copy", "record", "arrays"]
 Field = tuple[str, Kind]
 
 #: Kinds of numbers: as they are on the wire, and PostgreSQL's name of the type.
-_NUMBERS = {"number": (">f8", "float8"), "real": (">f4", "float4"), "bigint": (">i8", "int8")}
+_NUMBERS = {
+    "number": (">f8", "float8"),
+    "double": (">f8", "float8"),
+    "real": (">f4", "float4"),
+    "bigint": (">i8", "int8"),
+}
 _TEXTS = ("text", "nullable_text")
 #: Kinds whose values may be NULL.
 NULLABLE = ("number", "nullable_text", "files")

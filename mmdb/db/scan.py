@@ -435,6 +435,9 @@ def _duckdb_type(name: str) -> ColumnType:
 _ARRAY_ITEMS = {"integer", "float", "float_array"}
 
 
+_DTYPES: dict[Kind, str] = {"real": "<f4", "double": "<f8", "bigint": "<i8"}
+
+
 def _from_arrow(
     array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
 ) -> np.ndarray | Sequence[Any]:
@@ -447,8 +450,8 @@ def _from_arrow(
         return to_texts(array)
     if kind == "files":
         return array.to_pylist()  # type: ignore[no-any-return]
-    if kind in ("real", "bigint"):
-        return array.to_numpy().astype("<f4" if kind == "real" else "<i8", copy=False)  # type: ignore[no-any-return]
+    if kind in _DTYPES:
+        return array.to_numpy().astype(_DTYPES[kind], copy=False)  # type: ignore[no-any-return]
     flat, shape = _flatten_bytes(array, name) if kind == "bytes" else _flatten_list(array, name)
     if shapes.setdefault(name, shape) != shape:
         raise RaggedFound(name)

@@ -107,11 +107,12 @@ class Predictor:
             return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
         best = values.argmax(axis=1)
         names = [class_text(value) for value in label.classes]
-        shown = [
-            json.dumps(dict(zip(names, row, strict=True))) for row in values.tolist() if of_all
-        ]
         chances = values[np.arange(len(best)), best].tolist()
-        return Predictions([names[k] for k in best], chances, shown or nothing)
+        given = [names[k] for k in best.tolist()]
+        if not of_all:
+            return Predictions(given, chances, nothing)
+        shown = [json.dumps(dict(zip(names, row, strict=True))) for row in values.tolist()]
+        return Predictions(given, chances, shown)
 
     def key(self, key: str | None) -> str:
         """Return the column that names a row: the key of the model's dataset, or id, by default."""

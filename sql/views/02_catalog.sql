@@ -89,7 +89,7 @@ SELECT
         WHEN 'robust'
             THEN
                 'less the median ' || (t.statistics ->> 'median') || ', over the range of quartiles '
-                || (t.statistics ->> 'scale') || ', clipped smoothly'
+                || (t.statistics ->> 'scale') || ', by logarithm far out'
         WHEN 'standardize'
             THEN
                 'less the mean ' || (t.statistics ->> 'mean') || ', over the standard deviation '
