@@ -83,16 +83,3 @@ $$;
 COMMENT ON FUNCTION mmdb.predict_query(text, text, text, boolean)
 IS 'Predictions for every row of a SELECT, with its key; on request the probability of every class.';
 
-CREATE OR REPLACE FUNCTION mmdb.evaluate(
-    model text,
-    dataset text,
-    slice text DEFAULT NULL
-) RETURNS TABLE (metric text, value double precision)
-LANGUAGE plpython3u STABLE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp
-AS $$
-from mmdb.server.model_functions import evaluate
-return evaluate(plpy, GD, model, dataset, slice)
-$$;
-COMMENT ON FUNCTION mmdb.evaluate(text, text, text)
-IS 'Metrics of a model on a slice of a dataset: validation, or all its rows where it has none.';

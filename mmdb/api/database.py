@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from mmdb.api.judging import JudgingCalls
 from mmdb.api.model_exchange import ExchangeCalls
 from mmdb.api.model_registry import RegistryCalls
 from mmdb.api.parents import ParentCalls
@@ -59,7 +60,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCalls):
+class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCalls, JudgingCalls):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(

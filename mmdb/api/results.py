@@ -89,15 +89,6 @@ class ResultCalls:
         arguments |= {"key": key, "probabilities": probabilities}
         return int(self._call("predict_into", **arguments))
 
-    def evaluate(self, model: str, dataset: str, slice: str | None = None) -> dict[str, float]:
-        """Return a model's metrics on a dataset's validation slice.
-
-        Raises:
-            ModelNotFound, DatasetNotFound
-        """
-        rows = self._call("evaluate", model=model, dataset=dataset, slice=slice)
-        return {row["metric"]: row["value"] for row in rows}
-
     def lineage(
         self,
         entity: str,

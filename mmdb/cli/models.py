@@ -189,7 +189,7 @@ def _inputs(db: Any, model: str, query: str, key: str, rows: int) -> Any:
     import torch
 
     from mmdb.data.dataset import find_decoding
-    from mmdb.data.inputs import scan_inputs
+    from mmdb.data.query_rows import scan_inputs
     from mmdb.store.models.model_rows import find_model
 
     found = find_model(db.connection, model)

@@ -1,9 +1,9 @@
-"""Rows to predict: a vector, an object or a SELECT, decoded as the dataset's own rows are."""
+"""Rows to predict: a vector or an object, decoded as the dataset's own rows are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -13,15 +13,13 @@ import numpy as np
 from mmdb.data import functions
 from mmdb.data.arrays import Inputs
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.column_layout import Field, cast_select
 from mmdb.data.decoding import Column, Decoding, numbers_in
-from mmdb.data.matching import kind_of
-from mmdb.data.parts import parts_of, with_parts
+from mmdb.data.parts import parts_of
 from mmdb.data.pictures import decode_all
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.transform import Source
-from mmdb.db.connection import ColumnType, Connection, Kind, NullFound, RaggedFound
-from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
+from mmdb.db.connection import Connection
+from mmdb.errors import InvalidInput, NotFinite
 from mmdb.messages import show
 
 if TYPE_CHECKING:  # loads a parser of SQL
@@ -29,13 +27,6 @@ if TYPE_CHECKING:  # loads a parser of SQL
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
-#: How a query's column arrives that has no transform, by its kind.
-_SCANNED: dict[str, Kind] = {
-    "numeric": "real",
-    "tensor": "reals",
-    "bytes": "bytes",
-    "tokens": "text",
-}
 
 
 def vector_input(decoding: Decoding, values: Sequence[Any]) -> np.ndarray:
@@ -130,7 +121,7 @@ def rows_input(
         )
     values = {c.name: _joined(c, rows[c.name], engine) for c in decoding.features}
     try:
-        return assemble(decoding, _encoded(decoding, values, encoders))
+        return assemble(decoding, encoded(decoding, values, encoders))
     except NotFinite as error:
         raise InvalidInput(error.message, hint="Pass finite numbers.") from error
 
@@ -153,7 +144,7 @@ def encoders_of(connection: Connection, decoding: Decoding) -> dict[str, Encoder
     return functions.encoders(connection, decoding.tokenizers)
 
 
-def _encoded(
+def encoded(
     decoding: Decoding,
     values: Mapping[str, Any],
     encoders: Mapping[str, Encoder],
@@ -289,113 +280,3 @@ def _numbers(values: Any) -> np.ndarray:
     """Return values as float32 (1, n); what is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, dtype=np.float32).reshape(1, -1)
-
-
-def scan_inputs(
-    connection: Connection, decoding: Decoding, query: str, key: str
-) -> Iterator[tuple[list[str], Inputs]]:
-    """Run a SELECT and yield its keys with the inputs of as many rows.
-
-    Raises:
-        QueryError: the query cannot be used. UnknownColumn: it lacks the key or a feature.
-        NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
-    """
-    from mmdb.data.query import parse_select  # loads a parser of SQL: a row alone needs none
-
-    encoders = encoders_of(connection, decoding)
-    select, _ = parse_select(query, connection.engine)
-    written = connection.columns(select)
-    wanted = dict.fromkeys(dict(written)) | {
-        c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
-    }
-    select, found = with_parts(connection, select, written, wanted)
-    types = {name: kind for name, kind in found if name in wanted}
-    is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
-    fields = _fields(decoding, types, key, is_postgres=is_postgres)
-    kinds = [(field.output, field.scanned) for field in fields]
-    statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
-    try:
-        for batch in connection.scan(statement, kinds):
-            given = batch.pop(_KEY)
-            keys = list(map(str, given.tolist())) if isinstance(given, np.ndarray) else list(given)
-            yield keys, assemble(decoding, _encoded(decoding, batch, encoders, keys))
-    except NullFound as error:
-        named = key if error.column == _KEY else error.column
-        raise NullValues(f"Column {named!r} holds NULLs.") from error
-    except RaggedFound as error:
-        raise RaggedArray(f"Column {error.column!r} has rows of different lengths.") from error
-    except NotFinite as error:
-        if error.__cause__ is None:  # it names the column
-            raise
-        named = ", ".join(field.name for field in fields if field.scanned == "reals") or "the query"
-        raise NotFinite(f"A number of {named} is too large: {error.message}") from error
-
-
-_KEY = "mmdb key"  # no output column of the user's has this name
-
-
-def _fields(
-    decoding: Decoding,
-    types: Mapping[str, ColumnType],
-    key: str,
-    *,
-    is_postgres: bool,
-) -> tuple[Field, ...]:
-    missing = [c for c in (key, *(c.name for c in decoding.features)) if c not in types]
-    if missing:
-        raise UnknownColumn(
-            f"The query returns no column {missing[0]!r}; it returns {', '.join(types)}.",
-            hint="It must return the key and every feature of the model's dataset.",
-        )
-    for column in decoding.features:
-        _check_type(column, types[column.name])
-    fields = [
-        Field(
-            name=c.name,
-            type=types[c.name],
-            kind=c.kind,
-            scanned=_scanned(c, is_double=is_postgres and types[c.name] == "float"),
-        )
-        for c in decoding.features
-    ]
-    is_number = is_postgres and types[key] == "integer"  # rows without a text come faster
-    scanned: Kind = "bigint" if is_number else "text"
-    named = Field(name=key, type="text", kind="categorical", scanned=scanned, alias=_KEY)
-    return (*fields, named)
-
-
-def _scanned(column: Column, *, is_double: bool) -> Kind:
-    """Return how a column arrives; one of doubles as these, which PostgreSQL need not check."""
-    if column.transform is None:
-        return "double" if is_double and column.kind == "numeric" else _SCANNED[column.kind]
-    known: dict[str, Kind] = {"text": "nullable_text", "picture": "files"}
-    return known.get(column.transform.source, "number")
-
-
-def _check_type(column: Column, found: ColumnType) -> None:
-    """Refuse a type that another kind of column has; what has none is cast to a text.
-
-    Raises:
-        InvalidInput
-    """
-    source = column.transform and column.transform.source
-    taken = _SOURCES.get(source or "") or _TYPES.get(column.kind)
-    if found in ("float_array", "bytes") if taken is None else found not in taken:
-        raise InvalidInput(
-            f"Column {column.name!r} is {found}; the model has it as {kind_of(column)}.",
-            hint="Cast it in the query.",
-        )
-
-
-#: The types that a column's values may have; any that is no list has a text.
-_TYPES: dict[str, tuple[ColumnType, ...]] = {
-    "numeric": ("integer", "float", "numeric", "boolean"),
-    "tensor": ("float_array",),
-    "bytes": ("bytes",),
-}
-_SOURCES: dict[str, tuple[ColumnType, ...]] = {
-    "moment": ("moment",),
-    "clock": ("clock",),
-    "span": ("span",),
-    "picture": ("bytes",),
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from mmdb.errors import InvalidName, RunNotFound
 from mmdb.messages import show
@@ -24,13 +24,18 @@ class Reference(NamedTuple):
     alias: str | None = None
 
 
+def is_name(text: object) -> TypeGuard[str]:
+    """Return whether a text may name something; a query may not."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
 def check_name(name: object) -> str:
     """Return `name` if it may name something.
 
     Raises:
         InvalidName
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise InvalidName(f"{show(name)} cannot be a name.")
     return name
 

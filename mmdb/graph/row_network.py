@@ -84,7 +84,11 @@ def _step(module: nn.Module) -> Step:
 
             return deep
         case tabular.TabularNetwork():
-            columns, linear, scale = map(_step, (module.columns, module.linear, module.scale))
+            columns, plain, scale = map(_step, (module.columns, module.linear, module.scale))
+
+            def linear(row: np.ndarray) -> Any:
+                return plain(row) * tabular.LINEAR_GAIN
+
             further = _step(module.deep) if module.deep else lambda _: 0.0
             if module.deep is None or module.deep.members == 1:
                 return lambda x: scale(linear(row := columns(x)) + further(row))

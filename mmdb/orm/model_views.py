@@ -208,6 +208,27 @@ class PredictionOverview(View):
     predicted_at: Mapped[datetime | None]
 
 
+class EvaluationOverview(View):
+    """What evaluate measured, a row a metric: of all rows, or of those with a value of a column."""
+
+    evaluation_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    model: Mapped[str | None]
+    version: Mapped[int | None]
+    dataset: Mapped[str | None]
+    slice: Mapped[str | None]
+    query: Mapped[str | None]
+    metric: Mapped[str | None]
+    by_name: Mapped[str | None]
+    by_value: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    value: Mapped[float | None]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+    author: Mapped[str | None]
+    evaluated_at: Mapped[datetime | None]
+
+
 class OriginOverview(View):
     """Models that were not made in this database, and where they came from."""
 

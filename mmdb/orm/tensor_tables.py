@@ -201,6 +201,55 @@ class PredictionSource(Base, written_by="Database.predict_into"):
     prediction: Mapped[Prediction] = one()
 
 
+class Evaluation(Base, written_by="Database.evaluate"):
+    """Calls of evaluate: a model on a dataset, or on the rows of a query."""
+
+    evaluation_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model_id: Mapped[BigInt] = foreign_key("model.model_id")
+    dataset_id: Mapped[BigInt | None] = foreign_key("dataset.dataset_id")
+    slice: Mapped[str | None]
+    query: Mapped[str | None]
+    by_name: Mapped[str | None]
+    row_count: Mapped[BigInt]
+    seconds: Mapped[float]
+    author: Mapped[str]
+    evaluated_at: Mapped[datetime]
+
+    model: Mapped[Model] = one()
+    metrics: Mapped[list[EvaluationMetric]] = many("EvaluationMetric.ordinal")
+    sources: Mapped[list[EvaluationSource]] = many("EvaluationSource.ordinal")
+
+
+class EvaluationMetric(Base, written_by="Database.evaluate"):
+    """What evaluate measured: of all rows, and of those with a value of a column."""
+
+    evaluation_id: Mapped[BigInt] = foreign_key("evaluation.evaluation_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    metric: Mapped[str]
+    by_value: Mapped[str | None]
+    row_count: Mapped[BigInt]
+    value: Mapped[float]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+
+    evaluation: Mapped[Evaluation] = one()
+
+
+class EvaluationSource(Base, written_by="Database.evaluate"):
+    """Tables and columns that an evaluation's query reads."""
+
+    evaluation_id: Mapped[BigInt] = foreign_key("evaluation.evaluation_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str]
+    column_name: Mapped[str | None]
+    output_name: Mapped[str | None]
+    via: Mapped[str | None]
+    resolution: Mapped[str]
+
+    evaluation: Mapped[Evaluation] = one()
+
+
 class ModelOrigin(Base, written_by="Database.import_model"):
     """Where a model came from that was not made in this database."""
 

@@ -98,7 +98,7 @@ def _items(text: str) -> list[str]:
 def _argument(item: str) -> Argument:
     declared, _, default = item.partition(" DEFAULT ")
     name, _, kind = declared.partition(" ")
-    return Argument(name=name, type=_DOMAINS.get(kind, kind), default=default or None)
+    return Argument(name=name.strip('"'), type=_DOMAINS.get(kind, kind), default=default or None)
 
 
 #: PostgreSQL's domains, which say how long an array may be.

@@ -17,8 +17,8 @@ from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_dataset
 from mmdb.data.decoding import Decoding, Label
 from mmdb.data.forms import source_row
-from mmdb.data.inputs import scan_inputs
 from mmdb.data.query import SourceColumn, analyse
+from mmdb.data.query_rows import scan_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key

@@ -1,4 +1,4 @@
-"""`save_candidate`, `predict`, `predict_query` and `evaluate`."""
+"""`save_candidate`, `predict` and `predict_query`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.arrays import Inputs
-from mmdb.data.inputs import object_input, scan_inputs, vector_input
-from mmdb.data.matching import Reordering
+from mmdb.data.inputs import object_input, vector_input
+from mmdb.data.query_rows import scan_inputs
 from mmdb.data.row_plan import UNUSUAL
-from mmdb.errors import DatasetDropped, InvalidInput, InvalidOption
+from mmdb.errors import InvalidInput
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import UNBOUNDED, Backend, exposed
@@ -85,41 +85,6 @@ def predict_query(
         names = ("key", "prediction", "probability", "probabilities")
         found += [dict(zip(names, row, strict=True)) for row in zip(keys, *predicted, strict=True)]
     return found
-
-
-@exposed
-def evaluate(backend: Backend, model: str, dataset: str, slice: str | None) -> list[dict[str, Any]]:
-    """Return metrics over a slice: by default validation, or all rows where there is none."""
-    import torch  # as the predictor does
-
-    from mmdb.data.dataset import find_dataset
-    from mmdb.data.reader import read_partition
-    from mmdb.server.predictor import measure
-
-    connection = backend.connection
-    predictor = find_predictor(backend, model)
-    found = find_dataset(connection, dataset)
-    if found.dropped:
-        raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
-    ordered = Reordering(predictor.decoding, found.decoding)
-    held_out = [part for part in found.slices if part.role == (slice or "validation")]
-    if slice is not None and not held_out:
-        raise InvalidOption(
-            f"Dataset {dataset!r} has no slice {show(slice)}.",
-            hint=f"It has {', '.join(sorted({part.role for part in found.slices}))}.",
-        )
-    outputs, labels = [], []
-    for part in held_out or found.partitions:
-        decoded = read_partition(connection, part.part_id, part.content_hash, ordered.model)
-        outputs.append(predictor.outputs(decoded.inputs))
-        labels.append(tuple(map(torch.from_numpy, ordered.labels(decoded))))
-    values = measure(
-        connection,
-        predictor,
-        tuple(map(torch.cat, zip(*outputs, strict=True))),
-        tuple(map(torch.cat, zip(*labels, strict=True))),
-    )
-    return [{"metric": name, "value": value} for name, value in values.items()]
 
 
 def find_predictor(backend: Backend, model: str) -> Predictor:

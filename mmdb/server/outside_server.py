@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmdb.db.duck import DuckConnection
+from mmdb.db.prediction_table import quote_name
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, MmdbError
 from mmdb.server.calls import Argument, Declaration, declarations, declared, duckdb_type
@@ -137,7 +138,9 @@ def register(owner: DuckConnection) -> DuckBackend:
 
 def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declaration) -> None:
     name = f"_mmdb_{declaration.name}"
-    fields = ", ".join(f"{column} {duckdb_type(kind)}" for column, kind in declaration.columns)
+    fields = ", ".join(
+        f"{quote_name(column)} {duckdb_type(kind)}" for column, kind in declaration.columns
+    )
     rows = f"STRUCT({fields})" + ("[]" if declaration.is_set else "")
     make: Any = owner.raw.create_function  # typed for functions that are written out
     make(
@@ -152,15 +155,17 @@ def _register(owner: DuckConnection, backend: DuckBackend, declaration: Declarat
     select = f"TABLE SELECT unnest(rows) FROM (SELECT unnest({call}) AS rows)"
     body = select if declaration.is_set else call
     arguments = ", ".join(
-        a.name if a.default is None else f"{a.name} := {a.default}" for a in declaration.arguments
+        quote_name(a.name) + (f" := {a.default}" if a.default is not None else "")
+        for a in declaration.arguments
     )
     owner.raw.execute(f"CREATE OR REPLACE MACRO mmdb.{declaration.name}({arguments}) AS {body}")
 
 
 def _pass(argument: Argument) -> str:
+    name = quote_name(argument.name)
     if argument.type == "jsonb":
-        return f"to_json({argument.name})::VARCHAR"
-    return f"{argument.name}::{duckdb_type(argument.type)}"
+        return f"to_json({name})::VARCHAR"
+    return f"{name}::{duckdb_type(argument.type)}"
 
 
 def _callable(

@@ -16,24 +16,17 @@ from torch import Tensor, nn
 from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding, Label, class_text, numbers_in
-from mmdb.data.functions import find_functions
 from mmdb.data.inputs import encoders_of
 from mmdb.data.row_plan import row_plan
 from mmdb.data.tokenize import Encoder
-from mmdb.db.connection import Connection
-from mmdb.db.queries import load
 from mmdb.errors import InvalidInput
 from mmdb.graph.row_network import row_network
 from mmdb.server.apart import this_call
 from mmdb.server.backend import Backend
 from mmdb.server.session_control import statement
 from mmdb.store.models.model_rows import SavedModel, find_model_id, model_of
-from mmdb.train.candidate.measures import LOSS, Meter, measures_of
-from mmdb.train.candidate.named_choices import Functions
-from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.hop import EVALUATION_BATCH
-from mmdb.train.values.row_batch import call, fitted, outputs_of
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.row_batch import call, outputs_of
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
 KEPT_MODELS = 8
@@ -188,39 +181,3 @@ def _parts(inputs: Inputs) -> Iterator[Tensor | dict[str, Tensor]]:
             yield {name: torch.from_numpy(array[rows]) for name, array in inputs.items()}
         else:
             yield torch.from_numpy(inputs[rows])
-
-
-def measure(
-    connection: Connection,
-    predictor: Predictor,
-    outputs: Sequence[Tensor],
-    labels: tuple[Tensor, ...],
-) -> dict[str, float]:
-    """Return the metrics of some rows by name, as a validation of the model's run records them.
-
-    The loss is among them where the run compares its candidates by it. A model without a run has
-    the metrics of its targets' tasks that every run records.
-
-    Raises:
-        FunctionNotFound, FunctionFailed: a registered metric or loss cannot be used.
-    """
-    targets, functions = predictor.decoding.targets, find_functions(connection)
-    candidate = _candidate(connection, predictor.model, functions)
-    options = candidate.options if candidate else {}
-    meter = Meter(measures_of(targets, options, functions), targets, functions)
-    pairs = zip(outputs, labels, strict=False)  # weights come after labels
-    values = meter([fitted(output, true) for output, true in pairs], labels[: len(targets)])
-    if candidate is None or options.get("metric") != LOSS:
-        return values
-    criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion
-    return {LOSS: float(criterion(outputs, labels if len(labels) > 1 else labels[0])), **values}
-
-
-def _candidate(
-    connection: Connection, model: SavedModel, functions: Functions
-) -> CandidateSpec | None:
-    """Return the candidate that a model was saved from; None where the caller sees none."""
-    if model.candidate_id is None:
-        return None
-    found = connection.rows(load("hops").find_candidate, candidate_id=model.candidate_id)
-    return CandidateSpec.from_row(found[0], {}, functions) if found else None

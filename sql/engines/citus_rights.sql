@@ -37,7 +37,7 @@ DECLARE
     signed record;
 BEGIN
     FOR signed IN
-        SELECT * FROM (VALUES ('alias_event', 'happened_at'), ('model_note', 'created_at'), ('prediction', 'predicted_at'))
+        SELECT * FROM (VALUES ('alias_event', 'happened_at'), ('model_note', 'created_at'), ('prediction', 'predicted_at'), ('evaluation', 'evaluated_at'))
             AS s (name, moment)
     LOOP
         EXECUTE format('GRANT INSERT ON mmdb.%I TO mmdb_trainer', signed.name);

@@ -54,6 +54,8 @@ CREATE INDEX dataset_source_column_idx ON mmdb.dataset_source (table_name, colum
 CREATE INDEX prediction_model_idx ON mmdb.prediction (model_id);
 CREATE INDEX prediction_table_idx ON mmdb.prediction (table_name);
 CREATE INDEX prediction_source_column_idx ON mmdb.prediction_source (table_name, column_name);
+CREATE INDEX evaluation_model_idx ON mmdb.evaluation (model_id);
+CREATE INDEX evaluation_dataset_idx ON mmdb.evaluation (dataset_id);
 CREATE INDEX feature_dataset_idx ON mmdb.feature (dataset_id);
 CREATE INDEX feature_model_idx ON mmdb.feature (model_id);
 CREATE INDEX feature_part_part_idx ON mmdb.feature_part (part_id);
@@ -65,6 +67,7 @@ CREATE INDEX candidate_feature_run_idx ON mmdb.candidate_feature (run_id);
 ALTER TABLE mmdb.alias_event ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.model_note ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.prediction ALTER COLUMN author SET DEFAULT session_user;
+ALTER TABLE mmdb.evaluation ALTER COLUMN author SET DEFAULT session_user;
 
 -- Whose a new row is: the role's, or by ALTER ROLE ... SET mmdb.team its team's. With teams, policies hold it true.
 ALTER TABLE mmdb.dataset ALTER COLUMN owner SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user);

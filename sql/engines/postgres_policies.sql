@@ -138,6 +138,15 @@ BEGIN
                 'prediction_source', 'EXISTS (SELECT 1 FROM mmdb.prediction AS p WHERE p.prediction_id = T.prediction_id)',
                 'EXISTS (SELECT 1 FROM mmdb.prediction AS p WHERE p.prediction_id = T.prediction_id AND p.author = session_user)'
             ),
+            ('evaluation', 'T.author = session_user OR [T.author] OR ' || model_writes, model_reads),
+            (
+                'evaluation_metric', 'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id)',
+                'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id AND e.author = session_user)'
+            ),
+            (
+                'evaluation_source', 'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id)',
+                'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id AND e.author = session_user)'
+            ),
             (
                 'transfer',
                 'T.model_id IS NOT NULL AND ' || model_reads || ' OR T.candidate_id IS NOT NULL AND ' || candidate_reads,

@@ -127,7 +127,7 @@ BEGIN
     FOR granted, member IN
         VALUES
         ('SELECT ON
-            mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function, mmdb.prediction,
+            mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function, mmdb.prediction, mmdb.evaluation,
             mmdb.alias_event, mmdb.model_note, mmdb.share, mmdb.role_limit', trains),
         ('SELECT, INSERT ON
             mmdb.dataset, mmdb.dataset_column, mmdb.transform, mmdb.dataset_source, mmdb.partition, mmdb.block,
@@ -139,7 +139,7 @@ BEGIN
             mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
             mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
             mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
-            mmdb.prediction_source, mmdb.model_origin,
+            mmdb.prediction_source, mmdb.evaluation_metric, mmdb.evaluation_source, mmdb.model_origin,
             mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
             mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
             mmdb.model_tag, mmdb.model_metric, mmdb.probe', trains),
@@ -147,6 +147,7 @@ BEGIN
         ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
         ('INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction', trains),
+        ('INSERT (model_id, dataset_id, slice, query, by_name, row_count, seconds) ON mmdb.evaluation', trains),
         ('UPDATE (dropped_at) ON mmdb.dataset, mmdb.model', trains),
         ('UPDATE (name, dropped_at) ON mmdb.run', trains),
         ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),

@@ -1,3 +1,70 @@
+-- name: compare_models
+-- Two models on the same rows.
+SELECT
+    t.metric,
+    t.a_value,
+    t.b_value,
+    t.difference,
+    t.low,
+    t.high,
+    t.p_value,
+    t.better
+FROM mmdb.compare_models(%(a)s::text, %(b)s::text, %(data)s::text, %(metrics)s::jsonb) AS t;
+
+-- name: confusion_matrix
+-- Rows by label and prediction.
+SELECT
+    t.label,
+    t.prediction,
+    t.rows,
+    t.share
+FROM mmdb.confusion_matrix(%(model)s::text, %(data)s::text) AS t;
+
+-- name: roc_curve
+-- The ROC curve of a class.
+SELECT
+    t.threshold,
+    t.false_positive_rate,
+    t.true_positive_rate
+FROM mmdb.roc_curve(%(model)s::text, %(data)s::text, %(positive)s::text) AS t;
+
+-- name: precision_recall
+-- The precision-recall curve of a class.
+SELECT
+    t.threshold,
+    t."precision",
+    t.recall
+FROM mmdb.precision_recall(%(model)s::text, %(data)s::text, %(positive)s::text) AS t;
+
+-- name: calibration
+-- What came of probabilities of a class.
+SELECT
+    t.low,
+    t.high,
+    t.row_count,
+    t.score,
+    t.share
+FROM mmdb.calibration(%(model)s::text, %(data)s::text, %(positive)s::text, %(bins)s::integer) AS t;
+
+-- name: thresholds
+-- The threshold for a goal.
+SELECT
+    t.threshold,
+    t."precision",
+    t.recall,
+    t.false_positive_rate,
+    t.cost
+FROM mmdb.thresholds(%(model)s::text, %(data)s::text, %(goal)s::jsonb, %(positive)s::text) AS t;
+
+-- name: residuals
+-- A regression's errors, row by row.
+SELECT
+    t.key,
+    t.label,
+    t.prediction,
+    t.residual
+FROM mmdb.residuals(%(model)s::text, %(query)s::text, %(key)s::text) AS t;
+
 -- name: train_hop
 -- Do one hop.
 SELECT
@@ -167,11 +234,18 @@ SELECT
     ) AS row_count;
 
 -- name: evaluate
--- Metrics of a model on a dataset.
+-- Metrics of a model on a dataset or on the rows of a query.
 SELECT
     t.metric,
-    t.value
-FROM mmdb.evaluate(%(model)s::text, %(dataset)s::text, %(slice)s::text) AS t;
+    t.value,
+    t.by_value,
+    t.row_count,
+    t.low,
+    t.high
+FROM
+    mmdb.evaluate(
+        %(model)s::text, %(data)s::text, %(slice)s::text, %(metrics)s::jsonb, %(by)s::text, %(intervals)s::boolean
+    ) AS t;
 
 -- name: leaderboard
 -- The candidates of a run, best first.

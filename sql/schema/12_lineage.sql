@@ -58,3 +58,61 @@ COMMENT ON COLUMN mmdb.model_origin.kind IS 'import: from a file; pull, push: fr
 COMMENT ON COLUMN mmdb.model_origin.source IS 'The file, or the database''s URL without its password.';
 COMMENT ON COLUMN mmdb.model_origin.format IS 'Of the file; null for a database.';
 COMMENT ON COLUMN mmdb.model_origin.digest IS 'BLAKE3-256 of the file; null where it was not read whole.';
+
+CREATE TABLE mmdb.evaluation (
+    evaluation_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    model_id bigint NOT NULL,
+    dataset_id bigint,
+    slice text,
+    query text,
+    by_name text,
+    row_count bigint NOT NULL,
+    seconds double precision NOT NULL,
+    author text NOT NULL DEFAULT '',
+    evaluated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT evaluation_pkey PRIMARY KEY (evaluation_id),
+    CONSTRAINT evaluation_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
+    CONSTRAINT evaluation_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
+    CONSTRAINT evaluation_rows_check CHECK ((dataset_id IS NULL) <> (query IS NULL))
+);
+COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate: a model on a dataset, or on the rows of a query.';
+COMMENT ON COLUMN mmdb.evaluation.slice IS 'Of the dataset; null where all its rows were measured, and of a query.';
+COMMENT ON COLUMN mmdb.evaluation.query IS 'The SELECT whose rows were measured; null for a dataset.';
+COMMENT ON COLUMN mmdb.evaluation.by_name IS 'The column of the query by whose values rows were measured apart; else null.';
+COMMENT ON COLUMN mmdb.evaluation.row_count IS 'Rows that were measured.';
+COMMENT ON COLUMN mmdb.evaluation.author IS 'The session''s user; empty on DuckDB, which has none.';
+
+CREATE TABLE mmdb.evaluation_metric (
+    evaluation_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    metric text NOT NULL,
+    by_value text,
+    row_count bigint NOT NULL,
+    value double precision NOT NULL,
+    low double precision,
+    high double precision,
+    CONSTRAINT evaluation_metric_pkey PRIMARY KEY (evaluation_id, ordinal),
+    CONSTRAINT evaluation_metric_evaluation_fkey
+    FOREIGN KEY (evaluation_id) REFERENCES mmdb.evaluation (evaluation_id)
+);
+COMMENT ON TABLE mmdb.evaluation_metric IS 'What evaluate measured: of all rows, and of those with a value of a column.';
+COMMENT ON COLUMN mmdb.evaluation_metric.ordinal IS 'Place in the answer: all rows first.';
+COMMENT ON COLUMN mmdb.evaluation_metric.by_value IS 'The value of the column by_name; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_metric.row_count IS 'Rows that were measured.';
+COMMENT ON COLUMN mmdb.evaluation_metric.low IS 'Ends of the interval that holds the value with 95 % confidence, as high; null if not asked for.';
+
+CREATE TABLE mmdb.evaluation_source (
+    evaluation_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    schema_name text,
+    table_name text NOT NULL,
+    column_name text,
+    output_name text,
+    via text,
+    resolution text NOT NULL,
+    CONSTRAINT evaluation_source_pkey PRIMARY KEY (evaluation_id, ordinal),
+    CONSTRAINT evaluation_source_evaluation_fkey
+    FOREIGN KEY (evaluation_id) REFERENCES mmdb.evaluation (evaluation_id),
+    CONSTRAINT evaluation_source_resolution_check CHECK (resolution IN ('column', 'table', 'unresolved'))
+);
+COMMENT ON TABLE mmdb.evaluation_source IS 'Tables and columns that an evaluation''s query reads, as mmdb.prediction_source has them.';

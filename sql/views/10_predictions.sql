@@ -28,6 +28,47 @@ COMMENT ON COLUMN mmdb.prediction_overview.seconds IS 'Seconds from the call to 
 COMMENT ON COLUMN mmdb.prediction_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.prediction_overview.predicted_at IS 'When; the rows in the table have the same predicted_at.';
 
+CREATE OR REPLACE VIEW mmdb.evaluation_overview AS
+SELECT
+    e.evaluation_id,
+    v.ordinal,
+    m.name AS model,
+    m.version,
+    d.name AS dataset,
+    e.slice,
+    e.query,
+    v.metric,
+    e.by_name,
+    v.by_value,
+    v.row_count,
+    v.value,
+    v.low,
+    v.high,
+    e.author,
+    e.evaluated_at
+FROM mmdb.evaluation AS e
+INNER JOIN mmdb.evaluation_metric AS v ON e.evaluation_id = v.evaluation_id
+INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
+LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id;
+COMMENT ON VIEW mmdb.evaluation_overview
+IS 'What evaluate measured, a row a metric: of all rows, or of those with a value of a column.';
+COMMENT ON COLUMN mmdb.evaluation_overview.evaluation_id IS 'Number of the call.';
+COMMENT ON COLUMN mmdb.evaluation_overview.ordinal IS 'Place in its answer: all rows first.';
+COMMENT ON COLUMN mmdb.evaluation_overview.model IS 'Name of the model that was measured.';
+COMMENT ON COLUMN mmdb.evaluation_overview.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.evaluation_overview.dataset IS 'The dataset whose rows were measured; null for a query.';
+COMMENT ON COLUMN mmdb.evaluation_overview.slice IS 'Slice of the dataset; null where all its rows were measured, and for a query.';
+COMMENT ON COLUMN mmdb.evaluation_overview.query IS 'The SELECT whose rows were measured; null for a dataset.';
+COMMENT ON COLUMN mmdb.evaluation_overview.metric IS 'Name of the metric.';
+COMMENT ON COLUMN mmdb.evaluation_overview.by_name IS 'Column by whose values rows were measured apart; else null.';
+COMMENT ON COLUMN mmdb.evaluation_overview.by_value IS 'Its value in these rows; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_overview.row_count IS 'Rows that were measured.';
+COMMENT ON COLUMN mmdb.evaluation_overview.value IS 'Value of the metric.';
+COMMENT ON COLUMN mmdb.evaluation_overview.low IS 'Lower end of the 95 % interval of the value; null where none was asked for.';
+COMMENT ON COLUMN mmdb.evaluation_overview.high IS 'Upper end of the 95 % interval of the value; null where none was asked for.';
+COMMENT ON COLUMN mmdb.evaluation_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
+COMMENT ON COLUMN mmdb.evaluation_overview.evaluated_at IS 'When.';
+
 CREATE OR REPLACE VIEW mmdb.origin_overview AS
 SELECT
     m.name AS model,

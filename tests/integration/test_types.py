@@ -14,7 +14,8 @@ import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
 from mmdb.data.decoding import Decoding
-from mmdb.data.inputs import object_input, scan_inputs
+from mmdb.data.inputs import object_input
+from mmdb.data.query_rows import scan_inputs
 from mmdb.server.arguments import json_row
 
 ROWS = 60

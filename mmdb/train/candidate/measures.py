@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmdb.arguments import is_whole
+from mmdb.arguments import is_number, is_whole
 from mmdb.data.decoding import Target
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.messages import show
@@ -129,10 +129,11 @@ def _check_arguments(name: str, given: Mapping[str, Any], arguments: Mapping[str
             f"Metric {name!r} has no argument {what!r}.", hint=f"It takes: {takes}."
         )
     for argument, value in arguments.items():
-        if not is_whole(value, 1):
+        is_share = argument == "quantile"
+        if not (is_number(value, 0, 1) if is_share else is_whole(value, 1)):
             raise InvalidOption(
                 f"{argument} of metric {name!r} is {show(value)}.",
-                hint="It is a whole number from 1.",
+                hint="It is a number from 0 to 1." if is_share else "It is a whole number from 1.",
             )
 
 
@@ -167,9 +168,18 @@ class Meter:
         """Raises: FunctionNotFound, FunctionFailed"""
         self._measures = [(m, _compute(m, targets[m.target], functions)) for m in measures]
 
-    def __call__(self, outputs: Sequence[Tensor], labels: Sequence[Tensor]) -> dict[str, float]:
-        """Return the values by key; one that is not defined on these rows is left out."""
-        found = {m.key: of(outputs[m.target], labels[m.target]) for m, of in self._measures}
+    def __call__(
+        self, outputs: Sequence[Tensor], labels: Sequence[Tensor], weight: Tensor | None = None
+    ) -> dict[str, float]:
+        """Return the values by key; one that is not defined on these rows is left out.
+
+        Args:
+            labels: of each target; weights of the rows may come after them.
+            weight: of the rows, float64 (n,), in place of these.
+        """
+        if weight is None and len(labels) > len(outputs):
+            weight = labels[-1].double()
+        found = {m.key: of(outputs[m.target], labels[m.target], weight) for m, of in self._measures}
         return {key: value for key, value in found.items() if math.isfinite(value)}
 
 
@@ -180,8 +190,8 @@ def _compute(measure: Measure, target: Target, functions: Functions) -> Compute:
     choice = NamedChoice(name=measure.name, arguments=measure.arguments)
     function = function_of(functions, "metric", choice)
 
-    def compute(output: Tensor, y: Tensor) -> float:
-        found = function(output, y)
+    def compute(output: Tensor, y: Tensor, weight: Tensor | None = None) -> float:
+        found = function(output, y)  # which takes no weights
         try:
             return float(found)  # type: ignore[arg-type]
         except (TypeError, ValueError, RuntimeError) as error:

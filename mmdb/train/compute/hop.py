@@ -268,12 +268,12 @@ def validate_pass(
         outputs = [torch.cat(parts) for parts in zip(*found, strict=True)]
         labels = labels_to(y, live.device)
         loss = float(setup.criterion.to(live.device)(outputs, labels))
-        fits = zip(outputs, tensors_in(labels), strict=False)  # weights come after labels
-        measured = [(fitted(output, true).to(CPU), true.to(CPU)) for output, true in fits]
+        true = [label.to(CPU) for label in tensors_in(labels)]  # weights come after labels
+        measured = [fitted(o.to(CPU), y) for o, y in zip(outputs, true, strict=False)]
         here = environment(live.device)
         if not math.isfinite(loss):
             raise NotANumber(f"The validation loss became {loss}.")
-        metrics = setup.measure([o for o, _ in measured], [t for _, t in measured])
+        metrics = setup.measure(measured, true)
         return HopOutcome(
             rows=row_count(x),
             steps=0,

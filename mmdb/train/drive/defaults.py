@@ -12,7 +12,7 @@ from mmdb.errors import InvalidOption
 from mmdb.train.candidate.column_arguments import runs_of
 
 #: Rows that all epochs of a candidate see together, about; and the fewest and most epochs.
-_ROWS_SEEN, _FEWEST, _MOST = 1_000_000, 4, 100
+_ROWS_SEEN, _FEWEST, _MOST = 1_000_000, 4, 30
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 1024
 #: Steps of an epoch that a small table has; more would overfit, fewer would not learn.
 _STEPS = 12
@@ -68,7 +68,7 @@ def defaults_of(dataset: Dataset) -> RunDefaults:
         return RunDefaults(
             architecture="resnet" if min(given.shape[-2:]) >= 16 else "cnn",
             space={"lr": [1e-3], **training},
-            epochs=min(epochs, 30),
+            epochs=epochs,
             options=options,
         )
     is_linear_too = compares and not any(run[0] == "picture" for run in runs_of(decoding))

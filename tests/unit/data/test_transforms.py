@@ -98,6 +98,8 @@ def test_moments_go_round() -> None:
     np.testing.assert_allclose(noon[-2:], next_noon[-2:], atol=1e-6)
     days = fitted(np.arange(400) * 86400.0, "cyclic", "moment")
     assert "sine of day" not in days.names
+    assert "sine of year" not in days.names  # of which there is one, and a bit
+    assert "sine of year" in fitted(np.arange(732) * 86400.0, "cyclic", "moment").names
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,125 @@
+"""Calls of an open database that judge a model: metrics, comparisons, curves, residuals."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmdb.db.connection import Row
+from mmdb.server.arguments import json_text
+
+Metric = str | Mapping[str, Any]
+
+
+class Evaluation(dict[str, float]):
+    """The metrics of a model on all rows, by name."""
+
+    #: As SQL returns them: metric, value, by_value, row_count, low, high; all rows first.
+    rows: list[Row]
+
+    def __init__(self, rows: list[Row]) -> None:
+        """Take the rows of SQL."""
+        total = rows[0]["row_count"]
+        whole = {row["metric"]: row["value"] for row in rows if row["row_count"] == total}
+        super().__init__(whole)
+        self.rows = rows
+
+
+class JudgingCalls:
+    """Part of `Database`. `data` is the name of a dataset, or a SELECT with label and features."""
+
+    @abstractmethod
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call one of mmdb's functions: in the server, or here where the server has none."""
+
+    def evaluate(
+        self,
+        model: str,
+        data: str,
+        slice: str | None = None,
+        *,
+        metrics: Sequence[Metric] | None = None,
+        by: str | None = None,
+        intervals: bool = False,
+    ) -> Evaluation:
+        """Return a model's metrics on a dataset, or on a SELECT; keep them in mmdb.evaluation.
+
+        Args:
+            slice: of a dataset; None: validation, or all rows where it has none.
+            metrics: as options.metrics has them; None: those of the model's run.
+            by: a column of the SELECT, for whose values `rows` has the metrics, too.
+            intervals: whether `rows` has 95 % intervals, by bootstrap.
+        Raises:
+            ModelNotFound, DatasetNotFound, QueryError, UnknownColumn, InvalidInput, InvalidOption
+        """
+        rows = self._call(
+            "evaluate",
+            model=model,
+            data=data,
+            slice=slice,
+            metrics=_metrics(metrics),
+            by=by,
+            intervals=intervals,
+        )
+        return Evaluation(rows)
+
+    def compare_models(
+        self, a: str, b: str, data: str, *, metrics: Sequence[Metric] | None = None
+    ) -> list[Row]:
+        """Return two models' metrics on the same rows, and which is better by more than noise.
+
+        Returns:
+            Rows of metric, a_value, b_value, difference (a less b) with the ends of its 95 %
+            interval, low and high, its p_value (paired bootstrap; of accuracy McNemar's test), and
+            better: a model's name, None where p_value is 0.05 or more.
+        """
+        given = {"a": a, "b": b, "data": data, "metrics": _metrics(metrics)}
+        return list(self._call("compare_models", **given))
+
+    def confusion_matrix(self, model: str, data: str) -> list[Row]:
+        """Return label, prediction, rows (or their weights), share of the label's, for each two."""
+        return list(self._call("confusion_matrix", model=model, data=data))
+
+    def roc_curve(self, model: str, data: str, positive: str | None = None) -> list[Row]:
+        """Return threshold, false_positive_rate and true_positive_rate, greatest threshold first.
+
+        Args:
+            positive: the class that counts, as the database writes it; None: the second of two.
+        """
+        return list(self._call("roc_curve", model=model, data=data, positive=positive))
+
+    def precision_recall(self, model: str, data: str, positive: str | None = None) -> list[Row]:
+        """Return threshold, precision and recall, greatest threshold first; see `roc_curve`."""
+        return list(self._call("precision_recall", model=model, data=data, positive=positive))
+
+    def calibration(
+        self, model: str, data: str, positive: str | None = None, *, bins: int = 10
+    ) -> list[Row]:
+        """Return low, high, row_count, score (mean probability), share (of the class), by range."""
+        given = {"model": model, "data": data, "positive": positive, "bins": bins}
+        return list(self._call("calibration", **given))
+
+    def threshold(
+        self, model: str, data: str, goal: Mapping[str, Any], positive: str | None = None
+    ) -> Row:
+        """Return the threshold that meets a goal, with precision, recall and cost there.
+
+        Args:
+            goal: {"recall": 0.9}, {"precision": 0.9}, or what errors cost:
+                {"cost": {"false_positive": 1, "false_negative": 5}}.
+        Raises:
+            InvalidOption: it is no goal. InvalidInput: no threshold meets it.
+        """
+        given = {"model": model, "data": data, "goal": json_text(goal, "goal")}
+        (row,) = self._call("thresholds", positive=positive, **given)
+        return dict(row)
+
+    def residuals(self, model: str, query: str, *, key: str | None = None) -> list[Row]:
+        """Return key, label, prediction and residual of a regression for each row of a SELECT."""
+        return list(self._call("residuals", model=model, query=query, key=key))
+
+
+def _metrics(metrics: Sequence[Metric] | None) -> str | None:
+    return None if metrics is None else json.dumps(list(metrics))

@@ -1,0 +1,157 @@
+"""Rows of a SELECT, for a model: the values of its features, and columns beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mmdb.data.arrays import Inputs
+from mmdb.data.assembly import Values, assemble
+from mmdb.data.column_layout import Field, cast_select
+from mmdb.data.decoding import Column, Decoding
+from mmdb.data.inputs import encoded, encoders_of
+from mmdb.data.matching import kind_of, listed
+from mmdb.data.parts import with_parts
+from mmdb.db.connection import Batch, ColumnType, Connection, Kind, NullFound, RaggedFound
+from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
+
+#: A column of the query that is read beside the features, and how it is to arrive.
+Beside = tuple[str, Kind]
+KEY = "mmdb key"  # no output column of the user's has this name
+
+#: How a query's column arrives that has no transform, by its kind.
+_SCANNED: dict[str, Kind] = {
+    "numeric": "real",
+    "tensor": "reals",
+    "bytes": "bytes",
+    "tokens": "text",
+}
+
+
+def scan_inputs(
+    connection: Connection, decoding: Decoding, query: str, key: str
+) -> Iterator[tuple[list[str], Inputs]]:
+    """Run a SELECT and yield its keys with the inputs of as many rows; see `scan_values`."""
+    for batch, values in scan_values(connection, decoding, query, {KEY: (key, "text")}):
+        yield list(batch[KEY]), assemble(decoding, values)
+
+
+def scan_values(
+    connection: Connection, decoding: Decoding, query: str, beside: Mapping[str, Beside]
+) -> Iterator[tuple[Batch, dict[str, Values]]]:
+    """Run a SELECT and yield, of some rows, columns beside the features and the features' values.
+
+    Args:
+        beside: columns by the name they get; texts come as lists of str.
+    Returns:
+        Values as `assemble` takes them.
+    Raises:
+        QueryError: the query cannot be used. UnknownColumn: it lacks a column.
+        NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
+    """
+    from mmdb.data.query import parse_select  # loads a parser of SQL: a row alone needs none
+
+    encoders = encoders_of(connection, decoding)
+    select, _ = parse_select(query, connection.engine)
+    written = connection.columns(select)
+    wanted = dict.fromkeys(dict(written)) | {
+        c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
+    }
+    select, found = with_parts(connection, select, written, wanted)
+    types = {name: kind for name, kind in found if name in wanted}
+    is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
+    fields = _fields(decoding, types, beside, is_postgres=is_postgres)
+    kinds = [(field.output, field.scanned) for field in fields]
+    statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
+    try:
+        for batch in connection.scan(statement, kinds):
+            read = {alias: _texts_if(batch.pop(alias), kind) for alias, (_, kind) in beside.items()}
+            yield read, encoded(decoding, batch, encoders, list(read.get(KEY, ())))
+    except NullFound as error:
+        named = beside[error.column][0] if error.column in beside else error.column
+        raise NullValues(f"Column {named!r} holds NULLs.") from error
+    except RaggedFound as error:
+        raise RaggedArray(f"Column {error.column!r} has rows of different lengths.") from error
+    except NotFinite as error:
+        if error.__cause__ is None:  # it names the column
+            raise
+        named = ", ".join(field.name for field in fields if field.scanned == "reals") or "the query"
+        raise NotFinite(f"A number of {named} is too large: {error.message}") from error
+
+
+def _texts_if(values: np.ndarray | Sequence[Any], kind: Kind) -> np.ndarray | Sequence[Any]:
+    if kind != "text":
+        return values
+    return list(map(str, values.tolist())) if isinstance(values, np.ndarray) else list(values)
+
+
+def _fields(
+    decoding: Decoding,
+    types: Mapping[str, ColumnType],
+    beside: Mapping[str, Beside],
+    *,
+    is_postgres: bool,
+) -> tuple[Field, ...]:
+    names = [*(name for name, _ in beside.values()), *(c.name for c in decoding.features)]
+    missing = [name for name in names if name not in types]
+    if missing:
+        raise UnknownColumn(
+            f"The query returns no column {missing[0]!r}; it returns {', '.join(types)}.",
+            hint=f"It must return {listed(list(dict.fromkeys(names)))}.",
+        )
+    for column in decoding.features:
+        _check_type(column, types[column.name])
+    fields = [
+        Field(
+            name=c.name,
+            type=types[c.name],
+            kind=c.kind,
+            scanned=_scanned(c, is_double=is_postgres and types[c.name] == "float"),
+        )
+        for c in decoding.features
+    ]
+    for alias, (name, kind) in beside.items():
+        is_whole = is_postgres and kind == "text" and types[name] == "integer"
+        scanned: Kind = "bigint" if is_whole else kind  # rows without a text come faster
+        of = types[name] if scanned == "double" else "text"
+        fields.append(Field(name=name, type=of, kind="numeric", scanned=scanned, alias=alias))
+    return tuple(fields)
+
+
+def _scanned(column: Column, *, is_double: bool) -> Kind:
+    """Return how a column arrives; one of doubles as these, which PostgreSQL need not check."""
+    if column.transform is None:
+        return "double" if is_double and column.kind == "numeric" else _SCANNED[column.kind]
+    known: dict[str, Kind] = {"text": "nullable_text", "picture": "files"}
+    return known.get(column.transform.source, "number")
+
+
+def _check_type(column: Column, found: ColumnType) -> None:
+    """Refuse a type that another kind of column has; what has none is cast to a text.
+
+    Raises:
+        InvalidInput
+    """
+    source = column.transform and column.transform.source
+    taken = _SOURCES.get(source or "") or _TYPES.get(column.kind)
+    if found in ("float_array", "bytes") if taken is None else found not in taken:
+        raise InvalidInput(
+            f"Column {column.name!r} is {found}; the model has it as {kind_of(column)}.",
+            hint="Cast it in the query.",
+        )
+
+
+#: The types that a column's values may have; any that is no list has a text.
+_TYPES: dict[str, tuple[ColumnType, ...]] = {
+    "numeric": ("integer", "float", "numeric", "boolean"),
+    "tensor": ("float_array",),
+    "bytes": ("bytes",),
+}
+_SOURCES: dict[str, tuple[ColumnType, ...]] = {
+    "moment": ("moment",),
+    "clock": ("clock",),
+    "span": ("span",),
+    "picture": ("bytes",),
+}

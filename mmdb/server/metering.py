@@ -1,0 +1,83 @@
+"""The metrics of a model on a sample: those of its run, or those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from mmdb.data.functions import find_functions
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import InvalidOption
+from mmdb.messages import show
+from mmdb.server.predictor import Predictor
+from mmdb.server.sample import Sample
+from mmdb.store.models.model_rows import SavedModel
+from mmdb.train.candidate.measures import LOSS, Meter, measures_of, parse_measure
+from mmdb.train.candidate.named_choices import Functions
+from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.values.row_batch import fitted
+from mmdb.train.values.spec import CandidateSpec
+
+
+class Metering:
+    """Measures a model on a sample.
+
+    By default as a validation of its run does: the loss is among the metrics where the run compares
+    its candidates by it; of a model without a run they are those that every run records.
+    """
+
+    def __init__(self, connection: Connection, predictor: Predictor, asked: Any = None) -> None:
+        """Take a model, and the metrics in place of these, as options.metrics has them.
+
+        Raises:
+            InvalidOption: a metric is unknown, or not of the label's task.
+            FunctionNotFound, FunctionFailed: a registered metric or loss cannot be used.
+        """
+        targets, functions = predictor.decoding.targets, find_functions(connection)
+        candidate = _candidate(connection, predictor.model, functions)
+        options = candidate.options if candidate else {}
+        measures = measures_of(targets, options, functions)
+        if asked is not None:
+            if not isinstance(asked, list) or not asked:
+                raise InvalidOption(
+                    f"metrics is {show(asked)}.",
+                    hint='It is a list, such as ["auc", {"name": "top_k", "k": 3}].',
+                )
+            measures = tuple(parse_measure(one, targets, functions) for one in asked)
+        #: By metric, whether more is better; None of a registered one that does not say.
+        self.maximize = {measure.key: measure.maximize for measure in measures} | {LOSS: False}
+        self._meter = Meter(measures, targets, functions)
+        self._criterion = None
+        if asked is None and candidate is not None and options.get("metric") == LOSS:
+            self._criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion
+
+    def __call__(self, sample: Sample, places: Tensor | None = None) -> dict[str, float]:
+        """Return the metrics of all rows, or of those at some places, int64 (n,)."""
+        outputs, labels, weight = sample.outputs, sample.labels, sample.weight
+        if places is not None:
+            outputs, labels = _at(outputs, places), _at(labels, places)
+            weight = None if weight is None else weight[places]
+        fits = [fitted(output, true) for output, true in zip(outputs, labels, strict=True)]
+        values = self._meter(fits, labels, weight)
+        if self._criterion is None:
+            return values
+        given = labels if weight is None else (*labels, weight.float())
+        loss = float(self._criterion(outputs, given if len(given) > 1 else given[0]))
+        return {LOSS: loss, **values}
+
+
+def _at(arrays: Sequence[Tensor], places: Tensor) -> tuple[Tensor, ...]:
+    return tuple(array[places] for array in arrays)
+
+
+def _candidate(
+    connection: Connection, model: SavedModel, functions: Functions
+) -> CandidateSpec | None:
+    """Return the candidate that a model was saved from; None where the caller sees none."""
+    if model.candidate_id is None:
+        return None
+    found = connection.rows(load("hops").find_candidate, candidate_id=model.candidate_id)
+    return CandidateSpec.from_row(found[0], {}, functions) if found else None

@@ -1,0 +1,188 @@
+"""Rows whose labels are known, with what a model says of them: of a dataset, or of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmdb.data.assembly import Values, assemble
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.decoding import Decoding, Label, class_text
+from mmdb.data.matching import Reordering, unseen
+from mmdb.data.names import is_name
+from mmdb.data.query_rows import KEY, Beside, scan_values
+from mmdb.data.reader import read_partition
+from mmdb.db.connection import Connection, Kind
+from mmdb.errors import DatasetDropped, InvalidInput, InvalidOption
+from mmdb.messages import show
+from mmdb.server.predictor import Predictor
+
+_LABEL, _WEIGHT, _BY = "mmdb label", "mmdb weight", "mmdb by"
+#: How a label of a query arrives, by its task.
+_KINDS: dict[str, Kind] = {"classification": "text", "regression": "double", "multilabel": "reals"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Rows, in an order that is the same for each model."""
+
+    outputs: tuple[Tensor, ...]  # of each target (n, size)
+    labels: tuple[Tensor, ...]  # of each target; see `mmdb.data.decoding.Target`
+    weight: Tensor | None = None  # float64 (n,)
+    keys: Sequence[str] = ()
+    by: Sequence[str | None] = ()
+    values: Mapping[str, Values] = field(default_factory=dict)  # of the features, where asked for
+    dataset: Dataset | None = None
+    slice: str | None = None
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self.labels[0])
+
+
+def read_sample(
+    connection: Connection,
+    predictor: Predictor,
+    data: str,
+    *,
+    slice: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
+    has_values: bool = False,
+) -> Sample:
+    """Return the rows of a dataset, by name, or of a SELECT that has the labels.
+
+    Args:
+        slice: of a dataset; None: validation, or all rows where it has none.
+        by: a column of the SELECT whose values are kept. key: likewise, as `keys`.
+    Raises:
+        InvalidOption, DatasetNotFound, DatasetDropped
+        InvalidInput: there are no rows, or a label is none that the model knows.
+        QueryError and others: see `scan_values`.
+    """
+    if is_name(data):
+        if by is not None or key is not None or has_values:
+            raise InvalidOption(
+                f"Rows of dataset {data!r} are read without other columns.",
+                hint="Pass a SELECT: the query of the dataset, or any that has label and features.",
+            )
+        found = _of_dataset(connection, predictor, data, slice)
+    else:
+        if slice is not None:
+            raise InvalidOption("A query has no slices.", hint="Say WHERE in it.")
+        found = _of_query(connection, predictor, data, by, key, has_values)
+    if not found.row_count:
+        raise InvalidInput("There are no rows to judge by.", hint="The query returned none.")
+    return found
+
+
+def _of_dataset(
+    connection: Connection, predictor: Predictor, name: str, slice: str | None
+) -> Sample:
+    found = find_dataset(connection, name)
+    if found.dropped:
+        raise DatasetDropped(f"Dataset {name!r} has been dropped.")
+    ordered = Reordering(predictor.decoding, found.decoding)
+    held_out = [part for part in found.slices if part.role == (slice or "validation")]
+    if slice is not None and not held_out:
+        raise InvalidOption(
+            f"Dataset {name!r} has no slice {show(slice)}.",
+            hint=f"It has {', '.join(sorted({part.role for part in found.slices}))}.",
+        )
+    outputs, labels = [], []
+    for part in held_out or found.partitions:
+        decoded = read_partition(connection, part.part_id, part.content_hash, ordered.model)
+        outputs.append(predictor.outputs(decoded.inputs))
+        labels.append(tuple(map(torch.from_numpy, ordered.labels(decoded))))
+    arrays = _joined(labels)
+    count = len(predictor.decoding.labels)
+    return Sample(
+        outputs=_joined(outputs),
+        labels=arrays[:count],
+        weight=arrays[count].double() if len(arrays) > count else None,
+        dataset=found,
+        slice=(slice or "validation") if held_out else None,
+    )
+
+
+def _of_query(
+    connection: Connection,
+    predictor: Predictor,
+    query: str,
+    by: str | None,
+    key: str | None,
+    has_values: bool,
+) -> Sample:
+    decoding = predictor.decoding
+    beside: dict[str, Beside] = {
+        f"{_LABEL} {place}": (label.name, _KINDS[label.task])
+        for place, label in enumerate(decoding.labels)
+    }
+    weight = next((c.name for c in decoding.columns if c.kind == "weight"), None)
+    further: dict[str, tuple[str | None, Kind]] = {
+        _WEIGHT: (weight, "double"),
+        _BY: (by, "nullable_text"),
+        KEY: (key, "text"),
+    }
+    beside |= {alias: (name, kind) for alias, (name, kind) in further.items() if name is not None}
+    outputs, labels, others, values = [], [], [], []
+    for batch, given in scan_values(connection, decoding, query, beside):
+        outputs.append(predictor.outputs(assemble(decoding, given)))
+        labels.append(tuple(_labels(decoding, batch)))
+        others.append({name: batch[name] for name in further if name in batch})
+        if has_values:
+            values.append(given)
+    if not outputs:
+        return Sample(outputs=(), labels=(torch.empty(0),))
+    weights = [batch[_WEIGHT] for batch in others if weight is not None]
+    return Sample(
+        outputs=_joined(outputs),
+        labels=_joined(labels),
+        weight=torch.from_numpy(np.concatenate(weights)) if weights else None,
+        keys=[name for batch in others for name in batch.get(KEY, ())],
+        by=[value for batch in others for value in batch.get(_BY, ())],
+        values={name: _one(batch[name] for batch in values) for name in (values or [{}])[0]},
+    )
+
+
+def _joined(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(map(torch.cat, zip(*parts, strict=True)))
+
+
+def _one(parts: Iterator[Any]) -> Values:
+    found = list(parts)
+    if isinstance(found[0], np.ndarray):
+        return np.concatenate(found)
+    return [value for part in found for value in part]
+
+
+def _labels(decoding: Decoding, batch: Mapping[str, Any]) -> Iterator[Tensor]:
+    for place, label in enumerate(decoding.labels):
+        values = batch[f"{_LABEL} {place}"]
+        if label.classes is not None:
+            values = _places(label, values)
+        elif label.task == "multilabel" and values.shape[1] != label.width:
+            raise InvalidInput(
+                f"Label {label.name!r} has {values.shape[1]} values; the model has {label.width}."
+            )
+        yield torch.from_numpy(np.require(values, requirements="W"))
+
+
+def _places(label: Label, values: Sequence[str]) -> np.ndarray:
+    """Return the classes of texts as the database writes them.
+
+    Raises:
+        InvalidInput
+    """
+    assert label.classes is not None
+    known = {class_text(value): place for place, value in enumerate(label.classes)}
+    try:
+        return np.fromiter((known[value] for value in values), np.int64, len(values))
+    except KeyError as error:
+        raise unseen(label, error.args[0]) from None

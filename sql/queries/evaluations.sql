@@ -1,0 +1,53 @@
+-- name: may_keep
+-- Whether the caller may record an evaluation now.
+SELECT
+    pg_catalog.has_table_privilege('mmdb.evaluation_metric', 'INSERT')
+    AND current_setting('transaction_read_only') = 'off' AS may;
+
+-- name: add_evaluation
+-- Record that a model was measured.
+INSERT INTO mmdb.evaluation (
+    model_id, dataset_id, slice, query, by_name, row_count, seconds
+)
+VALUES (
+    %(model_id)s::bigint,
+    %(dataset_id)s::bigint,
+    %(slice)s::text,
+    %(query)s::text,
+    %(by_name)s::text,
+    %(row_count)s::bigint,
+    %(seconds)s::double precision
+)
+RETURNING evaluation_id;
+
+-- name: add_metric
+-- Record what was measured.
+INSERT INTO mmdb.evaluation_metric (
+    evaluation_id, ordinal, metric, by_value, row_count, value, low, high
+)
+VALUES (
+    %(evaluation_id)s::bigint,
+    %(ordinal)s::integer,
+    %(metric)s::text,
+    %(by_value)s::text,
+    %(row_count)s::bigint,
+    %(value)s::double precision,
+    %(low)s::double precision,
+    %(high)s::double precision
+);
+
+-- name: add_source
+-- Record a table or column that an evaluation's query reads.
+INSERT INTO mmdb.evaluation_source (
+    evaluation_id, ordinal, schema_name, table_name, column_name, output_name, via, resolution
+)
+VALUES (
+    %(evaluation_id)s::bigint,
+    %(ordinal)s::integer,
+    %(schema_name)s::text,
+    %(table_name)s::text,
+    %(column_name)s::text,
+    %(output_name)s::text,
+    %(via)s::text,
+    %(resolution)s::text
+);

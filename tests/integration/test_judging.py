@@ -1,0 +1,276 @@
+"""Models judged in SQL: evaluate, comparisons and curves say of rows what scikit-learn says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.metrics as sk
+import torch
+from sklearn.calibration import calibration_curve
+
+import mmdb
+from mmdb import errors
+from mmdb.graph.factories import linear
+from tests.cluster import Cluster
+
+ASKED = "SELECT * FROM visit WHERE id > 200"
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres"])
+def db(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[mmdb.Database]:
+    """Yield an open database with models of two classes, of three, and of a number."""
+    name = "judging"
+    if request.param == "postgres":
+        url = cluster.create_database(name, request.getfixturevalue("template"))
+    else:
+        url = f"duckdb:///{Path(tmp_path_factory.mktemp(name)) / 'mmdb.duckdb'}"
+    with mmdb.connect(url) as found:
+        _fill(found)
+        yield found
+    if request.param == "postgres":
+        cluster.drop_database(name)
+
+
+def _fill(db: mmdb.Database) -> None:
+    random = np.random.default_rng(0)
+    rows = 600
+    x = np.round(random.normal(size=(rows, 3)), 2)
+    noise = random.normal(size=(rows, 2))
+    label = x[:, 0] + x[:, 1] + noise[:, 0] > 0
+    color = np.array(["blue", "green", "red"])[
+        np.clip(np.floor(x[:, 0] + 1.5 + noise[:, 1] / 2), 0, 2).astype(int)
+    ]
+    places = ("'north'", "'south'", "'north'", "'south'", "NULL")
+    values = ", ".join(
+        f"({k + 1}, {a}, {b}, {c}, {'true' if y else 'false'}, '{name}', {2 * a - b + n:.3f},"
+        f" {places[k % 5]}, {k % 4 + 1})"
+        for k, ((a, b, c), y, name, n) in enumerate(zip(x, label, color, noise[:, 0], strict=True))
+    )
+    db.sql(
+        "CREATE TABLE visit (id integer, a double precision, b double precision,"
+        " c double precision, late boolean, color text, delay double precision, place text,"
+        " many integer)"
+    )
+    db.sql(f"INSERT INTO visit VALUES {values}")
+    for name, y in (("late", "late"), ("color", "color"), ("delay", "delay")):
+        db.create_dataset(name, f"SELECT a, b, c, {y} FROM visit WHERE id <= 200", label=y)
+        db.create_run(name, dataset=name, architecture="linear", epochs=8, seed=1, search=_SPACE)
+        db.run(name).train(workers=1)
+
+
+_SPACE = {"space": {"lr": [0.05], "batch_size": [32]}}
+
+
+def _asked(db: mmdb.Database, model: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return probabilities and labels of the rows of ASKED, in their order, and the classes."""
+    rows = db.predict_query(model, ASKED, key="id", probabilities=True)
+    rows.sort(key=lambda row: int(row["key"]))
+    chances = [json.loads(row["probabilities"]) for row in rows]
+    classes = sorted(chances[0])  # false before true
+    truth = db.sql(f"SELECT {model} AS y FROM ({ASKED}) AS q ORDER BY id")
+    y = [classes.index(str(r["y"]).lower() if model == "late" else r["y"]) for r in truth]
+    return np.array([[row[name] for name in classes] for row in chances]), np.array(y), classes
+
+
+def test_metrics_of_a_query_are_those_of_scikit_learn(db: mmdb.Database) -> None:
+    chances, y, _ = _asked(db, "late")
+    found = db.evaluate("late", ASKED, metrics=["auc", "accuracy", "brier", "average_precision"])
+    assert found["auc"] == pytest.approx(sk.roc_auc_score(y, chances[:, 1]), abs=1e-9)
+    assert found["accuracy"] == pytest.approx(np.mean(chances.argmax(1) == y), abs=1e-12)
+    assert found["brier"] == pytest.approx(sk.brier_score_loss(y, chances[:, 1]), abs=1e-6)
+    wanted = sk.average_precision_score(y, chances[:, 1])
+    assert found["average_precision"] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_rows_are_told_apart_by_a_column_and_intervals_hold_the_value(db: mmdb.Database) -> None:
+    found = db.evaluate("color", ASKED, by="place", intervals=True, metrics=["accuracy"])
+    assert [row["by_value"] for row in found.rows] == [None, "north", "south", None]
+    assert [row["row_count"] for row in found.rows] == [400, 160, 160, 80]
+    parts = sum(row["value"] * row["row_count"] for row in found.rows[1:])
+    assert parts / 400 == pytest.approx(found["accuracy"], abs=1e-12)
+    for row in found.rows:
+        assert row["low"] < row["value"] < row["high"]
+        half = 1.96 * np.sqrt(row["value"] * (1 - row["value"]) / row["row_count"])
+        assert row["high"] - row["low"] == pytest.approx(2 * half, rel=0.25)
+
+
+def test_what_was_measured_is_kept_with_what_it_read(db: mmdb.Database) -> None:
+    before = db.sql("SELECT coalesce(max(evaluation_id), 0) AS last FROM mmdb.evaluation")
+    db.evaluate("delay", ASKED, by="place")
+    db.evaluate("delay", "delay")
+    rows = db.sql(
+        "SELECT model, version, dataset, slice, query, metric, by_name, by_value, row_count, value"
+        f" FROM mmdb.evaluation_overview WHERE evaluation_id > {before[0]['last']}"
+        " ORDER BY evaluation_id, ordinal"
+    )
+    assert {row["metric"] for row in rows} == {"rmse", "mae"}
+    assert [row["by_value"] for row in rows if row["metric"] == "rmse"] == [
+        *(None, "north", "south", None),
+        None,
+    ]
+    assert rows[0]["query"] == ASKED and rows[0]["by_name"] == "place"
+    assert rows[-1]["dataset"] == "delay" and rows[-1]["slice"] == "validation"
+    read = db.sql("SELECT DISTINCT column_name AS c FROM mmdb.evaluation_source")
+    assert {row["c"] for row in read} >= {"a", "b", "c", "delay", "place"}
+    assert {row["c"] for row in read}.isdisjoint({"many"})
+
+
+def test_a_dataset_gives_what_its_query_gives(db: mmdb.Database) -> None:
+    for name in ("late", "color", "delay"):
+        query = f"SELECT a, b, c, {name} FROM visit WHERE id > 200"
+        db.create_dataset(f"asked_{name}", query, label=name, validation=0.0)
+        whole = db.evaluate(name, f"asked_{name}")
+        assert whole == pytest.approx(db.evaluate(name, ASKED), abs=1e-6)
+        db.drop_dataset(f"asked_{name}")
+
+
+def test_curves_are_those_of_scikit_learn(db: mmdb.Database) -> None:
+    chances, y, _ = _asked(db, "late")
+    rates = sk.roc_curve(y, chances[:, 1])
+    rows = db.roc_curve("late", ASKED)
+    assert len(rows) == len(rates[0])
+    for name, wanted in zip(
+        ("false_positive_rate", "true_positive_rate", "threshold"), rates, strict=True
+    ):
+        np.testing.assert_allclose([row[name] for row in rows], wanted, atol=1e-7)
+    precision, recall, at = sk.precision_recall_curve(y, chances[:, 1])
+    rows = db.precision_recall("late", ASKED)
+    for name, wanted in (("precision", precision[:-1]), ("recall", recall[:-1]), ("threshold", at)):
+        np.testing.assert_allclose([row[name] for row in rows[::-1]], wanted, atol=1e-7)
+    share, score = calibration_curve(y, chances[:, 1], n_bins=8)
+    rows = db.calibration("late", ASKED, bins=8)
+    np.testing.assert_allclose([row["share"] for row in rows], share, atol=1e-9)
+    np.testing.assert_allclose([row["score"] for row in rows], score, atol=1e-6)
+    assert sum(row["row_count"] for row in rows) == 400
+
+
+def test_a_class_of_several_has_a_curve_of_its_own(db: mmdb.Database) -> None:
+    chances, y, classes = _asked(db, "color")
+    rows = db.roc_curve("color", ASKED, "red")
+    area = np.trapezoid(
+        [row["true_positive_rate"] for row in rows], [row["false_positive_rate"] for row in rows]
+    )
+    k = classes.index("red")
+    assert area == pytest.approx(sk.roc_auc_score(y == k, chances[:, k]), abs=1e-9)
+    with pytest.raises(errors.InvalidOption, match="No class is named"):
+        db.roc_curve("color", ASKED)
+    with pytest.raises(errors.InvalidOption, match="no class 'pink'"):
+        db.roc_curve("color", ASKED, "pink")
+
+
+def test_the_confusion_matrix_is_scikit_learns(db: mmdb.Database) -> None:
+    chances, y, classes = _asked(db, "color")
+    rows = db.confusion_matrix("color", ASKED)
+    wanted = sk.confusion_matrix(y, chances.argmax(1))
+    assert [row["rows"] for row in rows] == wanted.flatten().tolist()
+    assert [(row["label"], row["prediction"]) for row in rows[:3]] == [("blue", c) for c in classes]
+    assert sum(row["share"] for row in rows) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [{"recall": 0.9}, {"precision": 0.8}, {"cost": {"false_positive": 1, "false_negative": 4}}],
+)
+def test_a_threshold_is_the_best_for_its_goal(db: mmdb.Database, goal: dict[str, Any]) -> None:
+    chances, y, _ = _asked(db, "late")
+    row = db.threshold("late", ASKED, goal)
+    outcomes = []
+    for at in np.unique(chances[:, 1]):
+        guess = chances[:, 1] >= at
+        hits, recall = (y[guess] == 1).sum(), (y[guess] == 1).sum() / (y == 1).sum()
+        cost = ((guess & (y == 0)).sum() + 4 * (~guess & (y == 1)).sum()) / len(y)
+        outcomes.append((hits / guess.sum(), recall, cost))
+    if "recall" in goal:
+        assert row["precision"] == pytest.approx(max(p for p, r, _ in outcomes if r >= 0.9))
+    elif "precision" in goal:
+        assert row["recall"] == pytest.approx(max(r for p, r, _ in outcomes if p >= 0.8))
+    else:
+        assert row["cost"] == pytest.approx(min(cost for *_, cost in outcomes))
+
+
+def test_residuals_are_what_is_left(db: mmdb.Database) -> None:
+    rows = {row["key"]: row for row in db.residuals("delay", ASKED, key="id")}
+    truth = {str(r["id"]): r["delay"] for r in db.sql(ASKED)}
+    guesses = {r["key"]: float(r["prediction"]) for r in db.predict_query("delay", ASKED, key="id")}
+    assert rows.keys() == truth.keys()
+    for key, row in rows.items():
+        assert row["label"] == pytest.approx(truth[key])
+        assert row["prediction"] == pytest.approx(guesses[key], abs=1e-5)
+        assert row["residual"] == pytest.approx(row["label"] - row["prediction"])
+
+
+def test_a_model_is_not_better_than_itself_and_better_than_a_bad_one(db: mmdb.Database) -> None:
+    (same,) = db.compare_models("late", "late", ASKED)
+    assert (same["difference"], same["better"]) == (0, None)
+    torch.manual_seed(3)
+    db.save("poor", linear((3,), 2), architecture="linear", dataset="late")
+    rows = db.compare_models("poor", "late", ASKED, metrics=["accuracy", "log_loss"])
+    assert [row["better"] for row in rows] == ["late", "late"]
+    for row in rows:
+        assert row["low"] <= row["difference"] <= row["high"]
+        assert row["p_value"] < 0.05
+    with pytest.raises(errors.InvalidInput, match="do not predict the same"):
+        db.compare_models("late", "color", ASKED)
+
+
+def test_weights_of_the_query_count(db: mmdb.Database) -> None:
+    query = "SELECT id, a, b, c, many, late FROM visit"
+    roles = {"many": "weight", "id": "key"}
+    db.create_dataset("weighed", query, label="late", options={"roles": roles})
+    torch.manual_seed(4)
+    db.save("weighed", linear((3,), 2), architecture="linear", dataset="weighed")
+    rows = db.predict_query("weighed", query, key="id")
+    about = {str(r["id"]): (str(r["late"]).lower(), r["many"]) for r in db.sql(query)}
+    right = [(row["prediction"] == about[row["key"]][0], about[row["key"]][1]) for row in rows]
+    wanted = sum(w for hit, w in right if hit) / sum(w for _, w in right)
+    assert db.evaluate("weighed", query)["accuracy"] == pytest.approx(wanted, abs=1e-9)
+    assert sum(r["rows"] for r in db.confusion_matrix("weighed", query)) == sum(w for _, w in right)
+
+
+BAD = [
+    ("SELECT a, b, c FROM visit", {}, errors.UnknownColumn, "'late'"),
+    ("SELECT a, b, c, 'perhaps' AS late FROM visit", {}, errors.InvalidInput, "'perhaps'"),
+    (f"{ASKED} AND id < 0", {}, errors.InvalidInput, "no rows"),
+    (f"{ASKED} AND late", {"metrics": ["auc"]}, errors.InvalidInput, "defined"),
+    (ASKED, {"metrics": ["rmse"]}, errors.InvalidOption, "no metric 'rmse'"),
+    (ASKED, {"metrics": []}, errors.InvalidOption, "metrics"),
+    (ASKED, {"by": "nowhere"}, errors.UnknownColumn, "'nowhere'"),
+    (ASKED, {"slice": "test"}, errors.InvalidOption, "no slices"),
+    ("late", {"by": "place"}, errors.InvalidOption, "without other columns"),
+    ("late", {"slice": "test"}, errors.InvalidOption, "no slice"),
+    ("nothing", {}, errors.DatasetNotFound, "nothing"),
+    ("SELECT a, b, c, cast(NULL AS boolean) AS late FROM visit", {}, errors.NullValues, "'late'"),
+    ("DELETE FROM visit", {}, errors.NotASelect, "SELECT"),
+]
+
+
+@pytest.mark.parametrize(("data", "options", "error", "says"), BAD, ids=[b[3] for b in BAD])
+def test_what_cannot_be_judged_says_what_to_do(
+    db: mmdb.Database, data: str, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    before = db.sql("SELECT count(*) AS n FROM mmdb.evaluation")
+    with pytest.raises(error, match=says) as raised:
+        db.evaluate("late", data, **options)
+    assert getattr(raised.value, "hint", "")
+    assert db.sql("SELECT count(*) AS n FROM mmdb.evaluation") == before
+
+
+def test_a_model_without_columns_says_what_to_do(db: mmdb.Database) -> None:
+    db.save("bare", linear((3,), 2), architecture="linear", input_shape=(3,), outputs=2)
+    with pytest.raises(errors.InvalidInput, match="without a dataset"):
+        db.evaluate("bare", ASKED)
+    with pytest.raises(errors.InvalidInput, match="has no classes"):
+        db.confusion_matrix("delay", ASKED)
+    with pytest.raises(errors.InvalidInput, match="is no number"):
+        db.residuals("late", ASKED)
+    with pytest.raises(errors.InvalidInput, match="positive class"):
+        db.roc_curve("late", f"{ASKED} AND late")
+    with pytest.raises(errors.InvalidInput, match="No threshold gives"):
+        db.threshold("late", "SELECT a, b, c, NOT late AS late FROM visit", {"precision": 0.99})
