@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION mmdb.residuals(
     query text,
     key text DEFAULT NULL
 ) RETURNS TABLE (
-    key text,
+    row_key text,
     label double precision,
     prediction double precision,
     residual double precision
@@ -150,3 +150,50 @@ return residuals(plpy, GD, model, query, key)
 $$;
 COMMENT ON FUNCTION mmdb.residuals(text, text, text)
 IS 'Each row of a SELECT with its number, what is predicted, and the difference.';
+
+CREATE OR REPLACE FUNCTION mmdb.importance(
+    model text,
+    query text,
+    metric text DEFAULT NULL,
+    by_table boolean DEFAULT FALSE,
+    repeats integer DEFAULT 20
+) RETURNS TABLE (
+    column_name text,
+    tables text,
+    metric_name text,
+    importance double precision,
+    low double precision,
+    high double precision
+)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+AS $$
+from mmdb.server.explaining_functions import importance
+return importance(plpy, GD, model, query, metric, by_table, repeats)
+$$;
+COMMENT ON FUNCTION mmdb.importance(text, text, text, boolean, integer)
+IS 'Columns, or tables, of a SELECT by what a metric of the model loses where their values are shuffled.';
+
+CREATE OR REPLACE FUNCTION mmdb.explain_predict(
+    model text,
+    query text,
+    top integer DEFAULT 3,
+    key text DEFAULT NULL,
+    method text DEFAULT NULL,
+    baseline jsonb DEFAULT NULL
+) RETURNS TABLE (
+    row_key text,
+    prediction text,
+    answer double precision,
+    rank integer,
+    column_name text,
+    value text,
+    contribution double precision,
+    gap double precision
+)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+AS $$
+from mmdb.server.explaining_functions import explain_predict
+return explain_predict(plpy, GD, model, query, top, key, method, baseline)
+$$;
+COMMENT ON FUNCTION mmdb.explain_predict(text, text, integer, text, text, jsonb)
+IS 'For each row of a SELECT the columns that moved its prediction most, and by how much.';

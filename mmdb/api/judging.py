@@ -117,8 +117,54 @@ class JudgingCalls:
         return dict(row)
 
     def residuals(self, model: str, query: str, *, key: str | None = None) -> list[Row]:
-        """Return key, label, prediction and residual of a regression for each row of a SELECT."""
+        """Return row_key, label, prediction and residual of a regression for each row."""
         return list(self._call("residuals", model=model, query=query, key=key))
+
+    def importance(
+        self,
+        model: str,
+        query: str,
+        *,
+        metric: str | None = None,
+        by_table: bool = False,
+        repeats: int = 20,
+    ) -> list[Row]:
+        """Return columns by what a metric loses where their values are shuffled, greatest first.
+
+        Args:
+            query: a SELECT with label and features.
+            metric: None: the first that the model's run records.
+            by_table: whether the columns of a table are shuffled together.
+        Returns:
+            Rows of column_name, tables (that it is read from), metric_name, importance, and the
+            ends of its 95 % interval, low and high.
+        """
+        given = {"model": model, "query": query, "metric": metric, "by_table": by_table}
+        return list(self._call("importance", repeats=repeats, **given))
+
+    def explain_predict(
+        self,
+        model: str,
+        query: str,
+        *,
+        top: int = 3,
+        key: str | None = None,
+        method: str | None = None,
+        baseline: Mapping[str, Any] | None = None,
+    ) -> list[Row]:
+        """Return for each row of a SELECT the columns that moved its prediction most.
+
+        Args:
+            method: "shapley", exact, of ten columns at most, or "gradients", integrated; None:
+                the first where there are few columns.
+            baseline: the row to compare with; None: medians, texts missing, arrays of 0.
+        Returns:
+            Rows of row_key, prediction, answer (the class's probability, or the number), rank,
+            column_name, value, contribution, and gap: what all columns' sum is off.
+        """
+        given = {"model": model, "query": query, "top": top, "key": key, "method": method}
+        row = None if baseline is None else json_text(baseline, "baseline")
+        return list(self._call("explain_predict", baseline=row, **given))
 
 
 def _metrics(metrics: Sequence[Metric] | None) -> str | None:

@@ -305,6 +305,6 @@ def residuals(backend: Backend, model: str, query: str, key: str | None) -> _Row
         sample.keys, sample.labels[0].tolist(), sample.outputs[0].flatten().tolist(), strict=True
     )
     return [
-        {"key": key, "label": true, "prediction": guess, "residual": true - guess}
+        {"row_key": key, "label": true, "prediction": guess, "residual": true - guess}
         for key, true, guess in found
     ]

@@ -59,11 +59,41 @@ FROM mmdb.thresholds(%(model)s::text, %(data)s::text, %(goal)s::jsonb, %(positiv
 -- name: residuals
 -- A regression's errors, row by row.
 SELECT
-    t.key,
+    t.row_key,
     t.label,
     t.prediction,
     t.residual
 FROM mmdb.residuals(%(model)s::text, %(query)s::text, %(key)s::text) AS t;
+
+-- name: importance
+-- Columns by what a metric loses without them.
+SELECT
+    t.column_name,
+    t.tables,
+    t.metric_name,
+    t.importance,
+    t.low,
+    t.high
+FROM
+    mmdb.importance(
+        %(model)s::text, %(query)s::text, %(metric)s::text, %(by_table)s::boolean, %(repeats)s::integer
+    ) AS t;
+
+-- name: explain_predict
+-- The columns that moved each prediction most.
+SELECT
+    t.row_key,
+    t.prediction,
+    t.answer,
+    t.rank,
+    t.column_name,
+    t.value,
+    t.contribution,
+    t.gap
+FROM
+    mmdb.explain_predict(
+        %(model)s::text, %(query)s::text, %(top)s::integer, %(key)s::text, %(method)s::text, %(baseline)s::jsonb
+    ) AS t;
 
 -- name: train_hop
 -- Do one hop.

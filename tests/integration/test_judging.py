@@ -196,7 +196,7 @@ def test_a_threshold_is_the_best_for_its_goal(db: mmdb.Database, goal: dict[str,
 
 
 def test_residuals_are_what_is_left(db: mmdb.Database) -> None:
-    rows = {row["key"]: row for row in db.residuals("delay", ASKED, key="id")}
+    rows = {row["row_key"]: row for row in db.residuals("delay", ASKED, key="id")}
     truth = {str(r["id"]): r["delay"] for r in db.sql(ASKED)}
     guesses = {r["key"]: float(r["prediction"]) for r in db.predict_query("delay", ASKED, key="id")}
     assert rows.keys() == truth.keys()
@@ -274,3 +274,56 @@ def test_a_model_without_columns_says_what_to_do(db: mmdb.Database) -> None:
         db.roc_curve("late", f"{ASKED} AND late")
     with pytest.raises(errors.InvalidInput, match="No threshold gives"):
         db.threshold("late", "SELECT a, b, c, NOT late AS late FROM visit", {"precision": 0.99})
+
+
+def test_the_columns_that_matter_are_found_with_their_tables(db: mmdb.Database) -> None:
+    rows = db.importance("delay", ASKED, metric="rmse")
+    assert [row["column_name"] for row in rows] == ["a", "b", "c"]
+    assert rows[1]["low"] > 0 > rows[2]["low"] or abs(rows[2]["importance"]) < rows[1]["low"]
+    assert {row["tables"] for row in rows} <= {"main.visit", "public.visit"}
+    assert {row["metric_name"] for row in rows} == {"rmse"}
+    (table,) = db.importance("delay", ASKED, by_table=True, repeats=5)
+    assert table["column_name"] == "a, b, c"
+    assert table["importance"] > rows[0]["importance"]
+
+
+@pytest.mark.parametrize("method", ["shapley", "gradients", None])
+def test_contributions_add_up_to_the_answer(db: mmdb.Database, method: str | None) -> None:
+    query = "SELECT * FROM visit WHERE id BETWEEN 201 AND 230"
+    base = {"a": 0.5, "b": -1, "c": 0}
+    for model in ("delay", "color"):
+        rows = db.explain_predict(model, query, top=3, key="id", method=method, baseline=base)
+        assert len(rows) == 90
+        start = db.predict(model, base)
+        classes = ["blue", "green", "red"]
+        for key in {row["row_key"] for row in rows}:
+            mine = [row for row in rows if row["row_key"] == key]
+            assert [row["rank"] for row in mine] == [1, 2, 3]
+            sizes = [abs(row["contribution"]) for row in mine]
+            assert sizes == sorted(sizes, reverse=True)
+            first = start[0] if model == "delay" else start[classes.index(mine[0]["prediction"])]
+            moved = sum(row["contribution"] for row in mine)
+            assert first + moved == pytest.approx(mine[0]["answer"], rel=0.02, abs=1e-4)
+
+
+def test_explained_rows_are_those_that_are_predicted(db: mmdb.Database) -> None:
+    query = "SELECT * FROM visit WHERE id BETWEEN 201 AND 240"
+    rows = db.explain_predict("color", query, top=1, key="id")
+    guesses = {r["key"]: r for r in db.predict_query("color", query, key="id")}
+    truth = {str(r["id"]): r for r in db.sql(query)}
+    assert len(rows) == 40
+    for row in rows:
+        assert row["prediction"] == guesses[row["row_key"]]["prediction"]
+        assert row["answer"] == pytest.approx(guesses[row["row_key"]]["probability"], abs=1e-5)
+        assert float(row["value"]) == pytest.approx(truth[row["row_key"]][row["column_name"]])
+
+
+def test_what_cannot_be_explained_says_so(db: mmdb.Database) -> None:
+    with pytest.raises(errors.InvalidOption, match="no method 'guess'"):
+        db.explain_predict("late", ASKED, key="id", method="guess")
+    with pytest.raises(errors.InvalidInput, match="lacks"):
+        db.explain_predict("late", ASKED, key="id", baseline={"a": 1})
+    with pytest.raises(errors.InvalidOption, match="no metric"):
+        db.importance("late", ASKED, metric="rmse")
+    with pytest.raises(errors.InvalidOption, match="without other columns"):
+        db.importance("late", "late")

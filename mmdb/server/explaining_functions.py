@@ -1,0 +1,264 @@
+"""SQL's functions that say why: `importance` of columns, `explain_predict` row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmdb.arguments import check_whole
+from mmdb.data.arrays import Inputs
+from mmdb.data.assembly import Values, assemble
+from mmdb.data.decoding import Column, Decoding, class_text
+from mmdb.data.inputs import object_input
+from mmdb.data.query import analyse
+from mmdb.data.query_rows import KEY, Beside, scan_values
+from mmdb.errors import InvalidInput, InvalidOption
+from mmdb.judge.attribution import (
+    Arrays,
+    Attribution,
+    Place,
+    integrated_gradients,
+    shapley,
+)
+from mmdb.judge.importance import importances
+from mmdb.messages import show
+from mmdb.server.arguments import json_object
+from mmdb.server.backend import Backend, exposed
+from mmdb.server.metering import Metering
+from mmdb.server.model_functions import find_predictor
+from mmdb.server.predictor import Predictor
+from mmdb.server.sample import Sample, read_sample
+from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.values.row_batch import call, outputs_of
+
+METHODS = ("gradients", "shapley")
+#: Columns up to which every set of them is tried where no method is named.
+_FEW = 6
+
+
+@exposed
+def importance(
+    backend: Backend, model: str, query: str, metric: str | None, by_table: bool, repeats: int
+) -> list[dict[str, Any]]:
+    """Return columns, or tables, by what a metric loses where their values are shuffled.
+
+    Raises:
+        InvalidOption: the metric has no direction, or `repeats` is none.
+        and what `read_sample` raises
+    """
+    predictor, connection = find_predictor(backend, model), backend.connection
+    repeats = check_whole(repeats, "repeats", 1, 10_000)
+    metering = Metering(connection, predictor, None if metric is None else [metric])
+    sample = read_sample(connection, predictor, query, has_values=True)
+    values = metering(sample)
+    name = next(iter(values), None)
+    if name is None or metering.maximize[name] is None:
+        raise InvalidOption(
+            "The metric is not defined on these rows, or does not say which way is better.",
+            hint="Name another one, such as accuracy or rmse.",
+        )
+    tables = _tables(backend, predictor, query)
+    features = [column.name for column in predictor.decoding.features]
+    groups: list[tuple[str, ...]] = [(feature,) for feature in features]
+    if by_table:
+        known = dict.fromkeys(tables[feature] for feature in features)
+        groups = [tuple(f for f in features if tables[f] == table) for table in known]
+
+    def measured(outputs: tuple[Tensor, ...], rows: Tensor) -> float:
+        shuffled = Sample(outputs=outputs, labels=sample.labels, weight=sample.weight)
+        return metering(shuffled, rows).get(name, float("nan"))
+
+    found = importances(
+        sample.values,
+        groups,
+        lambda given: predictor.outputs(assemble(predictor.decoding, given)),
+        measured,
+        maximize=bool(metering.maximize[name]),
+        repeats=repeats,
+    )
+    rows = [
+        {
+            "column_name": ", ".join(one.columns),
+            "tables": tables[one.columns[0]],
+            "metric_name": name,
+            "importance": one.value,
+            "low": one.low,
+            "high": one.high,
+        }
+        for one in found
+    ]
+    return sorted(rows, key=lambda row: -row["importance"])
+
+
+def _tables(backend: Backend, predictor: Predictor, query: str) -> dict[str, str]:
+    """Return the tables that each feature is read from, by the lineage of the query."""
+    connection = backend.connection
+    analysis = analyse(query, connection.engine, connection)
+    names = [name for name, _ in connection.columns(analysis.select)]
+    found: dict[str, set[str]] = {}
+    for source in analysis.sources_of(names):
+        if source.output is not None and source.table:
+            place = source.table if source.schema is None else f"{source.schema}.{source.table}"
+            found.setdefault(source.output, set()).add(place)
+    return {c.name: ", ".join(sorted(found.get(c.name, ()))) for c in predictor.decoding.features}
+
+
+@exposed
+def explain_predict(
+    backend: Backend,
+    model: str,
+    query: str,
+    top: int,
+    key: str | None,
+    method: str | None,
+    baseline: str | None,
+) -> list[dict[str, Any]]:
+    """Return for each row of a SELECT the columns that moved its answer most, greatest first.
+
+    The answer is the probability of the class that is predicted, or the number. What columns added
+    to it is told against one row: `baseline`, or the median of the train rows' numbers, with texts
+    missing and arrays of 0.
+
+    Args:
+        method: "gradients", "shapley"; None: shapley of few columns.
+    Raises:
+        InvalidInput: several labels are predicted at once. InvalidOption: there is no such method.
+    """
+    predictor = find_predictor(backend, model)
+    decoding = predictor.decoding
+    top = check_whole(top, "top", 1, 10_000)
+    if decoding.labels[0].task == "multilabel":
+        raise InvalidInput(
+            "Of a model of several labels at once no single answer can be explained.",
+            hint="Explain a model of one label.",
+        )
+    features = decoding.features
+    chosen = method or ("shapley" if len(features) <= _FEW else "gradients")
+    if chosen not in METHODS:
+        raise InvalidOption(f"There is no method {show(method)}.", hint=" or ".join(METHODS))
+    places = [*_places(decoding)]
+    base = _tensors(_baseline(backend, predictor, baseline))
+    found: list[dict[str, Any]] = []
+    beside: dict[str, Beside] = {KEY: (predictor.key(key), "text")}
+    for batch, values in scan_values(backend.connection, decoding, query, beside):
+        x = _tensors(assemble(decoding, values))
+        explained = _explained(predictor, chosen, x, base, places)
+        found += _rows(list(batch[KEY]), features, values, *explained, top=top)
+    return found
+
+
+def _places(decoding: Decoding) -> Iterator[Place]:
+    """Yield where each feature is, in the order of the features."""
+    found = {}
+    for given in decoding.inputs:
+        for column, span in decoding.spans(given):
+            codes = None if column.transform is None else column.transform.codes
+            found[column.name] = Place(input=given.name, span=span, codes=codes)
+    for column in decoding.features:
+        yield found[column.name]
+
+
+def _tensors(inputs: Inputs) -> dict[str, Tensor]:
+    arrays = inputs if isinstance(inputs, dict) else {"": inputs}
+    return {name: torch.from_numpy(np.require(a, requirements="W")) for name, a in arrays.items()}
+
+
+def _baseline(backend: Backend, predictor: Predictor, given: str | None) -> Inputs:
+    decoding = predictor.decoding
+    if given is not None:
+        row = json_object(given, "baseline")
+        return object_input(decoding, row, predictor.encoders, backend.connection.engine)
+    return assemble(decoding, {c.name: _typical(c) for c in decoding.features})
+
+
+def _typical(column: Column) -> Values:
+    """Return the value of one row to compare with, as a scan would deliver it."""
+    transform = column.transform
+    if transform is None or transform.source == "picture":
+        kind = np.int32 if column.kind == "tokens" else np.uint8
+        width = column.width if transform is None else column.decoded_width
+        zeros = np.zeros((1, width), np.float32 if column.kind in ("numeric", "tensor") else kind)
+        return zeros[:, 0] if column.kind == "numeric" else zeros
+    if transform.source == "text":
+        return [None]
+    return np.array([float(transform.statistics["fill"])])
+
+
+def _explained(
+    predictor: Predictor, method: str, x: Arrays, base: Arrays, places: Sequence[Place]
+) -> tuple[Attribution, list[str]]:
+    """Return what columns added to the answer for each row, and what is predicted of it."""
+    decoding, module = predictor.decoding, predictor.module
+    label = decoding.labels[0]
+
+    def outputs(arrays: Arrays) -> Tensor:
+        given: Any = arrays[""] if decoding.is_one_input else dict(arrays)
+        found = outputs_of(call(module, given), decoding.targets)[0]
+        return found.softmax(-1) if label.classes is not None else found.reshape(len(found), -1)
+
+    def answer(arrays: Arrays, asked: Tensor) -> Tensor:
+        return outputs(arrays).gather(1, asked[:, None])[:, 0]
+
+    with torch.no_grad():
+        starts = range(0, len(next(iter(x.values()))), EVALUATION_BATCH)
+        ends = [(at, at + EVALUATION_BATCH) for at in starts]
+        parts = [outputs({n: a[start:end] for n, a in x.items()}) for start, end in ends]
+    asked = torch.cat(parts).argmax(-1)
+    if method == "shapley":
+        added = shapley(answer, x, asked, base, places)
+    else:
+        added = integrated_gradients(answer, module, x, asked, base, places)
+    if label.classes is None:
+        return added, [str(value) for value in added.answer.tolist()]
+    names = [class_text(value) for value in label.classes]
+    return added, [names[k] for k in asked.tolist()]
+
+
+def _rows(
+    keys: Sequence[str],
+    features: Sequence[Column],
+    values: Mapping[str, Values],
+    explained: Attribution,
+    predicted: Sequence[str],
+    *,
+    top: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns that moved each row's answer most."""
+    order = np.argsort(-np.abs(explained.added), axis=1, kind="stable")[:, :top]
+    for row, (key, guess, places) in enumerate(zip(keys, predicted, order.tolist(), strict=True)):
+        for rank, place in enumerate(places, 1):
+            column = features[place]
+            yield {
+                "row_key": key,
+                "prediction": guess,
+                "answer": float(explained.answer[row]),
+                "rank": rank,
+                "column_name": column.name,
+                "value": _shown(column, values[column.name][row]),
+                "contribution": float(explained.added[row, place]),
+                "gap": float(explained.gap[row]),
+            }
+
+
+#: Numbers of an array that are shown.
+_SHOWN = 8
+
+
+def _shown(column: Column, value: Any) -> str | None:
+    """Return a raw value as text: a date as such, the first numbers of an array."""
+    source = None if column.transform is None else column.transform.source
+    if value is None or (source not in (None, "text", "picture") and np.isnan(value)):
+        return None
+    if source == "moment":
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(value))).isoformat()
+    if source in ("clock", "span"):
+        return str(timedelta(seconds=float(value)))
+    if isinstance(value, np.ndarray):
+        numbers = [f"{number:g}" for number in value.reshape(-1)[:_SHOWN].tolist()]
+        return f"[{', '.join(numbers)}{', ...' if value.size > _SHOWN else ''}]"
+    return value if isinstance(value, str) else f"{value:.9g}"
