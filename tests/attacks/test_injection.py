@@ -51,7 +51,11 @@ GOOD: dict[str, Any] = {
     "query": "SELECT id, a FROM points",
     "label": "y",
     "dataset": "d",
+    "data": "d",
     "slice": "train",
+    "by": None,  # a column of a query, which "data" is not
+    "positive": "1",
+    "method": "shapley",
     "architecture": "linear",
     "run": "s",
     "model": "r",
@@ -79,6 +83,11 @@ NUMBERS = {"version": 1, "k": 1, "epoch": 0}
 GOOD_FOR: dict[str, dict[str, Any]] = {
     "create_dataset": {"query": "SELECT a, y FROM points"},
     "drop_dataset": {"name": "d", "force": True},
+    "evaluate": {"metrics": '["accuracy"]'},
+    "compare_models": {"metrics": '["accuracy"]'},
+    "thresholds": {"goal": '{"recall": 0.1}'},
+    "importance": {"query": "SELECT a, y FROM points"},
+    "explain_predict": {"baseline": '{"a": 1}'},
     "save_candidate": {"candidate_id": "{trained}"},
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},
@@ -94,6 +103,8 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
         ' "timeout_s": 0.01}'
     },
 }
+#: What a call, or one with some argument, gets as far as missing: features, a model of numbers.
+NOT_IN_SCENE = {("drop_features", "layer"): "of the layer '1'", ("residuals", ""): "is no number"}
 #: Errors of a call that did not stop at the text: no rights for what it said, or no error of mmdb.
 RUN_ON = ("MM407", "MM408")
 #: Functions that would train, measure or wait for long where the argument is the last one checked.
@@ -119,9 +130,8 @@ def test_without_an_attack_a_call_is_accepted(
     """So nothing but the attack is what a call is refused for."""
     (kind,) = (a.type for a in declared.arguments if a.name == argument)
     call = _call(scene, declared, {argument: _good(scene, declared.name, argument, kind)})
-    # The scene has no features, which the call gets as far as looking for.
-    is_missing = (declared.name, argument) == ("drop_features", "layer")
-    found = pytest.raises(psycopg.Error, match="of the layer '1'") if is_missing else nullcontext()
+    says = NOT_IN_SCENE.get((declared.name, argument)) or NOT_IN_SCENE.get((declared.name, ""))
+    found = pytest.raises(psycopg.Error, match=says) if says else nullcontext()
     session = _session(scene, declared)
     with found, session.transaction(force_rollback=True):
         session.execute(*call)
