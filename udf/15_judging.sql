@@ -197,3 +197,24 @@ return explain_predict(plpy, GD, model, query, top, key, method, baseline)
 $$;
 COMMENT ON FUNCTION mmdb.explain_predict(text, text, integer, text, text, jsonb)
 IS 'For each row of a SELECT the columns that moved its prediction most, and by how much.';
+
+CREATE OR REPLACE FUNCTION mmdb.training_rows(
+    model text,
+    query text,
+    trained text DEFAULT NULL,
+    top integer DEFAULT 10,
+    key text DEFAULT NULL
+) RETURNS TABLE (
+    row_key text,
+    effect text,
+    influence double precision,
+    label text,
+    loss double precision
+)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+AS $$
+from mmdb.server.explaining_functions import training_rows
+return training_rows(plpy, GD, model, query, trained, top, key)
+$$;
+COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text)
+IS 'The training rows that helped, and those that hurt, what a model says of a SELECT''s rows.';

@@ -166,6 +166,28 @@ class JudgingCalls:
         row = None if baseline is None else json_text(baseline, "baseline")
         return list(self._call("explain_predict", baseline=row, **given))
 
+    def training_rows(
+        self,
+        model: str,
+        query: str,
+        *,
+        trained: str | None = None,
+        top: int = 10,
+        key: str | None = None,
+    ) -> list[Row]:
+        """Return the training rows that helped a model to answer some rows, and that hurt.
+
+        Args:
+            query: the rows that were answered, with features and label.
+            trained: the training rows, with `key`; None: the query of the model's dataset.
+            top: how many of each kind.
+        Returns:
+            Rows of row_key, effect (helped, hurt), influence, label, and loss, the row's own;
+            those that helped first, then those that hurt, the strongest first.
+        """
+        given = {"model": model, "query": query, "trained": trained, "top": top, "key": key}
+        return list(self._call("training_rows", **given))
+
 
 def _metrics(metrics: Sequence[Metric] | None) -> str | None:
     return None if metrics is None else json.dumps(list(metrics))

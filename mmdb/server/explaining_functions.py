@@ -1,8 +1,8 @@
-"""SQL's functions that say why: `importance` of columns, `explain_predict` row by row."""
+"""SQL's functions that say why: `importance`, `explain_predict` and `training_rows`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,11 +13,12 @@ from torch import Tensor
 from mmdb.arguments import check_whole
 from mmdb.data.arrays import Inputs
 from mmdb.data.assembly import Values, assemble
+from mmdb.data.dataset import dataset_of
 from mmdb.data.decoding import Column, Decoding, class_text
 from mmdb.data.inputs import object_input
 from mmdb.data.query import analyse
 from mmdb.data.query_rows import KEY, Beside, scan_values
-from mmdb.errors import InvalidInput, InvalidOption
+from mmdb.errors import InvalidInput, InvalidOption, UnknownColumn
 from mmdb.judge.attribution import (
     Arrays,
     Attribution,
@@ -26,6 +27,7 @@ from mmdb.judge.attribution import (
     shapley,
 )
 from mmdb.judge.importance import importances
+from mmdb.judge.influence import influences
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
@@ -152,6 +154,77 @@ def explain_predict(
     return found
 
 
+@exposed
+def training_rows(
+    backend: Backend, model: str, query: str, trained: str | None, top: int, key: str | None
+) -> list[dict[str, Any]]:
+    """Return the training rows that helped, and those that hurt, the answers to a SELECT's rows.
+
+    Args:
+        query: with features and label. trained: likewise, of the training rows with their key;
+            None: the query of the model's dataset.
+        top: how many of each kind are returned, the strongest first.
+    Raises:
+        InvalidInput: the dataset's query has no key.
+    """
+    predictor, connection = find_predictor(backend, model), backend.connection
+    top = check_whole(top, "top", 1, 10_000)
+    asked = read_sample(connection, predictor, query, has_values=True)
+    others = _training_sample(backend, predictor, trained, predictor.key(key))
+    label = predictor.decoding.labels[0]
+    given = [
+        (_tensors(assemble(predictor.decoding, one.values)), _as_trained(one.labels[0]))
+        for one in (asked, others)
+    ]
+    found, own = influences(predictor.module, _output_of(predictor), label.task, given[0], given[1])
+    order = found.argsort(descending=True, stable=True).tolist()
+    helped = [(k, "helped") for k in order[:top] if found[k] > 0]
+    hurt = [(k, "hurt") for k in order[::-1][:top] if found[k] < 0]
+    names = [class_text(value) for value in label.classes or ()]
+    return [
+        {
+            "row_key": others.keys[k],
+            "effect": effect,
+            "influence": float(found[k]),
+            "label": names[int(others.labels[0][k])]
+            if names
+            else str(others.labels[0][k].tolist()),
+            "loss": float(own[k]),
+        }
+        for k, effect in (*helped, *hurt)
+    ]
+
+
+def _training_sample(backend: Backend, predictor: Predictor, query: str | None, key: str) -> Sample:
+    connection, dataset_id = backend.connection, predictor.model.dataset_id
+    if query is not None:
+        return read_sample(connection, predictor, query, key=key, has_values=True)
+    assert dataset_id is not None  # else it is no predictor
+    dataset = dataset_of(connection, dataset_id)
+    try:
+        return read_sample(connection, predictor, dataset.query, key=key, has_values=True)
+    except UnknownColumn as error:
+        raise InvalidInput(
+            f"The training rows of dataset {dataset.name!r} cannot be named: {error.message}",
+            hint="Pass trained, a SELECT of these rows with a column that names each, and key.",
+        ) from error
+
+
+def _as_trained(labels: Tensor) -> Tensor:
+    return labels.float() if labels.is_floating_point() else labels
+
+
+def _output_of(predictor: Predictor) -> Callable[[Arrays], Tensor]:
+    """Return what gives the first target's outputs of rows, (n, size)."""
+    decoding = predictor.decoding
+
+    def output_of(arrays: Arrays) -> Tensor:
+        given: Any = arrays[""] if decoding.is_one_input else dict(arrays)
+        return outputs_of(call(predictor.module, given), decoding.targets)[0]
+
+    return output_of
+
+
 def _places(decoding: Decoding) -> Iterator[Place]:
     """Yield where each feature is, in the order of the features."""
     found = {}
@@ -193,12 +266,12 @@ def _explained(
     predictor: Predictor, method: str, x: Arrays, base: Arrays, places: Sequence[Place]
 ) -> tuple[Attribution, list[str]]:
     """Return what columns added to the answer for each row, and what is predicted of it."""
-    decoding, module = predictor.decoding, predictor.module
-    label = decoding.labels[0]
+    label, module = predictor.decoding.labels[0], predictor.module
+
+    output_of = _output_of(predictor)
 
     def outputs(arrays: Arrays) -> Tensor:
-        given: Any = arrays[""] if decoding.is_one_input else dict(arrays)
-        found = outputs_of(call(module, given), decoding.targets)[0]
+        found = output_of(arrays)
         return found.softmax(-1) if label.classes is not None else found.reshape(len(found), -1)
 
     def answer(arrays: Arrays, asked: Tensor) -> Tensor:

@@ -95,6 +95,19 @@ FROM
         %(model)s::text, %(query)s::text, %(top)s::integer, %(key)s::text, %(method)s::text, %(baseline)s::jsonb
     ) AS t;
 
+-- name: training_rows
+-- Training rows that helped, and that hurt.
+SELECT
+    t.row_key,
+    t.effect,
+    t.influence,
+    t.label,
+    t.loss
+FROM
+    mmdb.training_rows(
+        %(model)s::text, %(query)s::text, %(trained)s::text, %(top)s::integer, %(key)s::text
+    ) AS t;
+
 -- name: train_hop
 -- Do one hop.
 SELECT

@@ -88,6 +88,7 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "thresholds": {"goal": '{"recall": 0.1}'},
     "importance": {"query": "SELECT a, y FROM points"},
     "explain_predict": {"baseline": '{"a": 1}'},
+    "training_rows": {"query": "SELECT a, y FROM points", "trained": "SELECT * FROM points"},
     "save_candidate": {"candidate_id": "{trained}"},
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},

@@ -19,6 +19,7 @@ from mmdb.terminal import show_error
 from tests.bench.bi.bench import bench_bi
 from tests.bench.bi.scan import bench_scan
 from tests.bench.feature import bench as feature
+from tests.bench.judge import bench as judge
 from tests.bench.lineage.bench import bench_lineage
 from tests.bench.match.bench import bench_match
 from tests.bench.plan import bench as plan
@@ -49,6 +50,12 @@ EXPERIMENTS = {
     "convergence": Experiment("hopping beside model averaging, by epoch", bench_convergence),
     "feature": Experiment(
         "heads on frozen layers", feature.bench_feature, feature.FeatureShare, feature.PARTS
+    ),
+    "judge": Experiment(
+        "what is said of models: whether it is right, and how fast",
+        judge.bench_judge,
+        judge.JudgeShare,
+        judge.PARTS,
     ),
     "lineage": Experiment("walks over a graph of 100,000 edges", bench_lineage),
     "match": Experiment("the search for the best parents", bench_match),

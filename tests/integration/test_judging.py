@@ -327,3 +327,19 @@ def test_what_cannot_be_explained_says_so(db: mmdb.Database) -> None:
         db.importance("late", ASKED, metric="rmse")
     with pytest.raises(errors.InvalidOption, match="without other columns"):
         db.importance("late", "late")
+
+
+def test_training_rows_that_helped_and_hurt_are_named(db: mmdb.Database) -> None:
+    query = "SELECT * FROM visit WHERE id = 201"
+    trained = "SELECT * FROM visit WHERE id <= 200"
+    rows = db.training_rows("late", query, trained=trained, top=5, key="id")
+    assert [row["effect"] for row in rows] == ["helped"] * 5 + ["hurt"] * 5
+    assert all((row["influence"] > 0) == (row["effect"] == "helped") for row in rows)
+    (asked,) = db.sql(query)
+    truth = {str(r["id"]): str(r["late"]).lower() for r in db.sql(trained)}
+    assert all(row["label"] == truth[row["row_key"]] for row in rows)
+    # A linear model is helped by rows of the same class, and hurt by those of the other.
+    assert {row["label"] for row in rows[:5]} == {str(asked["late"]).lower()}
+    with pytest.raises(errors.InvalidInput, match="cannot be named") as raised:
+        db.training_rows("late", query)
+    assert "trained" in (raised.value.hint or "")
