@@ -1,4 +1,5 @@
 -- Who may do what; run at each install, after the functions and views.
+--   mmdb_predictor  predicts by models, and nothing else
 --   mmdb_reader   selects from the views and asks for lineage, and nothing else
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
 --   mmdb_worker   serves the runs of all teams, as the login of workers
@@ -10,7 +11,7 @@ DO $$
 DECLARE
     named name;
 BEGIN
-    FOREACH named IN ARRAY ARRAY['mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_system', 'mmdb_system_admin']
+    FOREACH named IN ARRAY ARRAY['mmdb_predictor', 'mmdb_reader', 'mmdb_trainer', 'mmdb_admin', 'mmdb_worker', 'mmdb_system', 'mmdb_system_admin']
     LOOP
         BEGIN
             IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles AS r WHERE r.rolname = named) THEN
@@ -79,13 +80,13 @@ END
 $$;
 COMMENT ON FUNCTION mmdb.caller_is(text) IS 'Whether the caller has the rights of a role, or owns mmdb.';
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
 
-GRANT USAGE ON SCHEMA mmdb TO mmdb_reader;
+GRANT USAGE ON SCHEMA mmdb TO mmdb_predictor, mmdb_reader;
 -- Every view, but for one that showed bytes: those are tensors, states and rows of datasets.
 -- A server without PL/Python has no function lineage.
 DO $$
@@ -180,6 +181,28 @@ $$;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
 REVOKE EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) FROM mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
+GRANT EXECUTE ON FUNCTION mmdb.too_long(integer) TO mmdb_predictor;  -- which domain mmdb.numbers asks
+-- A predictor may not read what a model is made of, so that predict reads it with the system's rights. It takes a row and
+-- no query. On Citus statements run with their caller's rights, and predictors have none.
+DO $$
+DECLARE
+    predicts record;
+BEGIN
+    FOR predicts IN
+        SELECT p.oid::regprocedure AS called, l.lanname = 'plpython3u' AS reads
+        FROM pg_catalog.pg_proc AS p
+        INNER JOIN pg_catalog.pg_language AS l ON p.prolang = l.oid
+        WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname = 'predict'
+            AND current_setting('mmdb.engine', TRUE) IS DISTINCT FROM 'citus'
+    LOOP
+        IF predicts.reads THEN
+            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', predicts.called);
+            EXECUTE format('ALTER FUNCTION %s OWNER TO mmdb_system', predicts.called);
+        END IF;
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mmdb_predictor', predicts.called);
+    END LOOP;
+END
+$$;
 -- Those that bring in code; a server without PL/Python has none of them.
 DO $$
 DECLARE
