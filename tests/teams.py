@@ -1,6 +1,7 @@
 """A database with teams: who is in which, and what two of them have made.
 
-ann and amy are team a, rita reads for it; bob is alone; the worker and the admin serve everybody.
+ann and amy are team a, rita reads for it; bob is alone; the worker and the admin serve everybody;
+the application predicts.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROLES = {
     "rob": ["mmdb_reader"],
     "serf": ["mmdb_worker"],
     "guard": ["mmdb_admin"],
+    "app": ["mmdb_predictor"],
 }
 QUERY = "SELECT x, y FROM public.points"
 KEYED = "SELECT id, x FROM public.points"

@@ -273,6 +273,11 @@ CALL = {
     "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
     "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
     "evaluate": "SELECT * FROM mmdb.evaluate('best_south', 'data_north')",
+    "compare_models": "SELECT * FROM mmdb.compare_models('best_south', 'best_north', 'data_south')",
+    "confusion_matrix": "SELECT * FROM mmdb.confusion_matrix('best_north', 'data_south')",
+    "importance": "SELECT * FROM mmdb.importance('best_north', 'SELECT x, y FROM public.points')",
+    "explain_predict": "SELECT * FROM mmdb.explain_predict('best_north', 'SELECT 1 AS id, 2 AS x')",
+    "training_rows": "SELECT * FROM mmdb.training_rows('best_north', 'SELECT x, y FROM points')",
     "tensor_values": "SELECT mmdb.tensor_values('model_north', '0.weight')",
     "model_diff": "SELECT * FROM mmdb.model_diff('model_north@1', 'model_north@2')",
     "set_alias": "SELECT mmdb.set_alias('model_north', 1, 'mine')",
@@ -682,3 +687,25 @@ def test_only_postgres_has_teams(duckdb_url: str) -> None:
         install(duckdb_url, teams=True)
     names = {path.name for path in current_files("postgres", teams=True)}
     assert {"postgres_teams.sql", "postgres_policies.sql"} <= names
+
+
+def test_an_application_predicts_by_the_models_that_are_shared_with_it(teams: Teams) -> None:
+    call = "SELECT mmdb.predict(%s, ARRAY[0.5]::real[])"
+    with psycopg.connect(teams.url_of("app"), autocommit=True) as app:
+        with pytest.raises(psycopg.Error) as raised:
+            app.execute(call, ["best_north"])
+        assert raised.value.sqlstate == "MM156"
+        with teams.connect("ann") as ann:
+            ann.share_model("best_north", "app")
+            expected = ann.predict("best_north", [0.5])
+        (found,) = app.execute(call, ["best_north"]).fetchone() or ()
+        assert found == pytest.approx(expected)
+        for other in ("best_south", "model_north"):
+            with pytest.raises(psycopg.Error) as raised:
+                app.execute(call, [other])
+            assert raised.value.sqlstate == "MM156"
+        with teams.connect("ann") as ann:
+            ann.share_model("best_north", "app", shared=False)
+        with pytest.raises(psycopg.Error) as raised:
+            app.execute(call, ["best_north"])
+        assert raised.value.sqlstate == "MM156"
