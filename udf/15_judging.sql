@@ -9,7 +9,13 @@ CREATE OR REPLACE FUNCTION mmdb.evaluate(
     by text DEFAULT NULL,
     intervals boolean DEFAULT FALSE
 ) RETURNS TABLE (
-    metric text, value double precision, by_value text, row_count bigint, low double precision, high double precision
+    metric text,
+    value double precision,
+    by_name text,
+    by_value text,
+    row_count bigint,
+    low double precision,
+    high double precision
 )
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$

@@ -16,14 +16,12 @@ Metric = str | Mapping[str, Any]
 class Evaluation(dict[str, float]):
     """The metrics of a model on all rows, by name."""
 
-    #: As SQL returns them: metric, value, by_value, row_count, low, high; all rows first.
+    #: As SQL returns them: metric, value, by_name, by_value, row_count, low, high; all rows first.
     rows: list[Row]
 
     def __init__(self, rows: list[Row]) -> None:
         """Take the rows of SQL."""
-        total = rows[0]["row_count"]
-        whole = {row["metric"]: row["value"] for row in rows if row["row_count"] == total}
-        super().__init__(whole)
+        super().__init__({row["metric"]: row["value"] for row in rows if row["by_name"] is None})
         self.rows = rows
 
 

@@ -209,7 +209,6 @@ class Evaluation(Base, written_by="Database.evaluate"):
     dataset_id: Mapped[BigInt | None] = foreign_key("dataset.dataset_id")
     slice: Mapped[str | None]
     query: Mapped[str | None]
-    by_name: Mapped[str | None]
     row_count: Mapped[BigInt]
     seconds: Mapped[float]
     author: Mapped[str]
@@ -226,6 +225,7 @@ class EvaluationMetric(Base, written_by="Database.evaluate"):
     evaluation_id: Mapped[BigInt] = foreign_key("evaluation.evaluation_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
     metric: Mapped[str]
+    by_name: Mapped[str | None]
     by_value: Mapped[str | None]
     row_count: Mapped[BigInt]
     value: Mapped[float]

@@ -217,6 +217,7 @@ class ModelFacts:
     tensors: Rows
     storage: Row | None
     origin: Row | None  # of one that was not made here
+    evaluations: Rows  # what it was measured by, the last call first
     predictions: Rows  # that it wrote to tables, the last first
     epochs: Rows  # of the candidate it was
     hops: Rows
@@ -257,6 +258,7 @@ def read_model(connection: Connection, reference: str) -> ModelFacts:
             tensors=connection.rows(_MODEL_QUERIES.find_tensors, **this),
             storage=first(_MODEL_QUERIES.find_storage, **this),
             origin=first(_MODEL_QUERIES.find_origin, **this),
+            evaluations=connection.rows(_MODEL_QUERIES.find_evaluations, **this),
             predictions=connection.rows(_MODEL_QUERIES.find_predictions, **this),
             epochs=connection.rows(_MODEL_QUERIES.find_candidate_epochs, **of) if trained else [],
             hops=connection.rows(_MODEL_QUERIES.find_candidate_hops, **of) if trained else [],

@@ -43,7 +43,7 @@ def evaluate(
 ) -> _Rows:
     """Return metrics of all rows, then of those with each value of the column `by`; keep them.
 
-    They are kept where the caller may write.
+    In a transaction that may not write, as on a replica, nothing is kept.
 
     Raises:
         ModelNotFound; InvalidOption: no such metric, or it does not fit the label.
@@ -54,7 +54,7 @@ def evaluate(
     metering = Metering(backend.connection, predictor, _listed(metrics))
     sample = read_sample(backend.connection, predictor, data, slice=slice, by=by)
     found = [
-        {"by_value": value, **row}
+        {"by_name": None if places is None else by, "by_value": value, **row}
         for value, places in ((None, None), *_groups(sample))
         for row in _measured(metering, sample, places, is_sure=bool(intervals))
     ]
@@ -63,7 +63,7 @@ def evaluate(
             "None of the metrics is defined on these rows.",
             hint="Some need rows of every class, or labels other than 0.",
         )
-    _keep(backend, predictor, data, sample, found, by_name=by, seconds=perf_counter() - started)
+    _keep(backend, predictor, data, sample, found, seconds=perf_counter() - started)
     return found
 
 
@@ -95,9 +95,9 @@ def _keep(
     data: str,
     sample: Sample,
     found: _Rows,
-    **about: Any,
+    seconds: float,
 ) -> None:
-    """Record an evaluation, with what its query reads, where the caller may."""
+    """Record an evaluation, with what its query reads, where the transaction may write."""
     connection = backend.connection
     if connection.engine == "postgres" and not connection.rows(_Q.may_keep)[0]["may"]:
         return
@@ -105,7 +105,7 @@ def _keep(
     sources: Sequence[SourceColumn] = ()
     if is_query:
         analysis = analyse(data, connection.engine, connection)
-        read = {None, about["by_name"], *_names(predictor)}
+        read = {None, *_names(predictor), *(row["by_name"] for row in found)}
         names = [name for name, _ in connection.columns(analysis.select)]
         sources = [s for s in analysis.sources_of(names) if s.output in read]
     with connection.transaction():
@@ -116,7 +116,7 @@ def _keep(
             slice=sample.slice,
             query=data if is_query else None,
             row_count=sample.row_count,
-            **about,
+            seconds=seconds,
         )
         ids = {"evaluation_id": added["evaluation_id"]}
         connection.run_many(

@@ -281,6 +281,7 @@ SELECT
 SELECT
     t.metric,
     t.value,
+    t.by_name,
     t.by_value,
     t.row_count,
     t.low,

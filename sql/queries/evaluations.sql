@@ -1,20 +1,17 @@
 -- name: may_keep
--- Whether the caller may record an evaluation now.
-SELECT
-    pg_catalog.has_table_privilege('mmdb.evaluation_metric', 'INSERT')
-    AND current_setting('transaction_read_only') = 'off' AS may;
+-- Whether the transaction may write, as none on a replica may.
+SELECT current_setting('transaction_read_only') = 'off' AS may;
 
 -- name: add_evaluation
 -- Record that a model was measured.
 INSERT INTO mmdb.evaluation (
-    model_id, dataset_id, slice, query, by_name, row_count, seconds
+    model_id, dataset_id, slice, query, row_count, seconds
 )
 VALUES (
     %(model_id)s::bigint,
     %(dataset_id)s::bigint,
     %(slice)s::text,
     %(query)s::text,
-    %(by_name)s::text,
     %(row_count)s::bigint,
     %(seconds)s::double precision
 )
@@ -23,12 +20,13 @@ RETURNING evaluation_id;
 -- name: add_metric
 -- Record what was measured.
 INSERT INTO mmdb.evaluation_metric (
-    evaluation_id, ordinal, metric, by_value, row_count, value, low, high
+    evaluation_id, ordinal, metric, by_name, by_value, row_count, value, low, high
 )
 VALUES (
     %(evaluation_id)s::bigint,
     %(ordinal)s::integer,
     %(metric)s::text,
+    %(by_name)s::text,
     %(by_value)s::text,
     %(row_count)s::bigint,
     %(value)s::double precision,

@@ -151,6 +151,26 @@ WHERE p.model = %(model)s::text AND p.version = %(version)s::integer
 ORDER BY p.predicted_at DESC, p.prediction_id DESC
 LIMIT 100;
 
+-- name: find_evaluations
+-- What a model's version was measured by, the last call first.
+SELECT
+    e.dataset,
+    e.slice,
+    e.query,
+    e.metric,
+    e.by_name,
+    e.by_value,
+    e.row_count,
+    e.value,
+    e.low,
+    e.high,
+    e.author,
+    extract(EPOCH FROM e.evaluated_at)::double precision AS evaluated
+FROM mmdb.evaluation_overview AS e
+WHERE e.model = %(model)s::text AND e.version = %(version)s::integer
+ORDER BY e.evaluation_id DESC, e.ordinal
+LIMIT 200;
+
 -- name: find_candidate_epochs
 -- The learning curve of one candidate of a run.
 SELECT

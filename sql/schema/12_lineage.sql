@@ -65,7 +65,6 @@ CREATE TABLE mmdb.evaluation (
     dataset_id bigint,
     slice text,
     query text,
-    by_name text,
     row_count bigint NOT NULL,
     seconds double precision NOT NULL,
     author text NOT NULL DEFAULT '',
@@ -78,7 +77,6 @@ CREATE TABLE mmdb.evaluation (
 COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate: a model on a dataset, or on the rows of a query.';
 COMMENT ON COLUMN mmdb.evaluation.slice IS 'Of the dataset; null where all its rows were measured, and of a query.';
 COMMENT ON COLUMN mmdb.evaluation.query IS 'The SELECT whose rows were measured; null for a dataset.';
-COMMENT ON COLUMN mmdb.evaluation.by_name IS 'The column of the query by whose values rows were measured apart; else null.';
 COMMENT ON COLUMN mmdb.evaluation.row_count IS 'Rows that were measured.';
 COMMENT ON COLUMN mmdb.evaluation.author IS 'The session''s user; empty on DuckDB, which has none.';
 
@@ -86,6 +84,7 @@ CREATE TABLE mmdb.evaluation_metric (
     evaluation_id bigint NOT NULL,
     ordinal integer NOT NULL,
     metric text NOT NULL,
+    by_name text,
     by_value text,
     row_count bigint NOT NULL,
     value double precision NOT NULL,
@@ -97,7 +96,8 @@ CREATE TABLE mmdb.evaluation_metric (
 );
 COMMENT ON TABLE mmdb.evaluation_metric IS 'What evaluate measured: of all rows, and of those with a value of a column.';
 COMMENT ON COLUMN mmdb.evaluation_metric.ordinal IS 'Place in the answer: all rows first.';
-COMMENT ON COLUMN mmdb.evaluation_metric.by_value IS 'The value of the column by_name; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_metric.by_name IS 'The column by whose values rows were told apart; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_metric.by_value IS 'Its value in these rows.';
 COMMENT ON COLUMN mmdb.evaluation_metric.row_count IS 'Rows that were measured.';
 COMMENT ON COLUMN mmdb.evaluation_metric.low IS 'Ends of the interval that holds the value with 95 % confidence, as high; null if not asked for.';
 

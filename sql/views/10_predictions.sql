@@ -38,7 +38,7 @@ SELECT
     e.slice,
     e.query,
     v.metric,
-    e.by_name,
+    v.by_name,
     v.by_value,
     v.row_count,
     v.value,
@@ -60,8 +60,8 @@ COMMENT ON COLUMN mmdb.evaluation_overview.dataset IS 'The dataset whose rows we
 COMMENT ON COLUMN mmdb.evaluation_overview.slice IS 'Slice of the dataset; null where all its rows were measured, and for a query.';
 COMMENT ON COLUMN mmdb.evaluation_overview.query IS 'The SELECT whose rows were measured; null for a dataset.';
 COMMENT ON COLUMN mmdb.evaluation_overview.metric IS 'Name of the metric.';
-COMMENT ON COLUMN mmdb.evaluation_overview.by_name IS 'Column by whose values rows were measured apart; else null.';
-COMMENT ON COLUMN mmdb.evaluation_overview.by_value IS 'Its value in these rows; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_overview.by_name IS 'Column by whose values rows were told apart; null for all rows.';
+COMMENT ON COLUMN mmdb.evaluation_overview.by_value IS 'Its value in these rows.';
 COMMENT ON COLUMN mmdb.evaluation_overview.row_count IS 'Rows that were measured.';
 COMMENT ON COLUMN mmdb.evaluation_overview.value IS 'Value of the metric.';
 COMMENT ON COLUMN mmdb.evaluation_overview.low IS 'Lower end of the 95 % interval of the value; null where none was asked for.';
