@@ -25,7 +25,7 @@ Arrays = Mapping[str, Tensor]
 Answer = Callable[[Arrays, Tensor], Tensor]
 
 #: Points of an integral: rows whose sum is off by more than `GAP` get the next number of them.
-STEPS = (8, 32, 128, 512)
+STEPS = (8, 32, 128, 512, 2048)
 #: Share of an answer's difference that the columns' sum may be off.
 GAP = 0.01
 #: Rows times points that go through the model at once.
@@ -148,9 +148,7 @@ def _integral(
     points: int,
 ) -> np.ndarray:
     count = len(asked)
-    at, weight = np.polynomial.legendre.leggauss(points)
-    shares = torch.from_numpy((at + 1) / 2).float().repeat_interleave(count)
-    weights = torch.from_numpy(weight / 2).float().repeat_interleave(count)
+    shares, weights = (part.float().repeat_interleave(count) for part in _rule(points))
     ways, leaves = {}, {}
     for name, array in x.items():
         rows = array.repeat(points, *[1] * (array.ndim - 1))
@@ -177,6 +175,14 @@ def _integral(
             sums = slope.reshape(points, *end.shape).sum(0) * (end - start)
             added[:, owner] += sums.flatten(1).double().sum(1).numpy()
     return added
+
+
+def _rule(points: int) -> tuple[Tensor, Tensor]:
+    """Return points between 0 and 1, and their weights: Gauss and Legendre's, 64 at most a part."""
+    at, weight = np.polynomial.legendre.leggauss(min(points, 64))
+    parts = points // len(at)
+    shares = (np.arange(parts)[:, None] + (at + 1) / 2) / parts
+    return torch.from_numpy(shares.flatten()), torch.from_numpy(np.tile(weight / 2 / parts, parts))
 
 
 def _codes(array: Tensor, name: str, places: Sequence[Place]) -> Tensor:
