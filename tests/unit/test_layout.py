@@ -21,7 +21,7 @@ ROWS = [
     {"graph", "db"},
     {"data", "store", "lineage"},
     {"train"},
-    {"plan", "probe"},
+    {"plan", "probe", "judge"},
     {"report", "standards"},
     {"server"},
     {"api", "orm"},
