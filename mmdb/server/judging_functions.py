@@ -13,7 +13,9 @@ from torch import Tensor
 from mmdb.arguments import check_whole
 from mmdb.data.decoding import Label, class_text
 from mmdb.data.forms import source_row
-from mmdb.data.query import SourceColumn, analyse
+from mmdb.data.names import is_name
+from mmdb.data.query import SourceColumn, analyse, parse_select
+from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.judge import curves
@@ -152,7 +154,7 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
     # What is measured is what both runs record, or what is asked for.
     asked = _listed(metrics)
     meterings = [Metering(connection, p, asked) for p in predictors]
-    samples = [read_sample(connection, p, data) for p in predictors]
+    samples = _same_rows(connection, predictors, data)
     first, second = (of(sample) for of, sample in zip(meterings, samples, strict=True))
     both = [name for name in first if name in second]
 
@@ -181,6 +183,33 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
             }
         )
     return found
+
+
+def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
+    """Return the rows of both models in one order.
+
+    A query may return its rows in another one each time: they are ordered by all that they hold, so
+    that those which change places are equal.
+
+    Raises:
+        InvalidInput: the query returns other rows each time.
+    """
+    if is_name(data):
+        return [read_sample(connection, p, data) for p in predictors]
+    select, _ = parse_select(data, connection.engine)
+    named = f'SELECT q.*, md5(CAST(q AS text)) AS "{_ROW}" FROM ({select}\n) AS q'
+    found = [read_sample(connection, p, named, key=_ROW) for p in predictors]
+    orders = [sorted(range(one.row_count), key=one.keys.__getitem__) for one in found]
+    first, second = ([one.keys[k] for k in order] for one, order in zip(found, orders, strict=True))
+    if first != second:
+        raise InvalidInput(
+            "The query returns other rows each time that it is asked.",
+            hint="Keep its rows in a table, and compare the models on this.",
+        )
+    return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
+
+
+_ROW = "mmdb row"
 
 
 def _better(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -56,10 +55,8 @@ class Metering:
 
     def __call__(self, sample: Sample, places: Tensor | None = None) -> dict[str, float]:
         """Return the metrics of all rows, or of those at some places, int64 (n,)."""
-        outputs, labels, weight = sample.outputs, sample.labels, sample.weight
-        if places is not None:
-            outputs, labels = _at(outputs, places), _at(labels, places)
-            weight = None if weight is None else weight[places]
+        some = sample if places is None else sample.at(places)
+        outputs, labels, weight = some.outputs, some.labels, some.weight
         fits = [fitted(output, true) for output, true in zip(outputs, labels, strict=True)]
         values = self._meter(fits, labels, weight)
         if self._criterion is None:
@@ -67,10 +64,6 @@ class Metering:
         given = labels if weight is None else (*labels, weight.float())
         loss = float(self._criterion(outputs, given if len(given) > 1 else given[0]))
         return {LOSS: loss, **values}
-
-
-def _at(arrays: Sequence[Tensor], places: Tensor) -> tuple[Tensor, ...]:
-    return tuple(array[places] for array in arrays)
 
 
 def _candidate(

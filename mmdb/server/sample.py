@@ -29,7 +29,7 @@ _KINDS: dict[str, Kind] = {"classification": "text", "regression": "double", "mu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Rows, in an order that is the same for each model."""
+    """Rows with what a model says of them."""
 
     outputs: tuple[Tensor, ...]  # of each target (n, size)
     labels: tuple[Tensor, ...]  # of each target; see `mmdb.data.decoding.Target`
@@ -44,6 +44,14 @@ class Sample:
     def row_count(self) -> int:
         """How many rows there are."""
         return len(self.labels[0])
+
+    def at(self, places: Tensor) -> Sample:
+        """Return outputs, labels and weights of the rows at some places, int64 (n,)."""
+        return Sample(
+            outputs=tuple(array[places] for array in self.outputs),
+            labels=tuple(array[places] for array in self.labels),
+            weight=None if self.weight is None else self.weight[places],
+        )
 
 
 def read_sample(

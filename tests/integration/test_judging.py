@@ -222,6 +222,15 @@ def test_a_model_is_not_better_than_itself_and_better_than_a_bad_one(db: mmdb.Da
         db.compare_models("late", "color", ASKED)
 
 
+def test_rows_are_compared_pair_by_pair_whatever_their_order(db: mmdb.Database) -> None:
+    query = "SELECT a, b, c, late FROM visit WHERE id > 200 ORDER BY random()"
+    (shuffled,) = db.compare_models("poor", "late", query)
+    (plain,) = db.compare_models("poor", "late", "SELECT a, b, c, late FROM visit WHERE id > 200")
+    assert shuffled == plain
+    with pytest.raises(errors.InvalidInput, match="other rows each time"):
+        db.compare_models("poor", "late", "SELECT random() AS a, b, c, late FROM visit")
+
+
 def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     query = "SELECT id, a, b, c, many, late FROM visit"
     roles = {"many": "weight", "id": "key"}
