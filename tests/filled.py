@@ -114,5 +114,6 @@ IDENTITIES = {
     "transfer": "transfer_id",
     "plan": "plan_id",
     "prediction": "prediction_id",
+    "evaluation": "evaluation_id",
     "feature": "feature_id",
 }

@@ -474,7 +474,7 @@ def test_rows_of_weight_0_teach_nothing(db: mmdb.Database) -> None:
         rows = db.predict_query(name, "SELECT id, b FROM thing ORDER BY id")
         right = [row["prediction"] == y for row, y in zip(rows, truth, strict=True)]
         shares.append(np.mean(right))
-        assert db.evaluate(name, name)["accuracy"] == pytest.approx(0.5, abs=0.2)
+        assert db.evaluate(name, name)["accuracy"] > 0.9  # of the rows that weigh anything
     assert shares[0] > 0.9
     assert shares[1] < 0.1
 
