@@ -32,7 +32,7 @@ FROM mmdb.roc_curve(%(model)s::text, %(data)s::text, %(positive)s::text) AS t;
 -- The precision-recall curve of a class.
 SELECT
     t.threshold,
-    t."precision",
+    t.precision,
     t.recall
 FROM mmdb.precision_recall(%(model)s::text, %(data)s::text, %(positive)s::text) AS t;
 
@@ -50,7 +50,7 @@ FROM mmdb.calibration(%(model)s::text, %(data)s::text, %(positive)s::text, %(bin
 -- The threshold for a goal.
 SELECT
     t.threshold,
-    t."precision",
+    t.precision,
     t.recall,
     t.false_positive_rate,
     t.cost

@@ -70,6 +70,34 @@ WHERE model_id IN (
     WHERE m.name LIKE %(prefix)s::text
 );
 
+-- name: delete_evaluation_metrics
+-- What a bench's models were measured by.
+DELETE FROM mmdb.evaluation_metric
+WHERE evaluation_id IN (
+    SELECT e.evaluation_id
+    FROM mmdb.evaluation AS e
+    INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_evaluation_sources
+-- What the evaluations of a bench's models read.
+DELETE FROM mmdb.evaluation_source
+WHERE evaluation_id IN (
+    SELECT e.evaluation_id
+    FROM mmdb.evaluation AS e
+    INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
+    WHERE m.name LIKE %(prefix)s::text
+);
+
+-- name: delete_evaluations
+-- The evaluations of a bench's models.
+DELETE FROM mmdb.evaluation
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
 -- name: delete_prediction_sources
 -- What the predictions of a bench's models read.
 DELETE FROM mmdb.prediction_source

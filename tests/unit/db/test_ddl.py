@@ -25,6 +25,7 @@ POSTGRES_ONLY = {
     "catalog.find_relation": "DuckDB's catalog has other functions",
     "catalog.find_target": "DuckDB's catalog has other functions",
     "catalog.has_written": "only a session inside the server asks",
+    "evaluations.may_keep": "DuckDB has no transactions that may not write",
     "citus.add_up_shards": "DuckDB has no nodes",
     "citus.change_one_by_one": "DuckDB has no nodes",
     "citus.find_misplaced": "DuckDB has no nodes",

@@ -155,6 +155,22 @@ def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
         ],
         "storage": model_row(name, 2),
         "origin": {"kind": "import", "source": "/data/churn.onnx", "format": "onnx"},
+        "evaluations": [
+            {
+                "dataset": None,
+                "slice": None,
+                "query": NASTY,
+                "metric": "accuracy",
+                "by_name": "place",
+                "by_value": None,
+                "row_count": 5,
+                "value": 0.5,
+                "low": 0.25,
+                "high": 0.75,
+                "author": "ann",
+                "evaluated": BEGIN,
+            }
+        ],
         "predictions": [
             {
                 "schema_name": "public",
