@@ -173,7 +173,7 @@ CREATE OR REPLACE FUNCTION mmdb.importance(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.explaining_functions import importance
+from mmdb.server.judging_functions import importance
 return importance(plpy, GD, model, query, metric, by_table, repeats)
 $$;
 COMMENT ON FUNCTION mmdb.importance(text, text, text, boolean, integer)
@@ -198,7 +198,7 @@ CREATE OR REPLACE FUNCTION mmdb.explain_predict(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.explaining_functions import explain_predict
+from mmdb.server.judging_functions import explain_predict
 return explain_predict(plpy, GD, model, query, top, key, method, baseline)
 $$;
 COMMENT ON FUNCTION mmdb.explain_predict(text, text, integer, text, text, jsonb)
@@ -219,7 +219,7 @@ CREATE OR REPLACE FUNCTION mmdb.training_rows(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.explaining_functions import training_rows
+from mmdb.server.judging_functions import training_rows
 return training_rows(plpy, GD, model, query, trained, top, key)
 $$;
 COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text)

@@ -348,6 +348,20 @@ def exposed(
     return body
 
 
+def deferred(path: str) -> Callable[..., Any]:
+    """Return a function of a backend, by its module and name, as an exposed one.
+
+    It is loaded within the call, which a cancel can end.
+    """
+    module, _, name = path.rpartition(".")
+
+    def function(backend: Backend, *arguments: Any) -> Any:
+        return getattr(import_module(module), name)(backend, *arguments)
+
+    function.__name__ = name
+    return exposed(function)
+
+
 def passed_on(path: str, *keywords: str) -> Callable[..., Any]:
     """Return a library's function of a connection as an exposed one, loaded within the call.
 

@@ -72,7 +72,7 @@ CREATE TABLE mmdb.evaluation (
     CONSTRAINT evaluation_pkey PRIMARY KEY (evaluation_id),
     CONSTRAINT evaluation_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
     CONSTRAINT evaluation_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
-    CONSTRAINT evaluation_rows_check CHECK ((dataset_id IS NULL) <> (query IS NULL))
+    CONSTRAINT evaluation_rows_check CHECK (dataset_id IS NOT NULL OR query IS NOT NULL)
 );
 COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate: a model on a dataset, or on the rows of a query.';
 COMMENT ON COLUMN mmdb.evaluation.slice IS 'Of the dataset; null where all its rows were measured, and of a query.';

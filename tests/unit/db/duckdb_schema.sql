@@ -322,7 +322,7 @@ COMMENT ON COLUMN mmdb.model_origin.source IS 'The file, or the database''s URL 
 COMMENT ON COLUMN mmdb.model_origin.format IS 'Of the file; null for a database.';
 COMMENT ON COLUMN mmdb.model_origin.digest IS 'BLAKE3-256 of the file; null where it was not read whole.';
 CREATE SEQUENCE mmdb.evaluation_evaluation_id_seq;
-CREATE TABLE mmdb.evaluation (evaluation_id BIGINT DEFAULT NEXTVAL('mmdb.evaluation_evaluation_id_seq') NOT NULL, model_id BIGINT NOT NULL, dataset_id BIGINT, slice TEXT, query TEXT, row_count BIGINT NOT NULL, seconds DOUBLE NOT NULL, author TEXT NOT NULL DEFAULT '', evaluated_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT evaluation_pkey PRIMARY KEY (evaluation_id), CONSTRAINT evaluation_rows_check CHECK ((dataset_id IS NULL) <> (query IS NULL)));
+CREATE TABLE mmdb.evaluation (evaluation_id BIGINT DEFAULT NEXTVAL('mmdb.evaluation_evaluation_id_seq') NOT NULL, model_id BIGINT NOT NULL, dataset_id BIGINT, slice TEXT, query TEXT, row_count BIGINT NOT NULL, seconds DOUBLE NOT NULL, author TEXT NOT NULL DEFAULT '', evaluated_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT evaluation_pkey PRIMARY KEY (evaluation_id), CONSTRAINT evaluation_rows_check CHECK (dataset_id IS NOT NULL OR query IS NOT NULL));
 COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate: a model on a dataset, or on the rows of a query.';
 COMMENT ON COLUMN mmdb.evaluation.slice IS 'Of the dataset; null where all its rows were measured, and of a query.';
 COMMENT ON COLUMN mmdb.evaluation.query IS 'The SELECT whose rows were measured; null for a dataset.';

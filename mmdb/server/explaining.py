@@ -1,4 +1,4 @@
-"""SQL's functions that say why: `importance`, `explain_predict` and `training_rows`."""
+"""Why a model answers as it does: `importance`, `explain_predict` and `training_rows` of SQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mmdb.judge.importance import importances
 from mmdb.judge.influence import influences
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
-from mmdb.server.backend import Backend, exposed
+from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
@@ -43,7 +43,6 @@ METHODS = ("gradients", "shapley")
 _FEW = 6
 
 
-@exposed
 def importance(
     backend: Backend, model: str, query: str, metric: str | None, by_table: bool, repeats: int
 ) -> list[dict[str, Any]]:
@@ -110,7 +109,6 @@ def _tables(backend: Backend, predictor: Predictor, query: str) -> dict[str, str
     return {c.name: ", ".join(sorted(found.get(c.name, ()))) for c in predictor.decoding.features}
 
 
-@exposed
 def explain_predict(
     backend: Backend,
     model: str,
@@ -154,7 +152,6 @@ def explain_predict(
     return found
 
 
-@exposed
 def training_rows(
     backend: Backend, model: str, query: str, trained: str | None, top: int, key: str | None
 ) -> list[dict[str, Any]]:

@@ -1,0 +1,331 @@
+"""How good a model is: `evaluate`, `compare_models`, curves and residuals, as SQL calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmdb.arguments import check_whole
+from mmdb.data.decoding import Label, class_text
+from mmdb.data.forms import source_row
+from mmdb.data.names import is_name
+from mmdb.data.query import SourceColumn, analyse, parse_select
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import InvalidInput, InvalidOption
+from mmdb.judge import curves
+from mmdb.judge.resampling import CONFIDENCE, differences, intervals, mcnemar
+from mmdb.messages import show
+from mmdb.server.arguments import json_object, json_value
+from mmdb.server.backend import Backend
+from mmdb.server.metering import Metering
+from mmdb.server.model_functions import find_predictor
+from mmdb.server.predictor import Predictor
+from mmdb.server.sample import Sample, read_sample
+from mmdb.train.candidate.metrics import confusion
+
+_Q = load("evaluations")
+_Rows = list[dict[str, Any]]
+
+
+def evaluate(
+    backend: Backend,
+    model: str,
+    data: str,
+    slice: str | None,
+    metrics: str | None,
+    by: str | None,
+    intervals: bool,
+) -> _Rows:
+    """Return metrics of all rows, then of those with each value of the column `by`; keep them.
+
+    In a transaction that may not write, as on a replica, nothing is kept.
+
+    Raises:
+        ModelNotFound; InvalidOption: no such metric, or it does not fit the label.
+        and what `read_sample` raises
+    """
+    started = perf_counter()
+    predictor = find_predictor(backend, model)
+    metering = Metering(backend.connection, predictor, _listed(metrics))
+    sample = read_sample(backend.connection, predictor, data, slice=slice, by=by)
+    found = [
+        {"by_name": None if places is None else by, "by_value": value, **row}
+        for value, places in ((None, None), *_groups(sample))
+        for row in _measured(metering, sample, places, is_sure=bool(intervals))
+    ]
+    if not found:
+        raise InvalidInput(
+            "None of the metrics is defined on these rows.",
+            hint="Some need rows of every class, or labels other than 0.",
+        )
+    _keep(backend, predictor, data, sample, found, seconds=perf_counter() - started)
+    return found
+
+
+def _groups(sample: Sample) -> Iterator[tuple[str | None, Tensor]]:
+    """Yield each value of the column that rows are told apart by, with their places; NULL last."""
+    order = sorted(range(len(sample.by)), key=lambda k: (sample.by[k] is None, sample.by[k] or ""))
+    for value, places in groupby(order, key=lambda k: sample.by[k]):
+        yield value, torch.tensor([*places])
+
+
+def _measured(
+    metering: Metering, sample: Sample, places: Tensor | None, *, is_sure: bool
+) -> Iterator[dict[str, Any]]:
+    count = sample.row_count if places is None else len(places)
+    values = metering(sample, places)
+    ends = {}
+    if is_sure:
+        ends = intervals(
+            count, values, lambda at: metering(sample, at if places is None else places[at])
+        )
+    for name, value in values.items():
+        low, high = ends.get(name, (None, None))
+        yield {"metric": name, "value": value, "row_count": count, "low": low, "high": high}
+
+
+def _keep(
+    backend: Backend,
+    predictor: Predictor,
+    data: str,
+    sample: Sample,
+    found: _Rows,
+    seconds: float,
+) -> None:
+    """Record an evaluation, with what its query reads, where the transaction may write."""
+    connection = backend.connection
+    if connection.engine == "postgres" and not connection.rows(_Q.may_keep)[0]["may"]:
+        return
+    is_query = sample.dataset is None
+    sources: Sequence[SourceColumn] = ()
+    if is_query:
+        analysis = analyse(data, connection.engine, connection)
+        read = {None, *_names(predictor), *(row["by_name"] for row in found)}
+        names = [name for name, _ in connection.columns(analysis.select)]
+        sources = [s for s in analysis.sources_of(names) if s.output in read]
+    with connection.transaction():
+        (added,) = connection.rows(
+            _Q.add_evaluation,
+            model_id=predictor.model.model_id,
+            dataset_id=None if sample.dataset is None else sample.dataset.dataset_id,
+            slice=sample.slice,
+            query=data if is_query else None,
+            row_count=sample.row_count,
+            seconds=seconds,
+        )
+        ids = {"evaluation_id": added["evaluation_id"]}
+        connection.run_many(
+            _Q.add_metric, [{**ids, "ordinal": k, **row} for k, row in enumerate(found)]
+        )
+        connection.run_many(
+            _Q.add_source, [{**ids, "ordinal": k, **source_row(s)} for k, s in enumerate(sources)]
+        )
+
+
+def _names(predictor: Predictor) -> list[str]:
+    """Return the columns of a query that judging reads."""
+    decoding = predictor.decoding
+    weights = [column.name for column in decoding.columns if column.kind == "weight"]
+    return [c.name for c in decoding.features] + [y.name for y in decoding.labels] + weights
+
+
+def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | None) -> _Rows:
+    """Return metrics of two models on the same rows, and how sure it is that they differ.
+
+    Raises:
+        InvalidInput: they do not predict the same; and what `evaluate` raises.
+    """
+    connection = backend.connection
+    predictors = [find_predictor(backend, name) for name in (a, b)]
+    labels = [[(one.name, one.classes) for one in p.decoding.labels] for p in predictors]
+    if labels[0] != labels[1]:
+        raise InvalidInput(
+            f"Models {a!r} and {b!r} do not predict the same.",
+            hint="Compare models of one label with the same classes.",
+        )
+    # What is measured is what both runs record, or what is asked for.
+    asked = _listed(metrics)
+    meterings = [Metering(connection, p, asked) for p in predictors]
+    samples = _same_rows(connection, predictors, data)
+    first, second = (of(sample) for of, sample in zip(meterings, samples, strict=True))
+    both = [name for name in first if name in second]
+
+    def apart(places: Tensor) -> dict[str, float]:
+        drawn = [of(sample, places) for of, sample in zip(meterings, samples, strict=True)]
+        return {n: drawn[0][n] - drawn[1][n] for n in both if n in drawn[0] and n in drawn[1]}
+
+    by_name = {name: first[name] - second[name] for name in both}
+    sure = differences(samples[0].row_count, by_name, apart)
+    right = [sample.outputs[0].argmax(-1) == sample.labels[0] for sample in samples]
+    found = []
+    for name in both:
+        low, high, p_value = sure.get(name, (None, None, None))
+        if name == "accuracy" and samples[0].weight is None:
+            p_value = mcnemar(int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum()))
+        found.append(
+            {
+                "metric": name,
+                "a_value": first[name],
+                "b_value": second[name],
+                "difference": by_name[name],
+                "low": low,
+                "high": high,
+                "p_value": p_value,
+                "better": _better(a, b, by_name[name], p_value, meterings[0].maximize[name]),
+            }
+        )
+    return found
+
+
+def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
+    """Return the rows of both models in one order.
+
+    A query may return its rows in another one each time: they are ordered by all that they hold, so
+    that those which change places are equal.
+
+    Raises:
+        InvalidInput: the query returns other rows each time.
+    """
+    if is_name(data):
+        return [read_sample(connection, p, data) for p in predictors]
+    select, _ = parse_select(data, connection.engine)
+    named = f'SELECT q.*, md5(CAST(q AS text)) AS "{_ROW}" FROM ({select}\n) AS q'
+    found = [read_sample(connection, p, named, key=_ROW) for p in predictors]
+    orders = [sorted(range(one.row_count), key=one.keys.__getitem__) for one in found]
+    first, second = ([one.keys[k] for k in order] for one, order in zip(found, orders, strict=True))
+    if first != second:
+        raise InvalidInput(
+            "The query returns other rows each time that it is asked.",
+            hint="Keep its rows in a table, and compare the models on this.",
+        )
+    return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
+
+
+_ROW = "mmdb row"
+
+
+def _better(
+    a: str, b: str, difference: float, p_value: float | None, maximize: bool | None
+) -> str | None:
+    """Return the better of two models; None where that is no more than noise, or cannot be said."""
+    if p_value is None or p_value >= 1 - CONFIDENCE or maximize is None or not difference:
+        return None
+    return a if (difference > 0) == maximize else b
+
+
+def _listed(metrics: str | None) -> Any:
+    """Return the metrics of an argument; what is no JSON is a name, and refused as no list."""
+    try:
+        return None if metrics is None else json_value(metrics)
+    except (ValueError, RecursionError):
+        return metrics
+
+
+# -- Curves ------------------------------------------------------------------------
+
+
+def _classified(backend: Backend, model: str, data: str) -> tuple[Label, Sample]:
+    """Return the rows of a classification, with what its classes are.
+
+    Raises:
+        InvalidInput: the model predicts something else.
+    """
+    predictor = find_predictor(backend, model)
+    label = predictor.decoding.labels[0]
+    if label.classes is None:
+        raise InvalidInput(
+            f"Model {predictor.model.reference} predicts {label.name!r}, which has no classes.",
+            hint="Ask for residuals(model, data), or evaluate(model, data).",
+        )
+    return label, read_sample(backend.connection, predictor, data)
+
+
+def _scored(
+    backend: Backend, model: str, data: str, positive: str | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the probability of a class, which rows are of it, and weights.
+
+    Args:
+        positive: the class as the database writes it; None: the second of two.
+    """
+    label, sample = _classified(backend, model, data)
+    place = _class_place(label, positive)
+    scores = torch.softmax(sample.outputs[0].double(), dim=-1)[:, place]
+    return scores, sample.labels[0] == place, sample.weight
+
+
+def _class_place(label: Label, positive: str | None) -> int:
+    names = [class_text(value) for value in label.classes or ()]
+    if positive is None and len(names) == 2:
+        return 1
+    if positive not in names:
+        what = "No class is named" if positive is None else f"There is no class {show(positive)}"
+        raise InvalidOption(f"{what}.", hint=f"positive is one of {', '.join(names[:20])}.")
+    return names.index(positive)
+
+
+def confusion_matrix(backend: Backend, model: str, data: str) -> _Rows:
+    """Return rows, or their weights, by label and prediction, and their share of the label's."""
+    label, sample = _classified(backend, model, data)
+    cells = confusion(sample.outputs[0], sample.labels[0], sample.weight)
+    names = [class_text(value) for value in label.classes or ()]
+    present = cells.sum(1).tolist()
+    return [
+        {
+            "label": true,
+            "prediction": guess,
+            "rows": count,
+            "share": count / present[k] if present[k] else None,
+        }
+        for k, (true, counts) in enumerate(zip(names, cells.tolist(), strict=True))
+        for guess, count in zip(names, counts, strict=True)
+    ]
+
+
+def roc_curve(backend: Backend, model: str, data: str, positive: str | None) -> _Rows:
+    """Return the ROC curve of a class; see `mmdb.judge.curves.roc`."""
+    return [point._asdict() for point in curves.roc(*_scored(backend, model, data, positive))]
+
+
+def precision_recall(backend: Backend, model: str, data: str, positive: str | None) -> _Rows:
+    """Return the curve of a class; see `mmdb.judge.curves.precision_recall`."""
+    found = curves.precision_recall(*_scored(backend, model, data, positive))
+    return [point._asdict() for point in found]
+
+
+def calibration(backend: Backend, model: str, data: str, positive: str | None, bins: int) -> _Rows:
+    """Return what came of the probabilities of a class, in ranges of them."""
+    count = check_whole(bins, "bins", 1, 10_000)
+    found = curves.calibration(*_scored(backend, model, data, positive), bins=count)
+    return [bin._asdict() for bin in found]
+
+
+def thresholds(backend: Backend, model: str, data: str, goal: str, positive: str | None) -> _Rows:
+    """Return the threshold that meets a goal; see `mmdb.judge.curves.threshold_for`."""
+    scored = _scored(backend, model, data, positive)
+    return [curves.threshold_for(json_object(goal, "goal"), *scored)._asdict()]
+
+
+def residuals(backend: Backend, model: str, query: str, key: str | None) -> _Rows:
+    """Return for each row of a SELECT its label, what is predicted, and their difference."""
+    predictor = find_predictor(backend, model)
+    label = predictor.decoding.labels[0]
+    if label.task != "regression":
+        raise InvalidInput(
+            f"Model {predictor.model.reference} predicts {label.name!r}, which is no number.",
+            hint="Ask for confusion_matrix(model, data), or predict_query(model, query).",
+        )
+    sample = read_sample(backend.connection, predictor, query, key=predictor.key(key))
+    found = zip(
+        sample.keys, sample.labels[0].tolist(), sample.outputs[0].flatten().tolist(), strict=True
+    )
+    return [
+        {"row_key": key, "label": true, "prediction": guess, "residual": true - guess}
+        for key, true, guess in found
+    ]
