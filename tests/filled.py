@@ -27,6 +27,7 @@ ALLOWED = {
     "worker.mode": "server",
     "zoo_event.event": "hit",
     "prediction_source.resolution": "column",
+    "evaluation_source.resolution": "column",
     "model_origin.kind": "import",
     "share.kind": "model",
     "feature.pool": "mean",
