@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmdb.errors import InvalidInput
 from mmdb.graph.factories import cnn, mlp
-from mmdb.graph.tabular import WordsInput, tabular
-from mmdb.judge.attribution import Arrays, Place, integrated_gradients, shapley
+from mmdb.graph.tabular import Columns, WordsInput, tabular
+from mmdb.judge.attribution import Answer, Arrays, Place, integrated_gradients, shapley
 
 CODES = 7
 
@@ -25,7 +25,7 @@ def columns_of(*spans: int) -> list[Place]:
 
 def mixed() -> tuple[nn.Module, list[Place]]:
     """Return a network of three numbers, two codes, and the codes of four words."""
-    runs = [["number", 3], ["code", CODES, 4], ["code", CODES, 2], ["words", 4, CODES, 3]]
+    runs: Columns = [["number", 3], ["code", CODES, 4], ["code", CODES, 2], ["words", 4, CODES, 3]]
     module = tabular((9,), 3, columns=runs, hidden=[16], ensemble=2)
     coded = [
         Place(input="", span=slice(start, end), codes=CODES)
@@ -59,9 +59,10 @@ def drawn(name: str) -> tuple[nn.Module, list[Place], Tensor, Tensor, Tensor]:
     return module.eval(), places, x, base, torch.tensor([0, 1, 2, 0, 1, 2])
 
 
-def answer_of(module: nn.Module):  # type: ignore[no-untyped-def]
+def answer_of(module: nn.Module) -> Answer:
     def answer(arrays: Arrays, asked: Tensor) -> Tensor:
-        return module(arrays[""]).softmax(-1).gather(1, asked[:, None])[:, 0]
+        chances: Tensor = module(arrays[""]).softmax(-1)
+        return chances.gather(1, asked[:, None])[:, 0]
 
     return answer
 
@@ -112,8 +113,11 @@ def slopes_at(module: nn.Module, x: Tensor, base: Tensor, asked: int, share: flo
     for handle in handles:
         handle.remove()
     assert way.grad is not None
-    moved = zip(leaves, ends, starts, strict=True)
-    return [way.grad * (x - base), *(leaf.grad * (end - start) for leaf, end, start in moved)]
+    found = [way.grad * (x - base)]
+    for leaf, end, start in zip(leaves, ends, starts, strict=True):
+        assert leaf.grad is not None
+        found.append(leaf.grad * (end - start))
+    return found
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -158,7 +162,8 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
             self.embedding = nn.Embedding(CODES, 3)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.embedding(x.long()).sum(1)
+            embedded: Tensor = self.embedding(x.long())
+            return embedded.sum(1)
 
     both = [Place(input="", span=slice(k, k + 1), codes=CODES) for k in range(2)]
     x, base = torch.randint(CODES, (3, 2)).float(), torch.zeros(1, 2)

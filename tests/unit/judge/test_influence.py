@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.data.decoding import Task
-from mmdb.graph.tabular import tabular
+from mmdb.graph.tabular import Columns, tabular
 from mmdb.judge.influence import influences, losses
 
 TASKS: dict[Task, int] = {"classification": 3, "regression": 1, "multilabel": 3}
@@ -26,7 +26,7 @@ def test_products_are_those_of_single_gradients(task: Task, kind: str) -> None:
     size = TASKS[task]
     module: nn.Module = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, size))
     if kind == "tabular":
-        columns = [["number", 4], ["code", 6, 3]]
+        columns: Columns = [["number", 4], ["code", 6, 3]]
         module = tabular((5,), size, columns=columns, hidden=[8], ensemble=2).eval()
     x = torch.randn(1100, 5)  # more than go through at once
     x[:, 4] = torch.randint(6, (1100,)).float()
