@@ -82,4 +82,3 @@ return predict_query(plpy, GD, model, query, key, probabilities)
 $$;
 COMMENT ON FUNCTION mmdb.predict_query(text, text, text, boolean)
 IS 'Predictions for every row of a SELECT, with its key; on request the probability of every class.';
-

@@ -80,11 +80,16 @@ END
 $$;
 COMMENT ON FUNCTION mmdb.caller_is(text) IS 'Whether the caller has the rights of a role, or owns mmdb.';
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL TABLES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
-REVOKE ALL ON SCHEMA mmdb FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb
+FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL PROCEDURES IN SCHEMA mmdb
+FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL TABLES IN SCHEMA mmdb
+FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA mmdb
+FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
+REVOKE ALL ON SCHEMA mmdb
+FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
 
 GRANT USAGE ON SCHEMA mmdb TO mmdb_predictor, mmdb_reader;
 -- Every view, but for one that showed bytes: those are tensors, states and rows of datasets.

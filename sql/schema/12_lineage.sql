@@ -99,7 +99,7 @@ COMMENT ON COLUMN mmdb.evaluation_metric.ordinal IS 'Place in the answer: all ro
 COMMENT ON COLUMN mmdb.evaluation_metric.by_name IS 'The column by whose values rows were told apart; null for all rows.';
 COMMENT ON COLUMN mmdb.evaluation_metric.by_value IS 'Its value in these rows.';
 COMMENT ON COLUMN mmdb.evaluation_metric.row_count IS 'Rows that were measured.';
-COMMENT ON COLUMN mmdb.evaluation_metric.low IS 'Ends of the interval that holds the value with 95 % confidence, as high; null if not asked for.';
+COMMENT ON COLUMN mmdb.evaluation_metric.low IS 'End of the 95 % interval of the value, as high; null if not asked for.';
 
 CREATE TABLE mmdb.evaluation_source (
     evaluation_id bigint NOT NULL,
