@@ -168,7 +168,7 @@ SELECT
     extract(EPOCH FROM e.evaluated_at)::double precision AS evaluated
 FROM mmdb.evaluation_overview AS e
 WHERE e.model = %(model)s::text AND e.version = %(version)s::integer
-ORDER BY e.evaluation_id DESC, e.ordinal
+ORDER BY e.evaluation_id DESC, e.ordinal ASC
 LIMIT 200;
 
 -- name: find_candidate_epochs
