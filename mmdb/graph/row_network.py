@@ -87,7 +87,7 @@ def _step(module: nn.Module) -> Step:
             columns, plain, scale = map(_step, (module.columns, module.linear, module.scale))
 
             def linear(row: np.ndarray) -> Any:
-                return plain(row) * tabular.LINEAR_GAIN
+                return plain(row) * module.gain
 
             further = _step(module.deep) if module.deep else lambda _: 0.0
             if module.deep is None or module.deep.members == 1:

@@ -21,8 +21,6 @@ Columns = Sequence[Sequence[str | int]]
 #: Frequencies, and numbers, of a number's embedding; section B of the paper has 16 and 4.
 FREQUENCIES, EMBEDDED = 16, 4
 _MOST_MEMBERS = 64
-#: What the linear part's weights count: a rate that suits the network is a tenth of what suits it.
-LINEAR_GAIN = 10.0
 #: What an ensemble averages; of small tables the mean of probabilities errs less confidently.
 AVERAGES = ("outputs", "probabilities")
 #: The codes of NULL, or no word, and of what no train row had; see `mmdb.data.transform.transform`.
@@ -43,6 +41,7 @@ def tabular(
     embedding_dropout: float = 0.0,
     periodic: bool = True,
     averages: str = "outputs",
+    linear_gain: float = 1.0,
 ) -> nn.Module:
     """Return a network for rows of mixed columns: embedded numbers and codes, an MLP, and a skip.
 
@@ -52,6 +51,8 @@ def tabular(
         periodic: whether numbers are embedded by waves; else they are taken as they are.
         averages: of an ensemble's members, "outputs", or "probabilities" of classes, whose
             logarithms are the outputs then.
+        linear_gain: what the linear part's weights count, above 0: of few rows a rate that suits
+            the network is a tenth of what suits it.
         scale: mean and deviation of the target, which outputs are scaled back by.
         hidden: units of each layer; with none of them the network is its linear part.
         ensemble: members that share most weights (BatchEnsemble). While it trains, the module
@@ -80,13 +81,15 @@ def tabular(
         )
     if not periodic:
         runs = [["plain" if kind == "number" else kind, *further] for kind, *further in runs]
+    if not is_number(linear_gain, 1e-6, 1e6):
+        raise FactoryFailed(f"linear_gain must be a number above 0, not {show(linear_gain)}")
     widths = [hidden] if isinstance(hidden, int) else list(hidden)
     if len(widths) > 100 or not all(is_whole(one, 1, 2**20) for one in widths):
         raise FactoryFailed(f"hidden must be a list of layers' widths, not {show(hidden)}")
     rows = ColumnInput(runs, dropout=embedding_dropout)
     deep = DeepColumns(rows, outputs, widths, members=ensemble, dropout=dropout) if widths else None
     scaled = None if scale is None else Scaled(scale)
-    return TabularNetwork(rows, deep, outputs, scaled, averages=averages)
+    return TabularNetwork(rows, deep, outputs, scaled, averages=averages, gain=linear_gain)
 
 
 def check_columns(columns: Columns, width: int) -> None:
@@ -340,20 +343,22 @@ class TabularNetwork(nn.Module):
         scale: Scaled | None,
         *,
         averages: str = AVERAGES[0],
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
         self.averages = averages
         self.columns, self.deep = columns, deep
         self.linear = nn.Linear(columns.width, outputs)
+        self.gain = float(gain)
         with torch.no_grad():
             for parameter in self.linear.parameters():
-                parameter.div_(LINEAR_GAIN)
+                parameter.div_(self.gain)
         self.scale = scale or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (n, outputs); while an ensemble trains (n, members, outputs)."""
         row = self.columns(x)
-        y = self.linear(row) * LINEAR_GAIN
+        y = self.linear(row) * self.gain
         if self.deep is not None:
             found = self.deep(row)
             y = (y[:, None, :] if found.ndim == 3 else y) + found

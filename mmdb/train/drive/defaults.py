@@ -82,6 +82,8 @@ def defaults_of(dataset: Dataset) -> RunDefaults:
         deep = {"architecture.hidden": [_HIDDEN[0]]}
         space["architecture.periodic"] = {"values": [True, False], "when": deep}
         space["lr"] = [1e-3, 3e-3]
+    if is_small:
+        space["architecture.linear_gain"] = [10.0]
     return RunDefaults(
         architecture=f"tabular(ensemble={_MEMBERS})",
         space={**space, **training},

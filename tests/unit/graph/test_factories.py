@@ -9,7 +9,7 @@ from torch import nn
 from mmdb.errors import FactoryFailed
 from mmdb.graph.factories import SHIPPED, cnn, mlp, resnet, transformer
 from mmdb.graph.spec.build import build, check_output, initial_module, parameter_count
-from mmdb.graph.tabular import LINEAR_GAIN, tabular
+from mmdb.graph.tabular import tabular
 
 VECTOR, PICTURE, IMAGE, TOKENS = (12,), (8, 8), (3, 9, 7), (5, 6)
 READS = {
@@ -162,10 +162,10 @@ def test_a_cnn_halves_its_sides_after_the_first_convolution() -> None:
 
 def test_members_of_an_ensemble_average_probabilities_where_it_is_asked() -> None:
     torch.manual_seed(0)
-    module = tabular((3,), 4, ensemble=5, averages="probabilities").eval()
+    module = tabular((3,), 4, ensemble=5, averages="probabilities", linear_gain=3.0).eval()
     x = torch.randn(6, 3)
     row = module.columns(x)  # type: ignore[operator]
-    each = LINEAR_GAIN * module.linear(row)[:, None] + module.deep(row)  # type: ignore[operator]
+    each = 3 * module.linear(row)[:, None] + module.deep(row)  # type: ignore[operator]
     torch.testing.assert_close(module(x).softmax(1), each.softmax(2).mean(1))
 
 
