@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION mmdb.evaluate(
 )
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import evaluate
+from mmdb.server.model_functions import evaluate
 return evaluate(plpy, GD, model, data, slice, metrics, by, intervals)
 $$;
 COMMENT ON FUNCTION mmdb.evaluate(text, text, text, jsonb, text, boolean)
@@ -42,7 +42,7 @@ CREATE OR REPLACE FUNCTION mmdb.compare_models(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import compare_models
+from mmdb.server.model_functions import compare_models
 return compare_models(plpy, GD, a, b, data, metrics)
 $$;
 COMMENT ON FUNCTION mmdb.compare_models(text, text, text, jsonb)
@@ -59,7 +59,7 @@ CREATE OR REPLACE FUNCTION mmdb.confusion_matrix(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import confusion_matrix
+from mmdb.server.model_functions import confusion_matrix
 return confusion_matrix(plpy, GD, model, data)
 $$;
 COMMENT ON FUNCTION mmdb.confusion_matrix(text, text)
@@ -76,7 +76,7 @@ CREATE OR REPLACE FUNCTION mmdb.roc_curve(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import roc_curve
+from mmdb.server.model_functions import roc_curve
 return roc_curve(plpy, GD, model, data, positive)
 $$;
 COMMENT ON FUNCTION mmdb.roc_curve(text, text, text)
@@ -93,7 +93,7 @@ CREATE OR REPLACE FUNCTION mmdb.precision_recall(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import precision_recall
+from mmdb.server.model_functions import precision_recall
 return precision_recall(plpy, GD, model, data, positive)
 $$;
 COMMENT ON FUNCTION mmdb.precision_recall(text, text, text)
@@ -113,7 +113,7 @@ CREATE OR REPLACE FUNCTION mmdb.calibration(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import calibration
+from mmdb.server.model_functions import calibration
 return calibration(plpy, GD, model, data, positive, bins)
 $$;
 COMMENT ON FUNCTION mmdb.calibration(text, text, text, integer)
@@ -133,7 +133,7 @@ CREATE OR REPLACE FUNCTION mmdb.thresholds(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import thresholds
+from mmdb.server.model_functions import thresholds
 return thresholds(plpy, GD, model, data, goal, positive)
 $$;
 COMMENT ON FUNCTION mmdb.thresholds(text, text, jsonb, text)
@@ -151,7 +151,7 @@ CREATE OR REPLACE FUNCTION mmdb.residuals(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import residuals
+from mmdb.server.model_functions import residuals
 return residuals(plpy, GD, model, query, key)
 $$;
 COMMENT ON FUNCTION mmdb.residuals(text, text, text)
@@ -173,7 +173,7 @@ CREATE OR REPLACE FUNCTION mmdb.importance(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import importance
+from mmdb.server.model_functions import importance
 return importance(plpy, GD, model, query, metric, by_table, repeats)
 $$;
 COMMENT ON FUNCTION mmdb.importance(text, text, text, boolean, integer)
@@ -198,7 +198,7 @@ CREATE OR REPLACE FUNCTION mmdb.explain_predict(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import explain_predict
+from mmdb.server.model_functions import explain_predict
 return explain_predict(plpy, GD, model, query, top, key, method, baseline)
 $$;
 COMMENT ON FUNCTION mmdb.explain_predict(text, text, integer, text, text, jsonb)
@@ -219,7 +219,7 @@ CREATE OR REPLACE FUNCTION mmdb.training_rows(
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
-from mmdb.server.judging_functions import training_rows
+from mmdb.server.model_functions import training_rows
 return training_rows(plpy, GD, model, query, trained, top, key)
 $$;
 COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text)

@@ -13,7 +13,7 @@ from mmdb.server.arguments import json_text
 Metric = str | Mapping[str, Any]
 
 
-class Evaluation(dict[str, float]):
+class EvaluatedMetrics(dict[str, float]):
     """The metrics of a model on all rows, by name."""
 
     #: As SQL returns them: metric, value, by_name, by_value, row_count, low, high; all rows first.
@@ -41,7 +41,7 @@ class JudgingCalls:
         metrics: Sequence[Metric] | None = None,
         by: str | None = None,
         intervals: bool = False,
-    ) -> Evaluation:
+    ) -> EvaluatedMetrics:
         """Return a model's metrics on a dataset, or on a SELECT; keep them in mmdb.evaluation.
 
         Args:
@@ -61,7 +61,7 @@ class JudgingCalls:
             by=by,
             intervals=intervals,
         )
-        return Evaluation(rows)
+        return EvaluatedMetrics(rows)
 
     def compare_models(
         self, a: str, b: str, data: str, *, metrics: Sequence[Metric] | None = None

@@ -185,7 +185,7 @@ def _in_pieces(wire: str) -> str:
 
 
 def _fetched(cursor: Any, most: int) -> Iterator[list[bytes]]:
-    """Yield what a cursor returns, of which PL/Python holds a few MB at once, 64 at most."""
+    """Yield a cursor's values in lists; PL/Python holds a few MB of them at once, 64 at most."""
     size = FIRST_ROWS
     while True:
         with lifted(None):

@@ -1,4 +1,4 @@
-"""What each column added to a model's answer for a row, against a row to compare with.
+"""Contributions of columns to a model's answer: Shapley values, and integrated gradients.
 
 Columns are given by their places in the rows' arrays. An answer is one number a row: that output of
 the model, such as the probability of a class, which is asked for of this row.
@@ -36,7 +36,7 @@ MOST_EXACT = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a column is."""
+    """The place of a column in the rows' arrays."""
 
     input: str
     span: slice  # of the flattened row
@@ -44,7 +44,7 @@ class Place:
 
 
 class Attribution(NamedTuple):
-    """What columns added."""
+    """The contributions of columns to the answers for some rows."""
 
     added: np.ndarray  # float64 (n, columns)
     answer: np.ndarray  # float64 (n,)

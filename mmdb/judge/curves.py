@@ -1,4 +1,4 @@
-"""What thresholds do: ROC and precision-recall curves, calibration, the threshold for a goal.
+"""ROC and precision-recall curves, calibration, and the threshold that meets a goal.
 
 Scores are float64 (n,), the probability of the class that counts as positive; `positive` is bool
 (n,); weights of the rows are float64 (n,), None for equal ones.
@@ -49,7 +49,7 @@ class CalibrationBin(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """What a threshold does: scores that are it, or greater, count as positive."""
+    """A threshold, from which on scores count as positive, with the shares and cost it gives."""
 
     threshold: float
     precision: float

@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
 
-class Difference(NamedTuple):
+class MetricDifference(NamedTuple):
     """A metric's difference, with its interval and how probable it is by chance."""
 
     low: float
@@ -72,7 +72,7 @@ def _percentiles(draws: Tensor, value: float) -> Interval:
 
 def differences(
     rows: int, values: Metrics, measure: Callable[[Tensor], Metrics]
-) -> dict[str, Difference]:
+) -> dict[str, MetricDifference]:
     """Return for differences of two models' metrics on the same rows how sure they are."""
     found = {}
     for name, draws in drawn(rows, measure).items():
@@ -81,7 +81,7 @@ def differences(
         low, high = _percentiles(draws, values[name])
         aside = min(float((draws <= 0).double().mean()), float((draws >= 0).double().mean()))
         p_value = min(2 * (aside * len(draws) + 1) / (len(draws) + 1), 1.0)
-        found[name] = Difference(low, high, p_value)
+        found[name] = MetricDifference(low, high, p_value)
     return found
 
 

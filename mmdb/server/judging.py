@@ -162,11 +162,12 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
 
     by_name = {name: first[name] - second[name] for name in both}
     sure = differences(samples[0].row_count, by_name, apart)
-    right = [sample.outputs[0].argmax(-1) == sample.labels[0] for sample in samples]
+    is_class = predictors[0].decoding.labels[0].task == "classification"
     found = []
     for name in both:
         low, high, p_value = sure.get(name, (None, None, None))
-        if name == "accuracy" and samples[0].weight is None:
+        if name == "accuracy" and is_class and samples[0].weight is None:
+            right = [sample.outputs[0].argmax(-1) == sample.labels[0] for sample in samples]
             p_value = mcnemar(int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum()))
         found.append(
             {
@@ -195,7 +196,8 @@ def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: st
     if is_name(data):
         return [read_sample(connection, p, data) for p in predictors]
     select, _ = parse_select(data, connection.engine)
-    named = f'SELECT q.*, md5(CAST(q AS text)) AS "{_ROW}" FROM ({select}\n) AS q'
+    # The alias is no name of a column: such a one would stand for the column, not for the row.
+    named = f'SELECT {_ROWS}.*, md5(CAST({_ROWS} AS text)) AS "{_ROW}" FROM ({select}\n) AS {_ROWS}'
     found = [read_sample(connection, p, named, key=_ROW) for p in predictors]
     orders = [sorted(range(one.row_count), key=one.keys.__getitem__) for one in found]
     first, second = ([one.keys[k] for k in order] for one, order in zip(found, orders, strict=True))
@@ -207,7 +209,7 @@ def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: st
     return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
 
 
-_ROW = "mmdb row"
+_ROW, _ROWS = "mmdb row", '"mmdb rows"'
 
 
 def _better(

@@ -1,4 +1,4 @@
-"""`save_candidate`, `predict` and `predict_query`."""
+"""SQL's functions of models: to save and to predict here, to judge and to explain passed on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mmdb.data.row_plan import UNUSUAL
 from mmdb.errors import InvalidInput
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
-from mmdb.server.backend import UNBOUNDED, Backend, exposed
+from mmdb.server.backend import UNBOUNDED, Backend, deferred, exposed
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.train.values.runtime import uncollected
 
@@ -105,3 +105,17 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
     if in_server:
         gc.freeze()
     return predictor.find_predictor
+
+
+# Judged and explained: their modules load torch within the call.
+evaluate = deferred("mmdb.server.judging.evaluate")
+compare_models = deferred("mmdb.server.judging.compare_models")
+confusion_matrix = deferred("mmdb.server.judging.confusion_matrix")
+roc_curve = deferred("mmdb.server.judging.roc_curve")
+precision_recall = deferred("mmdb.server.judging.precision_recall")
+calibration = deferred("mmdb.server.judging.calibration")
+thresholds = deferred("mmdb.server.judging.thresholds")
+residuals = deferred("mmdb.server.judging.residuals")
+importance = deferred("mmdb.server.explaining.importance")
+explain_predict = deferred("mmdb.server.explaining.explain_predict")
+training_rows = deferred("mmdb.server.explaining.training_rows")

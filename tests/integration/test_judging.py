@@ -227,8 +227,27 @@ def test_rows_are_compared_pair_by_pair_whatever_their_order(db: mmdb.Database) 
     (shuffled,) = db.compare_models("poor", "late", query)
     (plain,) = db.compare_models("poor", "late", "SELECT a, b, c, late FROM visit WHERE id > 200")
     assert shuffled == plain
+    (named,) = db.compare_models("poor", "late", query.replace(" late", " late, 1 AS q"))
+    for key in ("a_value", "b_value", "difference", "p_value", "better"):
+        assert named[key] == plain[key]  # a column named as an alias is one of the row's
     with pytest.raises(errors.InvalidInput, match="other rows each time"):
         db.compare_models("poor", "late", "SELECT random() AS a, b, c, late FROM visit")
+
+
+def test_models_of_several_labels_at_once_are_compared(db: mmdb.Database) -> None:
+    some = (
+        "ARRAY[late::int, 1 - late::int, 1]"
+        if db.connection.engine == "postgres"
+        else ("[late::int, 1 - late::int, 1]")
+    )
+    query = f"SELECT a, b, c, {some} AS tags FROM visit"
+    db.create_dataset("tags", query, label="tags", options={"task": "multilabel"})
+    for name, seed in (("tags_1", 1), ("tags_2", 2)):
+        torch.manual_seed(seed)
+        db.save(name, linear((3,), 3), architecture="linear", dataset="tags")
+    rows = db.compare_models("tags_1", "tags_2", query)
+    assert {row["metric"] for row in rows} == {"f1_macro", "hamming"}
+    assert rows[0]["a_value"] == db.evaluate("tags_1", query)["f1_macro"]
 
 
 def test_weights_of_the_query_count(db: mmdb.Database) -> None:
