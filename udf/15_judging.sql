@@ -139,6 +139,27 @@ $$;
 COMMENT ON FUNCTION mmdb.thresholds(text, text, jsonb, text)
 IS 'The probability from which on a class is worth to be predicted, for a recall, a precision or what errors cost.';
 
+CREATE OR REPLACE FUNCTION mmdb.calibrate_model(
+    model text,
+    data text,
+    method text DEFAULT NULL,
+    goal jsonb DEFAULT NULL,
+    positive text DEFAULT NULL,
+    slice text DEFAULT NULL
+) RETURNS TABLE (
+    model_id bigint,
+    name text,
+    version integer,
+    decision jsonb
+)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+AS $$
+from mmdb.server.model_functions import calibrate_model
+return calibrate_model(plpy, GD, model, data, method, goal, positive, slice)
+$$;
+COMMENT ON FUNCTION mmdb.calibrate_model(text, text, text, jsonb, text, text)
+IS 'Save a model''s next version, which predicts by probabilities calibrated on some rows, or by a threshold.';
+
 CREATE OR REPLACE FUNCTION mmdb.residuals(
     model text,
     query text,

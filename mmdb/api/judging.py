@@ -114,6 +114,38 @@ class JudgingCalls:
         (row,) = self._call("thresholds", positive=positive, **given)
         return dict(row)
 
+    def calibrate_model(
+        self,
+        model: str,
+        data: str,
+        method: str | None = None,
+        *,
+        goal: Mapping[str, Any] | None = None,
+        positive: Any = None,
+        slice: str | None = None,
+    ) -> Row:
+        """Save a model's next version, which predicts by calibrated probabilities or a threshold.
+
+        Args:
+            data: rows that the model was not trained on; of a dataset its validation slice.
+            method: "temperature" or "isotonic"; None: the model stays calibrated as it is.
+            goal: as `threshold` takes it; the class `positive` is predicted from there on.
+        Returns:
+            model_id, name, version, and decision: what is saved, a mapping.
+        Raises:
+            ModelNotFound, DatasetNotFound, QueryError, UnknownColumn, InvalidInput, InvalidOption
+        """
+        (row,) = self._call(
+            "calibrate_model",
+            model=model,
+            data=data,
+            method=method,
+            goal=None if goal is None else json_text(goal, "goal"),
+            positive=positive,
+            slice=slice,
+        )
+        return {**row, "decision": json.loads(row["decision"])}
+
     def residuals(self, model: str, query: str, *, key: str | None = None) -> list[Row]:
         """Return row_key, label, prediction and residual of a regression for each row."""
         return list(self._call("residuals", model=model, query=query, key=key))

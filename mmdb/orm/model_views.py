@@ -33,6 +33,7 @@ class ModelOverview(View):
     parameters: Mapped[BigInt | None]
     dropped_at: Mapped[datetime | None]
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    decision: Mapped[Json | None]
 
 
 class ModelLineage(View):

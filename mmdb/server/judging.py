@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from mmdb.arguments import check_whole
-from mmdb.data.decoding import Label, class_text
+from mmdb.data.decoding import class_text
 from mmdb.data.forms import source_row
 from mmdb.data.names import is_name
 from mmdb.data.query import SourceColumn, analyse, parse_select
@@ -19,6 +22,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.judge import curves
+from mmdb.judge.calibration import METHODS, Calibrated, calibrated
 from mmdb.judge.resampling import CONFIDENCE, differences, intervals, mcnemar
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_value
@@ -27,6 +31,7 @@ from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import Sample, read_sample
+from mmdb.store.models.save import About, save_model
 from mmdb.train.candidate.metrics import confusion
 
 _Q = load("evaluations")
@@ -167,7 +172,10 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
     for name in both:
         low, high, p_value = sure.get(name, (None, None, None))
         if name == "accuracy" and is_class and samples[0].weight is None:
-            right = [sample.outputs[0].argmax(-1) == sample.labels[0] for sample in samples]
+            right = [
+                predictor.guesses(sample.outputs[0]) == sample.labels[0]
+                for predictor, sample in zip(predictors, samples, strict=True)
+            ]
             p_value = mcnemar(int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum()))
         found.append(
             {
@@ -232,20 +240,19 @@ def _listed(metrics: str | None) -> Any:
 # -- Curves ------------------------------------------------------------------------
 
 
-def _classified(backend: Backend, model: str, data: str) -> tuple[Label, Sample]:
-    """Return the rows of a classification, with what its classes are.
+def _classified(predictor: Predictor) -> list[str]:
+    """Return the classes of a classification as the database writes them.
 
     Raises:
         InvalidInput: the model predicts something else.
     """
-    predictor = find_predictor(backend, model)
     label = predictor.decoding.labels[0]
     if label.classes is None:
         raise InvalidInput(
             f"Model {predictor.model.reference} predicts {label.name!r}, which has no classes.",
             hint="Ask for residuals(model, data), or evaluate(model, data).",
         )
-    return label, read_sample(backend.connection, predictor, data)
+    return [class_text(value) for value in label.classes]
 
 
 def _scored(
@@ -256,14 +263,14 @@ def _scored(
     Args:
         positive: the class as the database writes it; None: the second of two.
     """
-    label, sample = _classified(backend, model, data)
-    place = _class_place(label, positive)
+    predictor = find_predictor(backend, model)
+    place = _class_place(_classified(predictor), positive)
+    sample = read_sample(backend.connection, predictor, data)
     scores = torch.softmax(sample.outputs[0].double(), dim=-1)[:, place]
     return scores, sample.labels[0] == place, sample.weight
 
 
-def _class_place(label: Label, positive: str | None) -> int:
-    names = [class_text(value) for value in label.classes or ()]
+def _class_place(names: Sequence[str], positive: str | None) -> int:
     if positive is None and len(names) == 2:
         return 1
     if positive not in names:
@@ -274,9 +281,11 @@ def _class_place(label: Label, positive: str | None) -> int:
 
 def confusion_matrix(backend: Backend, model: str, data: str) -> _Rows:
     """Return rows, or their weights, by label and prediction, and their share of the label's."""
-    label, sample = _classified(backend, model, data)
-    cells = confusion(sample.outputs[0], sample.labels[0], sample.weight)
-    names = [class_text(value) for value in label.classes or ()]
+    predictor = find_predictor(backend, model)
+    names = _classified(predictor)
+    sample = read_sample(backend.connection, predictor, data)
+    guessed = one_hot(predictor.guesses(sample.outputs[0]), len(names))
+    cells = confusion(guessed, sample.labels[0], sample.weight)
     present = cells.sum(1).tolist()
     return [
         {
@@ -312,6 +321,71 @@ def thresholds(backend: Backend, model: str, data: str, goal: str, positive: str
     """Return the threshold that meets a goal; see `mmdb.judge.curves.threshold_for`."""
     scored = _scored(backend, model, data, positive)
     return [curves.threshold_for(json_object(goal, "goal"), *scored)._asdict()]
+
+
+def calibrate_model(
+    backend: Backend,
+    model: str,
+    data: str,
+    method: str | None,
+    goal: str | None,
+    positive: str | None,
+    slice: str | None,
+) -> _Rows:
+    """Save a model's next version, whose probabilities are calibrated, or which has a threshold.
+
+    Args:
+        method: see `mmdb.judge.calibration.calibrated`; None: it stays calibrated as it is.
+        goal: of `thresholds`; None: no class has a threshold.
+    Raises:
+        InvalidOption: neither is given, or there is no such method.
+        and what `thresholds` raises
+    """
+    if method not in (None, *METHODS) or (method is None and goal is None):
+        what = "No method and no goal" if method is None else f"There is no method {show(method)}"
+        raise InvalidOption(
+            f"{what}{' is given' if method is None else ''}.",
+            hint=f"method is {' or '.join(METHODS)}; a goal alone sets a threshold.",
+        )
+    connection = backend.connection
+    predictor = find_predictor(backend, model)
+    names = _classified(predictor)
+    place = None if goal is None else _class_place(names, positive)
+    asked = predictor if method is None else predictor.uncalibrated
+    sample = read_sample(connection, asked, data, slice=slice)
+    output, y, weight = sample.outputs[0], sample.labels[0], sample.weight
+    decision = replace(predictor.decision, positive=None)
+    if method is not None:
+        decision = calibrated(method, output, y, weight)
+        output = Calibrated(nn.Identity(), decision)(output)
+    if goal is not None and place is not None:
+        scores = torch.softmax(output.double(), dim=-1)[:, place]
+        found = curves.threshold_for(json_object(goal, "goal"), scores, y == place, weight)
+        lower = scores[scores < found.threshold]
+        # Between two scores, for these differ by rounding from one batch of rows to another.
+        below = float(lower.max()) if len(lower) else 0.0
+        decision = decision.at(place, (found.threshold + below) / 2)
+    saved = save_model(
+        connection,
+        predictor.model.name,
+        asked.uncalibrated.module,
+        parent=predictor.model.reference,
+        about=About(
+            dataset_id=predictor.model.dataset_id,
+            candidate_id=predictor.model.candidate_id,
+            epoch=predictor.model.epoch,
+            decision=decision.to_json(names),
+        ),
+    )
+    shown = json.dumps(decision.to_json(names))
+    return [
+        {
+            "model_id": saved.model_id,
+            "name": saved.name,
+            "version": saved.version,
+            "decision": shown,
+        }
+    ]
 
 
 def residuals(backend: Backend, model: str, query: str, key: str | None) -> _Rows:

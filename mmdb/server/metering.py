@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection
@@ -15,6 +16,7 @@ from mmdb.server.predictor import Predictor
 from mmdb.server.sample import Sample
 from mmdb.store.models.model_rows import SavedModel
 from mmdb.train.candidate.measures import LOSS, Meter, measures_of, parse_measure
+from mmdb.train.candidate.metrics import OF_GUESSES
 from mmdb.train.candidate.named_choices import Functions
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.values.row_batch import fitted
@@ -49,6 +51,7 @@ class Metering:
         #: By metric, whether more is better; None of a registered one that does not say.
         self.maximize = {measure.key: measure.maximize for measure in measures} | {LOSS: False}
         self._meter = Meter(measures, targets, functions)
+        self._guesses = None if predictor.decision.positive is None else predictor.guesses
         self._criterion = None
         if asked is None and candidate is not None and options.get("metric") == LOSS:
             self._criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion
@@ -59,6 +62,11 @@ class Metering:
         outputs, labels, weight = some.outputs, some.labels, some.weight
         fits = [fitted(output, true) for output, true in zip(outputs, labels, strict=True)]
         values = self._meter(fits, labels, weight)
+        if self._guesses is not None:
+            guessed = one_hot(self._guesses(outputs[0]), outputs[0].shape[-1]).float()
+            values |= {
+                n: v for n, v in self._meter([guessed], labels, weight).items() if n in OF_GUESSES
+            }
         if self._criterion is None:
             return values
         given = labels if weight is None else (*labels, weight.float())

@@ -6,7 +6,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.dataset import find_decoding
+from mmdb.data.decision import Decision
 from mmdb.data.decoding import Decoding, Label, class_text, numbers_in
 from mmdb.data.inputs import encoders_of
 from mmdb.data.row_plan import row_plan
 from mmdb.data.tokenize import Encoder
 from mmdb.errors import InvalidInput
 from mmdb.graph.row_network import row_network
+from mmdb.judge.calibration import Calibrated, guesses
 from mmdb.server.apart import this_call
 from mmdb.server.backend import Backend
 from mmdb.server.session_control import statement
@@ -47,7 +49,8 @@ class Predictor:
     """A model with what turns rows into its inputs."""
 
     model: SavedModel
-    module: nn.Module
+    module: nn.Module  # calibrated, where the model is
+    decision: Decision
     decoding: Decoding
     encoders: Mapping[str, Encoder]
     plan: Callable[[Mapping[str, Any]], np.ndarray] | None  # see `row_plan`
@@ -98,7 +101,7 @@ class Predictor:
             return Predictions(rows, nothing, rows if of_all else nothing)
         if label.classes is None:
             return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
-        best = values.argmax(axis=1)
+        best = guesses(self.decision, torch.from_numpy(values)).numpy()
         names = [class_text(value) for value in label.classes]
         chances = values[np.arange(len(best)), best].tolist()
         given = [names[k] for k in best.tolist()]
@@ -106,6 +109,16 @@ class Predictor:
             return Predictions(given, chances, nothing)
         shown = [json.dumps(dict(zip(names, row, strict=True))) for row in values.tolist()]
         return Predictions(given, chances, shown)
+
+    def guesses(self, outputs: Tensor) -> Tensor:
+        """Return the class that is predicted of each row by the first target's outputs."""
+        return guesses(self.decision, torch.softmax(outputs, dim=-1))
+
+    @property
+    def uncalibrated(self) -> Predictor:
+        """The model as it was trained."""
+        inner = self.module.module if isinstance(self.module, Calibrated) else self.module
+        return replace(self, module=inner, decision=Decision(), network=None)
 
     def key(self, key: str | None) -> str:
         """Return the column that names a row: the key of the model's dataset, or id, by default."""
@@ -152,7 +165,13 @@ def _load(backend: Backend, model_id: int) -> Predictor:
     encoders = encoders_of(connection, decoding)
     module = backend.recover(saved).eval()
     network = row_network(module, _examples(decoding)) if decoding.is_plain else None
-    return Predictor(saved, module, decoding, encoders, row_plan(decoding), network)
+    decision = Decision()
+    if saved.decision is not None and decoding.classes is not None:
+        names = [class_text(value) for value in decoding.classes]
+        decision = Decision.from_json(json.loads(saved.decision), names)
+    if decision.temperature is not None or decision.isotonic:
+        module, network = Calibrated(module, decision).eval(), None
+    return Predictor(saved, module, decision, decoding, encoders, row_plan(decoding), network)
 
 
 def _examples(decoding: Decoding) -> np.ndarray:

@@ -38,10 +38,10 @@ class _Flags:
             AttributeError, ValueError: this is no PostgreSQL.
         """
         self._library = ctypes.PyDLL(None)
-        names = ("InterruptPending", "QueryCancelPending", "ProcDiePending")
+        signals = ("InterruptPending", "QueryCancelPending", "ProcDiePending")
         self._pending, self._cancelled, self._dies, self._looks = (
             ctypes.c_int.in_dll(self._library, name)
-            for name in (*names, "CheckClientConnectionPending")
+            for name in (*signals, "CheckClientConnectionPending")
         )
         self._check_client = self._library.pq_check_connection
         self._timed_out = self._library.get_timeout_indicator
@@ -52,7 +52,9 @@ class _Flags:
         self._has_snapshot.restype, self._snapshot.restype = ctypes.c_bool, ctypes.c_void_p
         self._started = self._library["GetCurrentStatementStartTimestamp"]
         self._started.restype = ctypes.c_int64
-        self._roles = self._library["GetUserId"], self._library["GetSessionUserId"]
+        # Within a function that runs with another role's rights, the last is the caller's.
+        names = ("GetUserId", "GetSessionUserId", "GetCurrentRoleId")
+        self._roles = [self._library[name] for name in names]
 
     @property
     def any(self) -> bool:

@@ -56,6 +56,17 @@ SELECT
     t.cost
 FROM mmdb.thresholds(%(model)s::text, %(data)s::text, %(goal)s::jsonb, %(positive)s::text) AS t;
 
+-- name: calibrate_model
+-- A model's next version, calibrated or with a threshold.
+SELECT
+    t.model_id,
+    t.name,
+    t.version,
+    t.decision::text AS decision
+FROM mmdb.calibrate_model(
+    %(model)s::text, %(data)s::text, %(method)s::text, %(goal)s::jsonb, %(positive)s::text, %(slice)s::text
+) AS t;
+
 -- name: residuals
 -- A regression's errors, row by row.
 SELECT

@@ -86,6 +86,7 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "evaluate": {"metrics": '["accuracy"]'},
     "compare_models": {"metrics": '["accuracy"]'},
     "thresholds": {"goal": '{"recall": 0.1}'},
+    "calibrate_model": {"method": "temperature", "goal": '{"recall": 0.1}'},
     "importance": {"query": "SELECT a, y FROM points"},
     "explain_predict": {"baseline": '{"a": 1}'},
     "training_rows": {"query": "SELECT a, y FROM points", "trained": "SELECT * FROM points"},

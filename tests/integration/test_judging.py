@@ -68,14 +68,17 @@ def _fill(db: mmdb.Database) -> None:
 _SPACE = {"space": {"lr": [0.05], "batch_size": [32]}}
 
 
-def _asked(db: mmdb.Database, model: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _asked(
+    db: mmdb.Database, model: str, label: str | None = None
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return probabilities and labels of the rows of ASKED, in their order, and the classes."""
+    label = label or model
     rows = db.predict_query(model, ASKED, key="id", probabilities=True)
     rows.sort(key=lambda row: int(row["key"]))
     chances = [json.loads(row["probabilities"]) for row in rows]
     classes = sorted(chances[0])  # false before true
-    truth = db.sql(f"SELECT {model} AS y FROM ({ASKED}) AS q ORDER BY id")
-    y = [classes.index(str(r["y"]).lower() if model == "late" else r["y"]) for r in truth]
+    truth = db.sql(f"SELECT {label} AS y FROM ({ASKED}) AS q ORDER BY id")
+    y = [classes.index(str(r["y"]).lower() if label == "late" else r["y"]) for r in truth]
     return np.array([[row[name] for name in classes] for row in chances]), np.array(y), classes
 
 
@@ -373,3 +376,108 @@ def test_training_rows_that_helped_and_hurt_are_named(db: mmdb.Database) -> None
     with pytest.raises(errors.InvalidInput, match="cannot be named") as raised:
         db.training_rows("late", query)
     assert "trained" in (raised.value.hint or "")
+
+
+@pytest.fixture
+def late(db: mmdb.Database) -> str:
+    """Yield the only version of a model of its own."""
+    if not db.sql("SELECT 1 AS one FROM mmdb.model WHERE name = 'bus'"):
+        db.save("bus", db.recover("late"), dataset="late")
+    return "bus@1"
+
+
+@pytest.mark.parametrize("method", ["temperature", "isotonic"])
+def test_calibrated_probabilities_lose_less_everywhere_they_are_read(
+    db: mmdb.Database, late: str, method: str
+) -> None:
+    before = db.evaluate(late, ASKED, metrics=["log_loss", "auc"])
+    row = db.calibrate_model(late, ASKED, method)
+    model = f"{row['name']}@{row['version']}"
+    assert set(row["decision"]) == {method}
+    after = db.evaluate(model, ASKED, metrics=["log_loss", "auc"])
+    assert after["log_loss"] < before["log_loss"]
+    if method == "temperature":
+        assert after["auc"] == pytest.approx(before["auc"], abs=1e-9)
+    chances, y, _ = _asked(db, model, "late")
+    chances /= chances.sum(1, keepdims=True)
+    assert after["log_loss"] == pytest.approx(sk.log_loss(y, chances), abs=1e-5)
+    one = db.predict(model, {"a": 0.5, "b": 0.25, "c": 0.0})
+    query = "SELECT 0.5 AS a, 0.25 AS b, 0.0 AS c, 1 AS id"
+    (same,) = db.predict_query(model, query, key="id", probabilities=True)
+    shown = json.loads(same["probabilities"])
+    assert one == pytest.approx([shown["false"], shown["true"]], abs=1e-6)
+    bins = db.calibration(model, ASKED, bins=1)
+    assert bins[0]["score"] == pytest.approx(np.mean(chances[:, 1]), abs=1e-6)
+    stored = db.sql(
+        "SELECT parent, stored_bytes FROM mmdb.model_overview WHERE model = 'bus' ORDER BY version"
+    )
+    assert stored[-1]["stored_bytes"] == 0 and stored[-1]["parent"] == late
+    again = db.calibrate_model(model, ASKED, method)  # of what the network says
+    assert again["decision"] == row["decision"]
+
+
+def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, late: str) -> None:
+    wanted = db.threshold(late, ASKED, {"recall": 0.95})
+    row = db.calibrate_model(late, ASKED, goal={"recall": 0.95})
+    model = f"bus@{row['version']}"
+    assert row["decision"]["positive"] == "true"
+    assert row["decision"]["threshold"] == pytest.approx(wanted["threshold"], abs=0.02)
+    guessed = {r["key"]: r["prediction"] for r in db.predict_query(model, ASKED, key="id")}
+    chances, y, _ = _asked(db, model, "late")
+    expected = chances[:, 1] >= row["decision"]["threshold"]
+    assert [guessed[str(k)] for k in range(201, 601)] == [str(e).lower() for e in expected]
+    assert expected[y == 1].mean() == pytest.approx(wanted["recall"], abs=1e-12)
+    cells = {(r["label"], r["prediction"]): r["rows"] for r in db.confusion_matrix(model, ASKED)}
+    assert cells["true", "true"] == (expected & (y == 1)).sum()
+    found = db.evaluate(model, ASKED, metrics=["accuracy", "precision", "log_loss"])
+    assert found["accuracy"] == pytest.approx(np.mean(expected == y), abs=1e-12)
+    assert found["precision"] == pytest.approx(
+        sk.precision_score(y, expected, average="macro"), abs=1e-9
+    )
+    plain = db.evaluate(late, ASKED, metrics=["log_loss"])
+    assert found["log_loss"] == pytest.approx(plain["log_loss"], abs=1e-9)
+    db.predict_into(model, ASKED, "guessed_bus", key="id")
+    kept = db.sql("SELECT count(*) AS n FROM guessed_bus WHERE prediction = 'true'")
+    assert kept[0]["n"] == expected.sum()
+    both = db.calibrate_model(model, ASKED, "temperature", goal={"precision": 0.6})["decision"]
+    assert set(both) == {"temperature", "positive", "threshold"}
+    assert set(db.calibrate_model("bus", ASKED, "isotonic")["decision"]) == {"isotonic"}
+
+
+def test_a_decision_leaves_and_enters_with_its_model(
+    db: mmdb.Database, late: str, tmp_path: Path
+) -> None:
+    row = db.calibrate_model(late, ASKED, "isotonic", goal={"recall": 0.95})
+    model = f"bus@{row['version']}"
+    db.export_model(model, tmp_path / "bus")
+    copy = db.import_model(tmp_path / "bus", "bus_copy")
+    assert copy is not None
+    wanted, found = (
+        sorted((r["key"], r["prediction"], r["probability"]) for r in rows)
+        for rows in (db.predict_query(name, ASKED, key="id") for name in (model, "bus_copy"))
+    )
+    assert found == wanted
+    url = f"duckdb:///{tmp_path / 'other.duckdb'}"
+    db.push(model, to=url)
+    with mmdb.connect(url) as other:
+        stored = other.sql("SELECT decision FROM mmdb.model")[0]["decision"]
+        assert (json.loads(stored) if isinstance(stored, str) else stored) == row["decision"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"model": "late", "data": ASKED}, "No method and no goal"),
+        ({"model": "late", "data": ASKED, "method": "platt"}, "no method"),
+        ({"model": "delay", "data": ASKED, "method": "temperature"}, "has no classes"),
+        ({"model": "color", "data": ASKED, "goal": {"recall": 0.5}}, "No class is named"),
+        ({"model": "late", "data": f"{ASKED} AND late", "method": "isotonic"}, "one class"),
+    ],
+)
+def test_what_cannot_be_calibrated_saves_nothing(
+    db: mmdb.Database, arguments: dict[str, Any], says: str
+) -> None:
+    before = db.sql("SELECT count(*) AS n FROM mmdb.model")
+    with pytest.raises((errors.InvalidInput, errors.InvalidOption), match=says):
+        db.calibrate_model(**arguments)
+    assert db.sql("SELECT count(*) AS n FROM mmdb.model") == before

@@ -272,6 +272,7 @@ CALL = {
     "predict": "SELECT mmdb.predict('best_north', ARRAY[1]::real[])",
     "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
     "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
+    "calibrate_model": "SELECT * FROM mmdb.calibrate_model('best_south', 'data_north', 'isotonic')",
     "evaluate": "SELECT * FROM mmdb.evaluate('best_south', 'data_north')",
     "compare_models": "SELECT * FROM mmdb.compare_models('best_south', 'best_north', 'data_south')",
     "confusion_matrix": "SELECT * FROM mmdb.confusion_matrix('best_north', 'data_south')",
@@ -591,8 +592,8 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
             " AND has_function_privilege('public', oid, 'EXECUTE')"
         ).fetchall()
     assert {name for name, _ in definers} == {
-        "know_caller", "note_past_owner", "owns_candidate", "owns_name", "reads_manifest",
-        "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model",
+        "know_caller", "note_past_owner", "owns_candidate", "owns_name", "predict",
+        "reads_manifest", "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model",
         "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}

@@ -305,6 +305,7 @@ def test_the_roles_may_do_nothing_to_the_server(postgres_url: str) -> None:
 READ_A_QUERY = {
     *("create_dataset", "predict_into", "predict_query", "evaluate", "compare_models"),
     *("confusion_matrix", "roc_curve", "precision_recall", "calibration", "thresholds"),
+    "calibrate_model",
     *("residuals", "importance", "explain_predict", "training_rows"),
 }
 

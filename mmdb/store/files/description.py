@@ -13,7 +13,8 @@ import numpy as np
 from mmdb.arguments import is_number, is_whole
 from mmdb.data.assembly import assemble
 from mmdb.data.dataset import find_decoding
-from mmdb.data.decoding import TASKS, Column, ColumnKind, Decoding
+from mmdb.data.decision import Decision
+from mmdb.data.decoding import TASKS, Column, ColumnKind, Decoding, class_text
 from mmdb.data.forms import put_form
 from mmdb.data.names import check_name
 from mmdb.data.transform.fitting import check_asked
@@ -42,6 +43,7 @@ class Description:
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     dataset: Mapping[str, Any] | None = None  # see `mmdb.data.forms.put_form`
+    decision: Mapping[str, Any] | None = None  # see `mmdb.data.decision`
 
     @classmethod
     def of(cls, connection: Connection, model: SavedModel) -> Description:
@@ -50,6 +52,7 @@ class Description:
         metrics = connection.rows(_Q.find_metrics, **key)
         return cls(
             definition=model.definition,
+            decision=None if model.decision is None else json.loads(model.decision),
             metrics={(row["metric"], row["dataset"]): row["value"] for row in metrics},
             tags={row["key"]: row["value"] for row in connection.rows(_Q.find_tags, **key)},
             notes=tuple(row["note"] for row in connection.rows(_Q.find_notes, **key)),
@@ -75,6 +78,7 @@ class Description:
             "tags": dict(self.tags),
             "notes": list(self.notes),
             "dataset": self.dataset,
+            "decision": self.decision,
         }
 
     @classmethod
@@ -94,6 +98,7 @@ class Description:
                 tags={_text(k): _text(v) for k, v in value.get("tags", {}).items()},
                 notes=tuple(map(_text, value.get("notes", []))),
                 dataset=_checked_dataset(value.get("dataset")),
+                decision=_checked_decision(value.get("decision"), value.get("dataset")),
             )
         except _MALFORMED as error:
             raise FileDamaged(f"What {where} says of its model is not well formed.") from error
@@ -104,7 +109,12 @@ class Description:
         dataset_id = None
         if self.dataset is not None:
             dataset_id = put_form(connection, self.dataset)
-        return About(definition=self.definition, metrics=known, dataset_id=dataset_id)
+        return About(
+            definition=self.definition,
+            metrics=known,
+            dataset_id=dataset_id,
+            decision=self.decision,
+        )
 
     def add_to(self, connection: Connection, model: SavedModel) -> None:
         """Add to a model the metrics, tags and notes that it lacks; what it has stays."""
@@ -118,6 +128,14 @@ class Description:
         for note in self.notes:
             if note not in there.notes:
                 note_model(connection, model.reference, note)
+
+
+def _checked_decision(value: Any, dataset: Any) -> Mapping[str, Any] | None:
+    """Return how a model decides between the classes of its dataset."""
+    if value is None or dataset is None:
+        return None
+    names = [class_text(one) for one in Decoding.from_json(dataset).labels[0].classes or ()]
+    return Decision.from_json(value, names).to_json(names)
 
 
 def _checked_dataset(value: Any) -> Mapping[str, Any] | None:

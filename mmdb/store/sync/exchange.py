@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -199,11 +200,13 @@ class There:
     manifest_id: int | None
     approach: str
     is_dropped: bool
+    decision: Any = None
 
     @classmethod
     def from_row(cls, row: Row) -> There:
         """Return the value of a row of `find_there`."""
-        return cls(**(dict(row) | {"weights_hash": bytes(row["weights_hash"])}))
+        given = {"weights_hash": bytes(row["weights_hash"])}
+        return cls(**(dict(row) | given | {"decision": json.loads(row["decision"] or "null")}))
 
     @property
     def reference(self) -> str:

@@ -41,7 +41,10 @@ _DEPTH = 32
 #: How often a copy that another session got in the way of is begun again.
 _ATTEMPTS = 5
 #: Columns of a model that stay as they are.
-_COPIED = ("weights_hash", "epoch", "metrics", "tensor_count", "byte_count", "save_s", "created")
+_COPIED = (
+    *("weights_hash", "epoch", "metrics", "tensor_count", "byte_count", "save_s", "created"),
+    "decision",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +145,10 @@ class _OneCopy:
         Raises:
             AlreadyExists: its name and version stand for another model there.
         """
-        own = bytes(self.row["weights_hash"])
+        own, decision = bytes(self.row["weights_hash"]), json.loads(self.row["decision"] or "null")
         if self.options.version == "next":
             same = [m for m in there if m.weights_hash == own and m.name == self.name]
+            same = [m for m in same if m.decision == decision]
             live = [m for m in same if not m.is_dropped]
             if not live:
                 (last,) = self.target.rows(load("models").last_version, name=self.name)
@@ -162,6 +166,11 @@ class _OneCopy:
                 f"Model {named[0].reference} there has the weights "
                 f"{named[0].weights_hash.hex()[:12]}, not {own.hex()[:12]} as {self.reference} "
                 "here.",
+                hint=_ANOTHER_NAME,
+            )
+        if named[0].decision != decision:
+            raise AlreadyExists(
+                f"Model {named[0].reference} there is calibrated in another way.",
                 hint=_ANOTHER_NAME,
             )
         return named[0]

@@ -330,14 +330,15 @@ def _only(task: Task, compute: Compute, *arguments: str, maximize: bool) -> Metr
     return Metric(maximize=maximize, by_task={task: compute}, arguments=frozenset(arguments))
 
 
+_OF_GUESSES = (
+    *(accuracy, balanced_accuracy, f1, f1_weighted, precision, recall),
+    *(jaccard, mcc, kappa),
+)
+#: Metrics of classes that look at nothing but which one is guessed.
+OF_GUESSES = frozenset(of.__name__ for of in _OF_GUESSES)
+
 METRICS: dict[str, Metric] = {
-    **{
-        of.__name__: _only("classification", of, maximize=True)
-        for of in (
-            *(accuracy, balanced_accuracy, f1, f1_weighted, precision, recall),
-            *(jaccard, mcc, kappa),
-        )
-    },
+    **{of.__name__: _only("classification", of, maximize=True) for of in _OF_GUESSES},
     "top_k": _only("classification", top_k, "k", maximize=True),
     "brier": _only("classification", brier, maximize=False),
     "auc": Metric(maximize=True, by_task={"classification": auc, "multilabel": label_auc}),
