@@ -192,7 +192,7 @@ CREATE OR REPLACE FUNCTION mmdb.importance(
     low double precision,
     high double precision
 )
-LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
 from mmdb.server.model_functions import importance
 return importance(plpy, GD, model, query, metric, by_table, repeats)

@@ -230,6 +230,21 @@ class EvaluationOverview(View):
     evaluated_at: Mapped[datetime | None]
 
 
+class EvaluationFigures(View):
+    """What reports draw of evaluate and importance, a row a call."""
+
+    evaluation_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    model: Mapped[str | None]
+    version: Mapped[int | None]
+    dataset: Mapped[str | None]
+    slice: Mapped[str | None]
+    query: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    figures: Mapped[Json | None]
+    author: Mapped[str | None]
+    evaluated_at: Mapped[datetime | None]
+
+
 class OriginOverview(View):
     """Models that were not made in this database, and where they came from."""
 

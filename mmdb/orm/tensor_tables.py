@@ -213,6 +213,7 @@ class Evaluation(Base, written_by="Database.evaluate"):
     seconds: Mapped[float]
     author: Mapped[str]
     evaluated_at: Mapped[datetime]
+    figures: Mapped[Json | None]
 
     model: Mapped[Model] = one()
     metrics: Mapped[list[EvaluationMetric]] = many("EvaluationMetric.ordinal")

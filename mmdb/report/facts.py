@@ -218,6 +218,7 @@ class ModelFacts:
     storage: Row | None
     origin: Row | None  # of one that was not made here
     evaluations: Rows  # what it was measured by, the last call first
+    figures: Mapping[str, Any]  # of its last evaluation, and of its last importance
     predictions: Rows  # that it wrote to tables, the last first
     epochs: Rows  # of the candidate it was
     hops: Rows
@@ -259,6 +260,7 @@ def read_model(connection: Connection, reference: str) -> ModelFacts:
             storage=first(_MODEL_QUERIES.find_storage, **this),
             origin=first(_MODEL_QUERIES.find_origin, **this),
             evaluations=connection.rows(_MODEL_QUERIES.find_evaluations, **this),
+            figures=_figures(connection.rows(_MODEL_QUERIES.find_figures, **this)),
             predictions=connection.rows(_MODEL_QUERIES.find_predictions, **this),
             epochs=connection.rows(_MODEL_QUERIES.find_candidate_epochs, **of) if trained else [],
             hops=connection.rows(_MODEL_QUERIES.find_candidate_hops, **of) if trained else [],
@@ -266,3 +268,15 @@ def read_model(connection: Connection, reference: str) -> ModelFacts:
             outcome=first(_RUNS.find_outcome, run=model["run"]) if trained else None,
             lineage=lineage_of(connection, f"model:{name}@{version}"),
         )
+
+
+def _figures(rows: Rows) -> dict[str, Any]:
+    """Return what is drawn by its kind, each from the last call that has it, with `of`: on what."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        of = row["query"] or " ".join(filter(None, (row["dataset"], row["slice"])))
+        about = {"of": of, "row_count": row["row_count"], "evaluated": row["evaluated"]}
+        figures = json.loads(row["figures"])
+        kind = "importance" if "importance" in figures else "errors"
+        found.setdefault(kind, {**figures, **about})
+    return found

@@ -67,7 +67,7 @@ def section_markup(one: Section, page_of: PageOf = nowhere) -> str:
     if one.lineage is not None:
         parts.append(_lineage(one.lineage, page_of))
     parts += [_chart(chart) for chart in one.charts]
-    parts += [_table(table, page_of) for table in one.tables]
+    parts += [_table(table, page_of, one.title) for table in one.tables]
     return "".join([*parts, "</section>\n"])
 
 
@@ -79,7 +79,8 @@ def _chart(chart: Chart) -> str:
     )
 
 
-def _table(table: Table, page_of: PageOf) -> str:
+def _table(table: Table, page_of: PageOf, above: str) -> str:
+    """Return a table, with its title where another one stands above it."""
     head = "".join(f"<th scope=col{_side(c)}>{escape(c.label)}</th>" for c in table.columns)
     body = "\n".join(_row(table, row, page_of) for row in table.rows)
     shown = (
@@ -88,7 +89,8 @@ def _table(table: Table, page_of: PageOf) -> str:
     )
     if table.folded:
         return f"<details><summary>{escape(table.title)}</summary>{shown}</details>\n"
-    return shown + "\n"
+    title = "" if table.title == above else f"<h3>{escape(table.title)}</h3>"
+    return f"{title}{shown}\n"
 
 
 def _row(table: Table, row: Any, page_of: PageOf) -> str:

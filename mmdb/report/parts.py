@@ -117,6 +117,7 @@ def config(theme: Theme, *, narrow: bool = False) -> dict[str, Any]:
         "background": theme.ground,
         "font": FONT,
         "view": {"stroke": None},
+        "mark": {"color": theme.category[0]},
         # on a phone, texts at the ends of bars reach beyond the axis
         "padding": {"left": 4, "top": 4, "bottom": 4, "right": 24 if narrow else 4},
         "axis": axis,

@@ -14,6 +14,7 @@ from mmdb.messages import bytes_text, seconds_text
 from mmdb.report import run_sections
 from mmdb.report.facts import ModelFacts, RunFacts, lineage_section, read_model, read_run
 from mmdb.report.hop_chart import timeline
+from mmdb.report.judging_charts import judging_section
 from mmdb.report.line_charts import curves_of, learning, tensors_chart, versions_chart
 from mmdb.report.parts import (
     Fact,
@@ -163,33 +164,6 @@ def _tables(facts: ModelFacts) -> Iterator[Table]:
         )  # fmt: skip
 
 
-def evaluations_section(facts: ModelFacts) -> Section | None:
-    """Return what evaluate measured of the model, or None where nobody asked."""
-    if not facts.evaluations:
-        return None
-    rows = []
-    for row in facts.evaluations:
-        of = row["query"] or " ".join(filter(None, (row["dataset"], row["slice"])))
-        ends = (row["low"], row["high"])
-        sure = " to ".join(map(value_text, ends)) if row["low"] is not None else None
-        value = "NULL" if row["by_value"] is None else row["by_value"]
-        part = None if row["by_name"] is None else f"{row['by_name']}: {value}"
-        rows.append({**row, "of": of, "part": part, "interval": sure})
-    columns = (
-        TableColumn(key="metric", label="metric"),
-        TableColumn(key="part", label="where"),
-        TableColumn(key="value", label="value", show=value_text, right=True),
-        TableColumn(key="interval", label="95 % interval", right=True),
-        TableColumn(key="row_count", label="rows", right=True),
-        TableColumn(key="of", label="measured on"),
-        TableColumn(key="evaluated", label="when", show=time_text),
-        TableColumn(key="author", label="by"),
-    )
-    told = telling(columns, rows)
-    table = Table(key="evaluations", title="Evaluations", columns=told, rows=rows)
-    return Section(key="evaluations", title="Evaluations", tables=(table,))
-
-
 def predictions_section(facts: ModelFacts) -> Section | None:
     """Return the tables that the model wrote predictions to, or None where there are none."""
     if not facts.predictions:
@@ -318,7 +292,7 @@ def _shape(shape: list[int]) -> str:
 MODEL_SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
     lambda facts: lineage_section(facts.lineage),
     versions_section,
-    evaluations_section,
+    judging_section,
     predictions_section,
     training_section,
     tensors_section,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from mmdb.judge.influence import influences
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
+from mmdb.server.judging import keep
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
@@ -46,12 +48,13 @@ _FEW = 6
 def importance(
     backend: Backend, model: str, query: str, metric: str | None, by_table: bool, repeats: int
 ) -> list[dict[str, Any]]:
-    """Return columns, or tables, by what a metric loses where their values are shuffled.
+    """Return columns, or tables, by what a metric loses where their values are shuffled; keep it.
 
     Raises:
         InvalidOption: the metric has no direction, or `repeats` is none.
         and what `read_sample` raises
     """
+    started = perf_counter()
     predictor, connection = find_predictor(backend, model), backend.connection
     repeats = check_whole(repeats, "repeats", 1, 10_000)
     metering = Metering(connection, predictor, None if metric is None else [metric])
@@ -82,7 +85,7 @@ def importance(
         maximize=bool(metering.maximize[name]),
         repeats=repeats,
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "column_name": ", ".join(one.columns),
             "tables": tables[one.columns[0]],
@@ -93,7 +96,9 @@ def importance(
         }
         for one in found
     ]
-    return sorted(rows, key=lambda row: -row["importance"])
+    rows.sort(key=lambda row: -row["importance"])
+    keep(backend, predictor, query, sample, [], {"importance": rows}, started=started)
+    return rows
 
 
 def _tables(backend: Backend, predictor: Predictor, query: str) -> dict[str, str]:

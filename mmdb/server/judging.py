@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
@@ -23,6 +23,7 @@ from mmdb.db.queries import load
 from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.judge import curves
 from mmdb.judge.calibration import METHODS, Calibrated, calibrated
+from mmdb.judge.figures import class_figures, number_figures
 from mmdb.judge.resampling import CONFIDENCE, differences, intervals, mcnemar
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_value
@@ -58,7 +59,8 @@ def evaluate(
     started = perf_counter()
     predictor = find_predictor(backend, model)
     metering = Metering(backend.connection, predictor, _listed(metrics))
-    sample = read_sample(backend.connection, predictor, data, slice=slice, by=by)
+    key = _key_there(backend.connection, predictor, data)
+    sample = read_sample(backend.connection, predictor, data, slice=slice, by=by, key=key)
     found = [
         {"by_name": None if places is None else by, "by_value": value, **row}
         for value, places in ((None, None), *_groups(sample))
@@ -69,8 +71,29 @@ def evaluate(
             "None of the metrics is defined on these rows.",
             hint="Some need rows of every class, or labels other than 0.",
         )
-    _keep(backend, predictor, data, sample, found, seconds=perf_counter() - started)
+    keep(backend, predictor, data, sample, found, _figures(predictor, sample), started=started)
     return found
+
+
+def _key_there(connection: Connection, predictor: Predictor, data: str) -> str | None:
+    """Return the column that names a query's rows, if it has one of the name that is expected."""
+    if is_name(data):
+        return None
+    select, _ = parse_select(data, connection.engine)
+    key = predictor.key(None)
+    return key if key in (name for name, _ in connection.columns(select)) else None
+
+
+def _figures(predictor: Predictor, sample: Sample) -> dict[str, Any] | None:
+    """Return what a report draws of one label's rows; None where outputs are infinite or none."""
+    label, output, y = predictor.decoding.labels[0], sample.outputs[0], sample.labels[0]
+    if label.task == "multilabel" or not output.isfinite().all():
+        return None
+    if label.classes is None:
+        return number_figures(output.reshape(-1), y, sample.keys)
+    names = [class_text(value) for value in label.classes]
+    guess = predictor.guesses(output)
+    return class_figures(names, output, guess, y, sample.weight, sample.keys)
 
 
 def _groups(sample: Sample) -> Iterator[tuple[str | None, Tensor]]:
@@ -95,13 +118,15 @@ def _measured(
         yield {"metric": name, "value": value, "row_count": count, "low": low, "high": high}
 
 
-def _keep(
+def keep(
     backend: Backend,
     predictor: Predictor,
     data: str,
     sample: Sample,
     found: _Rows,
-    seconds: float,
+    figures: Mapping[str, Any] | None,
+    *,
+    started: float,
 ) -> None:
     """Record an evaluation, with what its query reads, where the transaction may write."""
     connection = backend.connection
@@ -122,7 +147,8 @@ def _keep(
             slice=sample.slice,
             query=data if is_query else None,
             row_count=sample.row_count,
-            seconds=seconds,
+            seconds=perf_counter() - started,
+            figures=None if figures is None else json.dumps(figures),
         )
         ids = {"evaluation_id": added["evaluation_id"]}
         connection.run_many(

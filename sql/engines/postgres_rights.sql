@@ -153,7 +153,7 @@ BEGIN
         ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
         ('INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction', trains),
-        ('INSERT (model_id, dataset_id, slice, query, row_count, seconds) ON mmdb.evaluation', trains),
+        ('INSERT (model_id, dataset_id, slice, query, row_count, seconds, figures) ON mmdb.evaluation', trains),
         ('UPDATE (dropped_at) ON mmdb.dataset, mmdb.model', trains),
         ('UPDATE (name, dropped_at) ON mmdb.run', trains),
         ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),

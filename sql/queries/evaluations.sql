@@ -5,7 +5,7 @@ SELECT current_setting('transaction_read_only') = 'off' AS may;
 -- name: add_evaluation
 -- Record that a model was measured.
 INSERT INTO mmdb.evaluation (
-    model_id, dataset_id, slice, query, row_count, seconds
+    model_id, dataset_id, slice, query, row_count, seconds, figures
 )
 VALUES (
     %(model_id)s::bigint,
@@ -13,7 +13,8 @@ VALUES (
     %(slice)s::text,
     %(query)s::text,
     %(row_count)s::bigint,
-    %(seconds)s::double precision
+    %(seconds)s::double precision,
+    %(figures)s::jsonb
 )
 RETURNING evaluation_id;
 

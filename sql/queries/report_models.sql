@@ -171,6 +171,20 @@ WHERE e.model = %(model)s::text AND e.version = %(version)s::integer
 ORDER BY e.evaluation_id DESC, e.ordinal ASC
 LIMIT 200;
 
+-- name: find_figures
+-- What is drawn of a model's version: of its last evaluation, and of its last importance.
+SELECT
+    e.dataset,
+    e.slice,
+    e.query,
+    e.row_count,
+    e.figures::text AS figures,
+    extract(EPOCH FROM e.evaluated_at)::double precision AS evaluated
+FROM mmdb.evaluation_figures AS e
+WHERE e.model = %(model)s::text AND e.version = %(version)s::integer
+ORDER BY e.evaluation_id DESC
+LIMIT 20;
+
 -- name: find_candidate_epochs
 -- The learning curve of one candidate of a run.
 SELECT

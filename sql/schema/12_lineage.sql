@@ -69,16 +69,18 @@ CREATE TABLE mmdb.evaluation (
     seconds double precision NOT NULL,
     author text NOT NULL DEFAULT '',
     evaluated_at timestamptz NOT NULL DEFAULT now(),
+    figures jsonb,
     CONSTRAINT evaluation_pkey PRIMARY KEY (evaluation_id),
     CONSTRAINT evaluation_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
     CONSTRAINT evaluation_dataset_fkey FOREIGN KEY (dataset_id) REFERENCES mmdb.dataset (dataset_id),
     CONSTRAINT evaluation_rows_check CHECK (dataset_id IS NOT NULL OR query IS NOT NULL)
 );
-COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate: a model on a dataset, or on the rows of a query.';
+COMMENT ON TABLE mmdb.evaluation IS 'Calls of evaluate and importance: a model on a dataset, or on the rows of a query.';
 COMMENT ON COLUMN mmdb.evaluation.slice IS 'Of the dataset; null where all its rows were measured, and of a query.';
 COMMENT ON COLUMN mmdb.evaluation.query IS 'The SELECT whose rows were measured; null for a dataset.';
 COMMENT ON COLUMN mmdb.evaluation.row_count IS 'Rows that were measured.';
 COMMENT ON COLUMN mmdb.evaluation.author IS 'The session''s user; empty on DuckDB, which has none.';
+COMMENT ON COLUMN mmdb.evaluation.figures IS 'What a report draws: confusion, curves, residuals, the worst rows; or columns by importance.';
 
 CREATE TABLE mmdb.evaluation_metric (
     evaluation_id bigint NOT NULL,

@@ -69,6 +69,34 @@ COMMENT ON COLUMN mmdb.evaluation_overview.high IS 'Upper end of the 95 % interv
 COMMENT ON COLUMN mmdb.evaluation_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.evaluation_overview.evaluated_at IS 'When.';
 
+CREATE OR REPLACE VIEW mmdb.evaluation_figures AS
+SELECT
+    e.evaluation_id,
+    m.name AS model,
+    m.version,
+    d.name AS dataset,
+    e.slice,
+    e.query,
+    e.row_count,
+    e.figures,
+    e.author,
+    e.evaluated_at
+FROM mmdb.evaluation AS e
+INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
+LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id
+WHERE e.figures IS NOT NULL;
+COMMENT ON VIEW mmdb.evaluation_figures IS 'What reports draw of evaluate and importance, a row a call.';
+COMMENT ON COLUMN mmdb.evaluation_figures.evaluation_id IS 'Number of the call.';
+COMMENT ON COLUMN mmdb.evaluation_figures.model IS 'Name of the model that was measured.';
+COMMENT ON COLUMN mmdb.evaluation_figures.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.evaluation_figures.dataset IS 'The dataset whose rows were measured; null for a query.';
+COMMENT ON COLUMN mmdb.evaluation_figures.slice IS 'Slice of the dataset; null where all its rows were measured, and for a query.';
+COMMENT ON COLUMN mmdb.evaluation_figures.query IS 'The SELECT whose rows were measured; null for a dataset.';
+COMMENT ON COLUMN mmdb.evaluation_figures.row_count IS 'Rows that were measured.';
+COMMENT ON COLUMN mmdb.evaluation_figures.figures IS 'Confusion, curves, residuals and the worst rows; of importance the columns.';
+COMMENT ON COLUMN mmdb.evaluation_figures.author IS 'The session''s user; empty on DuckDB, which has none.';
+COMMENT ON COLUMN mmdb.evaluation_figures.evaluated_at IS 'When.';
+
 CREATE OR REPLACE VIEW mmdb.origin_overview AS
 SELECT
     m.name AS model,

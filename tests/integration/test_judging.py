@@ -481,3 +481,54 @@ def test_what_cannot_be_calibrated_saves_nothing(
     with pytest.raises((errors.InvalidInput, errors.InvalidOption), match=says):
         db.calibrate_model(**arguments)
     assert db.sql("SELECT count(*) AS n FROM mmdb.model") == before
+
+
+def _figures(db: mmdb.Database, model: str) -> dict[str, Any]:
+    rows = db.sql(
+        "SELECT figures FROM mmdb.evaluation_figures"
+        f" WHERE model = '{model}' ORDER BY evaluation_id DESC LIMIT 1"
+    )
+    found = rows[0]["figures"]
+    return json.loads(found) if isinstance(found, str) else dict(found)
+
+
+def test_what_a_page_draws_is_what_sql_answers(db: mmdb.Database) -> None:
+    db.evaluate("color", ASKED)
+    found = _figures(db, "color")
+    cells = {(r["label"], r["prediction"]): r["rows"] for r in db.confusion_matrix("color", ASKED)}
+    classes = found["confusion"]["classes"]
+    drawn = zip(classes, found["confusion"]["rows"], strict=True)
+    shown = {(a, b): n for a, counts in drawn for b, n in zip(classes, counts, strict=True)}
+    assert shown == cells
+    assert {one["class"] for one in found["curves"]} == set(classes)
+    for one in found["curves"]:
+        rows = db.roc_curve("color", ASKED, positive=one["class"])
+        rates = [[r["false_positive_rate"], r["true_positive_rate"]] for r in rows]
+        assert len(one["roc"]) <= 100 and one["roc"][0] == rates[0] and one["roc"][-1] == rates[-1]
+        assert all(point in rates for point in one["roc"])
+        rows = db.precision_recall("color", ASKED, positive=one["class"])
+        recalls = [[r["recall"], r["precision"]] for r in rows]
+        assert all(point in recalls for point in one["recall"])
+        rows = db.calibration("color", ASKED, positive=one["class"])
+        assert one["calibration"] == [[r["score"], r["share"], r["row_count"]] for r in rows]
+    chances, y, names = _asked(db, "color")
+    own = chances[np.arange(len(y)), y]
+    worst = found["worst"]
+    assert [int(row["key"]) - 201 for row in worst] == own.argsort(kind="stable")[:10].tolist()
+    assert [row["label"] for row in worst] == [names[y[int(r["key"]) - 201]] for r in worst]
+
+
+def test_residuals_and_importance_are_drawn(db: mmdb.Database) -> None:
+    db.evaluate("delay", ASKED)
+    found = _figures(db, "delay")
+    rows = db.residuals("delay", ASKED, key="id")
+    wrong = {r["row_key"]: r["residual"] for r in rows}
+    assert sum(count for _, _, count in found["residuals"]) == 400
+    assert found["residuals"][0][0] == pytest.approx(min(wrong.values()))
+    assert found["residuals"][-1][1] == pytest.approx(max(wrong.values()))
+    ranked = sorted(wrong, key=lambda key: -abs(wrong[key]))[:10]
+    assert [row["key"] for row in found["worst"]] == ranked
+    columns = db.importance("delay", ASKED)
+    assert _figures(db, "delay")["importance"] == columns
+    measured = db.sql("SELECT count(*) AS n FROM mmdb.evaluation_overview WHERE metric IS NULL")
+    assert measured[0]["n"] == 0

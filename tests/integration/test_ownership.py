@@ -593,8 +593,8 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
         ).fetchall()
     assert {name for name, _ in definers} == {
         "know_caller", "note_past_owner", "owns_candidate", "owns_name", "predict",
-        "reads_manifest", "reads_model", "reads_tensor", "set_price", "share_dataset", "share_model",
-        "share_run", "shows_dataset",
+        "reads_manifest", "reads_model", "reads_tensor", "set_price", "share_dataset",
+        "share_model", "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}
     assert open_to_all == []

@@ -105,7 +105,7 @@ def test_keys_are_unique_and_refer_to_rows_that_are_there(filled: Filled) -> Non
         keys.setdefault((row["view_name"], row["key"]), []).append(row)
     with_rows = {view for view, _ in keys if filled.count(view)}
     empty = {"open_run", "open_candidate", "prediction_overview", "origin_overview"}
-    empty |= {"feature_overview", "run_features", "evaluation_overview"}
+    empty |= {"feature_overview", "run_features", "evaluation_overview", "evaluation_figures"}
     assert {view for view, _ in keys} - with_rows <= empty
     for (view, _), columns in keys.items():
         names = [c["column_name"] for c in columns]

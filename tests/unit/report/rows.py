@@ -17,6 +17,34 @@ BEGIN = 1_790_000_000.0
 NASTY = "</script><script>alert(1)</script>\"' & 🚀\u2028"
 
 
+#: What evaluate and importance leave for a page.
+FIGURES: dict[str, Any] = {
+    "errors": {
+        "of": NASTY,
+        "row_count": 1234,
+        "confusion": {"classes": ["no", NASTY], "rows": [[4.0, 1.0], [0.0, 5.0]]},
+        "curves": [
+            {
+                "class": NASTY,
+                "roc": [[0.0, 0.0], [0.0, 0.75], [1.0, 1.0]],
+                "recall": [[0.5, 1.0], [1.0, 0.5]],
+                "calibration": [[0.25, 0.125, 8], [0.75, 1.0, 2]],
+            }
+        ],
+        "residuals": [[-1.0, 0.0, 3], [0.0, 1.0, 2]],
+        "worst": [{"key": "7", "label": "no", "prediction": NASTY, "probability": 0.0625}],
+    },
+    "importance": {
+        "importance": [
+            {
+                "column_name": NASTY, "tables": "public.visit", "metric_name": "accuracy",
+                "importance": 0.375, "low": 0.25, "high": 0.5,
+            }
+        ]
+    },
+}  # fmt: skip
+
+
 def plan_rows(slots: int = 4, candidates: int = 8) -> list[dict[str, Any]]:
     """Return a plan as the view plan_overview has it."""
     cost = CandidateCost(
@@ -171,6 +199,7 @@ def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
                 "evaluated": BEGIN,
             }
         ],
+        "figures": FIGURES,
         "predictions": [
             {
                 "schema_name": "public",

@@ -123,7 +123,7 @@ def test_a_page_of_a_model_has_its_sections_and_escapes_what_people_wrote() -> N
         "lineage", "versions", "evaluations", "predictions", "training", "storage", "outcome",
     ]  # fmt: skip
     assert ("dd", "import of /data/churn.onnx") in found.texts
-    assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 5
+    assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 12
     assert len(found.named("script")) == 4
     notes = [text for tag, text in found.texts if tag == "td" and text == NASTY]
     assert len(notes) == 2  # and the query of an evaluation; the tag is among the facts
