@@ -21,8 +21,9 @@ from tests.bench.attack.hidden import CANARY, Hidden
 ABSENT, ABSENT_ID = "absent", 987_654_321
 #: Procedures and functions that wait, measure or end transactions, whatever they are asked for.
 _LONG = {"calibrate", "warm_up", "manage_zoo", "measure"}
-#: Functions that look for what is everybody's.
+#: Functions that look for what is everybody's; `raw` repeats what it is given.
 _OPEN = {
+    "raw",
     "catalog_find_setting",
     "plan_find_rows",
     "recipes_find_trainer",

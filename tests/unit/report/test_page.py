@@ -126,12 +126,13 @@ def test_a_page_of_a_model_has_its_sections_and_escapes_what_people_wrote() -> N
     assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 12
     assert len(found.named("script")) == 4
     notes = [text for tag, text in found.texts if tag == "td" and text == NASTY]
-    assert len(notes) == 2  # and the query of an evaluation; the tag is among the facts
+    assert len(notes) == 12  # and what evaluations tell; the tag is among the facts
     assert ("dd", f"stage={NASTY}") in found.texts
     bare = ["versions", "metrics", "aliases", "tags", "notes", "tensors", "epochs", "hops"]
     nothing: dict[str, Any] = {
         key: [] for key in [*bare, "transfers", "predictions", "evaluations"]
     }
+    nothing["figures"] = {}
     least = model_report_of(model_facts(**nothing, outcome=None, lineage=None, origin=None), BEGIN)
     assert [section.key for section in least.sections] == ["versions"]
     assert page(least)
