@@ -35,7 +35,10 @@ DATASETS: dict[str, tuple[str, dict[str, Any]]] = {
         "SELECT array_fill(a, ARRAY[3072]) AS x, y FROM points WHERE id <= 400",
         {"shape": [3, 32, 32]},
     ),
-    "words": ("SELECT 'word ' || id AS w, y FROM points", {"max_categories": 20_000}),
+    "words": (
+        "SELECT 'word ' || id % 3900 AS w, y FROM points",
+        {"max_categories": 20_000, "transforms": {"w": "one_hot"}},
+    ),
 }
 
 _FIRST = """

@@ -20,7 +20,7 @@ from mmdb.store import stored_features
 from mmdb.store.stored_features import FeatureSpec
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.locked_connection import LockedConnection
-from mmdb.train.drive.run_state import CandidateState, FeatureGroups, load_run
+from mmdb.train.drive.run_state import CandidateState, HopGroups, load_run
 from mmdb.train.drive.worker import workers_of
 from mmdb.train.watch import Watch
 from tests.cluster import Cluster
@@ -249,12 +249,12 @@ def test_candidates_that_are_none_are_refused(
 def test_who_shares_is_asked_again_after_a_first_hop(db: Database) -> None:
     """The features of candidates may be settled with the first hop of one of them."""
     shared = load_run(db.connection, "together")
-    sharing = FeatureGroups(LockedConnection(db.connection), shared)
+    sharing = HopGroups(LockedConnection(db.connection), shared)
     (feature_id,) = {sharing.of(member) for member in shared.members}
     assert feature_id is not None and sharing.settled_by([0, 1]) == []
     db.create_run("late", dataset="d", architecture="linear", search=GRID)
     state = load_run(db.connection, "late")
-    sharing = FeatureGroups(LockedConnection(db.connection), state)
+    sharing = HopGroups(LockedConnection(db.connection), state)
     plain, *frozen = (
         CandidateState(candidate_id=m.candidate_id, ordinal=m.ordinal, config=config)
         for m, config in zip(state.members, [{}, *[{"freeze_up_to": "0"}] * 4], strict=True)

@@ -24,7 +24,7 @@ from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.logged_search import Effect, LoggedSearch, Started, last_goals
 from mmdb.train.drive.run_state import (
     CandidateState,
-    FeatureGroups,
+    HopGroups,
     RunState,
     load_run,
     new_candidates,
@@ -61,9 +61,9 @@ class RunJob:
         self._control, self._watch = control, watch
         self.run = run
         self.hops = 0
-        fuse = run.options.features.fuse
+        fuse = max(run.options.features.fuse, run.options.stack)
         self.schedule = Schedule(run.workload, placement=run.placement, fuse=fuse)
-        self._feature_groups = FeatureGroups(control, run)
+        self._groups = HopGroups(control, run)
         self._members: list[CandidateState] = []
         self._pasts: list[Past | None] = []  # on a cluster, of each candidate
         self._knows_features = False  # whether a candidate that freezes layers has hopped
@@ -329,8 +329,8 @@ class RunJob:
         if done:
             members = [self._members[candidate] for candidate in assignment.candidates]
             self._knows_features |= any(m.config.get("freeze_up_to") is not None for m in members)
-            for candidate, features in self._feature_groups.settled_by(assignment.candidates):
-                self.schedule.join(candidate, features)
+            for candidate, group in self._groups.settled_by(assignment.candidates):
+                self.schedule.join(candidate, group)
 
     def _recall(self, candidate: int, epoch: int, part_id: int, done: bool) -> None:
         past = self._pasts[candidate]
@@ -384,9 +384,9 @@ class RunJob:
         stopped = isinstance(settled, Stop)
         goal = self.run.epochs if isinstance(settled, Stop) else settled.epochs
         self.schedule.add(member.progress, goal)
-        features = self._feature_groups.of(member)
-        if features is not None:
-            self.schedule.join(member.ordinal, features)
+        group = self._groups.of(member)
+        if group is not None:
+            self.schedule.join(member.ordinal, group)
         visits = self.run.visits
         self._watch.candidate(
             self.name,

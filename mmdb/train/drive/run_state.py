@@ -206,22 +206,30 @@ def search_of(run: RunState) -> Search:
     )
 
 
-class FeatureGroups:
-    """The features of a run's candidates, as far as they are settled.
+class HopGroups:
+    """Which candidates of a run do hops together: on the same features, or of one shape.
 
-    Those of candidates that freeze layers are settled with the first hop of one of them, if nobody
-    has done it before.
+    Features of candidates that freeze layers are settled with the first hop of one of them, if
+    nobody has done it before.
     """
 
     def __init__(self, control: LockedConnection, run: RunState) -> None:
         """Read what is settled of a run under its lock."""
         self._control, self._run_id = control, run.run_id
         self._fuses = run.options.features.fuse > 1 and not run.is_spread
+        self._stacks = run.options.stack > 1 and not run.is_spread
+        self._shapes: dict[str, int] = {}  # numbers of groups that are stacked, below 0
         self._open: dict[int, int] = {}  # candidates by ordinal whose features are not settled
         self._features = self._find() if self._fuses else {}
 
     def of(self, member: CandidateState) -> int | None:
-        """Return the features of a candidate; None where it has none, or they are not settled."""
+        """Return the number of a candidate's group.
+
+        Returns:
+            Its features; below 0 that of a stack; None where it has none, or it is not settled.
+        """
+        if self._stacks and member.config.get("freeze_up_to") is None:
+            return self._shapes.setdefault(_shape_of(member.config), -1 - len(self._shapes))
         found = self._features.get(member.candidate_id)
         freezes = member.config.get("freeze_up_to") is not None
         if self._fuses and found is None and freezes:
@@ -249,3 +257,12 @@ class FeatureGroups:
         query, run_id = load("features").find_candidates, self._run_id
         rows = self._control.do(lambda c: c.rows(query, run_id=run_id))
         return {row["candidate_id"]: row["feature_id"] for row in rows}
+
+
+#: Hyper-parameters in which candidates of one stack may differ.
+_APART = ("lr", "weight_decay", "schedule", "clip_norm", "clip_value", "architecture.dropout")
+
+
+def _shape_of(config: Mapping[str, Any]) -> str:
+    """Return a text that is equal for candidates that may be of one shape; hops look closer."""
+    return json.dumps({k: v for k, v in config.items() if k not in _APART}, sort_keys=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +42,7 @@ from mmdb.train.compute.step_times import time_steps
 from mmdb.train.group.collectives import Membership
 from mmdb.train.group.group_pass import average, group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
+from mmdb.train.stack.stacked_pass import shape_of_stack, stacked_pass, stacks
 from mmdb.train.values.feature_spec import READY
 from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
@@ -60,6 +62,16 @@ MAPPED_PARTITIONS = int(os.environ.get("MMDB_MAPPED_PARTITIONS", "256"))
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A hop that is to be computed, and the candidate as it finds it."""
+
+    spec: HopSpec
+    live: Live
+    state_in: str
+    load_s: float
 
 
 class DeviceWorker:
@@ -138,6 +150,69 @@ class DeviceWorker:
             NotANumber, TrainingFailed, ReplayMismatch, Cancelled, ArchitectureError,
             EnvironmentChanged, StateCorrupt, StateNotFound, PrecisionMissing
         """
+        begun = self._begin(spec, state, stopped)
+        started = perf_counter()
+        outcome, members = self._train(begun.live, spec, begun.state_in, stopped)
+        return self._finish(begun, outcome, perf_counter() - started, members)
+
+    def perform_several(
+        self,
+        specs: Sequence[HopSpec],
+        states: Sequence[bytes | None],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[tuple[HopResult, bytes | None]]:
+        """Run hops of several candidates on one partition; those of one shape train in one pass.
+
+        Args: as of `perform`, for each.
+        Returns:
+            What `perform` returns of each, with its share of the seconds.
+        """
+        if not all(spec.candidate.stacks and not spec.step.validates for spec in specs):
+            pairs = zip(specs, states, strict=True)
+            return [self.perform(spec, state, stopped) for spec, state in pairs]
+        pairs = zip(specs, states, strict=True)
+        begun = [self._begin(spec, state, stopped) for spec, state in pairs]
+        alike: dict[object, list[int]] = {}
+        for place, one in enumerate(begun):
+            alike.setdefault(self._shape(one, place), []).append(place)
+        done: dict[int, tuple[HopResult, bytes | None]] = {}
+        for places in alike.values():
+            together, started = [begun[place] for place in places], perf_counter()
+            outcomes = self._pass_together(together, stopped)
+            seconds = (perf_counter() - started) / len(places)
+            for place, outcome in zip(places, outcomes, strict=True):
+                done[place] = self._finish(begun[place], outcome, seconds, [])
+        return [done[place] for place in range(len(specs))]
+
+    def _shape(self, begun: _Begun, place: int) -> object:
+        """Return what is equal for candidates that train in one pass; `place` of no other one."""
+        spec = begun.spec
+        x, _ = self.partition(spec.step.partition)
+        setup = setup_of_candidate(spec.candidate, spec.step.epoch)
+        if spec.candidate.frozen is not None or not stacks(begun.live, setup, x):
+            return place
+        return shape_of_stack(begun.live, setup), spec.step.partition, spec.step.ends_epoch
+
+    def _pass_together(
+        self, begun: Sequence[_Begun], stopped: Callable[[], bool]
+    ) -> list[HopOutcome]:
+        if len(begun) == 1:
+            return [self._pass(begun[0].live, begun[0].spec.candidate, begun[0].spec.step, stopped)]
+        step = begun[0].spec.step
+        x, y = self.partition(step.partition)
+        assert isinstance(x, torch.Tensor)  # as `stacks` has found
+        return stacked_pass(
+            [one.live for one in begun],
+            x,
+            y,
+            setups=[setup_of_candidate(o.spec.candidate, o.spec.step.epoch) for o in begun],
+            seeds=[one.spec.step.seed for one in begun],
+            ends_epoch=step.ends_epoch,
+            stopped=stopped,
+        )
+
+    def _begin(self, spec: HopSpec, state: bytes | None, stopped: Callable[[], bool]) -> _Begun:
+        """Return a candidate as its hop finds it."""
         started = perf_counter()
         _check_environment(spec, self.device)
         reset_peak(self.device)
@@ -148,9 +223,13 @@ class DeviceWorker:
             raise StateNotFound(
                 f"The hop starts from state {spec.state_in[:12]}; {state_in[:12]} was found."
             )
-        loaded = perf_counter()
-        outcome, members = self._train(live, spec, state_in, stopped)
-        computed = perf_counter()
+        return _Begun(spec=spec, live=live, state_in=state_in, load_s=perf_counter() - started)
+
+    def _finish(
+        self, begun: _Begun, outcome: HopOutcome, compute_s: float, members: list[dict[str, Any]]
+    ) -> tuple[HopResult, bytes | None]:
+        """Keep what a hop has made of a candidate; return what it measured, and the new state."""
+        spec, live, state_in, computed = begun.spec, begun.live, begun.state_in, perf_counter()
         encoded = None if spec.step.validates else encoding(live)
         state_out = state_in if encoded is None else encoded.digest().hex()
         leaves = spec.step.publishes or spec.step.ends_epoch
@@ -164,8 +243,8 @@ class DeviceWorker:
             state_in=state_in,
             state_out=state_out,
             state_bytes=0 if encoded is None else len(encoded),
-            load_s=loaded - started,
-            compute_s=computed - loaded,
+            load_s=begun.load_s,
+            compute_s=compute_s,
             encode_s=perf_counter() - computed,
             device=str(self.device),
             environment=outcome.environment,
@@ -260,6 +339,17 @@ class DeviceWorker:
         setup = setup_of_candidate(candidate, step.epoch)
         if step.validates:
             return validate_pass(live, x, y, setup=setup, stopped=stopped)
+        if candidate.stacks and isinstance(x, torch.Tensor) and stacks(live, setup, x):
+            (outcome,) = stacked_pass(
+                [live],
+                x,
+                y,
+                setups=[setup],
+                seeds=[step.seed],
+                ends_epoch=step.ends_epoch,
+                stopped=stopped,
+            )
+            return outcome
         return train_pass(
             live,
             x,

@@ -35,7 +35,7 @@ from mmdb.train.ledger.state_history import (
     repeated,
     wants_checkpoint,
 )
-from mmdb.train.values.jobs import Average, Executor, MapPartition
+from mmdb.train.values.jobs import Average, Executor, MapPartition, SeveralHops
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
 
 #: The registered factories, and functions by kind: name -> target.
@@ -179,7 +179,7 @@ class HopRunner:
         *,
         publish: bool = True,
     ) -> list[dict[str, Any]]:
-        """Do one hop of each of several candidates on a partition, one after the other.
+        """Do one hop of each of several candidates on a partition, those of one shape at once.
 
         All of them or none, with the bits that each would have apart; see `run_hop`.
 
@@ -192,6 +192,8 @@ class HopRunner:
             for candidate_id in candidate_ids:
                 self._prepare(part_id, candidate_id)
             with self._connection.transaction():
+                if all(self._ledger.candidate(one).stacks for one in candidate_ids):
+                    return self._stack(part_id, candidate_ids, epoch, publish)
                 return [
                     self._hop(self._turn(candidate_id, (part_id,), epoch, publish))
                     for candidate_id in candidate_ids
@@ -419,6 +421,43 @@ class HopRunner:
         result, state = self._executor.compute(brought.spec, payload)
         return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
 
+    def _stack(
+        self, part_id: int, candidate_ids: Sequence[int], epoch: int | None, publish: bool
+    ) -> list[dict[str, Any]]:
+        """Do hops at once; each is recorded with its share of the time, one after the other."""
+        turns = [self._turn(one, (part_id,), epoch, publish) for one in candidate_ids]
+        ahead = [turn for turn in turns if isinstance(turn, _Turn)]
+        done = self._compute_all([self._bring(turn, turn.steps[0]) for turn in ahead])
+        left = [self._leave(turn, one) for turn, one in zip(ahead, done, strict=True)]
+        begun = min((turn.started for turn in ahead), default=0.0)
+        share = (time() - begun) / max(len(ahead), 1)
+        rows = iter(
+            [
+                self._record(
+                    replace(turn, started=begun + k * share),
+                    turn.steps[0],
+                    one,
+                    finished=begun + (k + 1) * share,
+                )
+                for k, (turn, one) in enumerate(zip(ahead, left, strict=True))
+            ]
+        )
+        return [next(rows) if isinstance(turn, _Turn) else turn[0] for turn in turns]
+
+    def _compute_all(self, brought: Sequence[_Brought]) -> list[_Done]:
+        """Let the executor compute several hops at once."""
+        if not brought:
+            return []
+        states = [one.state for one in brought]
+        job = SeveralHops(
+            tuple(one.spec for one in brought), tuple(state is not None for state in states)
+        )
+        found, left = self._executor.compute(job, [s for s in states if s is not None])
+        return [
+            _Done(result=result, state=state, read_s=one.read_s, find_s=one.find_s)
+            for one, result, state in zip(brought, found.hops, found.states(left), strict=True)
+        ]
+
     def _bring(
         self,
         turn: _Turn,
@@ -540,7 +579,9 @@ class HopRunner:
         store_s = result.encode_s + perf_counter() - begun
         return replace(done, result=replace(result, encode_s=store_s))
 
-    def _record(self, turn: _Turn, step: HopStep, done: _Done) -> dict[str, Any]:
+    def _record(
+        self, turn: _Turn, step: HopStep, done: _Done, finished: float | None = None
+    ) -> dict[str, Any]:
         self._ledger.keep_strategy(turn.candidate)
         row = self._ledger.add_hop(
             turn.candidate,
@@ -550,6 +591,7 @@ class HopRunner:
             started=turn.started,
             read_s=done.read_s,
             find_s=done.find_s,
+            finished=finished,
             unseals=not turn.is_driven,
         )
         if self._is_spread:  # the last query: the coordinator has a part in the hop from here on

@@ -23,7 +23,7 @@ from mmdb.errors import (
 from mmdb.messages import show
 from mmdb.store import states
 from mmdb.train.ledger.run_options import BY_HAND, record_choice
-from mmdb.train.values.spec import HopResult, HopStep, Past
+from mmdb.train.values.spec import HopResult, HopStep, Past, stack_of
 
 _Q = load("hops")
 
@@ -44,6 +44,11 @@ class CandidateRecord:
     def freezes(self) -> bool:
         """Whether some of its layers do not train."""
         return json.loads(self.row["config"]).get("freeze_up_to") is not None
+
+    @property
+    def stacks(self) -> bool:
+        """Whether it trains as in a stack."""
+        return stack_of(json.loads(self.row["options"])) > 1
 
     @property
     def has_begun(self) -> bool:
@@ -252,17 +257,18 @@ class Ledger:
         started: float,
         read_s: float,
         find_s: float,
+        finished: float | None = None,
         unseals: bool = True,
     ) -> dict[str, Any]:
         """Record a hop and return its row.
 
         Args:
             group: workers that trained together.
-            started: seconds since 1970.
+            started, finished: seconds since 1970; None: now.
             read_s, find_s: seconds that fetched its partition and its state.
             unseals: whether the run may have totals, which must go: a hop by hand may come after.
         """
-        finished = time()
+        finished = time() if finished is None else finished
         row: dict[str, Any] = {
             "part_id": step.part_id,
             "candidate_id": candidate.candidate_id,

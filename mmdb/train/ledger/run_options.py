@@ -15,6 +15,7 @@ from mmdb.train.ledger.state_history import CHECKPOINTS
 from mmdb.train.schedule.workload import STRATEGIES
 from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
 from mmdb.train.values.feature_options import FeatureOptions, parse_feature_options
+from mmdb.train.values.spec import STACK, stack_of
 
 _QUERIES = load("runs")
 
@@ -96,8 +97,11 @@ KNOWN = (
     "group",
     "hop_limit_s",
     "priority",
+    "stack",
     "strategies",
 )
+#: Candidates that train in one pass, at most; and the strategies by which they do.
+_LARGEST_STACK, _STACKING = 1024, ("mop", "task")
 #: What `auto` may choose from, if it is not told: they train the same thing.
 SAME = ("mop", "task")
 
@@ -114,6 +118,7 @@ class RunOptions:
     hop_limit_s: float | None  # seconds that a hop may take; None: as long as it needs
     budget_s: float | None  # seconds that a call of train goes on beginning epochs
     features: FeatureOptions  # how features of frozen layers are kept
+    stack: int  # candidates that train in one pass, at most; 1: each by itself
 
 
 def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
@@ -152,8 +157,20 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             f"options.priority is {show(raw['priority'])}.",
             hint="It is a whole number from -5 to 5.",
         )
+    stack = raw.get("stack", STACK[0])
+    if stack not in STACK and not is_whole(stack, 2, _LARGEST_STACK):
+        raise InvalidOption(
+            f"options.stack is {show(stack)}.",
+            hint=f"It is {STACK[0]!r}, or a whole number from 2 to {_LARGEST_STACK}.",
+        )
+    if stack not in STACK and not set(strategies or (strategy,)) <= set(_STACKING):
+        raise InvalidOption(
+            f"options.stack is given with the strategy {strategy!r}.",
+            hint=f"Candidates train together where each trains alone: {' or '.join(_STACKING)}.",
+        )
     return RunOptions(
         **chosen,
+        stack=stack_of(raw),
         group=group,
         strategies=strategies,
         hop_limit_s=limits["hop_limit_s"],

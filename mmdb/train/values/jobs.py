@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mmdb.train.values.feature_spec import FEATURE_ROWS, Examined, Materialized, Wanted
-from mmdb.train.values.spec import CandidateSpec, HopSpec, Payload, Stopped
+from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, Payload, Stopped
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -96,6 +96,45 @@ class Average:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HopResults:
+    """What several hops measured, in their order, and how long the state of each is that leaves."""
+
+    hops: tuple[HopResult, ...]
+    sizes: tuple[int | None, ...]  # bytes; None where it stays
+
+    def states(self, left: bytes | None) -> list[bytes | None]:
+        """Return the states out of the bytes that a job of several hops leaves."""
+        found: list[bytes | None] = []
+        start = 0
+        for size in self.sizes:
+            found.append(None if size is None else (left or b"")[start : start + size])
+            start += size or 0
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralHops:
+    """Hops of several candidates on one partition; those of one shape train in one pass."""
+
+    result: ClassVar[Any] = HopResults
+
+    hops: tuple[HopSpec, ...]
+    has_state: tuple[bool, ...]  # whether one travels along
+
+    def run(
+        self, worker: Any, payload: Payload, stopped: Stopped
+    ) -> tuple[HopResults, bytes | None]:
+        """Do them from the states in `payload`; see `DeviceWorker.perform_several`."""
+        given = iter(payload)
+        states = [next(given) if travels else None for travels in self.has_state]
+        done = worker.perform_several(self.hops, states, stopped)
+        left = [state for _, state in done]
+        sizes = tuple(None if state is None else len(state) for state in left)
+        results = HopResults(hops=tuple(result for result, _ in done), sizes=sizes)
+        return results, b"".join(state for state in left if state is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializeSpec:
     """Features to be computed of one partition, all in one pass.
 
@@ -166,6 +205,7 @@ class TimeSteps:
 
 _JOBS: tuple[Any, ...] = (
     HopSpec,
+    SeveralHops,
     MapPartition,
     TakeBackbone,
     Average,

@@ -88,10 +88,15 @@ class CandidateSpec:
     functions: dict[str, dict[str, str]] = field(default_factory=dict)  # kind -> name -> target
     class_counts: dict[str, list[int]] | None = None  # of the train rows, by target
     train_rows: int | None = None  # all of them
-    options: dict[str, Any] = field(default_factory=dict)  # the run's: metric and metrics
+    options: dict[str, Any] = field(default_factory=dict)  # the run's: metric, metrics, stack
     lr_scale: float = 1.0  # of the learning rate in the first epochs after a warm start
     lr_epochs: int = 0  # how many epochs that are
     frozen: Frozen | None = None  # what of it does not train; None: all of it trains
+
+    @property
+    def stacks(self) -> bool:
+        """Whether it trains as in a stack, alone too, where its network can: with the same bits."""
+        return stack_of(self.options) > 1
 
     @property
     def outputs(self) -> Outputs:
@@ -124,11 +129,21 @@ class CandidateSpec:
             functions={kind: dict(known) for kind, known in (functions or {}).items()},
             class_counts=json.loads(counts) if counts else None,
             train_rows=row.get("train_rows"),
-            options={key: options[key] for key in ("metric", "metrics") if key in options},
+            options={k: options[k] for k in ("metric", "metrics", "stack") if k in options},
             lr_scale=row.get("lr_scale", 1.0),
             lr_epochs=row.get("lr_epochs", 0),
             frozen=_frozen(row),
         )
+
+
+def stack_of(options: Mapping[str, Any]) -> int:
+    """Return how many candidates of a run train in one pass, at most; 1 for none."""
+    given = options.get("stack", STACK[0])
+    return 1 if given == STACK[0] else int(given)
+
+
+#: The option that says that no candidates are stacked; else it is their number.
+STACK = ("never",)
 
 
 def _frozen(row: Row) -> Frozen | None:

@@ -1,0 +1,291 @@
+"""A pass over a partition for several candidates at once: each as it would train in any stack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import Cancelled, NotANumber
+from mmdb.graph import tabular
+from mmdb.memory import require
+from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.device import CPU
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import HopOutcome, blaming_the_model
+from mmdb.train.compute.live import Live
+from mmdb.train.compute.optimizer import batches, took_step
+from mmdb.train.stack.layers import NotStackable, fill, filled, stacked
+from mmdb.train.stack.updates import KEPT, Updates, column, updates
+from mmdb.train.values.row_batch import Inputs, Labels, outputs_of, row_count
+
+
+def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
+    """Return whether a candidate can train in a stack."""
+    config, group = setup.config, live.optimizer.param_groups
+    plain = (
+        live.device == CPU and live.frozen is None and not live.omitted and live.scaler is None
+        and config.amp is None and config.accumulate == 1 and not setup.augmentation
+        and isinstance(x, Tensor) and x.dtype == torch.float32 and len(setup.targets) == 1
+        and len(group) == 1 and updates(type(live.optimizer).__name__, group[0])
+    )  # fmt: skip
+    if not plain or not all(map(_is_plain, live.module.modules())):
+        return False
+    parameters = [*live.module.named_parameters()]
+    if len([*live.module.named_parameters(remove_duplicate=False)]) > len(parameters):
+        return False  # one is in two layers
+    if not all(p.requires_grad and p.dtype == torch.float32 for _, p in parameters):
+        return False
+    own = [*parameters, *live.module.named_buffers()]
+    tensors = {path: tensor.detach()[None] for path, tensor in own}
+    try:
+        stacked([live.module], tensors, [torch.Generator()])
+    except NotStackable:
+        return False
+    return True
+
+
+def shape_of_stack(live: Live, setup: Setup) -> object:
+    """Return what is equal for candidates of one stack, of those that `stacks` holds for."""
+    config, smoothing = setup.config, _smoothing(setup)
+    loss = (config.losses[0].name, config.class_weights) if smoothing is None else None
+    layers = [
+        (path, type(layer).__name__, layer.extra_repr(), *_facts(layer))
+        for path, layer in live.module.named_modules()
+        if not isinstance(layer, nn.Dropout)  # of which each may drop another share
+    ]
+    shapes = [(path, tuple(p.shape)) for path, p in live.module.named_parameters()]
+    return repr((layers, shapes, type(live.optimizer).__name__, config.batch_size, loss))
+
+
+def _facts(layer: nn.Module) -> tuple[object, ...]:
+    """Return what a layer is told beside its parameters, where its `extra_repr` does not say it."""
+    if isinstance(layer, tabular.Scaled):
+        return layer.mean, layer.deviation
+    return (layer.codes, layer.numbers.tolist()) if isinstance(layer, tabular.ColumnInput) else ()
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Return whether nothing has been hung on a module, which a stack would not call."""
+    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def stacked_pass(
+    lives: Sequence[Live],
+    x: Tensor,
+    y: Labels,
+    *,
+    setups: Sequence[Setup],
+    seeds: Sequence[int],
+    ends_epoch: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[HopOutcome]:
+    """Train candidates for which `stacks` holds, of one shape and batch size, in place.
+
+    Args: as of `mmdb.train.compute.hop.train_pass`, for each member.
+    Raises:
+        NotANumber: a member's loss or weights, whatever those of the others are.
+        TrainingFailed, Cancelled
+    """
+    count, size = row_count(x), setups[0].config.batch_size
+    require(len(lives) * min(size, count) * x[:1].nbytes, "A batch")
+    with exact(seeds[0]), blaming_the_model():
+        stack = _Stack(lives, setups, seeds)
+        orders = torch.stack([torch.randperm(count, generator=g) for g in stack.draws])
+        losses, rows = [], []
+        places = batches(torch.arange(count), size)
+        for batch in places:
+            if stopped():
+                raise Cancelled("The hop was cancelled.")
+            losses.append(stack.step(x, y, orders[:, int(batch[0]) : int(batch[-1]) + 1]))
+            rows.append(len(batch))
+        stack.write_back(ends_epoch=ends_epoch)
+        here = environment()
+    weights = torch.tensor(rows, dtype=torch.float64)
+    means = (torch.stack(losses).double() * weights[:, None]).sum(0) / count
+    for live, mean in zip(lives, means.tolist(), strict=True):
+        if not math.isfinite(mean):
+            raise NotANumber(f"The loss became {mean}.")
+        if ends_epoch and not all(p.isfinite().all() for p in live.module.parameters()):
+            raise NotANumber("A weight became infinite or not a number.")
+    return [
+        HopOutcome(rows=count, steps=len(places), loss=mean, metrics={}, environment=here)
+        for mean in means.tolist()
+    ]
+
+
+class _Stack:
+    """The members' weights in one tensor, and what changes them."""
+
+    def __init__(
+        self, lives: Sequence[Live], setups: Sequence[Setup], seeds: Sequence[int]
+    ) -> None:
+        self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._lives, self._setups = lives, setups
+        self._groups = [live.optimizer.param_groups[0] for live in lives]
+        self._slots = [*_slots(lives[0].module)]
+        width = self._slots[-1].end
+        self._flat, self._slopes = torch.zeros(len(lives), width), torch.zeros(len(lives), width)
+        name = type(lives[0].optimizer).__name__
+        kept = {kind: torch.zeros_like(self._flat) for kind in KEPT[name]}
+        for place, live in enumerate(lives):
+            for slot, parameter in zip(self._slots, live.module.parameters(), strict=True):
+                slot.put(self._flat[place], parameter.detach())
+                state = live.optimizer.state.get(parameter, {})
+                for kind, numbers in kept.items():
+                    if state.get(kind) is not None:
+                        slot.put(numbers[place], state[kind])
+        self._kept = kept
+        self._updates = Updates(name, kept, [_steps_of(live) for live in lives])
+        self._views = [slot.of(self._flat).requires_grad_() for slot in self._slots]
+        self._gradients = [slot.of(self._slopes) for slot in self._slots]
+        self._buffers = {
+            path: fill(torch.stack([dict(live.module.named_buffers())[path] for live in lives]))
+            if buffer.ndim
+            else torch.stack([dict(live.module.named_buffers())[path] for live in lives])
+            for path, buffer in lives[0].module.named_buffers()
+        }
+        by_path = {slot.path: view for slot, view in zip(self._slots, self._views, strict=True)}
+        for live in lives:
+            live.module.train()
+        modules = [live.module for live in lives]
+        self._forward = stacked(modules, by_path | self._buffers, self.draws)
+        self._outputs = setups[0].targets[0].size
+
+    def step(self, x: Tensor, y: Labels, index: Tensor) -> Tensor:
+        """Learn from a batch, int64 (members, n); return the loss of each member."""
+        members, rows = index.shape
+        flat = index.reshape(-1)
+        outputs = self._forward(x.index_select(0, flat).view(members, rows, *x.shape[1:]))
+        losses = self._losses(outputs[..., : self._outputs].contiguous(), y, index)
+        found = torch.autograd.grad(losses.sum(), self._views)
+        torch._foreach_copy_(self._gradients, list(found))
+        self._clip()
+        rates = [
+            float(group["lr"]) * setup.lr_scale
+            for group, setup in zip(self._groups, self._setups, strict=True)
+        ]
+        with torch.no_grad():
+            self._updates.take(self._flat, self._slopes, self._groups, rates)
+        for live, setup in zip(self._lives, self._setups, strict=True):
+            took_step(live.optimizer)
+            if live.schedule is not None and setup.config.schedule_per == "step":
+                live.schedule.step()
+        return losses.detach()
+
+    def _losses(self, outputs: Tensor, y: Labels, index: Tensor) -> Tensor:
+        several = y if isinstance(y, tuple) else (y,)
+        labels = [
+            one.index_select(0, index.reshape(-1)).view(*index.shape, *one.shape[1:])
+            for one in several
+        ]
+        smoothing = [_smoothing(setup) for setup in self._setups]
+        if len(labels) == 1 and None not in smoothing:
+            return _cross_entropy(outputs, labels[0], column([float(s or 0) for s in smoothing]))
+        found = []
+        for place, setup in enumerate(self._setups):
+            own = tuple(one[place] for one in labels)
+            output = outputs_of(outputs[place], setup.targets)
+            found.append(setup.criterion(output, own if len(own) > 1 else own[0]))
+        return torch.stack(found)
+
+    def _clip(self) -> None:
+        configs = [setup.config for setup in self._setups]
+        if any(config.clip_norm is not None for config in configs):
+            most = column([math.inf if c.clip_norm is None else c.clip_norm for c in configs])
+            norms = torch.stack([row.norm() for row in self._slopes])[:, None]
+            self._slopes.mul_((most / (norms + 1e-6)).clamp(max=1.0))
+        if any(config.clip_value is not None for config in configs):
+            most = column([math.inf if c.clip_value is None else c.clip_value for c in configs])
+            torch.minimum(torch.maximum(self._slopes, -most), most, out=self._slopes)
+
+    def write_back(self, *, ends_epoch: bool) -> None:
+        """Give each member what it has come to."""
+        for place, (live, setup) in enumerate(zip(self._lives, self._setups, strict=True)):
+            with torch.no_grad():
+                for slot, parameter in zip(self._slots, live.module.parameters(), strict=True):
+                    parameter.copy_(slot.take(self._flat[place]))
+                    if self._groups[place].get("momentum", 1):  # torch's keeps nothing without
+                        live.optimizer.state[parameter] = self._state(live, place, slot)
+                for path, buffer in live.module.named_buffers():
+                    own = self._buffers[path][place]
+                    buffer.copy_(own[..., : buffer.shape[-1]] if buffer.ndim else own)
+            if ends_epoch and live.schedule is not None and setup.config.schedule_per == "epoch":
+                live.schedule.step()
+            live.generator = self.draws[place].get_state()
+
+    def _state(self, live: Live, place: int, slot: _Slot) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            kind: slot.take(numbers[place]).clone() for kind, numbers in self._kept.items()
+        }
+        if isinstance(live.optimizer, torch.optim.SGD):
+            return state
+        return {"step": torch.tensor(float(self._updates.steps[place])), **state}
+
+
+class _Slot:
+    """Where a parameter lies among a member's numbers: filled up, and matrices transposed."""
+
+    def __init__(self, path: str, layer: nn.Module, shape: torch.Size, start: int) -> None:
+        self.path, self._start = path, start
+        self._turns = isinstance(layer, nn.Linear) and len(shape) == 2
+        sizes = list(reversed(shape)) if self._turns else list(shape)
+        self._sizes = tuple(slice(size) for size in sizes)
+        # The rows of an embedding are asked for by number, and put together.
+        fills = not isinstance(layer, nn.Embedding)
+        self._shape = tuple(filled(size) for size in sizes) if fills else tuple(sizes)
+        self._size = math.prod(self._shape)
+        self.end = start + filled(self._size)
+
+    def of(self, numbers: Tensor) -> Tensor:
+        """Return the parameter, filled up, as a view of numbers (..., width)."""
+        part = numbers[..., self._start : self._start + self._size]
+        return part.view(*numbers.shape[:-1], *self._shape)
+
+    def put(self, numbers: Tensor, parameter: Tensor) -> None:
+        """Write a member's parameter, as torch has it, to its numbers, (width,)."""
+        self.of(numbers)[self._sizes].copy_(parameter.t() if self._turns else parameter)
+
+    def take(self, numbers: Tensor) -> Tensor:
+        """Return a member's parameter as torch has it."""
+        found = self.of(numbers)[self._sizes]
+        return (found.t() if self._turns else found).contiguous()
+
+
+def _slots(module: nn.Module) -> Iterator[_Slot]:
+    """Yield where each parameter lies, in their order."""
+    start = 0
+    for path, parameter in module.named_parameters():
+        layer = module.get_submodule(path.rpartition(".")[0])
+        slot = _Slot(path, layer, parameter.shape, start)
+        start = slot.end
+        yield slot
+
+
+def _steps_of(live: Live) -> int:
+    for state in live.optimizer.state.values():
+        if "step" in state:
+            return int(state["step"])
+    return 0
+
+
+def _smoothing(setup: Setup) -> float | None:
+    """Return the label smoothing of a plain cross entropy; None of another loss."""
+    loss = setup.criterion.losses[0]
+    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None:
+        return float(loss.label_smoothing)
+    return None
+
+
+def _cross_entropy(outputs: Tensor, y: Tensor, smoothing: Tensor) -> Tensor:
+    """Return the mean loss of each member: (members, n, classes) and (members, n)."""
+    shares = outputs.log_softmax(-1)
+    right = shares.gather(-1, y[:, :, None])[:, :, 0].mean(1)
+    if not smoothing.any():
+        return -right
+    spread = shares.mean(-1).mean(1)
+    share = smoothing[:, 0]
+    return -(right * (1 - share) + spread * share)

@@ -1,0 +1,109 @@
+"""Candidates that train in one pass: the same bits in any company, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.api import Database
+from tests.cluster import Cluster
+from tests.integration.test_fused_hops import Joining, outputs
+from tests.integration.test_strategies import train_all
+from tests.points import fill, logged
+
+RATES = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002]
+GRID = {"space": {"optimizer": ["adam", "sgd"], "lr": RATES[:4], "batch_size": [16]}}
+BAD = {"space": {"optimizer": ["sgd"], "lr": [*RATES[:2], 1e30, *RATES[3:]], "batch_size": [16]}}
+GOOD = {"space": {"optimizer": ["sgd"], "lr": RATES, "batch_size": [16]}}
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {"search": GRID, "epochs": 2},
+    "many": {"search": GRID, "epochs": 2, "options": {"stack": 64}},
+    "few": {"search": GRID, "epochs": 2, "options": {"stack": 2}},
+    "hands": {"search": GRID, "epochs": 2, "options": {"stack": 64}},
+    "bad": {"search": BAD, "options": {"stack": 64}},
+    "good": {"search": GOOD, "options": {"stack": 64}},
+}
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres"])
+def db(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """Yield a database with the runs, all but `hands` trained."""
+    url = f"duckdb:///{tmp_path_factory.mktemp('stacks')}/mmdb.duckdb"
+    if request.param == "postgres":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        url = cluster.create_database("mmdb_stacks", request.getfixturevalue("template"))
+    with mmdb.connect(url) as database:
+        fill(database)
+        for name, asked in RUNS.items():
+            database.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", **asked)
+        yield database
+    if request.param == "postgres":
+        cluster.drop_database("mmdb_stacks")
+
+
+@pytest.fixture(scope="module")
+def trained(db: Database) -> tuple[dict[str, Any], Joining]:
+    """Train the runs; return what became of each, and what was heard of their hops."""
+    watch = Joining()
+    return train_all(db, [name for name in RUNS if name != "hands"], watch=watch), watch
+
+
+def test_groupings_change_no_bit(db: Database, trained: tuple[dict[str, Any], Joining]) -> None:
+    _, watch = trained
+    assert watch.joined["many"] and watch.joined["few"] and not watch.joined["plain"]
+    assert logged(db, "many") == logged(db, "few")
+    assert logged(db, "many") != logged(db, "plain")
+
+
+def test_hops_by_hand_have_the_same_bits(
+    db: Database, trained: tuple[dict[str, Any], Joining]
+) -> None:
+    """The first hop of each candidate: one alone, and those that begin where it does together."""
+    firsts: dict[int, Any] = {}
+    for row in logged(db, "many"):
+        firsts.setdefault(row[0], row)
+    ids = db.sql(
+        "SELECT c.candidate_id AS id FROM mmdb.candidate AS c JOIN mmdb.run AS r USING (run_id)"
+        " WHERE r.name = 'hands' ORDER BY c.ordinal"
+    )
+    by_part: dict[int, list[int]] = {}
+    for ordinal, row in firsts.items():
+        by_part.setdefault(row[2], []).append(ids[ordinal]["id"])
+    for part, (one, *others) in by_part.items():
+        assert len(others) > 1
+        db.sql(f"SELECT loss FROM mmdb.train_hop({part}, {one}, 0)")
+        db.sql(f"SELECT loss FROM mmdb.train_hops({part}, ARRAY{others}, 0)")
+    assert logged(db, "hands") == list(firsts.values())
+
+
+def test_one_that_diverges_ends_alone(
+    db: Database, trained: tuple[dict[str, Any], Joining]
+) -> None:
+    outcomes, _ = trained
+    assert outcomes["bad"].failed == 1
+    failed = [row["config"]["lr"] for row in db.run("bad").leaderboard() if row["error"]]
+    assert [float(lr) for lr in failed] == [1e30]
+    good = {row for row in outputs(db, "good") if row[0] != 2}
+    assert {row for row in outputs(db, "bad") if row[0] != 2} == good
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy", "says"),
+    [
+        ({"stack": 1}, "mop", "whole number from 2"),
+        ({"stack": "always"}, "mop", "'never'"),
+        ({"stack": 4}, "data_parallel", "each trains alone"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(
+    db: Database, options: dict[str, Any], strategy: str, says: str
+) -> None:
+    with pytest.raises(errors.InvalidOption) as raised:
+        db.create_run("x", dataset="d", architecture="mlp", options=options, strategy=strategy)
+    assert says in str(raised.value)
