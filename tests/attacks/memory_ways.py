@@ -135,7 +135,7 @@ WAYS = (
     _network("a run by parents", "mlp(hidden=[9000,9000,9000])", warm_start="auto"),
     _network("several workers", "mlp(hidden=[9000,9000,9000])", strategy="data_parallel",
              options={"group": 2}),
-    _network("one number for each word", "mlp(hidden=[30000])", "words"),
+    _network("one number for each word", "mlp(hidden=[60000])", "words"),
     _dataset("an array of a hundred million",
              "SELECT array_fill(1.0::real, array[100000000]) AS x, 1 AS y"),
     _dataset("arrays as large as there are",
