@@ -77,9 +77,11 @@ def calibrated(method: Method, output: Tensor, y: Tensor, weight: Tensor | None 
     Source: Guo et al., ICML 2017 (temperature); Zadrozny and Elkan, KDD 2002 (isotonic, each class
     against the rest).
     Raises:
-        InvalidInput: the rows are of one class.
+        InvalidInput: the rows that count are of one class, or an output is no number.
     """
-    if len(y.unique()) < 2:
+    if not output.isfinite().all():
+        raise InvalidInput("The model's outputs are not all finite.", hint="Train it anew.")
+    if len((y if weight is None else y[weight > 0]).unique()) < 2:
         raise InvalidInput(
             "All rows are of one class, by which nothing can be calibrated.",
             hint="Read more rows.",

@@ -58,9 +58,13 @@ class Threshold(NamedTuple):
     cost: float | None
 
 
-def roc(scores: Tensor, positive: Tensor, weight: Tensor | None = None) -> list[RocPoint]:
+def roc(
+    scores: Tensor, positive: Tensor, weight: Tensor | None = None, *, most: int | None = None
+) -> list[RocPoint]:
     """Return the curve from (0, 0), at infinity, to (1, 1), less points in line with both others.
 
+    Args:
+        most: of so many points at most, evenly by place, both ends among them; None: all.
     Raises:
         InvalidInput: all rows are positive, or none.
     """
@@ -69,17 +73,20 @@ def roc(scores: Tensor, positive: Tensor, weight: Tensor | None = None) -> list[
     above, below = hits.cumsum(0), others.cumsum(0)
     if len(different) > 2:
         bends[1:-1] = (above.diff(n=2) != 0) | (below.diff(n=2) != 0)
-    kept = zip(*(t[bends].tolist() for t in (different, below, above)), strict=True)
+    some = _evenly(int(bends.sum()), None if most is None else most - 1)
+    kept = zip(*(t[bends][some].tolist() for t in (different, below, above)), strict=True)
     whole = float(others.sum()), float(hits.sum())
     points = [RocPoint(at, b / whole[0], a / whole[1]) for at, b, a in kept]
     return [RocPoint(math.inf, 0.0, 0.0), *points]
 
 
 def precision_recall(
-    scores: Tensor, positive: Tensor, weight: Tensor | None = None
+    scores: Tensor, positive: Tensor, weight: Tensor | None = None, *, most: int | None = None
 ) -> list[RecallPoint]:
     """Return the curve from the greatest score to the least.
 
+    Args:
+        most: as of `roc`.
     Raises:
         InvalidInput: all rows are positive, or none.
     """
@@ -87,7 +94,15 @@ def precision_recall(
     above, guessed = hits.cumsum(0), (hits + others).cumsum(0)
     precision = torch.where(guessed > 0, above / guessed, 0.0)
     columns = (different, precision, above / hits.sum())
-    return [RecallPoint(*p) for p in zip(*(c.tolist() for c in columns), strict=True)]
+    some = _evenly(len(different), most)
+    return [RecallPoint(*p) for p in zip(*(c[some].tolist() for c in columns), strict=True)]
+
+
+def _evenly(count: int, most: int | None) -> Tensor:
+    """Return places of `count` things, so many at most, the first and the last among them."""
+    if most is None or count <= most:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, most, dtype=torch.float64).round().long()
 
 
 def calibration(

@@ -48,8 +48,8 @@ def class_figures(
             curves.append(
                 {
                     "class": names[k],
-                    "roc": _thin([p[1:] for p in roc(*given)]),
-                    "recall": _thin([p[:0:-1] for p in precision_recall(*given)]),
+                    "roc": [p[1:] for p in roc(*given, most=_POINTS)],
+                    "recall": [p[:0:-1] for p in precision_recall(*given, most=_POINTS)],
                     "calibration": [[one.score, one.share, one.row_count] for one in bins],
                 }
             )
@@ -102,10 +102,3 @@ def number_figures(output: Tensor, y: Tensor, keys: Sequence[str]) -> dict[str, 
 
 def _key(keys: Sequence[str], place: int) -> dict[str, str]:
     return {"key": keys[place]} if keys else {}
-
-
-def _thin(points: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return some of a curve's points, its ends among them."""
-    step = max((len(points) - 1) / (_POINTS - 1), 1)
-    places = dict.fromkeys(round(k * step) for k in range(_POINTS))
-    return [list(points[k]) for k in places if k < len(points)]

@@ -27,6 +27,7 @@ from mmdb.judge.attribution import (
     integrated_gradients,
     shapley,
 )
+from mmdb.judge.calibration import guesses
 from mmdb.judge.importance import importances
 from mmdb.judge.influence import influences
 from mmdb.messages import show
@@ -283,7 +284,7 @@ def _explained(
         starts = range(0, len(next(iter(x.values()))), EVALUATION_BATCH)
         ends = [(at, at + EVALUATION_BATCH) for at in starts]
         parts = [outputs({n: a[start:end] for n, a in x.items()}) for start, end in ends]
-    asked = torch.cat(parts).argmax(-1)
+    asked = guesses(predictor.decision, torch.cat(parts))
     if method == "shapley":
         added = shapley(answer, x, asked, base, places)
     else:

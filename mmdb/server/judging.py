@@ -376,6 +376,11 @@ def calibrate_model(
     connection = backend.connection
     predictor = find_predictor(backend, model)
     names = _classified(predictor)
+    if len(predictor.decoding.labels) > 1:
+        raise InvalidInput(
+            f"Model {predictor.model.reference} predicts several labels.",
+            hint="Calibrate a model of one label.",
+        )
     place = None if goal is None else _class_place(names, positive)
     asked = predictor if method is None else predictor.uncalibrated
     sample = read_sample(connection, asked, data, slice=slice)

@@ -434,6 +434,8 @@ def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, l
     assert found["precision"] == pytest.approx(
         sk.precision_score(y, expected, average="macro"), abs=1e-9
     )
+    rows = db.explain_predict(model, ASKED, key="id", top=1)
+    assert {r["row_key"]: r["prediction"] for r in rows} == guessed
     plain = db.evaluate(late, ASKED, metrics=["log_loss"])
     assert found["log_loss"] == pytest.approx(plain["log_loss"], abs=1e-9)
     db.predict_into(model, ASKED, "guessed_bus", key="id")
@@ -442,6 +444,13 @@ def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, l
     both = db.calibrate_model(model, ASKED, "temperature", goal={"precision": 0.6})["decision"]
     assert set(both) == {"temperature", "positive", "threshold"}
     assert set(db.calibrate_model("bus", ASKED, "isotonic")["decision"]) == {"isotonic"}
+
+
+def test_an_epoch_that_is_saved_again_is_the_uncalibrated_version(db: mmdb.Database) -> None:
+    (best, *_) = db.run("color").leaderboard()
+    first = db.save_candidate(best["candidate_id"], "tram")
+    db.calibrate_model("tram", ASKED, "temperature")
+    assert db.save_candidate(best["candidate_id"], "tram") == first
 
 
 def test_a_decision_leaves_and_enters_with_its_model(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 import mmdb
 from mmdb import errors
@@ -16,7 +17,8 @@ from tests.integration.test_strategies import train_all
 from tests.points import fill, logged
 
 RATES = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002]
-GRID = {"space": {"optimizer": ["adam", "sgd"], "lr": RATES[:4], "batch_size": [16]}}
+OPTIMIZERS = ["adam", "sgd", {"name": "sgd", "momentum": 0.9}]
+GRID = {"space": {"optimizer": OPTIMIZERS, "lr": RATES[:3], "batch_size": [16]}}
 BAD = {"space": {"optimizer": ["sgd"], "lr": [*RATES[:2], 1e30, *RATES[3:]], "batch_size": [16]}}
 GOOD = {"space": {"optimizer": ["sgd"], "lr": RATES, "batch_size": [16]}}
 RUNS: dict[str, dict[str, Any]] = {
@@ -80,6 +82,16 @@ def test_hops_by_hand_have_the_same_bits(
         db.sql(f"SELECT loss FROM mmdb.train_hop({part}, {one}, 0)")
         db.sql(f"SELECT loss FROM mmdb.train_hops({part}, ARRAY{others}, 0)")
     assert logged(db, "hands") == list(firsts.values())
+
+
+def test_a_recipe_gives_the_weights_again(
+    db: Database, trained: tuple[dict[str, Any], Joining]
+) -> None:
+    (best, *_) = db.run("many").leaderboard()
+    db.save_candidate(best["candidate_id"], "recipe", approach="provenance")
+    found, wanted = db.recover("recipe").state_dict(), db.recover("many").state_dict()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[path], wanted[path]) for path in wanted)
 
 
 def test_one_that_diverges_ends_alone(

@@ -134,7 +134,8 @@ def _checked_decision(value: Any, dataset: Any) -> Mapping[str, Any] | None:
     """Return how a model decides between the classes of its dataset."""
     if value is None or dataset is None:
         return None
-    names = [class_text(one) for one in Decoding.from_json(dataset).labels[0].classes or ()]
+    (label,) = Decoding.from_json(dataset).labels
+    names = [class_text(one) for one in label.classes or ()]
     return Decision.from_json(value, names).to_json(names)
 
 

@@ -265,4 +265,8 @@ _APART = ("lr", "weight_decay", "schedule", "clip_norm", "clip_value", "architec
 
 def _shape_of(config: Mapping[str, Any]) -> str:
     """Return a text that is equal for candidates that may be of one shape; hops look closer."""
-    return json.dumps({k: v for k, v in config.items() if k not in _APART}, sort_keys=True)
+    given = {k: v for k, v in config.items() if k not in _APART}
+    for key in ("optimizer", "loss"):  # whose arguments are each candidate's own
+        if isinstance(given.get(key), Mapping):
+            given[key] = given[key].get("name")
+    return json.dumps(given, sort_keys=True)

@@ -27,7 +27,7 @@ from mmdb.errors import (
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.device import CPU, DevicePartitions, device_of, peak_bytes, reset_peak
 from mmdb.train.compute.exact import environment, exact, stays_out
-from mmdb.train.compute.hop import HopOutcome, train_pass, validate_pass
+from mmdb.train.compute.hop import HopOutcome, validate_pass
 from mmdb.train.compute.live import (
     Live,
     adopt,
@@ -42,7 +42,12 @@ from mmdb.train.compute.step_times import time_steps
 from mmdb.train.group.collectives import Membership
 from mmdb.train.group.group_pass import average, group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
-from mmdb.train.stack.stacked_pass import shape_of_stack, stacked_pass, stacks
+from mmdb.train.stack.stacked_pass import (
+    candidate_pass,
+    shape_of_stack,
+    stacked_pass,
+    stacks,
+)
 from mmdb.train.values.feature_spec import READY
 from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
@@ -339,18 +344,8 @@ class DeviceWorker:
         setup = setup_of_candidate(candidate, step.epoch)
         if step.validates:
             return validate_pass(live, x, y, setup=setup, stopped=stopped)
-        if candidate.stacks and isinstance(x, torch.Tensor) and stacks(live, setup, x):
-            (outcome,) = stacked_pass(
-                [live],
-                x,
-                y,
-                setups=[setup],
-                seeds=[step.seed],
-                ends_epoch=step.ends_epoch,
-                stopped=stopped,
-            )
-            return outcome
-        return train_pass(
+        return candidate_pass(
+            candidate,
             live,
             x,
             y,

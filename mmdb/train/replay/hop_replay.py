@@ -34,11 +34,11 @@ from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.backbone import Backbones
 from mmdb.train.compute.exact import environment, exact, neutral
 from mmdb.train.compute.feature_pass import features_of
-from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, adopt, build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import Located, history, locate
 from mmdb.train.replay.stages import Differs, repeat, train_together
+from mmdb.train.stack.stacked_pass import candidate_pass
 from mmdb.train.values.feature_spec import ON_FEATURES, READY, ids_of
 from mmdb.train.values.row_batch import Partition, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopStep
@@ -198,7 +198,8 @@ class HopReplay:
     def _train(self, live: Live, step: HopStep, setup: Setup, stopped: Stopped) -> None:
         x, y = self._rows(step.partition, stopped)
         try:
-            train_pass(
+            candidate_pass(
+                self.candidate,
                 live,
                 x,
                 y,

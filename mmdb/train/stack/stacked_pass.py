@@ -15,12 +15,13 @@ from mmdb.memory import require
 from mmdb.train.candidate.setup import Setup
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.exact import environment, exact
-from mmdb.train.compute.hop import HopOutcome, blaming_the_model
+from mmdb.train.compute.hop import HopOutcome, blaming_the_model, train_pass
 from mmdb.train.compute.live import Live
 from mmdb.train.compute.optimizer import batches, took_step
 from mmdb.train.stack.layers import NotStackable, fill, filled, stacked
 from mmdb.train.stack.updates import KEPT, Updates, column, updates
 from mmdb.train.values.row_batch import Inputs, Labels, outputs_of, row_count
+from mmdb.train.values.spec import CandidateSpec
 
 
 def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
@@ -71,6 +72,27 @@ def _facts(layer: nn.Module) -> tuple[object, ...]:
 def _is_plain(module: nn.Module) -> bool:
     """Return whether nothing has been hung on a module, which a stack would not call."""
     return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def candidate_pass(
+    candidate: CandidateSpec,
+    live: Live,
+    x: Inputs,
+    y: Labels,
+    *,
+    setup: Setup,
+    seed: int,
+    ends_epoch: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> HopOutcome:
+    """Train a candidate by itself: as in a stack, where its run stacks and it can.
+
+    Args and errors: as of `mmdb.train.compute.hop.train_pass`.
+    """
+    how: dict[str, Any] = {"ends_epoch": ends_epoch, "stopped": stopped}
+    if candidate.stacks and isinstance(x, Tensor) and stacks(live, setup, x):
+        return stacked_pass([live], x, y, setups=[setup], seeds=[seed], **how)[0]
+    return train_pass(live, x, y, setup=setup, seed=seed, **how)
 
 
 def stacked_pass(

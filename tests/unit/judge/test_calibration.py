@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmdb.data.decision import Decision
 from mmdb.errors import InvalidInput
-from mmdb.judge.calibration import Calibrated, calibrated, guesses
+from mmdb.judge.calibration import METHODS, Calibrated, Method, calibrated, guesses
 
 SEEDS = range(12)
 
@@ -100,9 +100,15 @@ def test_a_threshold_decides_for_a_class_and_else_for_the_best_of_the_others() -
     assert guesses(Decision().at(0, 0.55), chances).tolist() == [1, 0, 1, 2]
 
 
-def test_rows_of_one_class_calibrate_nothing() -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_what_calibrates_nothing_is_refused(method: Method) -> None:
+    y = torch.tensor([0, 0, 0, 1])
     with pytest.raises(InvalidInput, match="one class"):
-        calibrated("temperature", torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+        calibrated(method, torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(InvalidInput, match="one class"):
+        calibrated(method, torch.zeros(4, 2), y, torch.tensor([1.0, 1.0, 1.0, 0.0]).double())
+    with pytest.raises(InvalidInput, match="finite"):
+        calibrated(method, torch.tensor([[0.0, float("nan")]] * 4), y)
 
 
 def test_outputs_keep_their_form() -> None:
