@@ -150,7 +150,7 @@ CREATE OR REPLACE FUNCTION mmdb.calibrate_model(
     model_id bigint,
     name text,
     version integer,
-    decision jsonb
+    calibration jsonb
 )
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$

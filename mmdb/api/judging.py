@@ -131,7 +131,7 @@ class JudgingCalls:
             method: "temperature" or "isotonic"; None: the model stays calibrated as it is.
             goal: as `threshold` takes it; the class `positive` is predicted from there on.
         Returns:
-            model_id, name, version, and decision: what is saved, a mapping.
+            model_id, name, version, and calibration: what is saved, a mapping.
         Raises:
             ModelNotFound, DatasetNotFound, QueryError, UnknownColumn, InvalidInput, InvalidOption
         """
@@ -144,7 +144,7 @@ class JudgingCalls:
             positive=positive,
             slice=slice,
         )
-        return {**row, "decision": json.loads(row["decision"])}
+        return {**row, "calibration": json.loads(row["calibration"])}
 
     def residuals(self, model: str, query: str, *, key: str | None = None) -> list[Row]:
         """Return row_key, label, prediction and residual of a regression for each row."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.decision import Decision, Knots
+from mmdb.data.calibration import Calibration, Knots
 from mmdb.errors import InvalidInput
 from mmdb.train.candidate.metrics import ranked
 
@@ -25,24 +25,24 @@ _LEAST = 1e-6
 _COLDEST, _HOTTEST, _STEPS = math.log(0.01), math.log(100.0), 40
 
 
-def guesses(decision: Decision, probabilities: Tensor) -> Tensor:
+def guesses(calibration: Calibration, probabilities: Tensor) -> Tensor:
     """Return the class that is predicted of each row, int64 (n,)."""
-    if decision.positive is None:
+    if calibration.positive is None:
         return probabilities.argmax(-1)
-    least = torch.zeros(1, dtype=torch.int64)
-    least[0] = decision.positive
-    others = probabilities.index_fill(-1, least, -1.0).argmax(-1)
-    return torch.where(probabilities[:, decision.positive] >= decision.threshold, least, others)
+    own = torch.tensor([calibration.positive])
+    others = probabilities.index_fill(-1, own, -1.0).argmax(-1)
+    is_positive = probabilities[:, calibration.positive] >= calibration.threshold
+    return torch.where(is_positive, own, others)
 
 
 class Calibrated(nn.Module):
     """A module whose outputs are calibrated: their softmax are the new probabilities."""
 
-    def __init__(self, module: nn.Module, decision: Decision) -> None:
+    def __init__(self, module: nn.Module, calibration: Calibration) -> None:
         """Take a module of one target."""
         super().__init__()
-        self.module, self.temperature = module, decision.temperature or 1.0
-        self.curves = [[torch.tensor(part) for part in knots] for knots in decision.isotonic]
+        self.module, self.temperature = module, calibration.temperature or 1.0
+        self.curves = [[torch.tensor(part) for part in knots] for knots in calibration.isotonic]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs in the form in which the module returns them."""
@@ -71,7 +71,9 @@ def _between(x: Tensor, at: Tensor, values: Tensor) -> Tensor:
     return values[right - 1] + share * (values[right] - values[right - 1])
 
 
-def calibrated(method: Method, output: Tensor, y: Tensor, weight: Tensor | None = None) -> Decision:
+def calibrated(
+    method: Method, output: Tensor, y: Tensor, weight: Tensor | None = None
+) -> Calibration:
     """Return the calibration of a model by what it says of rows that it was not trained on.
 
     Source: Guo et al., ICML 2017 (temperature); Zadrozny and Elkan, KDD 2002 (isotonic, each class
@@ -87,10 +89,10 @@ def calibrated(method: Method, output: Tensor, y: Tensor, weight: Tensor | None 
             hint="Read more rows.",
         )
     if method == "temperature":
-        return Decision(temperature=_temperature(output.double(), y, weight))
+        return Calibration(temperature=_temperature(output.double(), y, weight))
     scores = output.softmax(-1)
     classes = range(output.shape[-1])
-    return Decision(isotonic=tuple(_rising(scores[:, k], y == k, weight) for k in classes))
+    return Calibration(isotonic=tuple(_rising(scores[:, k], y == k, weight) for k in classes))
 
 
 def _temperature(output: Tensor, y: Tensor, weight: Tensor | None) -> float:

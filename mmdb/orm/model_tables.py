@@ -136,7 +136,7 @@ class Model(Base, written_by="Database.save"):
     created_at: Mapped[datetime]
     dropped_at: Mapped[datetime | None]
     owner: Mapped[str | None]
-    decision: Mapped[Json | None]
+    calibration: Mapped[Json | None]
 
     #: Of the state dict, in its order.
     tensors: Mapped[list[ModelTensor]] = many(

@@ -33,7 +33,7 @@ class ModelOverview(View):
     parameters: Mapped[BigInt | None]
     dropped_at: Mapped[datetime | None]
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
-    decision: Mapped[Json | None]
+    calibration: Mapped[Json | None]
 
 
 class ModelLineage(View):
@@ -160,7 +160,7 @@ class Zoo(View):
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
 
 
-class ZooDecisions(View):
+class ZooCalibrations(View):
     """Every decision about a model in the zoo, and every time that it was taken as a parent."""
 
     model: Mapped[str | None]

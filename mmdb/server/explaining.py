@@ -284,7 +284,7 @@ def _explained(
         starts = range(0, len(next(iter(x.values()))), EVALUATION_BATCH)
         ends = [(at, at + EVALUATION_BATCH) for at in starts]
         parts = [outputs({n: a[start:end] for n, a in x.items()}) for start, end in ends]
-    asked = guesses(predictor.decision, torch.cat(parts))
+    asked = guesses(predictor.calibration, torch.cat(parts))
     if method == "shapley":
         added = shapley(answer, x, asked, base, places)
     else:

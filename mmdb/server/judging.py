@@ -385,17 +385,17 @@ def calibrate_model(
     asked = predictor if method is None else predictor.uncalibrated
     sample = read_sample(connection, asked, data, slice=slice)
     output, y, weight = sample.outputs[0], sample.labels[0], sample.weight
-    decision = replace(predictor.decision, positive=None)
+    chosen = replace(predictor.calibration, positive=None)
     if method is not None:
-        decision = calibrated(method, output, y, weight)
-        output = Calibrated(nn.Identity(), decision)(output)
+        chosen = calibrated(method, output, y, weight)
+        output = Calibrated(nn.Identity(), chosen)(output)
     if goal is not None and place is not None:
         scores = torch.softmax(output.double(), dim=-1)[:, place]
         found = curves.threshold_for(json_object(goal, "goal"), scores, y == place, weight)
         lower = scores[scores < found.threshold]
         # Between two scores, for these differ by rounding from one batch of rows to another.
         below = float(lower.max()) if len(lower) else 0.0
-        decision = decision.at(place, (found.threshold + below) / 2)
+        chosen = chosen.at(place, (found.threshold + below) / 2)
     saved = save_model(
         connection,
         predictor.model.name,
@@ -405,16 +405,16 @@ def calibrate_model(
             dataset_id=predictor.model.dataset_id,
             candidate_id=predictor.model.candidate_id,
             epoch=predictor.model.epoch,
-            decision=decision.to_json(names),
+            calibration=chosen.to_json(names),
         ),
     )
-    shown = json.dumps(decision.to_json(names))
+    shown = json.dumps(chosen.to_json(names))
     return [
         {
             "model_id": saved.model_id,
             "name": saved.name,
             "version": saved.version,
-            "decision": shown,
+            "calibration": shown,
         }
     ]
 

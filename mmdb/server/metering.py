@@ -51,7 +51,7 @@ class Metering:
         #: By metric, whether more is better; None of a registered one that does not say.
         self.maximize = {measure.key: measure.maximize for measure in measures} | {LOSS: False}
         self._meter = Meter(measures, targets, functions)
-        self._guesses = None if predictor.decision.positive is None else predictor.guesses
+        self._guesses = None if predictor.calibration.positive is None else predictor.guesses
         self._criterion = None
         if asked is None and candidate is not None and options.get("metric") == LOSS:
             self._criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.data.arrays import Decoded, Inputs
+from mmdb.data.calibration import Calibration
 from mmdb.data.dataset import find_decoding
-from mmdb.data.decision import Decision
 from mmdb.data.decoding import Decoding, Label, class_text, numbers_in
 from mmdb.data.inputs import encoders_of
 from mmdb.data.row_plan import row_plan
@@ -50,7 +50,7 @@ class Predictor:
 
     model: SavedModel
     module: nn.Module  # calibrated, where the model is
-    decision: Decision
+    calibration: Calibration
     decoding: Decoding
     encoders: Mapping[str, Encoder]
     plan: Callable[[Mapping[str, Any]], np.ndarray] | None  # see `row_plan`
@@ -101,7 +101,7 @@ class Predictor:
             return Predictions(rows, nothing, rows if of_all else nothing)
         if label.classes is None:
             return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
-        best = guesses(self.decision, torch.from_numpy(values)).numpy()
+        best = guesses(self.calibration, torch.from_numpy(values)).numpy()
         names = [class_text(value) for value in label.classes]
         chances = values[np.arange(len(best)), best].tolist()
         given = [names[k] for k in best.tolist()]
@@ -112,13 +112,13 @@ class Predictor:
 
     def guesses(self, outputs: Tensor) -> Tensor:
         """Return the class that is predicted of each row by the first target's outputs."""
-        return guesses(self.decision, torch.softmax(outputs, dim=-1))
+        return guesses(self.calibration, torch.softmax(outputs, dim=-1))
 
     @property
     def uncalibrated(self) -> Predictor:
         """The model as it was trained."""
         inner = self.module.module if isinstance(self.module, Calibrated) else self.module
-        return replace(self, module=inner, decision=Decision(), network=None)
+        return replace(self, module=inner, calibration=Calibration(), network=None)
 
     def key(self, key: str | None) -> str:
         """Return the column that names a row: the key of the model's dataset, or id, by default."""
@@ -165,13 +165,13 @@ def _load(backend: Backend, model_id: int) -> Predictor:
     encoders = encoders_of(connection, decoding)
     module = backend.recover(saved).eval()
     network = row_network(module, _examples(decoding)) if decoding.is_plain else None
-    decision = Decision()
-    if saved.decision is not None and decoding.classes is not None:
+    calibration = Calibration()
+    if saved.calibration is not None and decoding.classes is not None:
         names = [class_text(value) for value in decoding.classes]
-        decision = Decision.from_json(json.loads(saved.decision), names)
-    if decision.temperature is not None or decision.isotonic:
-        module, network = Calibrated(module, decision).eval(), None
-    return Predictor(saved, module, decision, decoding, encoders, row_plan(decoding), network)
+        calibration = Calibration.from_json(json.loads(saved.calibration), names)
+    if calibration.temperature is not None or calibration.isotonic:
+        module, network = Calibrated(module, calibration).eval(), None
+    return Predictor(saved, module, calibration, decoding, encoders, row_plan(decoding), network)
 
 
 def _examples(decoding: Decoding) -> np.ndarray:

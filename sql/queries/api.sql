@@ -62,7 +62,7 @@ SELECT
     t.model_id,
     t.name,
     t.version,
-    t.decision::text AS decision
+    t.calibration::text AS calibration
 FROM mmdb.calibrate_model(
     %(model)s::text, %(data)s::text, %(method)s::text, %(goal)s::jsonb, %(positive)s::text, %(slice)s::text
 ) AS t;

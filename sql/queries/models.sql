@@ -67,7 +67,7 @@ SELECT
     d.input_shape,
     d.outputs,
     d.named::text AS named,
-    m.decision::text AS decision
+    m.calibration::text AS calibration
 FROM mmdb.model AS m
 LEFT JOIN mmdb.definition AS d ON m.definition_id = d.definition_id
 WHERE m.model_id = %(model_id)s::bigint;
@@ -112,14 +112,14 @@ VALUES (
 INSERT INTO mmdb.model (
     name, version, approach, parent_id, manifest_id, pack_id, definition_id, architecture_id, environment_id,
     weights_hash, dataset_id, candidate_id, epoch, metrics, reason, tensor_count, byte_count, stored_bytes, save_s,
-    decision
+    calibration
 )
 VALUES (
     %(name)s::text, %(version)s::integer, %(approach)s::text, %(parent_id)s::bigint, %(manifest_id)s::bigint,
     %(pack_id)s::bigint, %(definition_id)s::bigint, %(architecture_id)s::bigint, %(environment_id)s::bigint,
     %(weights_hash)s::bytea, %(dataset_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(metrics)s::jsonb,
     %(reason)s::jsonb, %(tensor_count)s::integer, %(byte_count)s::bigint, %(stored_bytes)s::bigint,
-    %(save_s)s::double precision, %(decision)s::jsonb
+    %(save_s)s::double precision, %(calibration)s::jsonb
 )
 ON CONFLICT (name, version) DO NOTHING
 RETURNING model_id;

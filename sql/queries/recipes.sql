@@ -95,7 +95,7 @@ WHERE
     m.name = %(name)s::text
     AND m.candidate_id = %(candidate_id)s::bigint
     AND m.epoch = %(epoch)s::integer
-    AND m.decision IS NULL
+    AND m.calibration IS NULL
     AND m.dropped_at IS NULL
 ORDER BY m.version DESC
 LIMIT 1;

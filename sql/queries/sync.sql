@@ -21,7 +21,7 @@ SELECT
     m.reason::text AS reason,
     m.stored_bytes,
     m.save_s,
-    m.decision::text AS decision,
+    m.calibration::text AS calibration,
     extract(EPOCH FROM m.created_at)::double precision AS created,
     p.tensor_hash AS pack_hash,
     d.definition_hash,
@@ -103,7 +103,7 @@ SELECT
     m.weights_hash,
     m.manifest_id,
     m.approach,
-    m.decision::text AS decision,
+    m.calibration::text AS calibration,
     m.dropped_at IS NOT NULL AS is_dropped
 FROM mmdb.model AS m
 WHERE
@@ -272,14 +272,14 @@ ORDER BY p.prefix_hash;
 INSERT INTO mmdb.model (
     name, version, approach, parent_id, manifest_id, pack_id, definition_id, architecture_id, environment_id,
     weights_hash, dataset_id, candidate_id, epoch, metrics, reason, tensor_count, byte_count, stored_bytes, save_s, created_at,
-    decision
+    calibration
 )
 VALUES (
     %(name)s::text, %(version)s::integer, %(approach)s::text, %(parent_id)s::bigint, %(manifest_id)s::bigint,
     %(pack_id)s::bigint, %(definition_id)s::bigint, %(architecture_id)s::bigint, %(environment_id)s::bigint,
     %(weights_hash)s::bytea, %(dataset_id)s::bigint, %(candidate_id)s::bigint, %(epoch)s::integer, %(metrics)s::jsonb,
     %(reason)s::jsonb, %(tensor_count)s::integer, %(byte_count)s::bigint, %(stored_bytes)s::bigint,
-    %(save_s)s::double precision, to_timestamp(%(created)s::double precision), %(decision)s::jsonb
+    %(save_s)s::double precision, to_timestamp(%(created)s::double precision), %(calibration)s::jsonb
 )
 RETURNING model_id;
 

@@ -171,7 +171,7 @@ CREATE TABLE mmdb.model (
     created_at timestamptz NOT NULL DEFAULT now(),
     dropped_at timestamptz,
     owner text,
-    decision jsonb,
+    calibration jsonb,
     CONSTRAINT model_pkey PRIMARY KEY (model_id),
     CONSTRAINT model_name_version_key UNIQUE (name, version),
     CONSTRAINT model_parent_fkey FOREIGN KEY (parent_id) REFERENCES mmdb.model (model_id),
@@ -197,7 +197,7 @@ COMMENT ON COLUMN mmdb.model.reason IS 'Why this approach: the predicted bytes a
 COMMENT ON COLUMN mmdb.model.stored_bytes IS 'Bytes that saving it added.';
 COMMENT ON COLUMN mmdb.model.dropped_at IS 'When it was dropped; its lineage stays, its bytes go with gc.';
 COMMENT ON COLUMN mmdb.model.owner IS 'As in dataset; of a candidate''s model, the owner of its run.';
-COMMENT ON COLUMN mmdb.model.decision IS 'How its outputs are calibrated, and the threshold of a class; see calibrate_model.';
+COMMENT ON COLUMN mmdb.model.calibration IS 'How its outputs are calibrated, and the threshold of a class; see calibrate_model.';
 
 CREATE TABLE mmdb.model_change (
     model_id bigint NOT NULL,

@@ -25,7 +25,7 @@ SELECT
     a.parameter_count AS parameters,
     m.dropped_at,
     m.model_id,
-    m.decision
+    m.calibration
 FROM mmdb.model AS m
 LEFT JOIN mmdb.model AS p ON m.parent_id = p.model_id
 LEFT JOIN mmdb.definition AS f ON m.definition_id = f.definition_id

@@ -21,7 +21,7 @@ COMMENT ON COLUMN mmdb.model_overview.nodes IS 'Nodes of its architecture.';
 COMMENT ON COLUMN mmdb.model_overview.parameters IS 'Parameters of its architecture.';
 COMMENT ON COLUMN mmdb.model_overview.dropped_at IS 'When the model was dropped; null while it can be used.';
 COMMENT ON COLUMN mmdb.model_overview.model_id IS 'The model version; unique in the database.';
-COMMENT ON COLUMN mmdb.model_overview.decision IS 'How its outputs are calibrated, and the threshold of a class; see calibrate_model.';
+COMMENT ON COLUMN mmdb.model_overview.calibration IS 'How its outputs are calibrated, and the threshold of a class; see calibrate_model.';
 
 COMMENT ON COLUMN mmdb.model_lineage.model IS 'Name of the model.';
 COMMENT ON COLUMN mmdb.model_lineage.version IS 'Version of the model, from 1.';

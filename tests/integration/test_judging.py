@@ -393,7 +393,7 @@ def test_calibrated_probabilities_lose_less_everywhere_they_are_read(
     before = db.evaluate(late, ASKED, metrics=["log_loss", "auc"])
     row = db.calibrate_model(late, ASKED, method)
     model = f"{row['name']}@{row['version']}"
-    assert set(row["decision"]) == {method}
+    assert set(row["calibration"]) == {method}
     after = db.evaluate(model, ASKED, metrics=["log_loss", "auc"])
     assert after["log_loss"] < before["log_loss"]
     if method == "temperature":
@@ -413,18 +413,18 @@ def test_calibrated_probabilities_lose_less_everywhere_they_are_read(
     )
     assert stored[-1]["stored_bytes"] == 0 and stored[-1]["parent"] == late
     again = db.calibrate_model(model, ASKED, method)  # of what the network says
-    assert again["decision"] == row["decision"]
+    assert again["calibration"] == row["calibration"]
 
 
 def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, late: str) -> None:
     wanted = db.threshold(late, ASKED, {"recall": 0.95})
     row = db.calibrate_model(late, ASKED, goal={"recall": 0.95})
     model = f"bus@{row['version']}"
-    assert row["decision"]["positive"] == "true"
-    assert row["decision"]["threshold"] == pytest.approx(wanted["threshold"], abs=0.02)
+    assert row["calibration"]["positive"] == "true"
+    assert row["calibration"]["threshold"] == pytest.approx(wanted["threshold"], abs=0.02)
     guessed = {r["key"]: r["prediction"] for r in db.predict_query(model, ASKED, key="id")}
     chances, y, _ = _asked(db, model, "late")
-    expected = chances[:, 1] >= row["decision"]["threshold"]
+    expected = chances[:, 1] >= row["calibration"]["threshold"]
     assert [guessed[str(k)] for k in range(201, 601)] == [str(e).lower() for e in expected]
     assert expected[y == 1].mean() == pytest.approx(wanted["recall"], abs=1e-12)
     cells = {(r["label"], r["prediction"]): r["rows"] for r in db.confusion_matrix(model, ASKED)}
@@ -441,9 +441,9 @@ def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, l
     db.predict_into(model, ASKED, "guessed_bus", key="id")
     kept = db.sql("SELECT count(*) AS n FROM guessed_bus WHERE prediction = 'true'")
     assert kept[0]["n"] == expected.sum()
-    both = db.calibrate_model(model, ASKED, "temperature", goal={"precision": 0.6})["decision"]
+    both = db.calibrate_model(model, ASKED, "temperature", goal={"precision": 0.6})["calibration"]
     assert set(both) == {"temperature", "positive", "threshold"}
-    assert set(db.calibrate_model("bus", ASKED, "isotonic")["decision"]) == {"isotonic"}
+    assert set(db.calibrate_model("bus", ASKED, "isotonic")["calibration"]) == {"isotonic"}
 
 
 def test_an_epoch_that_is_saved_again_is_the_uncalibrated_version(db: mmdb.Database) -> None:
@@ -453,7 +453,7 @@ def test_an_epoch_that_is_saved_again_is_the_uncalibrated_version(db: mmdb.Datab
     assert db.save_candidate(best["candidate_id"], "tram") == first
 
 
-def test_a_decision_leaves_and_enters_with_its_model(
+def test_a_calibration_leaves_and_enters_with_its_model(
     db: mmdb.Database, late: str, tmp_path: Path
 ) -> None:
     row = db.calibrate_model(late, ASKED, "isotonic", goal={"recall": 0.95})
@@ -469,8 +469,8 @@ def test_a_decision_leaves_and_enters_with_its_model(
     url = f"duckdb:///{tmp_path / 'other.duckdb'}"
     db.push(model, to=url)
     with mmdb.connect(url) as other:
-        stored = other.sql("SELECT decision FROM mmdb.model")[0]["decision"]
-        assert (json.loads(stored) if isinstance(stored, str) else stored) == row["decision"]
+        stored = other.sql("SELECT calibration FROM mmdb.model")[0]["calibration"]
+        assert (json.loads(stored) if isinstance(stored, str) else stored) == row["calibration"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import numpy as np
 
 from mmdb.arguments import is_number, is_whole
 from mmdb.data.assembly import assemble
+from mmdb.data.calibration import Calibration
 from mmdb.data.dataset import find_decoding
-from mmdb.data.decision import Decision
 from mmdb.data.decoding import TASKS, Column, ColumnKind, Decoding, class_text
 from mmdb.data.forms import put_form
 from mmdb.data.names import check_name
@@ -43,7 +43,7 @@ class Description:
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     dataset: Mapping[str, Any] | None = None  # see `mmdb.data.forms.put_form`
-    decision: Mapping[str, Any] | None = None  # see `mmdb.data.decision`
+    calibration: Mapping[str, Any] | None = None  # see `mmdb.data.calibration`
 
     @classmethod
     def of(cls, connection: Connection, model: SavedModel) -> Description:
@@ -52,7 +52,7 @@ class Description:
         metrics = connection.rows(_Q.find_metrics, **key)
         return cls(
             definition=model.definition,
-            decision=None if model.decision is None else json.loads(model.decision),
+            calibration=None if model.calibration is None else json.loads(model.calibration),
             metrics={(row["metric"], row["dataset"]): row["value"] for row in metrics},
             tags={row["key"]: row["value"] for row in connection.rows(_Q.find_tags, **key)},
             notes=tuple(row["note"] for row in connection.rows(_Q.find_notes, **key)),
@@ -78,7 +78,7 @@ class Description:
             "tags": dict(self.tags),
             "notes": list(self.notes),
             "dataset": self.dataset,
-            "decision": self.decision,
+            "calibration": self.calibration,
         }
 
     @classmethod
@@ -98,7 +98,7 @@ class Description:
                 tags={_text(k): _text(v) for k, v in value.get("tags", {}).items()},
                 notes=tuple(map(_text, value.get("notes", []))),
                 dataset=_checked_dataset(value.get("dataset")),
-                decision=_checked_decision(value.get("decision"), value.get("dataset")),
+                calibration=_checked_calibration(value.get("calibration"), value.get("dataset")),
             )
         except _MALFORMED as error:
             raise FileDamaged(f"What {where} says of its model is not well formed.") from error
@@ -113,7 +113,7 @@ class Description:
             definition=self.definition,
             metrics=known,
             dataset_id=dataset_id,
-            decision=self.decision,
+            calibration=self.calibration,
         )
 
     def add_to(self, connection: Connection, model: SavedModel) -> None:
@@ -130,13 +130,13 @@ class Description:
                 note_model(connection, model.reference, note)
 
 
-def _checked_decision(value: Any, dataset: Any) -> Mapping[str, Any] | None:
+def _checked_calibration(value: Any, dataset: Any) -> Mapping[str, Any] | None:
     """Return how a model decides between the classes of its dataset."""
     if value is None or dataset is None:
         return None
     (label,) = Decoding.from_json(dataset).labels
     names = [class_text(one) for one in label.classes or ()]
-    return Decision.from_json(value, names).to_json(names)
+    return Calibration.from_json(value, names).to_json(names)
 
 
 def _checked_dataset(value: Any) -> Mapping[str, Any] | None:

@@ -70,7 +70,7 @@ class SavedModel:
     input_shape: list[int] | None
     outputs: int | None
     named: str | None  # JSON: input shape and outputs, where there are several of either
-    decision: str | None  # JSON: see `mmdb.data.decision`
+    calibration: str | None  # JSON: see `mmdb.data.calibration`
 
     @property
     def reference(self) -> str:

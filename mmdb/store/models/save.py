@@ -86,7 +86,7 @@ class About:
     candidate_id: int | None = None
     epoch: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    decision: Mapping[str, Any] | None = None  # see `mmdb.data.decision`
+    calibration: Mapping[str, Any] | None = None  # see `mmdb.data.calibration`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +343,7 @@ def _add(
         "byte_count": sum(e.byte_count for e in entries if e.tied_to is None and e.layout is None),
         "stored_bytes": stored_bytes,
         "save_s": perf_counter() - request.started,
-        "decision": None if about.decision is None else json.dumps(about.decision),
+        "calibration": None if about.calibration is None else json.dumps(about.calibration),
     }
     model_id, version = _add_row(connection, request, row | dict(where or {}))
     metrics = [(model_id, key, "", value) for key, value in about.metrics.items()]

@@ -200,13 +200,14 @@ class There:
     manifest_id: int | None
     approach: str
     is_dropped: bool
-    decision: Any = None
+    calibration: Any = None
 
     @classmethod
     def from_row(cls, row: Row) -> There:
         """Return the value of a row of `find_there`."""
-        given = {"weights_hash": bytes(row["weights_hash"])}
-        return cls(**(dict(row) | given | {"decision": json.loads(row["decision"] or "null")}))
+        own = {"weights_hash": bytes(row["weights_hash"])}
+        own |= {"calibration": json.loads(row["calibration"] or "null")}
+        return cls(**(dict(row) | own))
 
     @property
     def reference(self) -> str:

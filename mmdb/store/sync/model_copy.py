@@ -43,7 +43,7 @@ _ATTEMPTS = 5
 #: Columns of a model that stay as they are.
 _COPIED = (
     *("weights_hash", "epoch", "metrics", "tensor_count", "byte_count", "save_s", "created"),
-    "decision",
+    "calibration",
 )
 
 
@@ -145,10 +145,11 @@ class _OneCopy:
         Raises:
             AlreadyExists: its name and version stand for another model there.
         """
-        own, decision = bytes(self.row["weights_hash"]), json.loads(self.row["decision"] or "null")
+        own = bytes(self.row["weights_hash"])
+        calibration = json.loads(self.row["calibration"] or "null")
         if self.options.version == "next":
             same = [m for m in there if m.weights_hash == own and m.name == self.name]
-            same = [m for m in same if m.decision == decision]
+            same = [m for m in same if m.calibration == calibration]
             live = [m for m in same if not m.is_dropped]
             if not live:
                 (last,) = self.target.rows(load("models").last_version, name=self.name)
@@ -168,7 +169,7 @@ class _OneCopy:
                 "here.",
                 hint=_ANOTHER_NAME,
             )
-        if named[0].decision != decision:
+        if named[0].calibration != calibration:
             raise AlreadyExists(
                 f"Model {named[0].reference} there is calibrated in another way.",
                 hint=_ANOTHER_NAME,

@@ -10,7 +10,7 @@ import torch
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor, nn
 
-from mmdb.data.decision import Decision
+from mmdb.data.calibration import Calibration
 from mmdb.errors import InvalidInput
 from mmdb.judge.calibration import METHODS, Calibrated, Method, calibrated, guesses
 
@@ -48,7 +48,7 @@ def test_the_temperature_has_the_least_loss(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_isotonic_shares_are_scikit_learns(seed: int) -> None:
     output, y, weight = _case(seed)
-    decision = calibrated("isotonic", output, y, weight)
+    calibration = calibrated("isotonic", output, y, weight)
     asked = torch.randn(50, 3, generator=torch.Generator().manual_seed(seed)) * 4
     columns = []
     for k in range(3):
@@ -57,20 +57,20 @@ def test_isotonic_shares_are_scikit_learns(seed: int) -> None:
         oracle.fit(scores, (y == k).double(), None if weight is None else weight.numpy())
         columns.append(oracle.predict(asked.softmax(-1)[:, k].double().numpy()))
     wanted = np.clip(np.stack(columns, 1), 1e-6, 1)
-    found = Calibrated(nn.Identity(), decision)(asked).softmax(-1)
+    found = Calibrated(nn.Identity(), calibration)(asked).softmax(-1)
     assert found.numpy() == pytest.approx(wanted / wanted.sum(1, keepdims=True), abs=1e-4)
 
 
-def test_a_decision_survives_json() -> None:
+def test_a_calibration_survives_json() -> None:
     names = ["a", "b", "c"]
     output, y, _ = _case(1)
-    for decision in (
-        Decision(),
+    for calibration in (
+        Calibration(),
         calibrated("temperature", output, y),
         calibrated("isotonic", output, y).at(2, 0.0),
     ):
-        text = json.dumps(decision.to_json(names))
-        assert Decision.from_json(json.loads(text), names) == decision
+        text = json.dumps(calibration.to_json(names))
+        assert Calibration.from_json(json.loads(text), names) == calibration
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_a_decision_survives_json() -> None:
         {"further": 1},
     ],
 )
-def test_what_is_no_decision_is_refused(bad: dict[str, object]) -> None:
+def test_what_is_no_calibration_is_refused(bad: dict[str, object]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
-        Decision.from_json(bad, ["a", "b"])
+        Calibration.from_json(bad, ["a", "b"])
 
 
 def test_a_threshold_decides_for_a_class_and_else_for_the_best_of_the_others() -> None:
     chances = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
-    assert guesses(Decision(), chances).tolist() == [0, 0, 1, 2]
-    assert guesses(Decision().at(2, 0.25), chances).tolist() == [0, 2, 1, 2]
-    assert guesses(Decision().at(0, 0.55), chances).tolist() == [1, 0, 1, 2]
+    assert guesses(Calibration(), chances).tolist() == [0, 0, 1, 2]
+    assert guesses(Calibration().at(2, 0.25), chances).tolist() == [0, 2, 1, 2]
+    assert guesses(Calibration().at(0, 0.55), chances).tolist() == [1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,7 +112,7 @@ def test_what_calibrates_nothing_is_refused(method: Method) -> None:
 
 
 def test_outputs_keep_their_form() -> None:
-    module = Calibrated(nn.Identity(), Decision(temperature=2.0))
+    module = Calibrated(nn.Identity(), Calibration(temperature=2.0))
     x = torch.ones(2, 2)
     assert torch.equal(module({"y": x})["y"], x / 2)
     assert torch.equal(module((x,))[0], x / 2)

@@ -13,7 +13,7 @@ Knots = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Calibration:
     """How a model's outputs become its answer; each part may be missing."""
 
     temperature: float | None = None
@@ -22,8 +22,8 @@ class Decision:
     threshold: float = 0.0
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any], classes: Sequence[str]) -> Decision:
-        """Return a decision out of JSON, in which anything may stand.
+    def from_json(cls, value: Mapping[str, Any], classes: Sequence[str]) -> Calibration:
+        """Return a calibration out of JSON, in which anything may stand.
 
         Raises:
             LookupError, TypeError, ValueError: it is none of a model with such classes.
@@ -39,7 +39,7 @@ class Decision:
             all(map(_is_curve, knots)),
         ]
         if not all(fits):
-            raise ValueError("decision")
+            raise ValueError("calibration")
         return found
 
     def to_json(self, classes: Sequence[str]) -> dict[str, Any]:
@@ -49,8 +49,8 @@ class Decision:
             parts |= {"positive": classes[self.positive], "threshold": self.threshold}
         return {name: part for name, part in parts.items() if part not in (None, ())}
 
-    def at(self, positive: int, threshold: float) -> Decision:
-        """Return the decision that predicts a class from a probability on."""
+    def at(self, positive: int, threshold: float) -> Calibration:
+        """Return the calibration that predicts a class from a probability on."""
         return replace(self, positive=positive, threshold=threshold)
 
 
