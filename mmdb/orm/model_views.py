@@ -210,7 +210,9 @@ class PredictionOverview(View):
 
 
 class EvaluationOverview(View):
-    """What evaluate measured, a row a metric: of all rows, or of those with a value of a column."""
+    """Metrics that evaluate measured, one row each: of all rows, or of those with a value of a
+    column.
+    """
 
     evaluation_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)
@@ -231,7 +233,7 @@ class EvaluationOverview(View):
 
 
 class EvaluationFigures(View):
-    """What reports draw of evaluate and importance, a row a call."""
+    """Figures that reports draw of evaluate and importance, one row a call."""
 
     evaluation_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model: Mapped[str | None]

@@ -1,4 +1,4 @@
-"""What evaluate and importance measured of a model: metrics, slices, curves, errors, columns."""
+"""Charts and tables of a model's evaluations: metrics, slices, curves, errors, importance."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ INNER JOIN mmdb.evaluation_metric AS v ON e.evaluation_id = v.evaluation_id
 INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
 LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id;
 COMMENT ON VIEW mmdb.evaluation_overview
-IS 'What evaluate measured, a row a metric: of all rows, or of those with a value of a column.';
+IS 'Metrics that evaluate measured, one row each: of all rows, or of those with a value of a column.';
 COMMENT ON COLUMN mmdb.evaluation_overview.evaluation_id IS 'Number of the call.';
 COMMENT ON COLUMN mmdb.evaluation_overview.ordinal IS 'Place in its answer: all rows first.';
 COMMENT ON COLUMN mmdb.evaluation_overview.model IS 'Name of the model that was measured.';
@@ -85,7 +85,7 @@ FROM mmdb.evaluation AS e
 INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
 LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id
 WHERE e.figures IS NOT NULL;
-COMMENT ON VIEW mmdb.evaluation_figures IS 'What reports draw of evaluate and importance, a row a call.';
+COMMENT ON VIEW mmdb.evaluation_figures IS 'Figures that reports draw of evaluate and importance, one row a call.';
 COMMENT ON COLUMN mmdb.evaluation_figures.evaluation_id IS 'Number of the call.';
 COMMENT ON COLUMN mmdb.evaluation_figures.model IS 'Name of the model that was measured.';
 COMMENT ON COLUMN mmdb.evaluation_figures.version IS 'Its version.';

@@ -709,7 +709,7 @@ COMMENT ON COLUMN mmdb.prediction_overview.seconds IS 'Seconds from the call to 
 COMMENT ON COLUMN mmdb.prediction_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.prediction_overview.predicted_at IS 'When; the rows in the table have the same predicted_at.';
 CREATE OR REPLACE VIEW mmdb.evaluation_overview AS SELECT e.evaluation_id, v.ordinal, m.name AS model, m.version, d.name AS dataset, e.slice, e.query, v.metric, v.by_name, v.by_value, v.row_count, v.value, v.low, v.high, e.author, e.evaluated_at FROM mmdb.evaluation AS e INNER JOIN mmdb.evaluation_metric AS v ON e.evaluation_id = v.evaluation_id INNER JOIN mmdb.model AS m ON e.model_id = m.model_id LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id;
-COMMENT ON VIEW mmdb.evaluation_overview IS 'What evaluate measured, a row a metric: of all rows, or of those with a value of a column.';
+COMMENT ON VIEW mmdb.evaluation_overview IS 'Metrics that evaluate measured, one row each: of all rows, or of those with a value of a column.';
 COMMENT ON COLUMN mmdb.evaluation_overview.evaluation_id IS 'Number of the call.';
 COMMENT ON COLUMN mmdb.evaluation_overview.ordinal IS 'Place in its answer: all rows first.';
 COMMENT ON COLUMN mmdb.evaluation_overview.model IS 'Name of the model that was measured.';
@@ -727,7 +727,7 @@ COMMENT ON COLUMN mmdb.evaluation_overview.high IS 'Upper end of the 95 % interv
 COMMENT ON COLUMN mmdb.evaluation_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.evaluation_overview.evaluated_at IS 'When.';
 CREATE OR REPLACE VIEW mmdb.evaluation_figures AS SELECT e.evaluation_id, m.name AS model, m.version, d.name AS dataset, e.slice, e.query, e.row_count, e.figures, e.author, e.evaluated_at FROM mmdb.evaluation AS e INNER JOIN mmdb.model AS m ON e.model_id = m.model_id LEFT JOIN mmdb.dataset AS d ON e.dataset_id = d.dataset_id WHERE e.figures IS NOT NULL;
-COMMENT ON VIEW mmdb.evaluation_figures IS 'What reports draw of evaluate and importance, a row a call.';
+COMMENT ON VIEW mmdb.evaluation_figures IS 'Figures that reports draw of evaluate and importance, one row a call.';
 COMMENT ON COLUMN mmdb.evaluation_figures.evaluation_id IS 'Number of the call.';
 COMMENT ON COLUMN mmdb.evaluation_figures.model IS 'Name of the model that was measured.';
 COMMENT ON COLUMN mmdb.evaluation_figures.version IS 'Its version.';
