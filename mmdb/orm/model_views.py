@@ -160,7 +160,7 @@ class Zoo(View):
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
 
 
-class ZooCalibrations(View):
+class ZooDecisions(View):
     """Every decision about a model in the zoo, and every time that it was taken as a parent."""
 
     model: Mapped[str | None]
