@@ -23,15 +23,18 @@ CREATE OR REPLACE FUNCTION mmdb.create_run(
     warm_start text DEFAULT 'off',
     seed bigint DEFAULT 0,
     options jsonb DEFAULT '{}',
-    budget text DEFAULT NULL
+    budget text DEFAULT NULL,
+    per text DEFAULT NULL
 ) RETURNS TABLE (run_id bigint, candidates integer)
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.run_functions import create_run
-return create_run(plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options, budget)
+return create_run(
+    plpy, GD, name, dataset, architecture, search, epochs, strategy, warm_start, seed, options, budget, per
+)
 $$;
-COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb, text)
+COMMENT ON FUNCTION mmdb.create_run(text, text, text, jsonb, integer, text, text, bigint, jsonb, text, text)
 IS 'Turn a search space into candidates to be trained on a dataset.';
 
 CREATE OR REPLACE FUNCTION mmdb.drop_run(

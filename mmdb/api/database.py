@@ -211,6 +211,7 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
         budget: str | None = None,
+        per: str | None = None,
     ) -> Run:
         """Turn a search space into candidates to be trained on a dataset.
 
@@ -223,6 +224,8 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
                 a model to begin with; docs/warm.md.
             budget: a time such as "5 min", after which training stops, once a candidate has done an
                 epoch; that one without an architecture.
+            per: a column of the dataset, of kind "index": a network of its own for each of its
+                values; docs/groups.md.
         Raises:
             DatasetNotFound, ArchitectureError, SearchError, AlreadyExists
             ModelNotFound: of `warm_start`.
@@ -239,6 +242,7 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
             options=json_text(options, "options"),
             budget=budget,
+            per=per,
         )
         return Run(self, name)
 

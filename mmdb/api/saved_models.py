@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from mmdb.data.decoding import Decoding
     from mmdb.graph.trace.structure import Architecture
     from mmdb.store.models.architectures import SharedPrefix
     from mmdb.store.models.model_rows import SavedModel
     from mmdb.store.models.recipe import Recipe
-    from mmdb.store.models.recover import ModelReader, Verify
+    from mmdb.store.models.recover import Cache, ModelReader, Verify
     from mmdb.store.models.save import Saved
     from mmdb.train.warm.transfer_rows import Transferred
+
+#: Datasets of which a session remembers how their rows are read.
+_DECODINGS = 16
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ class ModelCalls:
         from mmdb.store.models.recover import ModelReader
 
         return ModelReader(self.reads)
+
+    @cached_property
+    def _decodings(self) -> Cache[int, Decoding]:
+        from mmdb.store.models.recover import Cache
+
+        return Cache(_DECODINGS)
 
     @property
     def _reader(self) -> ModelReader:
@@ -214,6 +224,24 @@ class ModelCalls:
             into=into,
             device=device,
         )
+
+    def recover_group(self, model: str, value: object) -> nn.Module:
+        """Return the network with which a model of groups answers for one of them.
+
+        No other group's weights are read. It takes rows without the column of groups, whose
+        numbers are transformed, (n, F - 1).
+
+        Args:
+            value: of the column that the run was told `per`; of one that no train row had it is the
+                network that learned from all rows.
+        Raises:
+            ModelNotFound, CorruptTensor, DefinitionMissing
+            InvalidOption: the model has no groups.
+        """
+        from mmdb.store.models.group import GroupReader
+
+        groups = GroupReader(self._reader, self._decodings)
+        return groups.recover(self._reader.find(model), value, lambda: self.recover(model))
 
     def tensor(self, model: str, path: str, *, rows: tuple[int, int] | None = None) -> torch.Tensor:
         """Return one tensor of a model, or rows lo..hi of it; nothing else is read.

@@ -208,6 +208,8 @@ def _label_field(name: str, kind: ColumnType, forced: Task | None, asked: object
     )
 
 
+#: Kinds of transform that read whole numbers as texts do.
+_OF_NAMES = frozenset(KINDS["text"]) - frozenset(KINDS["number"])
 #: What the values of a column that is transformed are, by its type.
 _SOURCES: dict[str, Source] = {
     **dict.fromkeys(_NUMBERS, "number"),
@@ -235,6 +237,8 @@ def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
     asked = options.transforms.get(name, _of_the_others(options, source))
     if kind == "bytes" and _kind_asked(asked) == "picture":
         source, scanned = "picture", "files"
+    if kind in ("integer", "boolean") and _kind_asked(asked) in _OF_NAMES:
+        source, role = "text", "categorical"  # numbers that name something, such as a store
     if kind in _NUMBERS and (
         asked == "passthrough" or (asked == "auto" and _is_shaped(name, options))
     ):

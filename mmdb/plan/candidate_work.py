@@ -119,9 +119,8 @@ def factories_of(architecture: Any) -> Iterator[str]:
     if isinstance(architecture, Mapping):
         if "factory" in architecture:
             yield str(architecture["factory"])
-        for inner in ("backbone", "head"):
-            if "backbone" in architecture:
-                yield from factories_of(architecture[inner])
+        for inner in ("backbone", "head", "network"):
+            yield from factories_of(architecture.get(inner))
 
 
 def is_strange(architectures: Collection[Any], factories: Mapping[str, str]) -> bool:

@@ -51,6 +51,7 @@ def create_run(
     seed: int,
     options: str,
     budget: str | None = None,
+    per: str | None = None,
 ) -> list[dict[str, Any]]:
     """Create a run; see `mmdb.train.drive.run_creation.create_run`."""
     from mmdb.train.drive import run_creation  # imports torch
@@ -67,6 +68,7 @@ def create_run(
         seed=check_whole(seed, "seed", -(2**63), 2**63 - 1),
         options=json_object(options, "options"),
         budget=budget,
+        per=per,
     )
     return [{"run_id": run_id, "candidates": candidates}]
 

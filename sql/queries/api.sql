@@ -228,7 +228,7 @@ SELECT
 FROM mmdb.create_run(
     %(name)s::text, %(dataset)s::text, %(architecture)s::text, %(search)s::jsonb, %(epochs)s::integer,
     %(strategy)s::text, %(warm_start)s::text, %(seed)s::bigint, %(options)s::jsonb,
-    %(budget)s::text
+    %(budget)s::text, %(per)s::text
 ) AS t;
 
 -- name: register_factory

@@ -75,6 +75,12 @@ def build(
         return build_headed(
             parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
         )
+    if "network" in parsed:
+        from mmdb.graph.grouped import build_grouped
+
+        return build_grouped(
+            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+        )
     if "layers" in parsed:
         shape, number = _single(input_shape, outputs)
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)

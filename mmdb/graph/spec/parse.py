@@ -19,6 +19,8 @@ _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,250}:[A-Za-z_][A-Za-z0-9_.]{0,25
 _SQL_CONSTANTS = {"true": True, "false": False, "null": None}
 #: Of a network with a head of its own; see `mmdb.graph.spec.head`.
 _HEADED_KEYS = ("backbone", "cut", "pool", "head")
+#: Of a network for each group of rows; see `mmdb.graph.grouped`.
+_GROUPED_KEYS = ("per", "groups", "place", "network")
 _MOST_NESTED = 8  # backbones with heads inside backbones
 _EXAMPLES = (
     "Write a factory name, name(argument=value, ...), "
@@ -33,7 +35,8 @@ def parse(architecture: str | Mapping[str, object]) -> dict[str, object]:
     """Return the architecture as {"factory": name, "arguments": {...}} or as a layer graph.
 
     A third form puts a head on a part of another architecture:
-    {"backbone": architecture, "cut": path, "pool": pool, "head": architecture}.
+    {"backbone": architecture, "cut": path, "pool": pool, "head": architecture}. A fourth is an
+    architecture for each group of rows: {"per": column, "groups": n, "place": p, "network": ...}.
 
     Args:
         architecture: 'mlp', 'mlp(hidden=[64, 32], dropout=0.1)', JSON text, or a mapping.
@@ -72,7 +75,7 @@ def factories_in(architecture: Mapping[str, object]) -> tuple[str, ...]:
     """
     if "factory" in architecture:
         return (str(architecture["factory"]),)
-    parts = [architecture[key] for key in ("backbone", "head") if key in architecture]
+    parts = [architecture[key] for key in ("backbone", "head", "network") if key in architecture]
     found = [name for part in parts for name in factories_in(cast("Mapping[str, object]", part))]
     return tuple(dict.fromkeys(found))
 
@@ -90,6 +93,9 @@ def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
     elif "backbone" in architecture:
         known = _HEADED_KEYS
         architecture = _headed(architecture, nested)
+    elif "network" in architecture:
+        known = _GROUPED_KEYS
+        architecture = _grouped(architecture)
     else:
         raise InvalidLayerGraph("the architecture has no 'layers' and no 'factory'", hint=_EXAMPLES)
     for key in architecture:
@@ -119,6 +125,18 @@ def _headed(architecture: Mapping[str, object], nested: int) -> dict[str, object
         is_text = isinstance(part, str)
         found[key] = _checked(parse(part) if is_text else part, nested + 1)  # type: ignore[arg-type]
     return found
+
+
+def _grouped(architecture: Mapping[str, object]) -> dict[str, object]:
+    """Return a network for each group of rows, whose own architecture is read, too."""
+    missing = [key for key in _GROUPED_KEYS if key not in architecture]
+    if missing:
+        raise InvalidLayerGraph(f"the architecture of groups has no {missing[0]!r}")
+    network = architecture["network"]
+    network = parse(network) if isinstance(network, str) else _checked(network)
+    if "network" in network:
+        raise InvalidLayerGraph("the network of a group cannot be one of groups")
+    return {**architecture, "network": network}
 
 
 def _check_factory(architecture: Mapping[str, object]) -> None:
@@ -160,7 +178,7 @@ def _dump(value: object) -> str:
 
 
 def _error_of(architecture: Mapping[str, object]) -> type[ArchitectureError]:
-    is_graph = "layers" in architecture or "backbone" in architecture
+    is_graph = any(key in architecture for key in ("layers", "backbone", "network"))
     return InvalidLayerGraph if is_graph else FactoryFailed
 
 

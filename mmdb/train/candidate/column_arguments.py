@@ -3,32 +3,72 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmdb.data.decoding import Column, Decoding
 from mmdb.data.transform.transform import Transform
-from mmdb.errors import ArchitectureError, FactoryFailed
+from mmdb.errors import ArchitectureError, FactoryFailed, InvalidOption
 from mmdb.graph.spec.factory_call import resolve
+from mmdb.graph.spec.parse import parse
+from mmdb.messages import show
 
 #: Numbers of a transform that networks embed; others are flags and 0/1 numbers.
 _PLAIN = ("missing",)
 _LARGEST_DIMENSION = 16
 
 
+def per_group(architecture: Mapping[str, Any], decoding: Decoding, column: str) -> dict[str, Any]:
+    """Return an architecture for each value of a column, which the networks do not see.
+
+    Args:
+        architecture: parsed; of one group.
+    Raises:
+        InvalidOption: the column is no index.
+    """
+    found = [c for c in decoding.columns if c.name == column]
+    if not found or not decoding.is_one_input:
+        raise InvalidOption(
+            f"per is {show(column)}, which is no column of the dataset's rows.",
+            hint=f"Its columns are {', '.join(c.name for c in decoding.columns)}."[:500],
+        )
+    transform = found[0].transform
+    if transform is None or transform.kind != "index" or transform.codes is None:
+        shown = json.dumps({"transforms": {column: "index"}})
+        raise InvalidOption(
+            f"per is {show(column)}, which is no index of values.",
+            hint=f"Create the dataset with options => '{shown}'.",
+        )
+    (place,) = [span.start for c, span in decoding.spans(decoding.inputs[0]) if c.name == column]
+    groups = {"per": column, "groups": transform.codes, "place": place}
+    return parse({**groups, "network": architecture})
+
+
 def with_columns(
-    architecture: Mapping[str, Any], decoding: Decoding, factories: Mapping[str, str]
+    architecture: Mapping[str, Any],
+    decoding: Decoding,
+    factories: Mapping[str, str],
+    *,
+    without: str | None = None,
 ) -> dict[str, Any]:
     """Return an architecture with the arguments that its dataset knows, where its factory has them.
 
     Args:
         architecture: parsed. A layer graph, or a backbone with a head, stays as it is.
+        without: a column that it does not see.
     Raises:
         FactoryFailed: a row has codes, and the factory has no argument `columns`.
     """
+    if "network" in architecture:
+        inner = with_columns(
+            architecture["network"], decoding, factories, without=architecture["per"]
+        )
+        return {**architecture, "network": inner}
     name = str(architecture.get("factory", ""))
-    runs = runs_of(decoding) if decoding.is_one_input else []
-    coded = [c.name for c in decoding.features if c.transform and c.transform.codes]
+    runs = runs_of(decoding, without=without) if decoding.is_one_input else []
+    features = [c for c in decoding.features if c.name != without]
+    coded = [c.name for c in features if c.transform and c.transform.codes]
     takes: Mapping[str, Any] = {}
     if name in factories:
         try:
@@ -59,11 +99,15 @@ def with_columns(
 _ONE = ("linear", "mlp")
 
 
-def runs_of(decoding: Decoding) -> list[list[str | int]]:
-    """Return what the numbers of a row of the only input are; see `mmdb.graph.tabular.Columns`."""
+def runs_of(decoding: Decoding, *, without: str | None = None) -> list[list[str | int]]:
+    """Return what the numbers of a row of the only input are; see `mmdb.graph.tabular.Columns`.
+
+    Args:
+        without: a column that is left out.
+    """
     runs: list[list[str | int]] = []
     for column, _ in decoding.spans(decoding.inputs[0]):
-        for run in _runs(column):
+        for run in _runs(column) if column.name != without else ():
             if runs and runs[-1][0] == run[0] and run[0] in ("number", "plain"):
                 runs[-1][1] = int(runs[-1][1]) + int(run[1])
             else:

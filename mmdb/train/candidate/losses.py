@@ -98,18 +98,19 @@ class Criterion:
     def _term(self, loss: Loss, output: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None:
             return loss(output, y)
-        if not isinstance(loss, nn.Module):
-            raise FunctionFailed(
-                "A registered loss returns one number for all rows, which cannot be weighted.",
-                hint="Use a loss that is built in, or a dataset without weights.",
-            )
-        loss.reduction = "none"  # type: ignore[assignment]
-        each = loss(output, y)
-        each = each.flatten(1).mean(1) if each.ndim > 1 else each
+        each = _each(loss, output, y)
         members = len(each) // len(weights)  # of an ensemble
         weights = weights.repeat_interleave(members) if members > 1 else weights
         total = weights.sum().clamp(min=torch.finfo(torch.float32).tiny)
-        return (each * weights).sum() / total  # type: ignore[no-any-return]
+        return (each * weights).sum() / total
+
+    def each(self, output: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of each row, (n,), of the only target: (n, size) or (n,), and labels.
+
+        Raises:
+            FunctionFailed: a registered loss has none.
+        """
+        return _each(self.losses[0], *self._compared(0, output, y))
 
     def _compared(self, place: int, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return a target's outputs and labels as its loss takes them."""
@@ -126,6 +127,18 @@ class Criterion:
             if isinstance(loss, nn.Module):
                 loss.to(device)
         return self
+
+
+def _each(loss: Loss, output: Tensor, y: Tensor) -> Tensor:
+    if not isinstance(loss, nn.Module):
+        raise FunctionFailed(
+            "A registered loss returns one number for all rows, which cannot be weighted.",
+            hint="Use a loss that is built in, and neither weights of rows nor groups.",
+        )
+    before, loss.reduction = loss.reduction, "none"  # type: ignore[assignment]
+    each: Tensor = loss(output, y)
+    loss.reduction = before
+    return each.flatten(1).mean(1) if each.ndim > 1 else each
 
 
 def criterion_of(

@@ -35,6 +35,21 @@ class RunDefaults:
     options: Mapping[str, Any]  # how epochs and candidates are compared
 
 
+#: For a network per group: groups are many, and each has few rows.
+DEFAULTS_PER_GROUP = RunDefaults(
+    architecture="mlp(hidden=[16])",
+    space={
+        "lr": [3e-3],
+        "batch_size": [32],
+        "optimizer": ["adamw"],
+        "weight_decay": [0.01],
+        "schedule": [{"name": "cosine", "T_max": 20}],
+    },
+    epochs=20,
+    options={"budget_s": BUDGET_S},
+)
+
+
 def defaults_of(dataset: Dataset) -> RunDefaults:
     """Return the architecture that fits a dataset's rows.
 

@@ -28,15 +28,15 @@ from mmdb.graph.spec.parse import parse
 from mmdb.messages import show
 from mmdb.store import states
 from mmdb.store.models.model_rows import find_model
-from mmdb.train.candidate.column_arguments import with_columns
+from mmdb.train.candidate.column_arguments import per_group, with_columns
 from mmdb.train.candidate.config import architecture_hash
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.measures import Objective, objective_of
-from mmdb.train.compute.candidate_check import CandidateCheck
-from mmdb.train.drive.defaults import defaults_of
+from mmdb.train.drive.candidate_check import CandidateCheck
+from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.features.feature_planning import check_request, with_transfer
-from mmdb.train.ledger.run_options import parse_run_options
+from mmdb.train.ledger.run_options import SAME, RunOptions, parse_run_options
 from mmdb.train.schedule.workload import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.values.seeds import candidate_seed
@@ -60,6 +60,7 @@ def create_run(
     seed: int,
     options: Mapping[str, Any],
     budget: object = None,
+    per: str | None = None,
 ) -> tuple[int, int]:
     """Create a run and its first candidates; return run_id and their number.
 
@@ -71,6 +72,7 @@ def create_run(
         epochs: None: one, or as many as that architecture needs.
         warm_start: "off", "auto", or a model to begin with: the version that it names now.
         budget: a time such as "5 min": option `budget_s`.
+        per: a column of groups, for each of which the architecture is trained; None: none.
     Raises:
         InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
         ModelNotFound: of `warm_start`.
@@ -82,7 +84,7 @@ def create_run(
     if found.dropped:
         raise DatasetDropped(f"Dataset {dataset!r} has been dropped.")
     if architecture is None:
-        recipe = defaults_of(found)
+        recipe = defaults_of(found) if per is None else DEFAULTS_PER_GROUP
         architecture, epochs = recipe.architecture, epochs or recipe.epochs
         search, options = {"space": recipe.space, **search}, {**recipe.options, **options}
     if budget is not None:
@@ -93,7 +95,11 @@ def create_run(
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
-    parsed = with_columns(parse(architecture), found.decoding, find_factories(connection))
+    parsed = parse(architecture)
+    if per is not None:
+        _check_grouped(asked, strategy, warm_start)
+        parsed = per_group(parsed, found.decoding, per)
+    parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
     frozen = 0
     for ordinal, config in enumerate(possible(search, epochs=epochs, seed=seed)):
@@ -127,6 +133,21 @@ def create_run(
         )
         _add_candidates(connection, row["run_id"], parsed, seed, starts)
     return row["run_id"], len(starts)
+
+
+def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
+    """Check what a run of a network per group is told."""
+    for what, wrong in (
+        (f"strategy {strategy!r}", not set(asked.strategies or (strategy,)) <= set(SAME)),
+        (f"options.stack {asked.stack}", asked.stack > 1),
+        (f"warm_start {warm_start!r}", warm_start != OFF),
+    ):
+        if wrong:
+            raise InvalidOption(
+                f"per is given with {what}.",
+                hint="All groups of a candidate train together: use mop, task or auto, no stack "
+                "and no warm start.",
+            )
 
 
 def _check_choices(epochs: int, strategy: str) -> None:

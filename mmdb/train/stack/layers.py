@@ -3,7 +3,7 @@
 Each member's numbers are those that it has in any other stack, alone included: a product is one of
 a batch, whatever else is in the batch, and each draws from its own generator. So that no member's
 numbers lie otherwise in the processor's registers than another's, every width is filled up to a
-multiple of WIDTH by zeros, which all layers leave as they are.
+multiple of WIDTH by zeros, which all layers leave as they are; of 1 where the company is fixed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _EACH: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
 }
 
 
-def filled(width: int) -> int:
-    """Return a width filled up.
+def filled(width: int, unit: int = WIDTH) -> int:
+    """Return a width filled up to a multiple.
 
     >>> filled(1), filled(32), filled(33)
     (32, 32, 64)
     """
-    return -(-width // WIDTH) * WIDTH
+    return -(-width // unit) * unit
 
 
-def fill(x: Tensor) -> Tensor:
+def fill(x: Tensor, unit: int = WIDTH) -> Tensor:
     """Return what ends in a width, filled up by zeros."""
-    more = filled(x.shape[-1]) - x.shape[-1]
+    more = filled(x.shape[-1], unit) - x.shape[-1]
     return nn.functional.pad(x, (0, more)) if more else x
 
 
@@ -52,15 +52,22 @@ class NotStackable(Exception):
 
 
 def stacked(
-    modules: Sequence[nn.Module], tensors: Tensors, draws: Generators, path: str = ""
+    modules: Sequence[nn.Module],
+    tensors: Tensors,
+    draws: Generators,
+    path: str = "",
+    *,
+    unit: int = WIDTH,
 ) -> Step:
     """Return what the same layer of each member does, in training.
 
     Args:
-        modules: the layer of each member; they differ in numbers such as a dropout's alone.
+        modules: the layer of each member; they differ in numbers such as a dropout's alone. One
+            stands for all members, and has one generator, where they do not differ.
         tensors: (members, *shape) by path; buffers are changed in place.
         draws: of each member.
         path: of the layer, with a dot at its end; empty for the whole network.
+        unit: of which widths are multiples.
     Raises:
         NotStackable
     """
@@ -69,13 +76,17 @@ def stacked(
             return _in_turn(
                 [
                     stacked(
-                        [m.get_submodule(name) for m in modules], tensors, draws, f"{path}{name}."
+                        [m.get_submodule(name) for m in modules],
+                        tensors,
+                        draws,
+                        f"{path}{name}.",
+                        unit=unit,
                     )
                     for name, _ in first.named_children()
                 ]
             )
         case nn.Flatten(start_dim=1, end_dim=-1):
-            return lambda x: fill(x.flatten(2))
+            return lambda x: fill(x.flatten(2), unit)
         case nn.Linear(bias=Tensor()) as first if type(first) is nn.Linear:
             weight, bias = tensors[f"{path}weight"], tensors[f"{path}bias"]
             return lambda x: torch.baddbmm(bias[:, None], x, weight)
@@ -86,7 +97,7 @@ def stacked(
         case tabular.Scaled(mean=float(mean), deviation=float(deviation)):
             return lambda x: x * deviation + mean
         case tabular.ColumnInput(dropout=0.0) as first if not first.readers:
-            return _columns(first, tensors, path)
+            return _columns(first, tensors, path, unit)
         case nn.GELU(approximate="none"):
             return nn.functional.gelu
         case first if type(first) in _EACH:
@@ -109,7 +120,7 @@ def _dropout(shares: Sequence[float], draws: Generators) -> Step:
 
     def run(x: Tensor) -> Tensor:
         kept = torch.empty_like(x)
-        for mask, share, generator in zip(kept.unbind(0), shares, draws, strict=True):
+        for mask, share, generator in zip(kept.chunk(len(draws)), shares, draws, strict=True):
             if share:
                 mask.bernoulli_(1 - share, generator=generator).div_(1 - share)
             else:
@@ -139,7 +150,7 @@ def _batch_norm(layer: nn.BatchNorm1d, tensors: Tensors, path: str) -> Step:
     return run
 
 
-def _columns(layer: tabular.ColumnInput, tensors: Tensors, path: str) -> Step:
+def _columns(layer: tabular.ColumnInput, tensors: Tensors, path: str, unit: int) -> Step:
     tables = [tensors[f"{path}embeddings.{k}.weight"] for k in range(len(layer.codes))]
 
     def run(x: Tensor) -> Tensor:
@@ -148,6 +159,6 @@ def _columns(layer: tabular.ColumnInput, tensors: Tensors, path: str) -> Step:
         parts = [x.index_select(2, layer.numbers)]
         for place, table in zip(layer.codes, tables, strict=True):
             parts.append(table[who, x[:, :, place].long()])
-        return fill(torch.cat(parts, 2))
+        return fill(torch.cat(parts, 2), unit)
 
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmdb.errors import Cancelled, NotANumber
 from mmdb.graph import tabular
+from mmdb.graph.grouped import Grouped
 from mmdb.memory import require
 from mmdb.train.candidate.setup import Setup
 from mmdb.train.compute.device import CPU
@@ -18,8 +19,10 @@ from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, blaming_the_model, train_pass
 from mmdb.train.compute.live import Live
 from mmdb.train.compute.optimizer import batches, took_step
-from mmdb.train.stack.layers import NotStackable, fill, filled, stacked
-from mmdb.train.stack.updates import KEPT, Updates, column, updates
+from mmdb.train.stack.grouped_pass import grouped_pass
+from mmdb.train.stack.layers import NotStackable, fill, stacked
+from mmdb.train.stack.updates import Updates, column, updates
+from mmdb.train.stack.weights import Members, Slot, Steps, slots_of
 from mmdb.train.values.row_batch import Inputs, Labels, outputs_of, row_count
 from mmdb.train.values.spec import CandidateSpec
 
@@ -87,9 +90,14 @@ def candidate_pass(
 ) -> HopOutcome:
     """Train a candidate by itself: as in a stack, where its run stacks and it can.
 
+    A network per group trains as `mmdb.train.stack.grouped_pass` does.
+
     Args and errors: as of `mmdb.train.compute.hop.train_pass`.
     """
     how: dict[str, Any] = {"ends_epoch": ends_epoch, "stopped": stopped}
+    if isinstance(live.module, Grouped):
+        assert isinstance(x, Tensor)  # rows of several inputs have no column of groups
+        return grouped_pass(live, x, y, setup=setup, seed=seed, **how)
     if candidate.stacks and isinstance(x, Tensor) and stacks(live, setup, x):
         return stacked_pass([live], x, y, setups=[setup], seeds=[seed], **how)[0]
     return train_pass(live, x, y, setup=setup, seed=seed, **how)
@@ -148,33 +156,28 @@ class _Stack:
         self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
         self._lives, self._setups = lives, setups
         self._groups = [live.optimizer.param_groups[0] for live in lives]
-        self._slots = [*_slots(lives[0].module)]
-        width = self._slots[-1].end
-        self._flat, self._slopes = torch.zeros(len(lives), width), torch.zeros(len(lives), width)
+        self._slots = slots_of(lives[0].module)
         name = type(lives[0].optimizer).__name__
-        kept = {kind: torch.zeros_like(self._flat) for kind in KEPT[name]}
+        self._members = Members.blank(self._slots, len(lives), name)
         for place, live in enumerate(lives):
             for slot, parameter in zip(self._slots, live.module.parameters(), strict=True):
-                slot.put(self._flat[place], parameter.detach())
+                slot.put(self._members.weights[place], parameter.detach())
                 state = live.optimizer.state.get(parameter, {})
-                for kind, numbers in kept.items():
+                for kind, numbers in self._members.kept.items():
                     if state.get(kind) is not None:
                         slot.put(numbers[place], state[kind])
-        self._kept = kept
-        self._updates = Updates(name, kept, [_steps_of(live) for live in lives])
-        self._views = [slot.of(self._flat).requires_grad_() for slot in self._slots]
-        self._gradients = [slot.of(self._slopes) for slot in self._slots]
+        steps = [_steps_of(live) for live in lives]
+        self._steps = Steps(self._members, Updates(name, self._members.kept, steps))
         self._buffers = {
             path: fill(torch.stack([dict(live.module.named_buffers())[path] for live in lives]))
             if buffer.ndim
             else torch.stack([dict(live.module.named_buffers())[path] for live in lives])
             for path, buffer in lives[0].module.named_buffers()
         }
-        by_path = {slot.path: view for slot, view in zip(self._slots, self._views, strict=True)}
         for live in lives:
             live.module.train()
         modules = [live.module for live in lives]
-        self._forward = stacked(modules, by_path | self._buffers, self.draws)
+        self._forward = stacked(modules, self._steps.views | self._buffers, self.draws)
         self._outputs = setups[0].targets[0].size
 
     def step(self, x: Tensor, y: Labels, index: Tensor) -> Tensor:
@@ -183,15 +186,11 @@ class _Stack:
         flat = index.reshape(-1)
         outputs = self._forward(x.index_select(0, flat).view(members, rows, *x.shape[1:]))
         losses = self._losses(outputs[..., : self._outputs].contiguous(), y, index)
-        found = torch.autograd.grad(losses.sum(), self._views)
-        torch._foreach_copy_(self._gradients, list(found))
-        self._clip()
         rates = [
             float(group["lr"]) * setup.lr_scale
             for group, setup in zip(self._groups, self._setups, strict=True)
         ]
-        with torch.no_grad():
-            self._updates.take(self._flat, self._slopes, self._groups, rates)
+        self._steps.take(losses, [setup.config for setup in self._setups], self._groups, rates)
         for live, setup in zip(self._lives, self._setups, strict=True):
             took_step(live.optimizer)
             if live.schedule is not None and setup.config.schedule_per == "step":
@@ -214,22 +213,12 @@ class _Stack:
             found.append(setup.criterion(output, own if len(own) > 1 else own[0]))
         return torch.stack(found)
 
-    def _clip(self) -> None:
-        configs = [setup.config for setup in self._setups]
-        if any(config.clip_norm is not None for config in configs):
-            most = column([math.inf if c.clip_norm is None else c.clip_norm for c in configs])
-            norms = torch.stack([row.norm() for row in self._slopes])[:, None]
-            self._slopes.mul_((most / (norms + 1e-6)).clamp(max=1.0))
-        if any(config.clip_value is not None for config in configs):
-            most = column([math.inf if c.clip_value is None else c.clip_value for c in configs])
-            torch.minimum(torch.maximum(self._slopes, -most), most, out=self._slopes)
-
     def write_back(self, *, ends_epoch: bool) -> None:
         """Give each member what it has come to."""
         for place, (live, setup) in enumerate(zip(self._lives, self._setups, strict=True)):
             with torch.no_grad():
                 for slot, parameter in zip(self._slots, live.module.parameters(), strict=True):
-                    parameter.copy_(slot.take(self._flat[place]))
+                    parameter.copy_(slot.take(self._members.weights[place]))
                     if self._groups[place].get("momentum", 1):  # torch's keeps nothing without
                         live.optimizer.state[parameter] = self._state(live, place, slot)
                 for path, buffer in live.module.named_buffers():
@@ -239,52 +228,13 @@ class _Stack:
                 live.schedule.step()
             live.generator = self.draws[place].get_state()
 
-    def _state(self, live: Live, place: int, slot: _Slot) -> dict[str, Any]:
+    def _state(self, live: Live, place: int, slot: Slot) -> dict[str, Any]:
         state: dict[str, Any] = {
-            kind: slot.take(numbers[place]).clone() for kind, numbers in self._kept.items()
+            kind: slot.take(numbers[place]).clone() for kind, numbers in self._members.kept.items()
         }
         if isinstance(live.optimizer, torch.optim.SGD):
             return state
-        return {"step": torch.tensor(float(self._updates.steps[place])), **state}
-
-
-class _Slot:
-    """Where a parameter lies among a member's numbers: filled up, and matrices transposed."""
-
-    def __init__(self, path: str, layer: nn.Module, shape: torch.Size, start: int) -> None:
-        self.path, self._start = path, start
-        self._turns = isinstance(layer, nn.Linear) and len(shape) == 2
-        sizes = list(reversed(shape)) if self._turns else list(shape)
-        self._sizes = tuple(slice(size) for size in sizes)
-        # The rows of an embedding are asked for by number, and put together.
-        fills = not isinstance(layer, nn.Embedding)
-        self._shape = tuple(filled(size) for size in sizes) if fills else tuple(sizes)
-        self._size = math.prod(self._shape)
-        self.end = start + filled(self._size)
-
-    def of(self, numbers: Tensor) -> Tensor:
-        """Return the parameter, filled up, as a view of numbers (..., width)."""
-        part = numbers[..., self._start : self._start + self._size]
-        return part.view(*numbers.shape[:-1], *self._shape)
-
-    def put(self, numbers: Tensor, parameter: Tensor) -> None:
-        """Write a member's parameter, as torch has it, to its numbers, (width,)."""
-        self.of(numbers)[self._sizes].copy_(parameter.t() if self._turns else parameter)
-
-    def take(self, numbers: Tensor) -> Tensor:
-        """Return a member's parameter as torch has it."""
-        found = self.of(numbers)[self._sizes]
-        return (found.t() if self._turns else found).contiguous()
-
-
-def _slots(module: nn.Module) -> Iterator[_Slot]:
-    """Yield where each parameter lies, in their order."""
-    start = 0
-    for path, parameter in module.named_parameters():
-        layer = module.get_submodule(path.rpartition(".")[0])
-        slot = _Slot(path, layer, parameter.shape, start)
-        start = slot.end
-        yield slot
+        return {"step": torch.tensor(float(self._steps.updates.steps[place])), **state}
 
 
 def _steps_of(live: Live) -> int:

@@ -56,7 +56,7 @@ class Updates:
         """Take a step: change the weights in place; slopes may be changed, too.
 
         Args:
-            rates: the learning rate of each member.
+            groups, rates: of each member, or one of all; rates are learning rates.
         """
         self.steps = [steps + 1 for steps in self.steps]
         decay = [float(group["weight_decay"]) for group in groups]
@@ -85,7 +85,10 @@ class Updates:
         mean.add_(toward.mul_(column([1 - b for b in first])))
         slopes.square_().mul_(column([1 - b for b in second]))
         square.mul_(column(second)).add_(slopes)
-        taken = list(zip(rates, first, second, self.steps, strict=True))
+        repeats = len(self.steps) // len(rates)
+        taken = list(
+            zip(*(repeats * [*one] for one in (rates, first, second)), self.steps, strict=True)
+        )
         whole = column([(1 - b**t) ** 0.5 for _, _, b, t in taken])
         spread = torch.sqrt(square, out=self._scratch).div_(whole)
         spread.add_(column([float(g["eps"]) for g in groups]))

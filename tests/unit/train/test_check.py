@@ -19,7 +19,7 @@ from mmdb.errors import (
     MmdbError,
     OutputMismatch,
 )
-from mmdb.train.compute.candidate_check import CandidateCheck
+from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.values.jobs import job_of
 from mmdb.train.values.spec import CandidateSpec, HopSpec, HopStep
 

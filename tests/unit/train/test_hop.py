@@ -24,11 +24,11 @@ from mmdb.errors import (
 )
 from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.setup import Setup, check_setup, setup_of
-from mmdb.train.compute.candidate_check import CandidateCheck
 from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.hop import HopOutcome, train_pass, validate_pass
 from mmdb.train.compute.live import Live, build_live, encode
 from mmdb.train.compute.optimizer import Portion, batches, steps
+from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.values.row_batch import Inputs, Labels
 from mmdb.train.values.runtime import TRACE_LIMIT, trace_of
 

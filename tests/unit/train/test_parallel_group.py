@@ -207,7 +207,7 @@ def test_the_others_end_with_a_cancelled_rank(members: list[Rank], rendezvous: R
 def test_a_member_that_does_not_come_breaks_the_group(
     members: list[Rank], rendezvous: Rendezvous
 ) -> None:
-    asked = jobs(groups(rendezvous, 2, timeout_s=0.3), [20, 20], ADAM, "linear")
+    asked = jobs(groups(rendezvous, 2, timeout_s=3.0), [20, 20], ADAM, "linear")
     members[0].ask(**asked[0])
     [error] = errors_of(members[:1])
     assert isinstance(error, GroupBroken)

@@ -11,6 +11,7 @@ from torch import nn
 
 from mmdb.data.decoding import Target
 from mmdb.graph.cut.pool import resolve_pool
+from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.build import build, check_output
 from mmdb.graph.spec.factory_call import Dtypes, Shape, outputs_asked
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX, Config
@@ -21,6 +22,7 @@ from mmdb.train.compute.backbone import Backbones
 from mmdb.train.compute.exact import recording
 from mmdb.train.compute.optimizer import check_memory, check_steps, make_optimizer, make_schedule
 from mmdb.train.compute.trainable_head import head_of
+from mmdb.train.stack.grouped_pass import check_grouped
 from mmdb.train.values.feature_options import FrozenOptions, frozen_of
 from mmdb.train.values.spec import CandidateSpec
 
@@ -76,6 +78,8 @@ class CandidateCheck:
             module = self._tail(raw, setup.config.transfer)
         optimizer = make_optimizer(module, setup.config)
         make_schedule(optimizer, setup.config)
+        if isinstance(module, Grouped):
+            check_grouped(module, setup, optimizer)
         check_steps(setup.config)
         check_memory(module, setup.config)
 

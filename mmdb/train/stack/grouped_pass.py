@@ -1,0 +1,244 @@
+"""A pass over a partition for a network per group: many groups step together, each by its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmdb.errors import Cancelled, InvalidHyperparameter, NotANumber
+from mmdb.graph.grouped import COMMON, Grouped
+from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.exact import environment, exact
+from mmdb.train.compute.hop import HopOutcome, blaming_the_model
+from mmdb.train.compute.live import Live
+from mmdb.train.compute.optimizer import took_step
+from mmdb.train.stack.layers import NotStackable, stacked
+from mmdb.train.stack.updates import Updates, updates
+from mmdb.train.stack.weights import Members, Steps, slots_of
+from mmdb.train.values.row_batch import Labels, fitted, tensors_in
+
+#: Steps of the common network, about, and rows of its batches, at most: it learns from all rows.
+_COMMON_STEPS, _COMMON_BATCH = 256, 8192
+#: Numbers of weights that step together, about: what the processor's caches hold; and the most
+#: groups that do.
+_TOGETHER, _MOST = 2**20, 512
+
+
+def check_grouped(network: Grouped, setup: Setup, optimizer: torch.optim.Optimizer) -> None:
+    """Check that a network per group can train as its configuration says.
+
+    Raises:
+        InvalidHyperparameter
+    """
+    config, (group, *_) = setup.config, optimizer.param_groups
+    name = type(optimizer).__name__
+    wrong = {
+        f"optimizer {config.optimizer.name!r} with these arguments": not updates(name, group),
+        "accumulate": config.accumulate != 1,
+        "amp": config.amp is not None,
+        "augmentation": bool(setup.augmentation),
+        "a schedule per step": config.schedule_per == "step" and config.schedule is not None,
+        "a registered loss": not isinstance(setup.criterion.losses[0], torch.nn.Module),
+    }
+    for what, is_wrong in wrong.items():
+        if is_wrong:
+            raise InvalidHyperparameter(
+                f"A network per group cannot train with {what}.",
+                hint="Use adam, adamw or sgd, a built-in loss, and a schedule per epoch.",
+            )
+    try:
+        if any(isinstance(one, torch.nn.BatchNorm1d) for one in network.each.modules()):
+            raise NotStackable("BatchNorm1d")
+        stacked([network.each], network.tensors(), [torch.Generator()])
+    except NotStackable as error:
+        raise InvalidHyperparameter(
+            f"A network per group cannot have the layer {error}.",
+            hint="Use mlp or linear, or a layer graph of linear layers and activations.",
+        ) from error
+
+
+def grouped_pass(
+    live: Live,
+    x: Tensor,
+    y: Labels,
+    *,
+    setup: Setup,
+    seed: int,
+    ends_epoch: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> HopOutcome:
+    """Train each group's network on its rows, in place, and the common one on all of them.
+
+    The common network goes first; a group that has taken no step yet begins with its weights. A
+    group whose numbers become infinite keeps the weights that it came with.
+
+    Args: as of `mmdb.train.compute.hop.train_pass`.
+    Raises:
+        NotANumber: of the common network, or of all groups.
+        TrainingFailed, Cancelled
+    """
+    with exact(seed), blaming_the_model():
+        draw = torch.Generator().manual_seed(seed)
+        hop = _Hop(live, setup, x, y, draw, stopped)
+        batch = setup.config.batch_size
+        if not hop.train(hop.common(), max(batch, min(len(x) // _COMMON_STEPS, _COMMON_BATCH))):
+            raise NotANumber("The common network's weights became infinite or not a number.")
+        hop.begin_with_common()
+        done = [hop.train(part, batch) for part in hop.parts()]
+        if done and not any(done):
+            raise NotANumber("The weights of all groups became infinite or not a number.")
+        took_step(live.optimizer)
+        if ends_epoch and live.schedule is not None:
+            live.schedule.step()
+        live.generator = draw.get_state()
+        here = environment()
+    return HopOutcome(
+        rows=len(x), steps=hop.taken, loss=hop.loss / len(x), metrics={}, environment=here
+    )
+
+
+@dataclass(slots=True)
+class _Part:
+    """Groups that step together, those of most rows first.
+
+    Attributes:
+        groups: int64 (members,).
+        starts, counts: where each member's rows begin in `order`, and how many they are.
+        order: of the partition's rows, int64.
+    """
+
+    groups: Tensor
+    starts: Tensor
+    counts: Tensor
+    order: Tensor
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the rows of each step, int64 (members that have any, n), and which of them count.
+
+        A member's last batch has fewer rows than others': it is filled up by its first row.
+        """
+        for begin in range(0, int(self.counts[0]), size):
+            left = self.counts - begin
+            left = left[left > 0].clamp(max=size)
+            within = torch.arange(int(left[0]))
+            counts = within < left[:, None]
+            places = self.starts[: len(left), None] + torch.where(counts, within + begin, 0)
+            yield self.order[places], counts
+
+
+class _Hop:
+    """What the groups of a hop share."""
+
+    def __init__(
+        self,
+        live: Live,
+        setup: Setup,
+        x: Tensor,
+        y: Labels,
+        draw: torch.Generator,
+        stopped: Callable[[], bool],
+    ) -> None:
+        assert isinstance(live.module, Grouped)
+        self._live, self._setup, self._draw, self._stopped = live, setup, draw, stopped
+        self._network = live.module.train()
+        self._codes, self._x = live.module.codes(x), live.module.rows(x)
+        self._y, *weights = tensors_in(y)
+        self._weights = weights[0] if weights else None
+        self._slots = slots_of(live.module.each, skipped=1, unit=1)
+        self._parameters = [*live.module.each.parameters()]
+        self.taken, self.loss = 0, 0.0
+
+    def common(self) -> _Part:
+        """Return all rows for the common network."""
+        count = len(self._x)
+        order = torch.randperm(count, generator=self._draw)
+        return _Part(torch.tensor([COMMON]), torch.zeros(1).long(), torch.tensor([count]), order)
+
+    def begin_with_common(self) -> None:
+        """Give the common network's weights to groups that have taken no step."""
+        new = (self._network.steps == 0).nonzero()[:, 0]
+        with torch.no_grad():
+            for parameter in self._parameters:
+                parameter[new] = parameter[COMMON].clone()
+
+    def parts(self) -> Iterator[_Part]:
+        """Yield the groups that have rows here."""
+        order = torch.randperm(len(self._x), generator=self._draw)
+        order = order[self._codes[order].argsort(stable=True)]
+        counts = self._codes.bincount(minlength=self._network.groups)
+        starts = counts.cumsum(0) - counts
+        counts[COMMON] = 0
+        groups = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
+        size = min(max(1, _TOGETHER // self._slots[-1].end), _MOST)
+        for part in groups.split(size) if len(groups) else ():
+            yield _Part(part, starts[part], counts[part], order)
+
+    def train(self, part: _Part, size: int) -> bool:
+        """Train the members; return whether any of them has finite weights."""
+        members, groups = self._gathered(part.groups)
+        before = self._network.steps[part.groups].tolist()
+        name, config = type(self._live.optimizer).__name__, self._setup.config
+        (group,) = self._live.optimizer.param_groups
+        rate = float(group["lr"]) * self._setup.lr_scale
+        total = torch.zeros(len(groups))
+        steps, taken = None, 0
+        for index, counts in part.batches(size):
+            if self._stopped():
+                raise Cancelled("The hop was cancelled.")
+            count = len(index)
+            if steps is None or len(steps.updates.steps) != count:
+                own = members.first(count)
+                steps = Steps(own, Updates(name, own.kept, [b + taken for b in before[:count]]))
+                forward = stacked([self._network.each], steps.views, [self._draw], unit=1)
+            rows = self._x.index_select(0, index.flatten()).view(*index.shape, -1)
+            losses = self._losses(forward(rows), index, counts)
+            total[:count] += losses.detach() * counts.sum(1)
+            steps.take(losses, [config], [group], [rate])
+            taken += 1
+        finite = members.weights.isfinite().all(1) & total.isfinite()
+        self._scatter(members, groups, finite)
+        if part.groups[0] == COMMON:  # which answers for rows of no group
+            self.loss += float(total[0] / len(self._x) * (self._codes == COMMON).sum())
+        else:
+            self.loss += float(total[finite].sum())
+        steps_of = -(-part.counts // size)
+        self._network.steps[part.groups] += steps_of * finite
+        self.taken += int(steps_of.sum())
+        return bool(finite.any())
+
+    def _losses(self, outputs: Tensor, index: Tensor, counts: Tensor) -> Tensor:
+        """Return each member's mean loss over the rows that count."""
+        output = outputs[..., : self._setup.targets[0].size].flatten(0, 1)
+        y = self._y.index_select(0, index.flatten())
+        each = self._setup.criterion.each(fitted(output, y), y).view(index.shape)
+        weights = counts.float() if self._weights is None else counts * self._weights[index]
+        total = weights.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
+        return (each * weights).sum(1) / total
+
+    def _gathered(self, groups: Tensor) -> tuple[Members, Tensor]:
+        optimizer = self._live.optimizer
+        members = Members.blank(self._slots, len(groups), type(optimizer).__name__)
+        for slot, parameter in zip(self._slots, self._parameters, strict=True):
+            slot.put(members.weights, parameter.detach()[groups])
+            for kind, numbers in members.kept.items():
+                slot.put(numbers, self._kept(parameter, kind)[groups])
+        return members, groups
+
+    def _scatter(self, members: Members, groups: Tensor, finite: Tensor) -> None:
+        with torch.no_grad():
+            for slot, parameter in zip(self._slots, self._parameters, strict=True):
+                parameter[groups[finite]] = slot.take(members.weights)[finite]
+                for kind, numbers in members.kept.items():
+                    self._kept(parameter, kind)[groups[finite]] = slot.take(numbers)[finite]
+
+    def _kept(self, parameter: Tensor, kind: str) -> Tensor:
+        """Return what the optimizer keeps of a parameter."""
+        state = self._live.optimizer.state[parameter]
+        if kind not in state:
+            state[kind] = torch.zeros_like(parameter)
+            if not isinstance(self._live.optimizer, torch.optim.SGD):
+                state["step"] = torch.zeros(())  # torch wants one; `Grouped.steps` has each group's
+        return state[kind]  # type: ignore[no-any-return]
