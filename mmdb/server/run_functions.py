@@ -69,6 +69,7 @@ def create_run(
         options=json_object(options, "options"),
         budget=budget,
         per=per,
+        say=backend.notice,
     )
     return [{"run_id": run_id, "candidates": candidates}]
 

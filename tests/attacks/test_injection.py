@@ -48,6 +48,7 @@ FREE = {
 GOOD: dict[str, Any] = {
     "name": "new",
     "budget": "5 min",
+    "per": None,  # an index, which dataset "d" has not
     "query": "SELECT id, a FROM points",
     "label": "y",
     "dataset": "d",

@@ -21,6 +21,7 @@ from tests.bench.bi.scan import bench_scan
 from tests.bench.feature import bench as feature
 from tests.bench.judge import bench as judge
 from tests.bench.lineage.bench import bench_lineage
+from tests.bench.many import bench as many
 from tests.bench.match.bench import bench_match
 from tests.bench.plan import bench as plan
 from tests.bench.scale.bench import bench_scale
@@ -56,6 +57,12 @@ EXPERIMENTS = {
         judge.bench_judge,
         judge.JudgeShare,
         judge.PARTS,
+    ),
+    "many": Experiment(
+        "stacks of small networks, and a network for each of many groups",
+        many.bench_many,
+        many.ManyShare,
+        many.PARTS,
     ),
     "lineage": Experiment("walks over a graph of 100,000 edges", bench_lineage),
     "match": Experiment("the search for the best parents", bench_match),

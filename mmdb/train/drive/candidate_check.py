@@ -83,21 +83,30 @@ class CandidateCheck:
         check_steps(setup.config)
         check_memory(module, setup.config)
 
+    def spec(self, raw: Mapping[str, Any]) -> CandidateSpec:
+        """Return a candidate of a configuration that freezes nothing."""
+        rows, counts = self.train_rows, None
+        if rows is not None:
+            counts = {name: list(given) for name, given in rows.by_class.items()}
+        return CandidateSpec(
+            candidate_id=0,
+            architecture=dict(self.architecture),
+            config=dict(raw),
+            factories=dict(self.factories),
+            input_shape=self.input_shape,
+            targets=self.targets,
+            seed=0,
+            functions={kind: dict(known) for kind, known in self.functions.items()},
+            class_counts=counts,
+            train_rows=None if rows is None else rows.count,
+        )
+
     def _tail(self, raw: Mapping[str, Any], transfer: FrozenOptions) -> nn.Module:
         """Return what trains of a candidate that freezes layers; its network has been checked."""
         arguments = {k: v for k, v in raw.items() if k.startswith(ARCHITECTURE_PREFIX)}
         key = json.dumps([arguments, transfer.cut, transfer.pool, transfer.head, transfer.adapter])
         if key not in self._tails:
-            spec = CandidateSpec(
-                candidate_id=0,
-                architecture=dict(self.architecture),
-                config=dict(raw),
-                factories=dict(self.factories),
-                input_shape=self.input_shape,
-                targets=self.targets,
-                seed=0,
-                frozen=frozen_of(transfer, seed=0),
-            )
+            spec = replace(self.spec(raw), frozen=frozen_of(transfer, seed=0))
             self._backbones = self._backbones or Backbones()
             self._tails = {key: checked_head(spec, self._backbones)}
         return self._tails[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmdb.arguments import check_seconds
@@ -35,11 +35,13 @@ from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
+from mmdb.train.drive.stack_choice import choose_stack
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import SAME, RunOptions, parse_run_options
 from mmdb.train.schedule.workload import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.values.seeds import candidate_seed
+from mmdb.train.values.spec import AUTO_STACK, NO_STACK
 from mmdb.train.warm.warm_options import AUTO, OFF, parse_warm_options
 
 _Q = load("runs")
@@ -61,6 +63,7 @@ def create_run(
     options: Mapping[str, Any],
     budget: object = None,
     per: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, int]:
     """Create a run and its first candidates; return run_id and their number.
 
@@ -73,6 +76,7 @@ def create_run(
         warm_start: "off", "auto", or a model to begin with: the version that it names now.
         budget: a time such as "5 min": option `budget_s`.
         per: a column of groups, for each of which the architecture is trained; None: none.
+        say: told of what was chosen.
     Raises:
         InvalidName, AlreadyExists, DatasetNotFound, DatasetDropped, ArchitectureError, SearchError
         ModelNotFound: of `warm_start`.
@@ -101,12 +105,15 @@ def create_run(
         parsed = per_group(parsed, found.decoding, per)
     parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
-    frozen = 0
-    for ordinal, config in enumerate(possible(search, epochs=epochs, seed=seed)):
+    configs = possible(search, epochs=epochs, seed=seed)
+    for ordinal, config in enumerate(configs):
         _check_candidate(check, config, ordinal)
-        frozen += config.get("freeze_up_to") is not None
-    if frozen:
+    if any(config.get("freeze_up_to") is not None for config in configs):
         check_request(connection, strategy, asked.strategies, warm_start)
+    if options.get("stack") == AUTO_STACK:
+        stack = choose_stack([check.spec(config) for config in configs])
+        options = {**options, "stack": stack.size if stack.size > 1 else NO_STACK}
+        say(stack.reason)
     chosen = make_search(
         search,
         epochs=epochs,

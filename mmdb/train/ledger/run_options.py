@@ -161,9 +161,10 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
     if stack not in STACK and not is_whole(stack, 2, _LARGEST_STACK):
         raise InvalidOption(
             f"options.stack is {show(stack)}.",
-            hint=f"It is {STACK[0]!r}, or a whole number from 2 to {_LARGEST_STACK}.",
+            hint=f"It is {' or '.join(map(repr, STACK))}, or a whole number from 2 to "
+            f"{_LARGEST_STACK}.",
         )
-    if stack not in STACK and not set(strategies or (strategy,)) <= set(_STACKING):
+    if stack != STACK[0] and not set(strategies or (strategy,)) <= set(_STACKING):
         raise InvalidOption(
             f"options.stack is given with the strategy {strategy!r}.",
             hint=f"Candidates train together where each trains alone: {' or '.join(_STACKING)}.",

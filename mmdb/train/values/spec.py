@@ -139,11 +139,11 @@ class CandidateSpec:
 def stack_of(options: Mapping[str, Any]) -> int:
     """Return how many candidates of a run train in one pass, at most; 1 for none."""
     given = options.get("stack", STACK[0])
-    return 1 if given == STACK[0] else int(given)
+    return 1 if given in STACK else int(given)
 
 
-#: The option that says that no candidates are stacked; else it is their number.
-STACK = ("never",)
+#: The option that says that no candidates are stacked, or that `create_run` chooses their number.
+NO_STACK, AUTO_STACK = STACK = ("never", "auto")
 
 
 def _frozen(row: Row) -> Frozen | None:

@@ -1,0 +1,103 @@
+"""Whether a run's candidates train faster in stacks, by a few steps of both on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmdb.data.decoding import Target
+from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.compute.hop import train_pass
+from mmdb.train.compute.live import build
+from mmdb.train.stack.stacked_pass import stacked_pass, stacks
+from mmdb.train.values.spec import CandidateSpec
+
+#: Candidates of a stack: more of them learn no faster, and leave other workers without any.
+SIZE = 8
+#: By how much stacks have to be faster, so that what is measured is no accident.
+_GAIN = 1.2
+#: Steps of a measurement, of which there are several; and seconds after which no more are begun.
+_STEPS, _REPEATS, _LIMIT_S = 24, 4, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackChoice:
+    """How many candidates are to train in one pass, and why."""
+
+    size: int  # 1: each by itself
+    reason: str
+
+
+def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
+    """Choose by the seconds that a step of each takes, by itself and in a stack.
+
+    A stack that is not measured in time counts as one that is slower.
+    """
+    shapes: dict[str, list[CandidateSpec]] = {}
+    for candidate in candidates:
+        shapes.setdefault(_shape(candidate), []).append(candidate)
+    alone, together, begun = 0.0, 0.0, perf_counter()
+    for group in sorted(shapes.values(), key=len, reverse=True):
+        if perf_counter() - begun > _LIMIT_S:
+            return StackChoice(size=1, reason="There are too many shapes to measure.")
+        found = _measured(group[0], _size(len(group)))
+        alone, together = alone + len(group) * found[0], together + len(group) * found[1]
+    gain = alone / together if together else 1.0
+    size = _size(max(map(len, shapes.values())))
+    said = f"In stacks of {size} the run's steps take {1 / gain:.2f} of the time one by one."
+    return StackChoice(size=size if size > 1 and gain >= _GAIN else 1, reason=said)
+
+
+def _size(count: int) -> int:
+    """Return how many of as many candidates train in one pass; a worker per processor has some."""
+    return min(SIZE, max(1, count // (os.cpu_count() or 1)))
+
+
+def _shape(candidate: CandidateSpec) -> str:
+    """Return what is equal for candidates that may have one shape."""
+    config = {k: v for k, v in candidate.config.items() if k.startswith("architecture.")}
+    config.pop("architecture.dropout", None)
+    optimizer = candidate.config.get("optimizer")
+    name = optimizer.get("name") if isinstance(optimizer, dict) else optimizer
+    return json.dumps([config, name, candidate.config.get("batch_size")], sort_keys=True)
+
+
+def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
+    """Return the seconds of a candidate's step, by itself and with as many members."""
+    setup = setup_of_candidate(candidate, 0)
+    if not isinstance(candidate.input_shape, tuple) or candidate.frozen is not None:
+        return 0.0, 0.0  # it trains alone in any case
+    rows = _STEPS * setup.config.batch_size
+    x = torch.zeros(rows, *candidate.input_shape)
+    y = _labels(setup.targets[0], rows)
+    lives = [build(candidate) for _ in range(members)]
+    if not stacks(lives[0], setup, x):
+        return 0.0, 0.0
+    how: dict[str, Any] = {"ends_epoch": False}
+    how |= {"setups": [setup] * members, "seeds": range(members)}
+    alone, together = [], []
+    for _ in range(_REPEATS):  # in turns: what else the machine does meets both
+        alone.append(
+            _seconds(lambda: train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False))
+        )
+        together.append(_seconds(lambda: stacked_pass(lives, x, y, **how)))
+    return min(alone), min(together) / members
+
+
+def _labels(target: Target, rows: int) -> Tensor:
+    if target.task == "classification":
+        return torch.arange(rows) % target.size
+    return torch.zeros(rows, target.size) if target.task == "multilabel" else torch.zeros(rows)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = perf_counter()
+    work()
+    return perf_counter() - begun

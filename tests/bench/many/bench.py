@@ -1,0 +1,174 @@
+"""Experiment `many`: stacks of small networks, and a network for each of many groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mmdb.api import Database
+from mmdb.bench.figures import Figure, at_least, at_most
+from mmdb.bench.workload import BenchShare, bench_names
+
+PARTS = ("search", "groups")
+_COLUMNS, _CLASSES = 64, 10
+_GROUP_COLUMNS, _GROUP_EPOCHS, _GROUP_BATCH = 8, 5, 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyShare(BenchShare):
+    """How much is measured; see `PARTS`."""
+
+    only: Sequence[str] = ()
+
+
+def bench_many(databases: list[Database], share: ManyShare) -> Iterator[Figure]:
+    """Measure each part on each database."""
+    for db in databases:
+        engine = db.connection.engine
+        with bench_names(db) as prefix:
+            for name, part in {"search": _search, "groups": _groups}.items():
+                if name in (share.only or PARTS):
+                    yield from part(db, share, prefix, engine)
+
+
+# -- A search ----------------------------------------------------------------------
+
+
+def _search(db: Database, share: ManyShare, prefix: str, engine: str) -> Iterator[Figure]:
+    rows, count = share.of(100_000, 2_000), share.of(32, 3)
+    series = f"generate_series(1, {rows}) AS g (i)"
+    draw = ", ".join(f"(random() * 2 - 1)::real AS c{k}" for k in range(_COLUMNS))
+    db.sql(f"CREATE TABLE {prefix}_rows AS SELECT {draw} FROM {series}")
+    label = " + ".join(f"c{k} * {1 + k % 3}" for k in range(12))
+    query = (
+        f"SELECT *, least(greatest(floor(({label}) * 0.7 + 5), 0), {_CLASSES - 1})::integer AS y "
+        f"FROM {prefix}_rows"
+    )
+    db.create_dataset(f"{prefix}_rows", query)
+    rates = [float(rate) for rate in np.geomspace(1e-4, 1e-2, count)]
+    for batch, bar in ((32, 3.0), (256, 0.97)):
+        seconds: dict[str, float] = {}
+        right: dict[str, float] = {}
+        for stack in ("never", "auto"):
+            run = f"{prefix}_{batch}_{stack}"
+            space = {"lr": rates, "batch_size": [batch], "optimizer": ["adam"]}
+            db.create_run(
+                run,
+                dataset=f"{prefix}_rows",
+                architecture="mlp(hidden=[64, 64])",
+                epochs=2,
+                strategy="mop",
+                search={"space": space},
+                options={"stack": stack},
+            )
+            seconds[stack] = _seconds(partial(db.run(run).train, workers=2))
+            board = db.run(run).leaderboard()
+            right[stack] = float(np.mean([row["accuracy"] for row in board]))
+        ratio = seconds["never"] / seconds["auto"]
+        yield at_least(
+            f"{engine}: {count} candidates, batches of {batch}, stacked", [ratio], "x", bar
+        )
+        yield Figure(f"{engine}: the same one by one", seconds["never"], "s")
+        apart = abs(right["never"] - right["auto"])
+        yield at_most(f"{engine}: mean accuracy, the difference", [apart], "", 0.005)
+
+
+# -- Groups ------------------------------------------------------------------------
+
+
+def _groups(db: Database, share: ManyShare, prefix: str, engine: str) -> Iterator[Figure]:
+    count = share.of(10_000, 50)
+    draw = ", ".join(f"(random() * 2 - 1)::real AS c{k}" for k in range(_GROUP_COLUMNS))
+    size = "50 + (g.shop * 7919) % 351"
+    sold = " + ".join(f"c{k} * ((shop * {k + 3}) % 7 - 3)" for k in range(_GROUP_COLUMNS))
+    db.sql(
+        f"CREATE TABLE {prefix}_sale AS SELECT g.shop, {draw} FROM generate_series(1, {count}) "
+        f"AS g (shop), generate_series(1, 400) AS r (i) WHERE r.i <= {size}"
+    )
+    query = f"SELECT *, ({sold})::real AS y FROM {prefix}_sale"
+    (made,) = db.sql(f"SELECT count(*) AS n FROM {prefix}_sale")
+    options = {"transforms": {"shop": "index"}}
+    registered = _seconds(
+        lambda: db.create_dataset(
+            f"{prefix}_sale", query, partitions=1, validation=0.0, options=options
+        )
+    )
+    yield Figure(f"{engine}: a dataset of {made['n']:,} rows", made["n"] / registered, "rows/s")
+    run = f"{prefix}_groups"
+    db.create_run(
+        run,
+        dataset=f"{prefix}_sale",
+        per="shop",
+        architecture="mlp(hidden=[16])",
+        epochs=_GROUP_EPOCHS,
+        search={"space": {"lr": [3e-3], "batch_size": [_GROUP_BATCH], "optimizer": ["adam"]}},
+    )
+    trained = _seconds(lambda: db.run(run).train(workers=1))
+    (best,) = db.run(run).leaderboard()
+    saved = _seconds(lambda: db.save_candidate(best["candidate_id"], f"{prefix}_again"))
+    yield Figure(f"{engine}: {count:,} networks trained and saved", trained, "s")
+    yield at_most(f"{engine}: saving them", [100 * saved / trained], "% of the time", 10)
+    drawn = [_draw(k) for k in range(share.of(40, 2))]
+    alone = sum(_seconds(partial(_plain, *one)) for one in drawn) / len(drawn)
+    ratio = alone * count / trained
+    yield at_least(f"{engine}: times as fast", [ratio], "x", 20, "a loop over plain modules")
+    with get_context("spawn").Pool(2) as pool:
+        pool.map(_sklearn, drawn[:2])  # imports
+        work = [_draw(k) for k in range(share.of(80, 2))]
+        alone = _seconds(lambda: pool.map(_sklearn, work, chunksize=1)) / len(work)
+    ratio = alone * count / trained
+    yield at_least(f"{engine}: times as fast", [ratio], "x", 20, "MLPRegressor on two cores")
+    one_group = [
+        1000 * _seconds(partial(db.recover_group, run, k)) for k in range(1, share.of(200, 20))
+    ]
+    median = sorted(one_group[5:])[len(one_group[5:]) // 2]
+    yield at_most(f"{engine}: a group's network recovered, median", [median], "ms", 3)
+    rows = f"SELECT row_number() OVER () AS id, * FROM {prefix}_sale"
+    into = _seconds(lambda: db.predict_into(run, rows, f"{prefix}_into", key="id"))
+    yield at_least(f"{engine}: predict_into by group", [made["n"] / into], "rows/s", 200_000)
+
+
+def _draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a group."""
+    random = np.random.default_rng(seed)
+    x = random.uniform(-1, 1, (50 + seed * 7919 % 351, _GROUP_COLUMNS)).astype(np.float32)
+    return x, x @ np.arange(-3, 5, dtype=np.float32)
+
+
+def _plain(x: np.ndarray, y: np.ndarray) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # more threads make steps of this size slower
+    rows, labels = torch.from_numpy(x), torch.from_numpy(y)
+    network = nn.Sequential(nn.Linear(x.shape[1], 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(_GROUP_EPOCHS):
+        for at in torch.randperm(len(rows)).split(_GROUP_BATCH):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(network(rows[at])[:, 0], labels[at]).backward()
+            optimizer.step()
+    torch.set_num_threads(before)
+
+
+def _sklearn(drawn: tuple[np.ndarray, np.ndarray]) -> None:
+    import warnings
+
+    from sklearn.neural_network import MLPRegressor
+
+    asked: Mapping[str, Any] = {"batch_size": _GROUP_BATCH, "max_iter": _GROUP_EPOCHS}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has not converged
+        MLPRegressor(hidden_layer_sizes=(16,), learning_rate_init=3e-3, **asked).fit(*drawn)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
