@@ -835,7 +835,7 @@ class RightsMissing(EngineError):
 
 
 class LimitReached(EngineError):
-    """The role has as many workers, bytes or seconds as its limits allow."""
+    """The role has as many workers, bytes, seconds or predicted rows as its limits allow."""
 
     sqlstate = "MM414"
     default_hint = "The owner sets the limits, in mmdb.role_limit: docs/roles.md."

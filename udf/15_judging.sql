@@ -230,7 +230,8 @@ CREATE OR REPLACE FUNCTION mmdb.training_rows(
     query text,
     trained text DEFAULT NULL,
     top integer DEFAULT 10,
-    key text DEFAULT NULL
+    key text DEFAULT NULL,
+    checkpoints integer DEFAULT 1
 ) RETURNS TABLE (
     row_key text,
     effect text,
@@ -241,7 +242,7 @@ CREATE OR REPLACE FUNCTION mmdb.training_rows(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 AS $$
 from mmdb.server.model_functions import training_rows
-return training_rows(plpy, GD, model, query, trained, top, key)
+return training_rows(plpy, GD, model, query, trained, top, key, checkpoints)
 $$;
-COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text)
+COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text, integer)
 IS 'The training rows that helped, and those that hurt, what a model says of a SELECT''s rows.';

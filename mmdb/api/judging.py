@@ -204,6 +204,7 @@ class JudgingCalls:
         trained: str | None = None,
         top: int = 10,
         key: str | None = None,
+        checkpoints: int = 1,
     ) -> list[Row]:
         """Return the training rows that helped a model to answer some rows, and that hurt.
 
@@ -211,12 +212,14 @@ class JudgingCalls:
             query: the rows that were answered, with features and label.
             trained: the training rows, with `key`; None: the query of the model's dataset.
             top: how many of each kind.
+            checkpoints: of how many epochs' ends, up to the model's own, influence and loss are
+                means; more than 1 trains the model anew, to the same bits.
         Returns:
             Rows of row_key, effect (helped, hurt), influence, label, and loss, the row's own;
             those that helped first, then those that hurt, the strongest first.
         """
         given = {"model": model, "query": query, "trained": trained, "top": top, "key": key}
-        return list(self._call("training_rows", **given))
+        return list(self._call("training_rows", checkpoints=checkpoints, **given))
 
 
 def _metrics(metrics: Sequence[Metric] | None) -> str | None:

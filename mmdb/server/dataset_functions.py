@@ -26,6 +26,7 @@ from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed, passed_on
+from mmdb.server.row_limit import RowCount, row_count
 
 if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
@@ -122,6 +123,7 @@ def predict_into(
         NullValues, RaggedArray, NotFinite, InvalidInput
         InTransaction: outside of the server, a transaction block is open.
         RightsMissing: the caller may not read, make or fill a table.
+        LimitReached: they are more than the role may predict in one statement.
     """
     from mmdb.server.predictor import find_predictor  # loads torch
 
@@ -141,7 +143,7 @@ def predict_into(
             if key in names:  # else the scan says what is missing
                 _find_table(connection, place, analysis.select, key)
             batches = scan_inputs(connection, predictor.decoding, query, key)
-            row_count = _spool(predictor, batches, file, of_all=has_all)
+            rows = _spool(predictor, batches, file, row_count(backend), of_all=has_all)
         with connection.transaction():
             table = _find_table(connection, place, analysis.select, key)
             if not table.exists:
@@ -150,11 +152,11 @@ def predict_into(
             file.seek(0)
             with pa.ipc.open_stream(file) as spooled:
                 connection.append_predictions(table, predictor.model.reference, spooled)
-            about = {"key_name": key, "query": query, "row_count": row_count}
+            about = {"key_name": key, "query": query, "row_count": rows}
             about |= {"schema_name": table.schema, "table_name": table.name}
             about |= {"model_id": predictor.model.model_id, "seconds": perf_counter() - started}
             _record(connection, analysis.sources_of(names), **about)
-    return row_count
+    return rows
 
 
 def _find_table(
@@ -175,19 +177,21 @@ def _spool(
     predictor: Predictor,
     batches: Iterable[tuple[list[str], Inputs]],
     file: IO[bytes],
+    counted: RowCount,
     *,
     of_all: bool,
 ) -> int:
     """Predict rows into a file; return how many they are."""
-    row_count = 0
+    rows = 0
     schema = pa.schema([*_SPOOLED.items()][: 3 + of_all])
     with pa.ipc.new_stream(file, schema) as writer:
         for keys, inputs in batches:
+            counted.add(len(keys))
             columns = (keys, *predictor.predictions(inputs, of_all=of_all))[: len(schema)]
             arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            row_count += len(keys)
-    return row_count
+            rows += len(keys)
+    return rows
 
 
 def _record(connection: Connection, sources: Sequence[SourceColumn], **about: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
@@ -39,11 +40,15 @@ from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import Sample, read_sample
 from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.replay.hop_replay import EpochState
+from mmdb.train.replay.recipe_replay import recover_epochs
 from mmdb.train.values.row_batch import call, outputs_of
 
 METHODS = ("gradients", "shapley")
 #: Columns up to which every set of them is tried where no method is named.
 _FEW = 6
+#: All of them are in memory at once.
+_MOST_CHECKPOINTS = 20
 
 
 def importance(
@@ -159,7 +164,13 @@ def explain_predict(
 
 
 def training_rows(
-    backend: Backend, model: str, query: str, trained: str | None, top: int, key: str | None
+    backend: Backend,
+    model: str,
+    query: str,
+    trained: str | None,
+    top: int,
+    key: str | None,
+    checkpoints: int,
 ) -> list[dict[str, Any]]:
     """Return the training rows that helped, and those that hurt, the answers to a SELECT's rows.
 
@@ -167,8 +178,11 @@ def training_rows(
         query: with features and label. trained: likewise, of the training rows with their key;
             None: the query of the model's dataset.
         top: how many of each kind are returned, the strongest first.
+        checkpoints: of how many of the model's epochs' ends the answer is the mean, by their
+            learning rates; of more than one, its run's hops are done again.
     Raises:
         InvalidInput: the dataset's query has no key.
+        NotReplayable, ReplayMismatch: its hops cannot be done again.
     """
     predictor, connection = find_predictor(backend, model), backend.connection
     top = check_whole(top, "top", 1, 10_000)
@@ -179,7 +193,16 @@ def training_rows(
         (_tensors(assemble(predictor.decoding, one.values)), _as_trained(one.labels[0]))
         for one in (asked, others)
     ]
-    found, own = influences(predictor.module, _output_of(predictor), label.task, given[0], given[1])
+    states = [EpochState(0, predictor.module, 1.0)]
+    if check_whole(checkpoints, "checkpoints", 1, _MOST_CHECKPOINTS) > 1:
+        states = recover_epochs(connection, predictor.model, checkpoints, backend.compute)
+    total = sum(state.rate for state in states) or 1.0
+    found = own = torch.zeros(len(others.keys))
+    for state in states:
+        output_of = _output_of(replace(predictor, module=state.module))
+        products, losses = influences(state.module, output_of, label.task, given[0], given[1])
+        found = found + products * (state.rate / total)
+        own = own + losses / len(states)
     order = found.argsort(descending=True, stable=True).tolist()
     helped = [(k, "helped") for k in order[:top] if found[k] > 0]
     hurt = [(k, "hurt") for k in order[::-1][:top] if found[k] < 0]

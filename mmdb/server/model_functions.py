@@ -18,6 +18,7 @@ from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_row
 from mmdb.server.backend import UNBOUNDED, Backend, deferred, exposed
 from mmdb.server.plpy_connection import PlpyConnection
+from mmdb.server.row_limit import row_count
 from mmdb.train.values.runtime import uncollected
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def save_candidate(
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
+    row_count(backend).add(1)
     with UNBOUNDED if x is None or len(x) <= _SHORT_ROW else backend.bounded():
         return predictor.one(_given(backend, predictor, x))
 
@@ -79,8 +81,9 @@ def predict_query(
     """Return key, prediction and probability of the first target for every row of a SELECT."""
     predictor = find_predictor(backend, model)
     found: list[dict[str, Any]] = []
-    key = predictor.key(key)
+    key, counted = predictor.key(key), row_count(backend)
     for keys, inputs in scan_inputs(backend.connection, predictor.decoding, query, key):
+        counted.add(len(keys))
         predicted = predictor.predictions(inputs, of_all=bool(probabilities))
         names = ("key", "prediction", "probability", "probabilities")
         found += [dict(zip(names, row, strict=True)) for row in zip(keys, *predicted, strict=True)]

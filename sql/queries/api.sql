@@ -116,7 +116,12 @@ SELECT
     t.loss
 FROM
     mmdb.training_rows(
-        %(model)s::text, %(query)s::text, %(trained)s::text, %(top)s::integer, %(key)s::text
+        %(model)s::text,
+        %(query)s::text,
+        %(trained)s::text,
+        %(top)s::integer,
+        %(key)s::text,
+        %(checkpoints)s::integer
     ) AS t;
 
 -- name: train_hop

@@ -160,6 +160,35 @@ SELECT
     ) AS bytes
 FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o;
 
+-- name: find_predict_rows
+-- When this statement began, in microseconds from 2000 on, and the rows that it may predict: of the session's user and of
+-- the role that it has taken, each by its row or else by public's, the fewer. A setting that the role may change plays no part.
+SELECT
+    ((extract(EPOCH FROM statement_timestamp()) - 946684800) * 1000000)::bigint AS started,
+    (
+        SELECT min(l.predict_rows)
+        FROM (
+            SELECT session_user::text AS role
+            UNION
+            SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)
+        ) AS w
+        CROSS JOIN
+            LATERAL (
+                SELECT k.predict_rows FROM mmdb.role_limit AS k
+                WHERE k.role IN (w.role, 'public')
+                ORDER BY k.role = 'public'
+                LIMIT 1
+            ) AS l
+        WHERE NOT EXISTS (
+            SELECT 1 FROM pg_catalog.pg_namespace AS n
+            WHERE n.nspname = 'mmdb' AND (
+                pg_has_role(w.role, n.nspowner, 'USAGE')
+                OR pg_has_role(w.role, 'mmdb_admin', 'USAGE')
+                OR pg_has_role(w.role, 'mmdb_worker', 'USAGE')
+            )
+        )
+    ) AS predict_rows;
+
 -- name: measure_bytes
 -- Bytes that an owner keeps: blocks of datasets and what saving its models added.
 SELECT (

@@ -19,13 +19,15 @@ CREATE TABLE mmdb.role_limit (
     workers integer,
     bytes bigint,
     seconds double precision,
+    predict_rows bigint,
     memory_bytes bigint,
     CONSTRAINT role_limit_pkey PRIMARY KEY (role),
-    CONSTRAINT role_limit_check CHECK (workers >= 0 AND bytes >= 0 AND seconds >= 0)
+    CONSTRAINT role_limit_check CHECK (workers >= 0 AND bytes >= 0 AND seconds >= 0 AND predict_rows >= 0)
 );
 COMMENT ON TABLE mmdb.role_limit IS 'How much the owners of datasets, runs and models may use; null is without limit.';
 COMMENT ON COLUMN mmdb.role_limit.role IS 'The owner; the row of public holds for each owner that has none.';
 COMMENT ON COLUMN mmdb.role_limit.workers IS 'Workers of its runs at one time.';
 COMMENT ON COLUMN mmdb.role_limit.bytes IS 'Bytes of its datasets'' blocks and its models'' tensors together.';
 COMMENT ON COLUMN mmdb.role_limit.seconds IS 'Seconds of work on its runs within 24 hours.';
+COMMENT ON COLUMN mmdb.role_limit.predict_rows IS 'Rows that one statement of its may predict.';
 COMMENT ON COLUMN mmdb.role_limit.memory_bytes IS 'Bytes of memory that one call of its may take.';

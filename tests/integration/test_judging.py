@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from sklearn.calibration import calibration_curve
 import mmdb
 from mmdb import errors
 from mmdb.graph.factories import linear
+from mmdb.store.models.model_rows import find_model_id, model_of
+from mmdb.train.replay.recipe_replay import recover_epochs
 from tests.cluster import Cluster
 
 ASKED = "SELECT * FROM visit WHERE id > 200"
@@ -376,6 +379,36 @@ def test_training_rows_that_helped_and_hurt_are_named(db: mmdb.Database) -> None
     with pytest.raises(errors.InvalidInput, match="cannot be named") as raised:
         db.training_rows("late", query)
     assert "trained" in (raised.value.hint or "")
+
+
+def test_training_rows_are_the_mean_of_epochs(db: mmdb.Database) -> None:
+    """Of each epoch's weights by themselves, saved as models of their own, and its rate."""
+    saved = model_of(db.connection, find_model_id(db.connection, "late"))
+    assert saved.epoch is not None
+    epochs = recover_epochs(db.connection, saved, 3)
+    assert [one.epoch for one in epochs] == [
+        *sorted({math.ceil(k * (saved.epoch + 1) / 3) - 1 for k in (1, 2, 3)})
+    ]
+    last = db.recover("late").state_dict()
+    assert all(torch.equal(t, last[path]) for path, t in epochs[-1].module.state_dict().items())
+    query, trained = ASKED, "SELECT * FROM visit WHERE id <= 200"
+    given: dict[str, Any] = {"trained": trained, "top": 200, "key": "id"}
+    sums: dict[str, list[float]] = {}
+    for one in epochs:
+        db.save("then", one.module, dataset="late")
+        for row in db.training_rows("then", query, **given):
+            found = sums.setdefault(row["row_key"], [0.0, 0.0])
+            found[0] += row["influence"] / len(epochs)  # whose rates are equal
+            found[1] += row["loss"] / len(epochs)
+    rows = db.training_rows("late", query, checkpoints=3, **given)
+    assert len(rows) == 200
+    for row in rows:
+        assert [row["influence"], row["loss"]] == pytest.approx(sums[row["row_key"]], rel=1e-3)
+    with pytest.raises(errors.NotReplayable, match="trained by no run") as raised:
+        db.training_rows("then", query, checkpoints=2, **given)
+    assert raised.value.hint == "Leave checkpoints out."
+    with pytest.raises(errors.InvalidOption):
+        db.training_rows("late", query, checkpoints=0, **given)
 
 
 @pytest.fixture

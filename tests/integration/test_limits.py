@@ -56,10 +56,12 @@ def db(url: str) -> Iterator[mmdb.Database]:
 
 def limit(owner: mmdb.Database, role: str, **most: float | None) -> None:
     """Set what a role may use."""
-    values = {"workers": None, "bytes": None, "seconds": None} | most | {"role": role}
+    names = ("workers", "bytes", "seconds", "predict_rows")
+    values = dict.fromkeys(names) | most | {"role": role}
     owner.sql(
-        "INSERT INTO mmdb.role_limit (role, workers, bytes, seconds) VALUES (%(role)s,"
-        " %(workers)s::integer, %(bytes)s::bigint, %(seconds)s::double precision)",
+        "INSERT INTO mmdb.role_limit (role, workers, bytes, seconds, predict_rows) VALUES"
+        " (%(role)s, %(workers)s::integer, %(bytes)s::bigint, %(seconds)s::double precision,"
+        " %(predict_rows)s::bigint)",
         values,
     )
 
@@ -137,6 +139,27 @@ def test_workers_of_runs_under_way_count(owner: mmdb.Database, db: mmdb.Database
     owner.sql(limit_s)
     with pytest.raises(errors.LimitReached, match="seconds in 24 hours"):
         db.run("other").train(workers=1)
+
+
+def test_statements_stop_at_the_predicted_rows(owner: mmdb.Database, db: mmdb.Database) -> None:
+    limit(owner, LIMITED, predict_rows=19)
+    keyed = "SELECT row_number() OVER () AS id, x FROM public.points"
+    for call in (
+        lambda: db.predict_query("r", keyed),
+        lambda: db.predict_into("r", keyed, "public.said"),
+        lambda: db.sql("SELECT mmdb.predict('r', ARRAY[x]::real[]) FROM public.points"),
+        lambda: db.sql(
+            "SELECT mmdb.predict('r', ARRAY[1]::real[]), (SELECT count(*) FROM"
+            " mmdb.predict_query('r', 'SELECT 1 AS id, x FROM public.points LIMIT 19')) AS n"
+        ),
+    ):
+        with pytest.raises(errors.LimitReached, match="may predict 19 rows in a statement"):
+            call()
+    assert owner.sql("SELECT to_regclass('public.said') IS NULL AS gone") == [{"gone": True}]
+    assert len(db.predict_query("r", f"{keyed} LIMIT 19")) == 19
+    owner.predict_query("r", keyed)  # who sees all has no limits
+    owner.sql("UPDATE mmdb.role_limit SET predict_rows = 20")
+    assert len(db.predict_query("r", keyed)) == 20
 
 
 def test_the_row_of_public_is_for_those_without_one(

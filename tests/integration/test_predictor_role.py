@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -143,11 +144,92 @@ def test_what_a_search_path_offers_is_not_called(session: Any) -> None:
         assert len(found[0]) == 2
 
 
+@pytest.fixture
+def limit(cluster: Cluster, session: Any) -> Iterator[Callable[..., None]]:
+    """Yield what sets how many rows a role's statement may predict; limits go with the test."""
+    url = cluster.url("predictor")
+    with psycopg.connect(url, autocommit=True) as owner:
+
+        def limited(rows: int, role: str = LOGIN) -> None:
+            owner.execute(
+                "INSERT INTO mmdb.role_limit (role, predict_rows) VALUES (%s, %s)", [role, rows]
+            )
+
+        yield limited
+        owner.execute("DELETE FROM mmdb.role_limit")
+
+
+#: Statements that predict 48 rows or more, in ways that might be taken for several statements.
+FORTY_EIGHT = {
+    "a scan": "SELECT mmdb.predict('search', ARRAY[a, b]) FROM mine",
+    "objects": "SELECT mmdb.predict('search', m) FROM mine AS m",
+    "two calls a row": "SELECT mmdb.predict('search', ARRAY[a, b]), mmdb.predict('search@1', "
+    "ARRAY[b, a]) FROM mine WHERE id <= 24",
+    "a loop": "DO $$ BEGIN FOR k IN 1..48 LOOP PERFORM mmdb.predict('search', ARRAY[1, k]::real[]);"
+    " END LOOP; END $$",
+    "a loop that commits": "DO $$ BEGIN FOR k IN 1..48 LOOP PERFORM mmdb.predict('search', "
+    "ARRAY[1, k]::real[]); COMMIT; END LOOP; END $$",
+    "a loop that takes roles": "DO $$ BEGIN FOR k IN 1..48 LOOP SET ROLE mmdb_predictor; "
+    "PERFORM mmdb.predict('search', ARRAY[1, k]::real[]); RESET ROLE; "
+    "PERFORM mmdb.predict('search', ARRAY[1, k]::real[]); END LOOP; END $$",
+    "a function of its own": "CREATE FUNCTION pg_temp.f(k int) RETURNS real[] LANGUAGE plpgsql "
+    "SECURITY DEFINER AS $$ BEGIN RETURN mmdb.predict('search', ARRAY[1, k]::real[]); END $$; "
+    "SELECT pg_temp.f(k) FROM generate_series(1, 48) AS k",
+    "its settings": "SET LOCAL mmdb.team = 'rich'; SET LOCAL mmdb.predict_rows = 1000; "
+    "SELECT mmdb.predict('search', ARRAY[a, b]) FROM mine",
+    "a search path": "CREATE TEMP TABLE role_limit (role text, predict_rows bigint); "
+    "CREATE FUNCTION pg_temp.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+    "'SELECT clock_timestamp()'; SET LOCAL search_path = pg_temp, public, mmdb; "
+    "SELECT mmdb.predict('search', ARRAY[a, b]) FROM mine",
+}
+
+
+@pytest.mark.parametrize("way", FORTY_EIGHT)
+def test_a_statement_predicts_as_many_rows_as_it_may(
+    session: Any, limit: Callable[..., None], way: str
+) -> None:
+    limit(1_000_000, "rich")
+    limit(47)
+    refused = attempted(session, FORTY_EIGHT[way])
+    assert refused is not None and refused.sqlstate == "MM414", refused
+    assert "47 rows" in str(refused) and "mmdb.role_limit" in (refused.diag.message_hint or "")
+    session.execute("SELECT mmdb.predict('search', ARRAY[a, b]) FROM mine WHERE id <= 47")
+
+
+def test_who_catches_the_error_predicts_no_more(session: Any, limit: Callable[..., None]) -> None:
+    limit(10)
+    session.execute(
+        "CREATE FUNCTION pg_temp.most() RETURNS int LANGUAGE plpgsql AS $$"
+        " DECLARE done int := 0; BEGIN FOR k IN 1..30 LOOP BEGIN"
+        " PERFORM mmdb.predict('search', ARRAY[1, k]::real[]); done := done + 1;"
+        " EXCEPTION WHEN OTHERS THEN NULL; END; END LOOP; RETURN done; END $$"
+    )
+    for _ in range(2):  # the next statement begins anew
+        assert session.execute("SELECT pg_temp.most()").fetchone() == (10,)
+
+
+def test_publics_limit_holds_for_who_has_none(session: Any, limit: Callable[..., None]) -> None:
+    limit(47, "public")
+    assert refusal(session, FORTY_EIGHT["a scan"]) == "MM414"
+    limit(48)
+    assert refusal(session, FORTY_EIGHT["a scan"]) is None
+
+
 def refusal(session: Any, statement: str) -> str | None:
     """Return the SQLSTATE of the error that a statement meets; None: it meets none."""
+    error = attempted(session, statement)
+    return None if error is None else error.sqlstate
+
+
+def attempted(session: Any, statement: str) -> psycopg.Error | None:
+    """Return the error that a statement meets, and undo it where it meets none.
+
+    One that commits is sent as it is.
+    """
+    around = nullcontext() if "COMMIT;" in statement else session.transaction(force_rollback=True)
     try:
-        with session.transaction(force_rollback=True):
+        with around:
             session.execute(statement)
     except psycopg.Error as error:
-        return error.sqlstate
+        return error
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -41,7 +43,7 @@ from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.stack.stacked_pass import candidate_pass
 from mmdb.train.values.feature_spec import ON_FEATURES, READY, ids_of
 from mmdb.train.values.row_batch import Partition, tensors_of
-from mmdb.train.values.spec import CandidateSpec, HopStep
+from mmdb.train.values.spec import CandidateSpec, HopStep, Stage
 
 
 def read_backbones(
@@ -135,6 +137,14 @@ def at_once(work: Callable[[Stopped], _T]) -> _T:
     return work(lambda: False)
 
 
+class EpochState(NamedTuple):
+    """A candidate's module at the end of an epoch, in evaluation mode."""
+
+    epoch: int
+    module: nn.Module
+    rate: float  # of learning, when its last stage began
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopReplay:
     """Everything that a replay needs, out of the database.
@@ -154,9 +164,13 @@ class HopReplay:
     featured: set[str] = field(default_factory=set)
     backbones: Backbones | None = None
 
-    def run(self, stopped: Stopped) -> nn.Module:
+    def run(
+        self, stopped: Stopped, after: Callable[[Stage, Live], object] = lambda stage, live: None
+    ) -> nn.Module:
         """Return the module as its last hop left it. No I/O.
 
+        Args:
+            after: called after each stage that is done again.
         Raises:
             ReplayMismatch: with the first hop that gives another state.
             StateCorrupt: the checkpoint is damaged. Cancelled
@@ -178,9 +192,35 @@ class HopReplay:
                 except Differs as difference:
                     what = f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}"
                     raise self._mismatch(difference.step, what) from difference
-            if self.backbones is None:
-                return live.module
-            return whole_module(self.candidate, live.module, self.backbones)
+                after(stage, live)
+            return self._whole(live.module)
+
+    def epochs(self, ends: Mapping[str, int], stopped: Stopped) -> list[EpochState]:
+        """Return the module as the stages that leave some states left it, in their order. No I/O.
+
+        Args:
+            ends: the epochs of these states, by their hashes.
+        Raises: see `run`.
+        """
+        found: dict[str, EpochState] = {}
+        rates: list[float] = []  # that stages have left for the next one
+
+        def keep(stage: Stage, live: Live) -> None:
+            rates.append(float(live.optimizer.param_groups[0]["lr"]))
+            epoch = ends.get(stage.state_out)
+            if epoch is not None:
+                module = self._whole(copy.deepcopy(live.module)).eval()
+                scale = setup_of_candidate(self.candidate, epoch).lr_scale
+                found[stage.state_out] = EpochState(epoch, module, rates[-2:][0] * scale)
+
+        self.run(stopped, keep)
+        return [*found.values()]
+
+    def _whole(self, module: nn.Module) -> nn.Module:
+        """Return what inputs pass from end to end."""
+        if self.backbones is None:
+            return module
+        return whole_module(self.candidate, module, self.backbones)
 
     def _start(self) -> Live:
         is_blank = self.located.state is not None
@@ -262,6 +302,39 @@ def replay_hops(
         NotReplayable: the dataset or a hop's row is gone.
         ReplayMismatch, BlockCorrupt: with the hop that differs, or whose rows are damaged.
     """
+    return compute(_prepare(connection, model, candidate_id, epoch).run)
+
+
+def replay_epochs(
+    connection: Connection,
+    model: str,
+    candidate_id: int,
+    epoch: int,
+    count: int,
+    compute: Callable[[Callable[[Stopped], list[EpochState]]], list[EpochState]] = at_once,
+) -> list[EpochState]:
+    """Return a candidate's module at the ends of epochs that are spread evenly up to one.
+
+    It trains anew from its beginning: of the states in between few are kept.
+
+    Args:
+        count: of epochs, the last of which is `epoch`; fewer where there are not so many.
+    Raises: see `replay_hops`.
+    """
+    prepared = _prepare(connection, model, candidate_id, epoch, is_whole=True)
+    last = {stage.steps[0].epoch: stage.state_out for stage in prepared.located.replays}
+    wanted = {math.ceil(k * (epoch + 1) / count) - 1 for k in range(1, count + 1)}
+    return compute(partial(prepared.epochs, {last[e]: e for e in sorted(wanted)}))
+
+
+def _prepare(
+    connection: Connection, model: str, candidate_id: int, epoch: int, *, is_whole: bool = False
+) -> HopReplay:
+    """Return what leads to the end of an epoch, with all that is to be read.
+
+    Args:
+        is_whole: from the candidate's beginning, not from the nearest state that is kept.
+    """
     queries = load("hops")
     (row,) = connection.rows(queries.find_candidate, candidate_id=candidate_id)
     parts = connection.rows(queries.find_partitions, dataset_id=row["dataset_id"])
@@ -269,7 +342,12 @@ def replay_hops(
     _check_complete(model, hops, parts, epoch)
     factories, functions = find_factories(connection), find_functions(connection)
     candidate = CandidateSpec.from_row(row, factories, functions)
-    located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
+    if is_whole:
+        done = history(connection, row, parts)
+        replays = tuple(stage for stage in done if stage.steps[0].epoch <= epoch)
+        located = replace(locate(connection, None, row, parts, None), replays=replays)
+    else:
+        located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
     prepared = HopReplay(
         model=model,
         candidate=candidate,
@@ -287,7 +365,7 @@ def replay_hops(
                 prepared.featured.add(step.partition)
             given = x if features is None else torch.from_numpy(features)
             prepared.partitions[step.partition] = given, y
-    return compute(prepared.run)
+    return prepared
 
 
 def _wanted(connection: Connection, candidate: Row, parts: Sequence[Row], epoch: int) -> str:

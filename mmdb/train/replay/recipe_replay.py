@@ -29,7 +29,13 @@ from mmdb.store.models.recover import ModelReader, Verify, load_tensors
 from mmdb.store.tensors.hashing import hash_entries
 from mmdb.store.tensors.state_entries import contents_of
 from mmdb.train.compute.exact import neutral
-from mmdb.train.replay.hop_replay import Stopped, at_once, replay_hops
+from mmdb.train.replay.hop_replay import (
+    EpochState,
+    Stopped,
+    at_once,
+    replay_epochs,
+    replay_hops,
+)
 from mmdb.train.replay.trainer import TrainingData, find_trainer, train_in_place
 
 Weights = dict[str, torch.Tensor]
@@ -112,6 +118,28 @@ def train_by_recipe(
     data = TrainingData(connection, dataset, deadline=deadline)
     with _one_at_a_time:
         return train_in_place(trainer, module, data, recipe)
+
+
+def recover_epochs(
+    connection: Connection,
+    model: SavedModel,
+    count: int,
+    compute: Callable[[Callable[[Stopped], list[EpochState]]], list[EpochState]] = at_once,
+) -> list[EpochState]:
+    """Return what a model was at the ends of some epochs; see `replay_epochs`.
+
+    Raises:
+        NotReplayable, ReplayMismatch, BlockCorrupt
+    """
+    if model.candidate_id is None or model.epoch is None:
+        raise NotReplayable(
+            f"Model {model.reference} was trained by no run, so only its last state is known.",
+            hint="Leave checkpoints out.",
+        )
+    with _one_at_a_time:
+        return replay_epochs(
+            connection, model.reference, model.candidate_id, model.epoch, count, compute
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,12 +355,13 @@ COMMENT ON TABLE mmdb.share IS 'What teams let other roles read; it means someth
 COMMENT ON COLUMN mmdb.share.object_id IS 'dataset_id, run_id or model_id, as kind says.';
 COMMENT ON COLUMN mmdb.share.role IS 'The role that may read it, with its members; public is everybody.';
 COMMENT ON COLUMN mmdb.share.author IS 'The session''s user.';
-CREATE TABLE mmdb.role_limit (role TEXT NOT NULL, workers INT, bytes BIGINT, seconds DOUBLE, memory_bytes BIGINT, CONSTRAINT role_limit_pkey PRIMARY KEY (role), CONSTRAINT role_limit_check CHECK (workers >= 0 AND bytes >= 0 AND seconds >= 0));
+CREATE TABLE mmdb.role_limit (role TEXT NOT NULL, workers INT, bytes BIGINT, seconds DOUBLE, predict_rows BIGINT, memory_bytes BIGINT, CONSTRAINT role_limit_pkey PRIMARY KEY (role), CONSTRAINT role_limit_check CHECK (workers >= 0 AND bytes >= 0 AND seconds >= 0 AND predict_rows >= 0));
 COMMENT ON TABLE mmdb.role_limit IS 'How much the owners of datasets, runs and models may use; null is without limit.';
 COMMENT ON COLUMN mmdb.role_limit.role IS 'The owner; the row of public holds for each owner that has none.';
 COMMENT ON COLUMN mmdb.role_limit.workers IS 'Workers of its runs at one time.';
 COMMENT ON COLUMN mmdb.role_limit.bytes IS 'Bytes of its datasets'' blocks and its models'' tensors together.';
 COMMENT ON COLUMN mmdb.role_limit.seconds IS 'Seconds of work on its runs within 24 hours.';
+COMMENT ON COLUMN mmdb.role_limit.predict_rows IS 'Rows that one statement of its may predict.';
 COMMENT ON COLUMN mmdb.role_limit.memory_bytes IS 'Bytes of memory that one call of its may take.';
 CREATE SEQUENCE mmdb.feature_feature_id_seq;
 /* Features: what frozen layers make of a dataset's rows, computed once and shared by candidates and runs. */ /* What is stored of them can go at any time and be computed again; the rows that say what they were stay as lineage. */ CREATE TABLE mmdb.feature (feature_id BIGINT DEFAULT NEXTVAL('mmdb.feature_feature_id_seq') NOT NULL, feature_key BLOB NOT NULL, dataset_id BIGINT NOT NULL, owner TEXT NOT NULL DEFAULT '', prefix_key BLOB NOT NULL, layer TEXT NOT NULL, pool TEXT NOT NULL, storage TEXT NOT NULL, shape INT[] NOT NULL, architecture_hash BLOB NOT NULL, tensors_hash BLOB NOT NULL, network_hash BLOB NOT NULL, depth INT NOT NULL, backbone TEXT, model_id BIGINT, seed BIGINT, row_bytes BIGINT NOT NULL, max_error DOUBLE, mean_error DOUBLE, created_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, used_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT feature_pkey PRIMARY KEY (feature_id), CONSTRAINT feature_key_key UNIQUE (feature_key, dataset_id, owner), CONSTRAINT feature_pool_check CHECK (pool IN ('mean', 'flatten', 'none')), CONSTRAINT feature_storage_check CHECK (storage IN ('float32', 'float16', 'int8')));

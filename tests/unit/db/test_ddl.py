@@ -73,6 +73,7 @@ POSTGRES_ONLY = {
     "owners.find_owner": "DuckDB has no roles",
     "owners.find_limits": "DuckDB has no roles",
     "owners.find_memory": "DuckDB has no roles",
+    "owners.find_predict_rows": "DuckDB has no roles",
     "owners.find_run_limits": "DuckDB has no roles",
     "owners.measure_workers": "DuckDB has no roles",
     "owners.measure_seconds": "DuckDB has no roles",
