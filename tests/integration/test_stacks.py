@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,12 +106,21 @@ def test_one_that_diverges_ends_alone(
     assert {row for row in outputs(db, "bad") if row[0] != 2} == good
 
 
+def test_auto_is_settled_when_the_run_is_made(db: Database) -> None:
+    space = {"space": {"lr": [k / 100 for k in range(1, 17)]}}
+    db.create_run("auto", dataset="d", architecture="mlp", search=space, options={"stack": "auto"})
+    (row,) = db.sql("SELECT options FROM mmdb.run WHERE name = 'auto'")
+    options = json.loads(row["options"]) if isinstance(row["options"], str) else row["options"]
+    assert options["stack"] == "never" or options["stack"] >= 2
+
+
 @pytest.mark.parametrize(
     ("options", "strategy", "says"),
     [
         ({"stack": 1}, "mop", "whole number from 2"),
         ({"stack": "always"}, "mop", "'never'"),
         ({"stack": 4}, "data_parallel", "each trains alone"),
+        ({"stack": "auto"}, "data_parallel", "each trains alone"),
     ],
 )
 def test_what_cannot_be_stacked_is_refused(

@@ -1,0 +1,84 @@
+"""Stacks are chosen by what a few steps take, and not where candidates cannot stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mmdb.data.decoding import Target
+from mmdb.graph.factories import SHIPPED
+from mmdb.train.drive import stack_choice
+from mmdb.train.drive.stack_choice import SIZE, choose_stack
+from mmdb.train.values.spec import CandidateSpec
+
+TASKS = {
+    "classification": Target(name="y", task="classification", size=3),
+    "regression": Target(name="y", task="regression", size=1),
+    "multilabel": Target(name="y", task="multilabel", size=2),
+}
+
+
+def _candidates(
+    count: int, factory: str = "mlp", task: str = "classification", **config: Any
+) -> list[CandidateSpec]:
+    return [
+        CandidateSpec(
+            candidate_id=k,
+            architecture={"factory": factory, "arguments": {}},
+            config={"lr": 0.01 / (k + 1), "batch_size": 8, "optimizer": "adam", **config},
+            factories=dict(SHIPPED),
+            input_shape=(4,) if factory != "cnn" else (1, 8, 8),
+            targets=(TASKS[task],),
+            seed=k,
+        )
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_both_ways_are_measured(task: str) -> None:
+    alone, together = stack_choice._measured(_candidates(1, task=task)[0], 4)
+    assert alone > 0 and together > 0
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        _candidates(40, "cnn"),
+        _candidates(40, optimizer="rmsprop"),
+        _candidates(40, accumulate=2),
+        _candidates(1),
+    ],
+    ids=["cnn", "rmsprop", "accumulate", "one"],
+)
+def test_what_cannot_stack_trains_one_by_one(candidates: list[CandidateSpec]) -> None:
+    assert choose_stack(candidates).size == 1
+
+
+@pytest.mark.parametrize(
+    ("together", "count", "size"), [(0.3, 64, SIZE), (0.9, 64, 1), (0.3, 6, 3), (2.0, 64, 1)]
+)
+def test_the_gain_decides(
+    monkeypatch: pytest.MonkeyPatch, together: float, count: int, size: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(stack_choice, "_measured", lambda candidate, members: (1.0, together))
+    found = choose_stack(_candidates(count))
+    assert found.size == size and f"{together:.2f} of the time" in found.reason
+
+
+def test_shapes_count_by_their_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = _candidates(4, batch_size=4), _candidates(60)
+    monkeypatch.setattr(
+        stack_choice,
+        "_measured",
+        lambda candidate, members: (1.0, 4.0 if candidate.config["batch_size"] == 4 else 0.5),
+    )
+    assert choose_stack([*few, *many]).size == SIZE
+    assert choose_stack([*few, *many[:4]]).size == 1
+
+
+def test_too_many_shapes_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_choice, "_LIMIT_S", -1.0)
+    assert "too many" in choose_stack(_candidates(40)).reason
