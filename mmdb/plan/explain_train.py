@@ -319,6 +319,11 @@ def _notes(run: PlannedRun, cluster: Cluster, estimates: Sequence[Estimate]) -> 
             f"The search {method!r} decides on the way what is trained: the plan is of the "
             f"{len(run.candidates)} candidates that are known, for all epochs."
         )
+    if run.options.stack > 1:
+        notes.append(
+            f"Up to {run.options.stack} candidates of one shape train in one pass; the seconds are "
+            "those of one by one, of which small networks take a part."
+        )
     if cluster.simulated:
         notes.append("The cluster was described, not measured: all of this is simulated.")
     if not estimates:

@@ -22,11 +22,22 @@ OPTIMIZERS = ["adam", "sgd", {"name": "sgd", "momentum": 0.9}]
 GRID = {"space": {"optimizer": OPTIMIZERS, "lr": RATES[:3], "batch_size": [16]}}
 BAD = {"space": {"optimizer": ["sgd"], "lr": [*RATES[:2], 1e30, *RATES[3:]], "batch_size": [16]}}
 GOOD = {"space": {"optimizer": ["sgd"], "lr": RATES, "batch_size": [16]}}
+HEADS = {"space": {"optimizer": ["adam"], "lr": RATES, "batch_size": [16]}}
+FROZEN = {"freeze_up_to": "2", "head": "mlp(hidden=[4])"}
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {"search": GRID, "epochs": 2},
     "many": {"search": GRID, "epochs": 2, "options": {"stack": 64}},
     "few": {"search": GRID, "epochs": 2, "options": {"stack": 2}},
     "hands": {"search": GRID, "epochs": 2, "options": {"stack": 64}},
+    "heads_many": {
+        "search": HEADS,
+        "options": {"stack": 64, **FROZEN, "features": {"choice": "stored"}},
+    },
+    "heads_few": {
+        "search": HEADS,
+        "options": {"stack": 2, **FROZEN, "features": {"choice": "recomputed"}},
+    },
+    "heads_plain": {"search": HEADS, "options": {**FROZEN, "features": {"choice": "stored"}}},
     "bad": {"search": BAD, "options": {"stack": 64}},
     "good": {"search": GOOD, "options": {"stack": 64}},
 }
@@ -62,6 +73,19 @@ def test_groupings_change_no_bit(db: Database, trained: tuple[dict[str, Any], Jo
     assert watch.joined["many"] and watch.joined["few"] and not watch.joined["plain"]
     assert logged(db, "many") == logged(db, "few")
     assert logged(db, "many") != logged(db, "plain")
+
+
+def test_heads_on_shared_features_stack(
+    db: Database, trained: tuple[dict[str, Any], Joining]
+) -> None:
+    _, watch = trained
+    assert watch.joined["heads_many"] and watch.joined["heads_few"]
+    found = {name: [row[-1] for row in logged(db, f"heads_{name}")] for name in _HEADS}
+    assert found["many"] == found["few"]  # whatever is done with the features
+    assert found["many"] != found["plain"]
+
+
+_HEADS = ("many", "few", "plain")
 
 
 def test_hops_by_hand_have_the_same_bits(
@@ -112,6 +136,7 @@ def test_auto_is_settled_when_the_run_is_made(db: Database) -> None:
     (row,) = db.sql("SELECT options FROM mmdb.run WHERE name = 'auto'")
     options = json.loads(row["options"]) if isinstance(row["options"], str) else row["options"]
     assert options["stack"] == "never" or options["stack"] >= 2
+    assert "Up to 64 candidates of one shape" in str(db.run("many").explain())
 
 
 @pytest.mark.parametrize(

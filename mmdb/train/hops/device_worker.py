@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -179,7 +179,7 @@ class DeviceWorker:
         begun = [self._begin(spec, state, stopped) for spec, state in pairs]
         alike: dict[object, list[int]] = {}
         for place, one in enumerate(begun):
-            alike.setdefault(self._shape(one, place), []).append(place)
+            alike.setdefault(self._shape(one, place, stopped), []).append(place)
         done: dict[int, tuple[HopResult, bytes | None]] = {}
         for places in alike.values():
             together, started = [begun[place] for place in places], perf_counter()
@@ -189,14 +189,16 @@ class DeviceWorker:
                 done[place] = self._finish(begun[place], outcome, seconds, [])
         return [done[place] for place in range(len(specs))]
 
-    def _shape(self, begun: _Begun, place: int) -> object:
+    def _shape(self, begun: _Begun, place: int, stopped: Callable[[], bool]) -> object:
         """Return what is equal for candidates that train in one pass; `place` of no other one."""
-        spec = begun.spec
-        x, _ = self.partition(spec.step.partition)
+        spec, frozen = begun.spec, begun.spec.candidate.frozen
+        x, _ = self._rows(spec.candidate, spec.step.partition, stopped)
         setup = setup_of_candidate(spec.candidate, spec.step.epoch)
-        if spec.candidate.frozen is not None or not stacks(begun.live, setup, x):
+        if not stacks(begun.live, setup, x):
             return place
-        return shape_of_stack(begun.live, setup), spec.step.partition, spec.step.ends_epoch
+        features = None if frozen is None else replace(frozen, head=None)
+        shape = shape_of_stack(begun.live, setup)
+        return shape, spec.step.partition, spec.step.ends_epoch, repr(features)
 
     def _pass_together(
         self, begun: Sequence[_Begun], stopped: Callable[[], bool]
@@ -204,7 +206,7 @@ class DeviceWorker:
         if len(begun) == 1:
             return [self._pass(begun[0].live, begun[0].spec.candidate, begun[0].spec.step, stopped)]
         step = begun[0].spec.step
-        x, y = self.partition(step.partition)
+        x, y = self._rows(begun[0].spec.candidate, step.partition, stopped)
         assert isinstance(x, torch.Tensor)  # as `stacks` has found
         return stacked_pass(
             [one.live for one in begun],
