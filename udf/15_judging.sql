@@ -246,3 +246,25 @@ return training_rows(plpy, GD, model, query, trained, top, key, checkpoints)
 $$;
 COMMENT ON FUNCTION mmdb.training_rows(text, text, text, integer, text, integer)
 IS 'The training rows that helped, and those that hurt, what a model says of a SELECT''s rows.';
+
+CREATE OR REPLACE FUNCTION mmdb.drift(
+    model text,
+    query text
+) RETURNS TABLE (
+    column_name text,
+    role text,
+    psi double precision,
+    distance double precision,
+    p_value double precision,
+    nulls_before double precision,
+    nulls_now double precision,
+    unseen double precision,
+    drifted boolean
+)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+AS $$
+from mmdb.server.model_functions import drift
+return drift(plpy, GD, model, query)
+$$;
+COMMENT ON FUNCTION mmdb.drift(text, text)
+IS 'How far the rows of a SELECT, and what a model predicts of them, have moved from those that it learned from.';

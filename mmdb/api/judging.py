@@ -221,6 +221,19 @@ class JudgingCalls:
         given = {"model": model, "query": query, "trained": trained, "top": top, "key": key}
         return list(self._call("training_rows", checkpoints=checkpoints, **given))
 
+    def drift(self, model: str, query: str) -> list[Row]:
+        """Return how far the rows of a SELECT have moved from those that a model learned from.
+
+        Args:
+            query: with the model's features; no label is needed.
+        Returns:
+            For each feature and prediction a row of column_name, role (feature, prediction), psi
+            (population stability index), distance (Kolmogorov-Smirnov's, or of texts
+            Jensen-Shannon's), p_value (corrected for all of them), nulls_before and nulls_now,
+            unseen (texts that the train rows did not have, a share), and drifted: those first.
+        """
+        return list(self._call("drift", model=model, query=query))
+
 
 def _metrics(metrics: Sequence[Metric] | None) -> str | None:
     return None if metrics is None else json.dumps(list(metrics))

@@ -146,6 +146,22 @@ def unpack(data: bytes, decoding: Decoding, model: Decoding | None = None) -> De
     return Decoded(inputs=x, labels=y[0] if len(y) == 1 else y)
 
 
+def unpack_columns(data: bytes, decoding: Decoding) -> dict[str, Values]:
+    """Return the values of a block's features, by column, as they came from the query.
+
+    Raises:
+        BlockCorrupt: the bytes are no block of this decoding.
+    """
+    try:
+        batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+        batch.validate(full=True)
+        return _columns(
+            [_to_values(column) for column in batch.columns], decoding, _places(decoding)
+        )
+    except (pa.ArrowException, StopIteration, ValueError, IndexError, OSError) as error:
+        raise BlockCorrupt(f"A block cannot be decoded: {error}") from error
+
+
 def _to_values(column: pa.Array) -> Values:
     if pa.types.is_dictionary(column.type):
         return Texts(column.dictionary.to_pylist(), column.indices.to_numpy())

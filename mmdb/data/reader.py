@@ -8,9 +8,10 @@ from pathlib import Path
 
 from mmdb.data import arrays, node_cache
 from mmdb.data.arrays import Decoded
+from mmdb.data.assembly import Values
 from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.decoding import Decoding
-from mmdb.data.pack import dataset_hash, digest, partition_hash, unpack
+from mmdb.data.pack import dataset_hash, digest, partition_hash, unpack, unpack_columns
 from mmdb.db.check import Verified
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -61,6 +62,14 @@ def read_partition(
             return node_cache.map(key)
         except node_cache.NotCached:  # another process made room; decode it again
             continue
+
+
+def read_columns(
+    connection: Connection, part_id: int, decoding: Decoding
+) -> Iterator[dict[str, Values]]:
+    """Yield the features of a partition's rows as they came from the query, block by block."""
+    for block in _blocks(connection, part_id):
+        yield unpack_columns(block["data"], decoding)
 
 
 def _write_partition(

@@ -66,6 +66,8 @@ def _part(column: Column) -> Callable[[Any], Sequence[float]] | None:
         return (*numbers(value), *flag)
 
     def of_text(value: Any) -> Sequence[float]:
+        if type(value) is int:  # that names something; true and false are no such numbers
+            value = str(value)
         found = known.get(value)
         if found is None:
             if value is not None and type(value) is not str:

@@ -106,6 +106,20 @@ FROM
         %(model)s::text, %(query)s::text, %(top)s::integer, %(key)s::text, %(method)s::text, %(baseline)s::jsonb
     ) AS t;
 
+-- name: drift
+-- How far each column has moved from the rows that a model learned from.
+SELECT
+    t.column_name,
+    t.role,
+    t.psi,
+    t.distance,
+    t.p_value,
+    t.nulls_before,
+    t.nulls_now,
+    t.unseen,
+    t.drifted
+FROM mmdb.drift(%(model)s::text, %(query)s::text) AS t;
+
 -- name: training_rows
 -- Training rows that helped, and that hurt.
 SELECT

@@ -381,6 +381,26 @@ def test_training_rows_that_helped_and_hurt_are_named(db: mmdb.Database) -> None
     assert "trained" in (raised.value.hint or "")
 
 
+def test_rows_that_moved_are_found(db: mmdb.Database) -> None:
+    query = "SELECT a, b + 1 AS b, NULL::double precision AS c FROM visit WHERE id > 200"
+    (first, *_) = db.drift("late", query)
+    assert (first["column_name"], first["nulls_before"], first["nulls_now"]) == ("c", 0, 1)
+    query = query.replace("NULL::double precision AS c", "c")
+    rows = {row["column_name"]: row for row in db.drift("late", query)}
+    assert next(iter(rows)) == "b" and rows["b"]["drifted"] and rows["b"]["distance"] > 0.3
+    assert not rows["a"]["drifted"] and not rows["c"]["drifted"]
+    assert rows["late"]["role"] == "prediction"
+    same = db.drift("late", "SELECT a, b, c FROM visit WHERE id <= 200")
+    assert not any(row["drifted"] or row["psi"] > 0.1 for row in same) and len(same) == 4
+    for name in ("color", "delay"):
+        moved = db.drift(name, "SELECT a + 9 AS a, b, c FROM visit")
+        assert {row["column_name"] for row in moved if row["drifted"]} >= {"a", name}
+    with pytest.raises(errors.InvalidInput, match="no rows"):
+        db.drift("late", f"{ASKED} AND false")
+    with pytest.raises(errors.UnknownColumn):
+        db.drift("late", "SELECT a FROM visit")
+
+
 def test_training_rows_are_the_mean_of_epochs(db: mmdb.Database) -> None:
     """Of each epoch's weights by themselves, saved as models of their own, and its rate."""
     saved = model_of(db.connection, find_model_id(db.connection, "late"))

@@ -306,7 +306,7 @@ READ_A_QUERY = {
     *("create_dataset", "predict_into", "predict_query", "evaluate", "compare_models"),
     *("confusion_matrix", "roc_curve", "precision_recall", "calibration", "thresholds"),
     "calibrate_model",
-    *("residuals", "importance", "explain_predict", "training_rows"),
+    *("residuals", "importance", "explain_predict", "training_rows", "drift"),
 }
 
 
