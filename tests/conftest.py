@@ -169,3 +169,25 @@ DATABASES = {"duckdb": "installed_duckdb_url", "postgres": "postgres_url"}
 def database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a fresh database with mmdb installed, once on each engine."""
     return str(request.getfixturevalue(DATABASES[request.param]))
+
+
+@pytest.fixture
+def bare_postgres_url(cluster: Cluster) -> Iterator[str]:
+    """Return the URL of an empty PostgreSQL database, without plpython3u."""
+    name = f"mmdb_bare_{next(_numbers)}"
+    yield cluster.create_database(name, "template0")
+    cluster.drop_database(name)
+
+
+@pytest.fixture(params=["duckdb", "bare_postgres"])
+def bare_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of an empty database, once on each engine."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def migrations(tmp_path: Path) -> Path:
+    """Return an empty directory of migrations."""
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    return folder

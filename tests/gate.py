@@ -1,8 +1,9 @@
 """What `make test` leaves to `make test-all`: files and folders of slow tests, by what they try.
 
-`make test` is the gate: each subject's own tests on both engines, in less than ten minutes. What
-stands here tries the same code longer, from further away, or with tools that few changes touch. A
-file that the command line names runs in any case.
+`make test` is the gate: each subject's main path on both engines, and all that tries rights,
+injections, wrong answers and bits, in about twelve minutes on two quiet processors. What stands
+here tries the same code longer, from further away, or with tools that few changes touch. A file
+that the command line names runs in any case.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tests.cluster import ROOT
 REST = {
     "pages of the documentation, as a reader runs them; reports in a browser": [
         "acceptance/test_demo.py",
-        "acceptance/test_docs.py",
+        "acceptance/test_examples.py",
         "integration/test_report.py",
         "unit/report/test_browser.py",
     ],
@@ -39,6 +40,9 @@ REST = {
         "integration/test_explain_learned.py",
         "integration/test_explain_target.py",
         "integration/test_profile.py",
+        "unit/plan/profile/test_calibration.py",
+        "unit/plan/profile/test_measures.py",
+        "unit/plan/profile/test_process.py",
     ],
     "warm starts inside runs: every way to find, refuse and carry over a parent": [
         "integration/warm",
@@ -51,15 +55,41 @@ REST = {
         "integration/test_managed.py",
         "integration/test_service_process.py",
         "integration/test_space.py",
+        "integration/test_store_concurrency.py",
+        "integration/zoo/test_sessions.py",
     ],
     "subjects from every side, of which other files in the gate try the main ones": [
+        "integration/test_carried.py",
         "integration/test_columns.py",
+        "integration/test_data_shapes.py",
         "integration/test_drop_run.py",
         "integration/test_exchange.py",
-        "integration/test_ownership.py",
+        "integration/test_frozen_replay.py",
+        "integration/test_lineage_search.py",
         "integration/test_real_tables.py",
         "integration/test_same_bits.py",
+        "integration/test_shrink.py",
+        "integration/test_sync.py",
         "integration/test_targets.py",
+        "integration/test_totals_training.py",
+        "integration/test_zoo_index.py",
+        "integration/zoo/test_outlines.py",
+        "unit/graph/match/test_zoo_search.py",
+        "unit/graph/transfer/test_exactness.py",
+    ],
+    "databases and machines: installs, doctors, garbage, memory, and the compiler": [
+        "integration/test_cluster.py",
+        "integration/test_dataset_memory.py",
+        "integration/test_doctor.py",
+        "integration/test_duckdb_checkpoints.py",
+        "integration/test_gc_cases.py",
+        "integration/test_install_cases.py",
+        "integration/test_load.py",
+        "integration/test_store_sharing.py",
+        "integration/test_team_installs.py",
+        "unit/test_same_hashes.py",
+        "unit/train/test_allocator.py",
+        "unit/train/test_compiler.py",
     ],
     "servers beside the server: images, replicas, backups, upgrades": [
         "docker",
@@ -69,6 +99,7 @@ REST = {
     ],
     "experiments in small": [
         "bench",
+        "integration/test_bench_clean.py",
     ],
 }
 PATHS = {ROOT / "tests" / name for names in REST.values() for name in names}

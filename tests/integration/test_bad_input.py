@@ -69,10 +69,8 @@ def contents(db: Database) -> dict[str, int]:
         "SELECT table_schema || '.' || table_name AS name FROM information_schema.tables WHERE "
         "table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')"
     )
-    counted = {}
-    for name in sorted(row["name"] for row in tables):
-        (row,) = db.sql(f"SELECT count(*) AS n FROM {name}")
-        counted[name] = int(row["n"])
+    each = (f"SELECT '{row['name']}' AS name, count(*) AS n FROM {row['name']}" for row in tables)
+    counted = {row["name"]: int(row["n"]) for row in db.sql(" UNION ALL ".join(each))}
     assert "mmdb.hop" in counted and any(name.endswith(".points") for name in counted)
     return counted
 

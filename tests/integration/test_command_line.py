@@ -8,16 +8,7 @@ import sys
 
 import pytest
 
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "MMDB_URL"}
-    return subprocess.run(
-        [sys.executable, "-m", "mmdb.cli", *arguments],
-        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from mmdb.cli import main
 
 
 @pytest.mark.parametrize(
@@ -39,10 +30,33 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_command_line_says_what_is_wrong_and_shows_no_traceback(
-    duckdb_url: str, arguments: tuple[str, ...], code: int, said: str
+    duckdb_url: str,
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = command(*(duckdb_url if a == "URL" else a for a in arguments))
-    output = done.stdout + done.stderr
-    assert done.returncode == code, output
+    monkeypatch.delenv("MMDB_URL", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        found = main([duckdb_url if a == "URL" else a for a in arguments])
+    except SystemExit as end:  # argparse; what else is raised would be a traceback
+        found = int(end.code or 0)
+    shown = capsys.readouterr()
+    output = shown.out + shown.err
+    assert found == code, output
     assert any(word in output for word in said.split("|")), output
     assert "Traceback" not in output
+
+
+def test_the_exit_code_is_that_of_the_process(duckdb_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mmdb.cli", "train", "r", "--database", duckdb_url],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "RunNotFound" in done.stderr and "Traceback" not in done.stderr

@@ -46,8 +46,8 @@ AS_THEY_ARE = {"transforms": {"*": "passthrough"}}
 #: Runs that are trained together: what they ask for beside SPACE and model `base`.
 RUNS: dict[str, dict[str, Any]] = {
     **{f"as_{c}": {"options": {"order": "fixed"}, "features": {"choice": c}} for c in CHOICES},
-    "lossy_float16": {"features": {"choice": "stored", "storage": "float16"}},
-    "lossy_int8": {"features": {"choice": "stored", "storage": "int8"}},
+    "lossy_float16": {"features": {"choice": "stored", "storage": "float16"}, "epochs": 1},
+    "lossy_int8": {"features": {"choice": "stored", "storage": "int8"}, "epochs": 1},
     "rest": {"search": {"space": {"freeze_up_to": ["1", "3"], "lr": 0.05}}},
     "adapted": {
         "search": {"space": {"freeze_up_to": "1", "adapter": {"name": "lora", "rank": 2}}},
@@ -61,7 +61,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "drawn": {"warm_start": "off", "search": {"space": {"freeze_up_to": "1", "lr": 0.05}}},
     "misfit": {"warm_start": "small"},
     "orphan": {"warm_start": "gone", "search": {"space": {"freeze_up_to": "1"}}},
-    **{f"budget_{k}": {"dataset": f"d{k}", "features": BUDGETS[k]} for k in range(len(BUDGETS))},
+    **{
+        f"budget_{k}": {"dataset": f"d{k}", "features": BUDGETS[k], "epochs": 1}
+        for k in range(len(BUDGETS))
+    },
 }
 
 

@@ -20,6 +20,7 @@ from mmdb.graph.factories import linear
 from mmdb.store.models.model_rows import find_model_id, model_of
 from mmdb.train.replay.recipe_replay import recover_epochs
 from tests.cluster import Cluster
+from tests.integration.test_strategies import train_all
 
 ASKED = "SELECT * FROM visit WHERE id > 200"
 
@@ -65,7 +66,7 @@ def _fill(db: mmdb.Database) -> None:
     for name, y in (("late", "late"), ("color", "color"), ("delay", "delay")):
         db.create_dataset(name, f"SELECT a, b, c, {y} FROM visit WHERE id <= 200", label=y)
         db.create_run(name, dataset=name, architecture="linear", epochs=8, seed=1, search=_SPACE)
-        db.run(name).train(workers=1)
+    train_all(db, ["late", "color", "delay"], workers=1)
 
 
 _SPACE = {"space": {"lr": [0.05], "batch_size": [32]}}

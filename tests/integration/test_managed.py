@@ -20,7 +20,7 @@ from mmdb.db.install import install, install_in, installed_mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.train.drive.worker import workers_of
 from tests.cluster import Cluster
-from tests.integration.test_install import copy_without_plpython
+from tests.integration.test_install_cases import copy_without_plpython
 from tests.server_files import find_server
 from tests.worker_process import WorkerCommand
 

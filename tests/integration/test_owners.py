@@ -55,7 +55,7 @@ def test_without_teams_an_owner_is_asked_for(alone: Teams) -> None:
         bob.recover("model_north@1", into=module(7))
 
 
-@pytest.mark.parametrize("role", ["amy", "guard", "postgres"])
+@pytest.mark.parametrize("role", ["amy", "guard", "postgres"], ids=["amy", "guard", "the owner"])
 def test_a_member_an_admin_and_the_owner_may(alone: Teams, role: str) -> None:
     with psycopg.connect(alone.url_of(role)) as session:
         for what, sql in DESTROY.items():

@@ -67,7 +67,7 @@ def test_files_become_pictures_that_a_default_network_tells_apart(db: mmdb.Datab
     (row,) = db.sql("SELECT * FROM mmdb.transform_overview WHERE column_name = 'file'")
     assert (row["role"], row["transform"]) == ("bytes", "picture")
     assert "32" in row["meaning"]
-    db.create_run("run", dataset="photos", epochs=15)
+    db.create_run("run", dataset="photos", epochs=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.MmdbWarning)
         db.run("run").train(workers=1)
@@ -149,7 +149,7 @@ def test_pictures_texts_and_numbers_are_read_side_by_side(db: mmdb.Database) -> 
     shown = db.sql("SELECT column_name, transform FROM mmdb.transform_overview ORDER BY ordinal")
     expected = {"id": "passthrough", "file": "picture", "note": "words", "n": "robust"}
     assert {r["column_name"]: r["transform"] for r in shown} == expected | {"y": "passthrough"}
-    db.create_run("run", dataset="mixed", epochs=30)
+    db.create_run("run", dataset="mixed", architecture="tabular(hidden=[64, 64])", epochs=18)
     assert db.run("run").train(workers=1).failed == 0
     rows = db.predict_query("run", f"{query} {label}")
     truth = db.sql(f"SELECT {label}")

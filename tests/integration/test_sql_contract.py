@@ -55,17 +55,6 @@ def test_a_hop_that_raised_once_is_done_again_by_a_fresh_session(
 # -- again, interrupted, twice ------------------------------------------------
 
 
-def test_training_a_finished_run_again_does_nothing_and_returns_the_same_model(
-    db: Database,
-) -> None:
-    run = db.create_run("r", dataset="d", architecture="linear", search=NOW)
-    first, before = run.train(workers=1), logged(db, "r")
-    again = run.train(workers=2)
-    assert (again.model, again.version, again.hops) == (first.model, first.version, 0)
-    assert logged(db, "r") == before
-    assert len(db.sql("SELECT model FROM mmdb.model_overview")) == 1
-
-
 def test_an_interrupted_run_goes_on_in_another_session_with_the_same_bits(
     database_url: str,
 ) -> None:
@@ -76,7 +65,6 @@ def test_an_interrupted_run_goes_on_in_another_session_with_the_same_bits(
         fill(db)
         for name in ("calm", "r"):
             db.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", search=NOW, epochs=2)
-        db.run("calm").train(workers=1)
     for hops in (2, 11):
         with mmdb.connect(database_url) as db:
             assert len(logged(db, "r")) < hops
@@ -86,8 +74,8 @@ def test_an_interrupted_run_goes_on_in_another_session_with_the_same_bits(
             assert row["status"] == "interrupted"
             assert hops <= len(logged(db, "r")) < 18
     with mmdb.connect(database_url) as db:
-        summary = db.run("r").train(workers=1)
-        assert summary.hops < 18 and summary.failed == 0
+        outcomes = train_all(db, ["calm", "r"], workers=1)
+        assert outcomes["r"].hops < 18 and outcomes["r"].failed == 0
         assert logged(db, "r") == logged(db, "calm")
         (row,) = db.sql("SELECT status FROM mmdb.run_progress WHERE run = 'r'")
         assert row["status"] == "finished"
@@ -114,13 +102,19 @@ def test_a_second_driver_of_a_run_is_refused(db: Database, database_url: str) ->
 
 
 def test_what_one_session_creates_another_one_sees(database_url: str) -> None:
+    """A run that is finished is trained no further, and has the same model."""
     with mmdb.connect(database_url) as db:
         fill(db)
-        db.create_run("r", dataset="d", architecture="linear")
+        db.create_run("r", dataset="d", architecture="linear", search=NOW)
     with mmdb.connect(database_url) as db:
-        assert db.run("r").train(workers=1).hops == 3
+        first, before = db.run("r").train(workers=1), logged(db, "r")
+        assert first.hops == len(before) == 3 * 3
     with mmdb.connect(database_url) as db:
-        assert [row["error"] for row in db.run("r").leaderboard()] == [None]
+        again = db.run("r").train(workers=2)
+        assert (again.model, again.version, again.hops) == (first.model, first.version, 0)
+        assert logged(db, "r") == before
+        assert len(db.sql("SELECT model FROM mmdb.model_overview")) == 1
+        assert [row["error"] for row in db.run("r").leaderboard()] == [None] * 3
         assert len(db.predict("r", [1.0, 2.0])) == 2
 
 

@@ -1,9 +1,13 @@
-"""Tables as people have them: NULLs, dates, categories, values that training never saw."""
+"""Tables as people have them: NULLs, dates, categories, values that training never saw.
+
+The tests share a database on each engine, in which RUNS are trained by one worker.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,8 @@ from mmdb import errors
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
 from mmdb.data.registration import DatasetSummary
+from tests.cluster import Cluster
+from tests.integration.test_strategies import train_all
 
 ROWS = 400
 #: What `SELECT *` brings along, with what becomes of it.
@@ -36,11 +42,103 @@ BECOMES = {
 }
 
 
-@pytest.fixture
-def db(database_url: str) -> Iterator[mmdb.Database]:
-    with mmdb.connect(database_url) as database:
+#: Half of the rows say the opposite of the truth.
+FLIPPED = "CASE WHEN id % 2 = 0 THEN y ELSE CASE y WHEN 'low' THEN 'high' ELSE 'low' END END AS y"
+OTHERS = "SELECT b, a, color, y FROM thing"
+CODED = "SELECT 'k' || id AS code, b, color, y FROM thing"
+KEYED = "SELECT id AS model, b, y FROM thing"
+#: What scans read by architecture: the columns, and the rest of the arguments of `create_dataset`.
+SCANS: dict[str | None, tuple[str, dict[str, Any]]] = {
+    None: ("b, a, seen, born, clock, took, color, tail, flag, price, y", {}),
+    "mlp(hidden=[16])": ("b, a, seen, born, clock, took, color, tail, flag, price, y", {}),
+    # Of pictures: no layer of it is known to `row_network`.
+    "cnn": ("p, y", {"options": {"shape": [1, 2, 2]}}),
+}
+SCANNED = (
+    "SELECT id, b, CASE WHEN id < 300 THEN a END AS a, seen, born, clock, took, color, tail, flag,"
+    " price, ARRAY[b, id, 1, 2]::real[] AS p, y FROM thing"
+)
+#: Arguments of `create_dataset` by name.
+DATASETS: dict[str, dict[str, Any]] = {
+    "codes": {"query": "SELECT b, tail, y FROM thing"},
+    "others": {"query": OTHERS, "validation": 0},
+    "worth": {
+        "query": "SELECT b, color, price * 1000 + 5000000 AS worth FROM thing",
+        "label": "worth",
+        "validation": 0.25,
+    },
+    "tested": {
+        "query": "SELECT id, a, b, color, y FROM thing",
+        "options": {"split": {"test": 0.25}, "roles": {"id": "key"}},
+    },
+    "keyed": {"query": KEYED, "label": "y", "options": {"roles": {"model": "key"}}},
+    "coded": {"query": CODED, "label": "y", "options": {"roles": {"code": "key"}}},
+    **{
+        name: {
+            "query": f"SELECT b, CASE WHEN id % 2 = {place} THEN 1 ELSE 0 END AS w, {FLIPPED}"
+            " FROM thing",
+            "label": "y",
+            "options": {"roles": {"w": "weight"}},
+        }
+        for place, name in enumerate(("even", "odd"))
+    },
+    **{
+        f"scan{k}": {"query": f"SELECT {columns} FROM ({SCANNED} WHERE id < 350) AS q"} | rest
+        for k, (columns, rest) in enumerate(SCANS.values())
+    },
+}
+WEIGHED = "tabular(hidden=[32], ensemble=2)"
+#: Arguments of `create_run` by name; the dataset is that of the name where none is given.
+RUNS: dict[str, dict[str, Any]] = {
+    **{
+        f"codes_{name}": {"dataset": "codes", "architecture": name, "epochs": 1}
+        for name in ("linear", "mlp", "tabular")
+    },
+    "others": {"architecture": "tabular", "epochs": 4},
+    "worth": {"architecture": "tabular", "epochs": 3},
+    "tested": {"architecture": "linear", "epochs": 2},
+    "keyed": {"architecture": "linear", "epochs": 1},
+    "coded": {"architecture": "linear", "epochs": 1},
+    "even": {"architecture": WEIGHED, "epochs": 10},
+    "odd": {"architecture": WEIGHED, "epochs": 10},
+    **{f"scan{k}": {"architecture": name, "epochs": 1} for k, name in enumerate(SCANS)},
+}
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres"])
+def db(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[mmdb.Database]:
+    """Yield a database with table `thing`."""
+    url = f"duckdb:///{tmp_path_factory.mktemp('tables') / 'mmdb.duckdb'}"
+    if request.param == "postgres":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        url = cluster.create_database("mmdb_tables", request.getfixturevalue("template"))
+    with mmdb.connect(url) as database:
         fill(database)
         yield database
+    if request.param == "postgres":
+        cluster.drop_database("mmdb_tables")
+
+
+@pytest.fixture(scope="module")
+def outcomes(db: mmdb.Database) -> dict[str, Any]:
+    """Train RUNS on DATASETS; return what became of each."""
+    for name, asked in DATASETS.items():
+        db.create_dataset(name, **asked)
+    for name, asked in RUNS.items():
+        db.create_run(name, **({"dataset": name} | asked))
+    return train_all(db, list(RUNS), workers=1)
+
+
+@pytest.fixture(scope="module")
+def things(db: mmdb.Database) -> str:
+    """Bring the table to a model by what is the default of everything; return its name."""
+    create(db, "things", "SELECT * FROM thing")
+    db.create_run("things", dataset="things", epochs=2)
+    assert db.run("things").train(workers=1).failed == 0
+    return "things"
 
 
 def fill(db: mmdb.Database, *, backwards: bool = False) -> None:
@@ -75,14 +173,11 @@ def create(db: mmdb.Database, name: str, query: str, **arguments: Any) -> Datase
         return db.create_dataset(name, query, **arguments)
 
 
-def test_three_statements_bring_a_raw_table_to_a_model(db: mmdb.Database) -> None:
-    create(db, "things", "SELECT * FROM thing")
+def test_three_statements_bring_a_raw_table_to_a_model(db: mmdb.Database, things: str) -> None:
     shown = db.sql("SELECT * FROM mmdb.transform_overview WHERE dataset = 'things'")
     assert {r["column_name"]: (r["role"], r["transform"]) for r in shown} == BECOMES
-    db.create_run("r", dataset="things", epochs=12)
-    assert db.run("r").train(workers=1).failed == 0
-    assert db.evaluate("r", "things")["accuracy"] > 0.9
-    rows = db.predict_query("r", "SELECT * FROM thing ORDER BY id")
+    assert db.evaluate(things, "things")["accuracy"] > 0.9
+    rows = db.predict_query(things, "SELECT * FROM thing ORDER BY id")
     truth = [row["y"] for row in db.sql("SELECT y FROM thing ORDER BY id")]
     assert np.mean([row["prediction"] == y for row, y in zip(rows, truth, strict=True)]) > 0.9
 
@@ -115,41 +210,30 @@ def test_a_client_reads_the_same_rows_as_the_server(postgres_url: str) -> None:
     assert inside[0]["content_hash"] == made.content_hash.hex()
 
 
-def test_a_row_predicts_the_same_however_it_is_given(db: mmdb.Database) -> None:
-    create(db, "things", "SELECT * FROM thing")
-    db.create_run("r", dataset="things", epochs=2)
-    db.run("r").train(workers=1)
+def test_a_row_predicts_the_same_however_it_is_given(db: mmdb.Database, things: str) -> None:
     whole = "to_jsonb(t)" if db.connection.engine == "postgres" else "to_json(t)"
-    rows = db.predict_query("r", "SELECT y AS truth, * FROM thing WHERE id <= 21 ORDER BY id")
+    rows = db.predict_query(things, "SELECT y AS truth, * FROM thing WHERE id <= 21 ORDER BY id")
     assert [row["key"] for row in rows] == [str(number) for number in range(1, 22)]
     for one in db.sql(f"SELECT id, {whole} AS row FROM thing AS t WHERE id <= 21"):
         row = one["row"] if isinstance(one["row"], dict) else json.loads(one["row"])
-        high, low = db.predict("r", row)
+        high, low = db.predict(things, row)
         expected = rows[one["id"] - 1]
         assert expected["prediction"] == ("high" if high > low else "low")
         assert max(high, low) == pytest.approx(expected["probability"], rel=1e-5)
 
 
-@pytest.mark.parametrize("architecture", [None, "mlp(hidden=[16])", "cnn"])
+@pytest.mark.parametrize("name", [f"scan{k}" for k in range(len(SCANS))])
 def test_a_scan_predicts_every_row_as_a_query_does(
-    db: mmdb.Database, architecture: str | None
+    db: mmdb.Database, outcomes: dict[str, Any], name: str
 ) -> None:
-    query = "SELECT id, b, CASE WHEN id < 300 THEN a END AS a, seen, born, clock, took, color, "
-    query += "tail, flag, price, y FROM thing"
-    columns = "b, a, seen, born, clock, took, color, tail, flag, price, y"
-    if architecture == "cnn":  # of pictures: no layer of it is known to `row_network`
-        columns = "ARRAY[b, id, 1, 2]::real[] AS p, y"
-        query = f"SELECT id, {columns} FROM thing"
-    options = {"shape": [1, 2, 2]} if architecture == "cnn" else {}
-    source = f"SELECT {columns} FROM ({query} WHERE id < 350) AS q"
-    if architecture == "cnn":
-        source = f"SELECT p, y FROM ({query} WHERE id < 350) AS q"
-    db.create_dataset("things", source, options=options)
-    db.create_run("r", dataset="things", architecture=architecture, epochs=2)
-    assert db.run("r").train(workers=1).failed == 0
+    assert outcomes[name].failed == 0
+    columns, _ = SCANS[RUNS[name]["architecture"]]
+    query = f"SELECT id, {columns} FROM ({SCANNED}) AS s"
     whole = "to_jsonb(q)" if db.connection.engine == "postgres" else "to_json(q)"
-    rows = db.sql(f"SELECT q.id, mmdb.predict('r', {whole}) AS p FROM ({query}) AS q ORDER BY q.id")
-    expected = db.predict_query("r", query, key="id", probabilities=True)
+    rows = db.sql(
+        f"SELECT q.id, mmdb.predict('{name}', {whole}) AS p FROM ({query}) AS q ORDER BY q.id"
+    )
+    expected = db.predict_query(name, query, key="id", probabilities=True)
     chances = {row["key"]: json.loads(row["probabilities"]) for row in expected}
     assert len(rows) == ROWS
     for row in rows:
@@ -162,8 +246,9 @@ def test_a_statement_that_follows_a_change_sees_it(postgres_url: str) -> None:
     with mmdb.connect(postgres_url) as db:
         fill(db)
         db.create_dataset("things", "SELECT b, y FROM thing")
+        space = {"lr": [0.1, 0.5]}
         db.create_run(
-            "r", dataset="things", architecture="linear", search={"space": {"lr": [0.1, 0.5]}}
+            "r", dataset="things", architecture="linear", search={"space": space}, epochs=1
         )
         db.run("r").train(workers=1)
         for row in db.run("r").leaderboard():
@@ -220,35 +305,32 @@ def test_a_statement_that_follows_a_change_sees_it(postgres_url: str) -> None:
             one.execute(f"{drop} END $$".encode())
 
 
-def test_what_training_never_saw_is_predicted_as_fitted(db: mmdb.Database) -> None:
-    create(db, "things", "SELECT * FROM thing")
-    db.create_run("r", dataset="things", epochs=1)
-    db.run("r").train(workers=1)
+def test_what_training_never_saw_is_predicted_as_fitted(db: mmdb.Database, things: str) -> None:
     nothing = {name: None for name in BECOMES}
-    assert sum(db.predict("r", nothing)) == pytest.approx(1)
+    assert sum(db.predict(things, nothing)) == pytest.approx(1)
     strange = nothing | {"color": "pink", "tail": "no plane", "a": 1e9}
-    assert sum(db.predict("r", strange)) == pytest.approx(1)
+    assert sum(db.predict(things, strange)) == pytest.approx(1)
     query = (
         "SELECT id, NULL::integer AS a, b, seen, born, clock, took, 'pink' AS color, tail, mark, "
     )
     query += "flag, price, empty FROM thing WHERE id < 4"
-    assert len(db.predict_query("r", query)) == 3
+    assert len(db.predict_query(things, query)) == 3
     with pytest.raises(errors.InvalidInput, match="'seen' holds 'never', which is no date"):
-        db.predict("r", nothing | {"seen": "never"})
+        db.predict(things, nothing | {"seen": "never"})
 
 
-def test_a_model_measures_rows_of_other_statistics_by_its_own(db: mmdb.Database) -> None:
-    query = "SELECT b, a, color, y FROM thing"
-    db.create_dataset("things", query, validation=0)
-    db.create_run("r", dataset="things", architecture="tabular", epochs=8)
-    db.run("r").train(workers=1)
-    db.create_dataset("some", f"SELECT * FROM ({query} WHERE id % 3 = 0) AS q", validation=0)
-    own, other = (find_dataset(db.connection, n).decoding for n in ("things", "some"))
+def test_a_model_measures_rows_of_other_statistics_by_its_own(
+    db: mmdb.Database, outcomes: dict[str, Any]
+) -> None:
+    assert outcomes["others"].failed == 0
+    db.create_dataset("some", f"SELECT * FROM ({OTHERS} WHERE id % 3 = 0) AS q", validation=0)
+    own, other = (find_dataset(db.connection, n).decoding for n in ("others", "some"))
     assert own.columns[0].transform != other.columns[0].transform
-    rows = db.predict_query("r", "SELECT * FROM thing WHERE id % 3 = 0 ORDER BY id")
+    rows = db.predict_query("others", "SELECT * FROM thing WHERE id % 3 = 0 ORDER BY id", key="id")
     truth = [row["y"] for row in db.sql("SELECT y FROM thing WHERE id % 3 = 0 ORDER BY id")]
     right = np.mean([row["prediction"] == y for row, y in zip(rows, truth, strict=True)])
-    assert db.evaluate("r", "some")["accuracy"] == pytest.approx(right)
+    assert len({row["prediction"] for row in rows}) == 2
+    assert db.evaluate("others", "some")["accuracy"] == pytest.approx(right)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -257,15 +339,23 @@ def test_rows_that_are_held_out_change_no_statistic(db: mmdb.Database, seed: int
     query = f"SELECT id, {columns} FROM thing WHERE id <> 9 UNION ALL SELECT id, "
     held_out: list[Any] = []
     trained_on: list[Any] = []
-    for number in range(16):  # the row's key, and so its slice, depends on its values
+    for number in range(6):  # the row's key, and so its slice, depends on its values
         columns = f"a * {number + 100} AS a, b, seen, color, 'new' AS tail, y"
         one = f"SELECT * FROM ({query}{columns} FROM thing WHERE id = 9) AS q"
-        db.create_dataset(f"d{number}", one.replace("*", "q.*", 1), seed=seed, options=options)
-        found = find_dataset(db.connection, f"d{number}").decoding.columns
-        trained = {row["features"]["id"] for row in db.transformed(f"d{number}", ROWS)}
+        name, whole = f"held{seed}_{number}", one.replace("*", "q.*", 1)
+        db.create_dataset(name, whole, seed=seed, validation=0.5, options=options)
+        found = find_dataset(db.connection, name).decoding.columns
+        trained = {row["features"]["id"] for row in db.transformed(name, ROWS)}
         (trained_on if 9 in trained else held_out).append([c.transform for c in found])
     assert len(held_out) > 1 and all(one == held_out[0] for one in held_out)
-    assert all(one != held_out[0] for one in trained_on)
+    assert trained_on and all(one != held_out[0] for one in trained_on)
+
+
+def written(db: mmdb.Database) -> dict[str, int]:
+    """Return the rows of each table that `create_dataset` writes."""
+    tables = ("dataset", "dataset_column", "transform", "partition", "block")
+    found = {table: db.sql(f"SELECT count(*) AS n FROM mmdb.{table}") for table in tables}
+    return {table: rows[0]["n"] for table, rows in found.items()}
 
 
 BAD: list[tuple[str, dict[str, Any], type[errors.MmdbError], str]] = [
@@ -299,39 +389,38 @@ def test_what_cannot_be_trained_on_is_named_and_leaves_nothing(
     error: type[errors.MmdbError],
     named: str,
 ) -> None:
+    before = written(db)
     with pytest.raises(error, match=named):
-        db.create_dataset("d", query, options=options)
-    for table in ("dataset", "dataset_column", "transform", "partition", "block"):
-        assert db.sql(f"SELECT count(*) AS n FROM mmdb.{table}") == [{"n": 0}]
+        db.create_dataset("bad", query, options=options)
+    assert written(db) == before
 
 
-def test_an_architecture_that_knows_no_codes_is_refused(db: mmdb.Database) -> None:
-    db.create_dataset("d", "SELECT b, tail, y FROM thing")
+def test_an_architecture_that_knows_no_codes_is_refused(
+    db: mmdb.Database, outcomes: dict[str, Any]
+) -> None:
     with pytest.raises(errors.FactoryFailed, match="'tail' is a code"):
-        db.create_run("r", dataset="d", architecture="transformer")
+        db.create_run("refused", dataset="codes", architecture="transformer")
     for name in ("linear", "mlp", "tabular"):
-        db.create_run(name, dataset="d", architecture=name)
-        assert db.run(name).train(workers=1).failed == 0
+        assert outcomes[f"codes_{name}"].failed == 0
 
 
-def test_a_regression_is_learned_in_deviations_and_told_in_units(db: mmdb.Database) -> None:
-    query = "SELECT b, color, price * 1000 + 5000000 AS worth FROM thing"
-    db.create_dataset("d", query, label="worth", validation=0.25)
-    (target,) = find_dataset(db.connection, "d").targets
+def test_a_regression_is_learned_in_deviations_and_told_in_units(
+    db: mmdb.Database, outcomes: dict[str, Any]
+) -> None:
+    assert outcomes["worth"].failed == 0
+    (target,) = find_dataset(db.connection, "worth").targets
     assert target.scale is not None and target.scale[0] > 5_000_000
-    db.create_run("r", dataset="d", architecture="tabular", epochs=3)
-    db.run("r").train(workers=1)
-    found = db.run("r").leaderboard()[0]
+    found = db.run("worth").leaderboard()[0]
     assert 0 < found["validation_loss"] < 2  # in squared deviations
-    assert found["rmse"] == pytest.approx(db.evaluate("r", "d")["rmse"], rel=1e-4)
+    assert found["rmse"] == pytest.approx(db.evaluate("worth", "worth")["rmse"], rel=1e-4)
     assert found["rmse"] > 1000
-    (value,) = db.predict("r", {"b": 1.0, "color": "red"})
+    (value,) = db.predict("worth", {"b": 1.0, "color": "red"})
     assert value == pytest.approx(target.scale[0], abs=4 * target.scale[1])
 
 
-def ids(db: mmdb.Database, role: str) -> set[int]:
+def ids(db: mmdb.Database, dataset: str, role: str) -> set[int]:
     """Return the ids of the rows of a slice."""
-    slices = find_dataset(db.connection, "d").slices
+    slices = find_dataset(db.connection, dataset).slices
     found: set[int] = set()
     for part in slices:
         if part.role == role:
@@ -344,8 +433,9 @@ def slices(db: mmdb.Database, split: dict[str, Any]) -> dict[str, set[int]]:
     """Make a dataset and return the ids of the rows of each of its slices."""
     options = {"split": split, "transforms": {"id": "passthrough"}}
     query = "SELECT id, seen, tail, b, CASE WHEN id % 5 = 0 THEN 'Test' ELSE 'train' END AS fold, y"
-    db.create_dataset("d", f"{query} FROM thing", options=options)
-    return {role: ids(db, role) for role in ("train", "validation", "test")}
+    name = f"split{next(_numbers)}"
+    db.create_dataset(name, f"{query} FROM thing", options=options)
+    return {role: ids(db, name, role) for role in ("train", "validation", "test")}
 
 
 @pytest.mark.parametrize(
@@ -380,19 +470,18 @@ def test_rows_are_divided_as_asked(
         assert [len(one) for one in found.values()] == [220, 80, 100]
 
 
-def test_a_test_slice_is_for_evaluation_alone(db: mmdb.Database) -> None:
-    options = {"split": {"test": 0.25}}
-    create(db, "d", "SELECT * FROM thing", options=options)
-    (test,) = (part for part in find_dataset(db.connection, "d").slices if part.role == "test")
-    db.create_run("r", dataset="d", architecture="linear", epochs=2)
-    assert db.run("r").train(workers=1).hops == 2 * 5
+def test_a_test_slice_is_for_evaluation_alone(db: mmdb.Database, outcomes: dict[str, Any]) -> None:
+    (test,) = (part for part in find_dataset(db.connection, "tested").slices if part.role == "test")
+    assert outcomes["tested"].hops == 2 * 5
     assert not db.sql(f"SELECT 1 FROM mmdb.hop WHERE part_id = {test.part_id}")
+    (row,) = db.run("tested").leaderboard()
     with pytest.raises(errors.MmdbError):
-        db.sql(f"SELECT * FROM mmdb.train_hop({test.part_id}, 1, 2)")
-    whole = [db.evaluate("r", "d", one)["accuracy"] for one in ("train", "validation", "test")]
-    assert len(set(whole)) > 1 and db.evaluate("r", "d")["accuracy"] == whole[1]
+        db.sql(f"SELECT * FROM mmdb.train_hop({test.part_id}, {row['candidate_id']}, 2)")
+    roles = ("train", "validation", "test")
+    whole = [db.evaluate("tested", "tested", one)["accuracy"] for one in roles]
+    assert len(set(whole)) > 1 and db.evaluate("tested", "tested")["accuracy"] == whole[1]
     with pytest.raises(errors.InvalidOption, match="'holdout'"):
-        db.evaluate("r", "d", "holdout")
+        db.evaluate("tested", "tested", "holdout")
 
 
 BAD_SPLITS: list[tuple[dict[str, Any], type[errors.MmdbError], str]] = [
@@ -415,63 +504,59 @@ def test_a_split_that_cannot_be_is_named(
     db: mmdb.Database, split: dict[str, Any], error: type[errors.MmdbError], named: str
 ) -> None:
     query = "SELECT id, seen, a, b, CASE WHEN color IS NULL THEN 'train' ELSE color END AS color, y"
+    before = written(db)
     with pytest.raises(error, match=named):
-        db.create_dataset("d", f"{query} FROM thing", validation=0.5, options={"split": split})
-    assert db.sql("SELECT count(*) AS n FROM mmdb.dataset") == [{"n": 0}]
+        db.create_dataset("bad", f"{query} FROM thing", validation=0.5, options={"split": split})
+    assert written(db) == before
 
 
 def test_a_run_that_learned_nothing_says_so(db: mmdb.Database) -> None:
     db.create_dataset("coins", "SELECT b, id * 7919 % 97 % 3 = 0 AS y FROM thing", validation=0.3)
-    db.create_run("r", dataset="coins", epochs=2)
+    db.create_run("coins", dataset="coins", architecture="linear", epochs=2)
     with pytest.warns(errors.NothingLearned, match="the most frequent class alone would be in"):
-        db.run("r").train(workers=1)
+        db.run("coins").train(workers=1)
     db.create_dataset("sums", "SELECT b, b * 2.5 AS z FROM thing", label="z")
     space = {"architecture.hidden": [[64], []], "lr": [0.01]}
-    db.create_run("s", dataset="sums", search={"space": space}, epochs=40)
-    found = {repr(row["config"]["architecture.hidden"]) for row in db.run("s").leaderboard()}
+    db.create_run("sums", dataset="sums", search={"space": space}, epochs=40)
+    found = {repr(row["config"]["architecture.hidden"]) for row in db.run("sums").leaderboard()}
     assert found == {"[]", "[64]"}
 
 
 def test_an_architecture_is_chosen_by_the_form_of_the_rows(db: mmdb.Database) -> None:
     db.create_dataset("rows", "SELECT b, tail, y FROM thing")
-    db.create_run("r", dataset="rows", epochs=1)
-    (run,) = db.sql("SELECT architecture, options, epochs FROM mmdb.run WHERE name = 'r'")
+    db.create_run("rows", dataset="rows", epochs=1)
+    (run,) = db.sql("SELECT architecture, options, epochs FROM mmdb.run WHERE name = 'rows'")
     assert json.loads(text_of(run["architecture"]))["factory"] == "tabular"
     assert json.loads(text_of(run["options"]))["metric"] == "loss" and run["epochs"] == 1
     pixels = "ARRAY[" + ", ".join(f"(b + {place})::real" for place in range(16)) + "]::real[]"
     options = {"shape": [1, 4, 4]}
     db.create_dataset("pictures", f"SELECT {pixels} AS p, y FROM thing", options=options)
-    db.create_run("p", dataset="pictures")
-    (run,) = db.sql("SELECT architecture, epochs FROM mmdb.run WHERE name = 'p'")
+    db.create_run("pictures", dataset="pictures")
+    (run,) = db.sql("SELECT architecture, epochs FROM mmdb.run WHERE name = 'pictures'")
     assert json.loads(text_of(run["architecture"]))["factory"] == "cnn" and run["epochs"] > 1
     db.create_dataset("bare", "SELECT b, y FROM thing", validation=0)
-    db.create_run("b", dataset="bare")
-    assert len(db.run("b").leaderboard()) == 1
+    db.create_run("bare", dataset="bare")
+    assert len(db.run("bare").leaderboard()) == 1
     tokens = {"tokenize": {"tail": {"function": "bytes", "length": 4}}}
     db.create_dataset("said", "SELECT tail, y FROM thing", options=tokens)
     with pytest.raises(errors.InvalidOption, match="No architecture is given"):
-        db.create_run("t", dataset="said")
+        db.create_run("said", dataset="said")
 
 
 def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def test_rows_of_weight_0_teach_nothing(db: mmdb.Database) -> None:
+def test_rows_of_weight_0_teach_nothing(db: mmdb.Database, outcomes: dict[str, Any]) -> None:
     """Half of the rows say the opposite and weigh nothing, or all that there is."""
-    flipped = "CASE WHEN id % 2 = 0 THEN y ELSE CASE y WHEN 'low' THEN 'high' ELSE 'low' END END"
     truth = [row["y"] for row in db.sql("SELECT y FROM thing ORDER BY id")]
     shares = []
-    for name, even in (("even", 1), ("odd", 0)):
-        weight = f"CASE WHEN id % 2 = 0 THEN {even} ELSE {1 - even} END AS w"
-        query = f"SELECT b, {weight}, {flipped} AS y FROM thing"
-        db.create_dataset(name, query, label="y", options={"roles": {"w": "weight"}})
+    for name in ("even", "odd"):
         dataset = find_dataset(db.connection, name)
         assert dataset.decoding.is_weighted
         assert [column.name for column in dataset.decoding.features] == ["b"]
-        db.create_run(name, dataset=name, epochs=10)
-        assert db.run(name).train(workers=1).failed == 0
-        rows = db.predict_query(name, "SELECT id, b FROM thing ORDER BY id")
+        assert outcomes[name].failed == 0
+        rows = db.predict_query(name, "SELECT id, b FROM thing ORDER BY id", key="id")
         right = [row["prediction"] == y for row, y in zip(rows, truth, strict=True)]
         shares.append(np.mean(right))
         assert db.evaluate(name, name)["accuracy"] > 0.9  # of the rows that weigh anything
@@ -489,41 +574,40 @@ def test_rows_of_weight_0_teach_nothing(db: mmdb.Database) -> None:
     ],
 )
 def test_a_weight_that_is_none_is_named(db: mmdb.Database, weight: str, named: str) -> None:
+    before = written(db)
     with pytest.raises(errors.MmdbError, match=named):
         db.create_dataset(
-            "w",
+            "bad",
             f"SELECT b, {weight} AS w, y FROM thing",
             label="y",
             options={"roles": {"w": "weight"}},
         )
-    assert db.sql("SELECT name FROM mmdb.dataset_overview") == []
+    assert written(db) == before
 
 
-def test_a_key_that_is_named_as_a_column_of_predictions_is_refused(db: mmdb.Database) -> None:
-    query = "SELECT id AS model, b, y FROM thing"
-    db.create_dataset("things", query, label="y", options={"roles": {"model": "key"}})
-    db.create_run("r", dataset="things", epochs=1)
-    assert db.run("r").train(workers=1).failed == 0
+def test_a_key_that_is_named_as_a_column_of_predictions_is_refused(
+    db: mmdb.Database, outcomes: dict[str, Any]
+) -> None:
+    assert outcomes["keyed"].failed == 0
     with pytest.raises(errors.TargetMismatch, match="named model"):
-        db.predict_into("r", query, "guesses")
+        db.predict_into("keyed", KEYED, "guesses")
 
 
-def test_predictions_carry_the_datasets_key_and_all_probabilities(db: mmdb.Database) -> None:
-    query = "SELECT 'k' || id AS code, b, color, y FROM thing"
-    db.create_dataset("things", query, label="y", options={"roles": {"code": "key"}})
-    db.create_run("r", dataset="things", epochs=2)
-    assert db.run("r").train(workers=1).failed == 0
-    rows = db.predict_query("r", f"{query} WHERE id < 9", probabilities=True)
+def test_predictions_carry_the_datasets_key_and_all_probabilities(
+    db: mmdb.Database, outcomes: dict[str, Any]
+) -> None:
+    assert outcomes["coded"].failed == 0
+    rows = db.predict_query("coded", f"{CODED} WHERE id < 9", probabilities=True)
     assert {row["key"] for row in rows} == {f"k{number}" for number in range(1, 9)}
     for row in rows:
         chances = json.loads(row["probabilities"])
         assert sorted(chances) == ["high", "low"]
         assert sum(chances.values()) == pytest.approx(1.0, abs=1e-5)
         assert chances[row["prediction"]] == row["probability"] == max(chances.values())
-    assert "probabilities" not in db.predict_query("r", f"{query} WHERE id < 3")[0]
+    assert "probabilities" not in db.predict_query("coded", f"{CODED} WHERE id < 3")[0]
     for name, is_whole in (("plain", False), ("whole", True)):
-        assert db.predict_into("r", query, name, probabilities=is_whole) == ROWS
-        assert db.predict_into("r", query, name, probabilities=is_whole) == ROWS
+        assert db.predict_into("coded", CODED, name, probabilities=is_whole) == ROWS
+        assert db.predict_into("coded", CODED, name, probabilities=is_whole) == ROWS
     whole = db.sql("SELECT * FROM whole ORDER BY code, predicted_at LIMIT 1")[0]
     assert [*whole] == [
         "code", "prediction", "probability", "model", "predicted_at", "probabilities",
@@ -531,25 +615,31 @@ def test_predictions_carry_the_datasets_key_and_all_probabilities(db: mmdb.Datab
     plain = db.sql("SELECT * FROM plain LIMIT 1")[0]
     assert [*plain] == [*whole][:-1]
     with pytest.raises(errors.TargetMismatch):
-        db.predict_into("r", query, "plain", probabilities=True)
-    by_id = db.predict_query("r", "SELECT id, b, color FROM thing", key="id")
+        db.predict_into("coded", CODED, "plain", probabilities=True)
+    by_id = db.predict_query("coded", "SELECT id, b, color FROM thing", key="id")
     assert len(by_id) == ROWS
 
 
 def test_a_run_stops_when_its_time_is_over(db: mmdb.Database) -> None:
-    db.create_dataset("coins", "SELECT b, id % 2 = 0 AS y FROM thing", validation=0.3)
+    query = "SELECT b, id % 2 = 0 AS y FROM thing"
+    db.create_dataset("even_ids", query, partitions=1, validation=0.3)
     search = {"method": "tpe", "trials": 6, "space": {"lr": {"low": 0.01, "high": 0.1}}}
     run = db.create_run(
-        "r", dataset="coins", architecture="linear", search=search, epochs=50, budget="0.001 s"
+        "timed",
+        dataset="even_ids",
+        architecture="linear",
+        search=search,
+        epochs=50,
+        budget="0.001 s",
     )
     done = run.train(workers=1)  # over as soon as one candidate has done an epoch
-    assert done.model == "r" and done.candidates < 6
-    assert {row["status"] for row in db.sql("SELECT status FROM mmdb.candidate_overview")} <= {
-        "stopped",
-        "finished",
-    }
-    epochs = [row["epochs"] or 0 for row in db.sql("SELECT epochs FROM mmdb.candidate_overview")]
-    assert max(epochs) == 1
-    stops = db.sql("SELECT detail FROM mmdb.decision WHERE kind = 'stop'")
+    assert done.model == "timed" and done.candidates < 6
+    rows = db.sql("SELECT status, epochs FROM mmdb.candidate_overview WHERE run = 'timed'")
+    assert {row["status"] for row in rows} <= {"stopped", "finished"}
+    assert max(row["epochs"] or 0 for row in rows) == 1
+    stops = db.sql(
+        "SELECT d.detail FROM mmdb.decision AS d INNER JOIN mmdb.run AS r USING (run_id)"
+        " WHERE r.name = 'timed' AND d.kind = 'stop'"
+    )
     assert {json.loads(text_of(row["detail"]))["reason"] for row in stops} == {"budget"}
     assert run.train(workers=1).candidates <= 6

@@ -14,7 +14,7 @@ from mmdb.graph.match.layer_orders import COPIES
 from mmdb.graph.match.pack import BranchPart, ParallelBranches, pack
 from mmdb.graph.ops.skeleton import ADD, CONCAT, MODEL_INPUT, MULTIPLY, LayerSkeleton, SkeletonLayer
 
-QUICK = settings(max_examples=150, deadline=None, database=None, derandomize=True)
+QUICK = settings(max_examples=50, deadline=None, database=None, derandomize=True)
 FORMS = {"conv2d": 4, "batch_norm": 1, "linear": 2, "scale": 1}
 SIZES = (1, 3, 16, 24, 32)
 
