@@ -27,6 +27,7 @@ REST = {
         "attacks/test_oracle.py",
         "attacks/test_shadows.py",
         "attacks/test_soak.py",
+        "integration/test_stack_crashes.py",
         "integration/test_store_crashes.py",
         "integration/test_store_faults.py",
         "integration/test_warm_attacks.py",
