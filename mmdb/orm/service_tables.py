@@ -75,6 +75,7 @@ class RoleLimit(Base, written_by="Database.sql"):
     workers: Mapped[int | None]
     bytes: Mapped[BigInt | None]
     seconds: Mapped[float | None]
+    predict_rows: Mapped[BigInt | None]
     memory_bytes: Mapped[BigInt | None]
 
 
