@@ -12,6 +12,7 @@ from tests.cluster import ROOT
 
 REST = {
     "pages of the documentation, as a reader runs them; reports in a browser": [
+        "acceptance/test_analyst.py",
         "acceptance/test_demo.py",
         "acceptance/test_examples.py",
         "integration/test_report.py",
@@ -44,6 +45,7 @@ REST = {
         "unit/plan/profile/test_calibration.py",
         "unit/plan/profile/test_measures.py",
         "unit/plan/profile/test_process.py",
+        "unit/plan/test_ranking.py",
     ],
     "warm starts inside runs: every way to find, refuse and carry over a parent": [
         "integration/warm",
@@ -60,13 +62,17 @@ REST = {
         "integration/zoo/test_sessions.py",
     ],
     "subjects from every side, of which other files in the gate try the main ones": [
+        "integration/test_candidates.py",
         "integration/test_carried.py",
         "integration/test_columns.py",
         "integration/test_data_shapes.py",
         "integration/test_drop_run.py",
         "integration/test_exchange.py",
+        "integration/test_frozen_clones.py",
         "integration/test_frozen_replay.py",
+        "integration/test_fused_hops.py",
         "integration/test_lineage_search.py",
+        "integration/test_mixed_columns.py",
         "integration/test_real_tables.py",
         "integration/test_same_bits.py",
         "integration/test_shrink.py",
