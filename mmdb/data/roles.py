@@ -209,7 +209,7 @@ def _label_field(name: str, kind: ColumnType, forced: Task | None, asked: object
 
 
 #: Kinds of transform that read whole numbers as texts do.
-_OF_NAMES = frozenset(KINDS["text"]) - frozenset(KINDS["number"])
+_OF_NAMES = ("index", "one_hot", "hash")
 #: What the values of a column that is transformed are, by its type.
 _SOURCES: dict[str, Source] = {
     **dict.fromkeys(_NUMBERS, "number"),
@@ -247,13 +247,16 @@ def _feature_field(name: str, kind: ColumnType, options: Options) -> Field:
         if asked not in ("auto", "passthrough"):
             check_asked(name, None, asked)
         return Field(name=name, type=kind, kind=role, scanned=scanned)
+    found = check_asked(name, source, asked)
+    if source == "text" and kind == "integer":
+        found = {**found, "whole": True}
     return Field(
         name=name,
         type=kind,
         kind=role,
         scanned=_SCANNED.get(source, "number"),
         source=source,
-        asked=check_asked(name, source, asked),
+        asked=found,
     )
 
 

@@ -21,7 +21,9 @@ from mmdb.data.inputs import object_input
 from mmdb.data.query import analyse
 from mmdb.data.query_rows import KEY, Beside, scan_values
 from mmdb.errors import InvalidInput, InvalidOption, UnknownColumn
+from mmdb.graph.grouped import Grouped
 from mmdb.judge.attribution import (
+    MOST_EXACT,
     Arrays,
     Attribution,
     Place,
@@ -149,7 +151,14 @@ def explain_predict(
             hint="Explain a model of one label.",
         )
     features = decoding.features
-    chosen = method or ("shapley" if len(features) <= _FEW else "gradients")
+    is_grouped = any(isinstance(one, Grouped) for one in predictor.module.modules())
+    few = MOST_EXACT if is_grouped else _FEW
+    chosen = method or ("shapley" if len(features) <= few else "gradients")
+    if is_grouped and chosen == "gradients":
+        raise InvalidInput(
+            "Gradients do not tell what its group adds to a row's answer.",
+            hint=f"Pass method 'shapley', which takes {MOST_EXACT} columns at most.",
+        )
     if chosen not in METHODS:
         raise InvalidOption(f"There is no method {show(method)}.", hint=" or ".join(METHODS))
     places = [*_places(decoding)]

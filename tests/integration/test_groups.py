@@ -163,8 +163,15 @@ def test_a_class_per_group_has_probabilities(db: mmdb.Database) -> None:
 
 BAD: list[tuple[dict[str, Any], type[errors.MmdbError], str]] = [
     ({"per": "x"}, errors.InvalidOption, "no index"),
-    ({"per": "nothing"}, errors.InvalidOption, "no column"),
-    ({"per": "sold"}, errors.InvalidOption, "no index"),
+    ({"per": "nothing"}, errors.InvalidOption, "no feature"),
+    ({"per": "sold"}, errors.InvalidOption, "no feature"),
+    ({"per": "id"}, errors.InvalidOption, "no feature"),
+    ({"options": {"freeze_up_to": "1", "head": "linear"}}, errors.InvalidOption, "freeze_up_to"),
+    (
+        {"per": None, "architecture": {"per": "shop", "groups": 4, "place": 0, "network": "mlp"}},
+        errors.InvalidOption,
+        "of groups",
+    ),
     ({"strategy": "data_parallel"}, errors.InvalidOption, "data_parallel"),
     ({"options": {"stack": 4}, "strategy": "mop"}, errors.InvalidOption, "stack"),
     ({"warm_start": "auto"}, errors.InvalidOption, "warm_start"),
@@ -187,6 +194,44 @@ def test_what_cannot_train_per_group_is_refused(
         db.create_run("no", **{"dataset": "sale", "per": "shop", "architecture": "mlp", **asked})
     assert says in str(raised.value)
     assert not db.sql("SELECT 1 FROM mmdb.run WHERE name = 'no'")
+
+
+def test_codes_stand_beside_the_group(db: mmdb.Database) -> None:
+    db.create_dataset(
+        "coded",
+        "SELECT id, x, 'k' || id % 40 AS kind, shop, sold FROM sale",
+        label="sold",
+        options={"transforms": {"shop": "index"}, "roles": {"id": "key"}},
+    )
+    db.create_run("coded", dataset="coded", per="shop", architecture="mlp(hidden=[4])")
+    db.run("coded").train(workers=1)
+    whole = db.recover("coded")
+    assert isinstance(whole, Grouped)
+    rows = torch.rand(6, 3).round()
+    for shop in (10, 4):
+        rows[:, 2] = 2 + sorted(str(k) for k in range(1, 11)).index(str(shop))
+        own = db.recover_group("coded", shop)(whole.rows(rows))
+        torch.testing.assert_close(own, whole(rows))
+
+
+@pytest.mark.parametrize("shop", [4.0, "4", "4.00"])
+def test_a_whole_number_is_one_however_it_comes(db: mmdb.Database, shop: Any) -> None:
+    assert _predicted(db, shop) == _predicted(db, 4) != _predicted(db, 77)
+    assert _predicted(db, 4.5) == _predicted(db, 77)  # type: ignore[arg-type]
+    query = "SELECT 1 AS id, shop::{} AS shop, x FROM sale WHERE id = 64"
+    found = [db.predict_query("sale", query.format(kind)) for kind in ("integer", "numeric(9, 2)")]
+    assert found[0] == found[1]
+    own = [db.recover_group("sale", one).state_dict()["1.weight"] for one in (shop, 4)]
+    assert torch.equal(*own)
+
+
+def test_gradients_do_not_explain_groups(db: mmdb.Database) -> None:
+    query = "SELECT id, shop, x FROM sale WHERE id < 3"
+    assert {row["gap"] < 1e-6 for row in db.explain_predict("sale", query)} == {True}
+    with pytest.raises(errors.InvalidInput, match="shapley"):
+        db.explain_predict("sale", query, method="gradients")
+    with pytest.raises(errors.InvalidInput, match="A group is"):
+        db.recover_group("sale", [4])
 
 
 def test_a_model_without_groups_says_so(db: mmdb.Database) -> None:

@@ -203,7 +203,7 @@ def check_asked(name: str, source: Source | None, asked: object) -> dict[str, An
         raise InvalidOption(
             f"Column {name!r} cannot be transformed by {kind!r}.",
             hint=f"A column of {source or 'array'}s takes {', '.join(kinds)}"
-            + ("; one of whole numbers those of texts, too." if source == "number" else "."),
+            + ("; whole numbers index, one_hot and hash, too." if source == "number" else "."),
         )
     known = PARAMETERS.get(kind, ())
     for key, value in found.items():

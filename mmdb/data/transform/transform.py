@@ -149,6 +149,8 @@ class Transform:
         """Return the code of a text; of a one-hot, its place, or -1 where it has none."""
         if text is not None and text not in self._places:
             text = text.rstrip(" ")  # with which JSON fills up PostgreSQL's character(n)
+            if self.parameters.get("whole") and _WHOLE.fullmatch(text):
+                text = text.partition(".")[0]  # of a number that comes as 3.0
         if self.kind == "hash":
             return hash_code(text, int(self.parameters["buckets"]))
         if self.kind == "one_hot":
@@ -200,6 +202,8 @@ def words_of(text: object) -> list[str]:
 
 
 _WORD = re.compile(r"\w+")
+#: How databases and JSON write a whole number that was no integer to them.
+_WHOLE = re.compile(r"-?\d+\.0*", re.ASCII)
 
 
 def hash_code(text: str | None, buckets: int) -> int:

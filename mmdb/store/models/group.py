@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 from torch import nn
 
 from mmdb.data.dataset import find_decoding
@@ -50,7 +51,11 @@ class GroupReader:
         code = self._code(model, str(architecture["per"]), value)
         if model.manifest_id is None:
             return cast("Grouped", whole()).of(code).eval()
-        entries = [e for e in self._reader.catalog(model).entries if e.path.startswith(EACH)]
+        entries = [
+            entry
+            for entry in self._reader.catalog(model).entries
+            if entry.path.startswith(EACH) and entry.kind in ("parameter", "buffer")
+        ]
         tensors = {
             entry.path.removeprefix(EACH): self._reader.rows(model, entry.path, code, code + 1)[0]
             for entry in entries
@@ -82,5 +87,7 @@ class GroupReader:
             )
         if value is None:
             return found[0].transform.code(None)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        return found[0].transform.code(text)
+        if isinstance(value, list | tuple | dict | bytes):
+            raise InvalidInput(f"A group is {show(value)}.", hint="It is a text, or a number.")
+        is_truth = isinstance(value, bool | np.bool_)
+        return found[0].transform.code(str(value).lower() if is_truth else str(value))

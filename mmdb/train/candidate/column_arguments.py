@@ -27,11 +27,16 @@ def per_group(architecture: Mapping[str, Any], decoding: Decoding, column: str) 
     Raises:
         InvalidOption: the column is no index.
     """
-    found = [c for c in decoding.columns if c.name == column]
-    if not found or not decoding.is_one_input:
+    found = [c for c in decoding.features if c.name == column]
+    if not decoding.is_one_input or len(decoding.labels) > 1:
         raise InvalidOption(
-            f"per is {show(column)}, which is no column of the dataset's rows.",
-            hint=f"Its columns are {', '.join(c.name for c in decoding.columns)}."[:500],
+            "per is given, and the dataset has several inputs or labels.",
+            hint="Make one of one input and one label.",
+        )
+    if not found:
+        raise InvalidOption(
+            f"per is {show(column)}, which is no feature of the dataset.",
+            hint=f"Its features are {', '.join(c.name for c in decoding.features)}."[:500],
         )
     transform = found[0].transform
     if transform is None or transform.kind != "index" or transform.codes is None:

@@ -43,7 +43,6 @@ DEFAULTS_PER_GROUP = RunDefaults(
         "batch_size": [32],
         "optimizer": ["adamw"],
         "weight_decay": [0.01],
-        "schedule": [{"name": "cosine", "T_max": 20}],
     },
     epochs=20,
     options={"budget_s": BUDGET_S},

@@ -100,18 +100,23 @@ def create_run(
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
     parsed = parse(architecture)
+    if "network" in parsed:
+        raise InvalidOption("The architecture is one of groups.", hint="Pass that of one, and per.")
     if per is not None:
         _check_grouped(asked, strategy, warm_start)
+        if "freeze_up_to" in {**options, **search.get("space", {})}:
+            raise InvalidOption("per is given with freeze_up_to.", hint="All of a group trains.")
         parsed = per_group(parsed, found.decoding, per)
     parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
     configs = possible(search, epochs=epochs, seed=seed)
     for ordinal, config in enumerate(configs):
         _check_candidate(check, config, ordinal)
-    if any(config.get("freeze_up_to") is not None for config in configs):
+    plain = [config for config in configs if config.get("freeze_up_to") is None]
+    if len(plain) < len(configs):
         check_request(connection, strategy, asked.strategies, warm_start)
     if options.get("stack") == AUTO_STACK:
-        stack = choose_stack([check.spec(config) for config in configs])
+        stack = choose_stack([check.spec(config) for config in plain])
         options = {**options, "stack": stack.size if stack.size > 1 else NO_STACK}
         say(stack.reason)
     chosen = make_search(

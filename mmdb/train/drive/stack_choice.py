@@ -40,6 +40,8 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
 
     A stack that is not measured in time counts as one that is slower.
     """
+    if not candidates:
+        return StackChoice(size=1, reason="Candidates that freeze layers are not measured.")
     shapes: dict[str, list[CandidateSpec]] = {}
     for candidate in candidates:
         shapes.setdefault(_shape(candidate), []).append(candidate)
@@ -49,10 +51,12 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
             return StackChoice(size=1, reason="There are too many shapes to measure.")
         found = _measured(group[0], _size(len(group)))
         alone, together = alone + len(group) * found[0], together + len(group) * found[1]
-    gain = alone / together if together else 1.0
     size = _size(max(map(len, shapes.values())))
+    if not together or size < 2:
+        return StackChoice(size=1, reason="The run's candidates make no stacks.")
+    gain = alone / together
     said = f"In stacks of {size} the run's steps take {1 / gain:.2f} of the time one by one."
-    return StackChoice(size=size if size > 1 and gain >= _GAIN else 1, reason=said)
+    return StackChoice(size=size if gain >= _GAIN else 1, reason=said)
 
 
 def _size(count: int) -> int:
@@ -72,7 +76,7 @@ def _shape(candidate: CandidateSpec) -> str:
 def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
     """Return the seconds of a candidate's step, by itself and with as many members."""
     setup = setup_of_candidate(candidate, 0)
-    if not isinstance(candidate.input_shape, tuple) or candidate.frozen is not None:
+    if not isinstance(candidate.input_shape, tuple):
         return 0.0, 0.0  # it trains alone in any case
     rows = _STEPS * setup.config.batch_size
     x = torch.zeros(rows, *candidate.input_shape)
@@ -82,8 +86,11 @@ def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
         return 0.0, 0.0
     how: dict[str, Any] = {"ends_epoch": False}
     how |= {"setups": [setup] * members, "seeds": range(members)}
-    alone, together = [], []
-    for _ in range(_REPEATS):  # in turns: what else the machine does meets both
+    alone: list[float] = []
+    together: list[float] = []
+    begun = perf_counter()
+    while len(alone) < _REPEATS and perf_counter() - begun < _LIMIT_S / 4:
+        # In turns: what else the machine does meets both.
         alone.append(
             _seconds(lambda: train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False))
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmdb.errors import Cancelled, InvalidHyperparameter, NotANumber
 from mmdb.graph.grouped import COMMON, Grouped
@@ -56,7 +56,7 @@ def check_grouped(network: Grouped, setup: Setup, optimizer: torch.optim.Optimiz
     except NotStackable as error:
         raise InvalidHyperparameter(
             f"A network per group cannot have the layer {error}.",
-            hint="Use mlp or linear, or a layer graph of linear layers and activations.",
+            hint="Use mlp without batch_norm, or linear; a text read as words as index or hash.",
         ) from error
 
 
@@ -171,6 +171,8 @@ class _Hop:
         counts = self._codes.bincount(minlength=self._network.groups)
         starts = counts.cumsum(0) - counts
         counts[COMMON] = 0
+        if self._weights is not None:  # a group of rows that count nothing has nothing to learn
+            counts[self._codes.bincount(self._weights, self._network.groups) <= 0] = 0
         groups = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
         size = min(max(1, _TOGETHER // self._slots[-1].end), _MOST)
         for part in groups.split(size) if len(groups) else ():
@@ -215,8 +217,11 @@ class _Hop:
         y = self._y.index_select(0, index.flatten())
         each = self._setup.criterion.each(fitted(output, y), y).view(index.shape)
         weights = counts.float() if self._weights is None else counts * self._weights[index]
-        total = weights.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
-        return (each * weights).sum(1) / total
+        total, loss = weights, self._setup.criterion.losses[0]
+        if self._weights is None and isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+            if loss.weight is not None:  # torch divides by the weights of the rows' classes
+                total = counts * loss.weight[y].view(index.shape)
+        return (each * weights).sum(1) / total.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
 
     def _gathered(self, groups: Tensor) -> tuple[Members, Tensor]:
         optimizer = self._live.optimizer
