@@ -1,7 +1,7 @@
 """What `make test` leaves to `make test-all`: files and folders of slow tests, by what they try.
 
 `make test` is the gate: each subject's main path on both engines, and all that tries rights,
-injections, wrong answers and bits, in about twelve minutes on two quiet processors. What stands
+injections, wrong answers and bits, in about a quarter of an hour on two processors. What stands
 here tries the same code longer, from further away, or with tools that few changes touch. A file
 that the command line names runs in any case.
 """
