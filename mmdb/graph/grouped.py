@@ -27,10 +27,11 @@ _MOST_GATHERED = 2**22
 
 
 class Grouped(nn.Module):
-    """Passes each row through its group's network: (n, F), of which one number is the group's code.
+    """A network for each group, which answers that group's rows: (n, F) to (n, outputs).
 
-    Its tensors are `each.<path>`, those of one network with a dimension in front, and `steps`,
-    int64 (groups,): the optimizer's steps that each group has had.
+    One of a row's numbers is the code of its group. Its tensors are `each.<path>`, those of one
+    network with a dimension in front, and `steps`, int64 (groups,): the optimizer's steps that
+    each group has had.
     """
 
     def __init__(self, network: nn.Module, groups: int, place: int) -> None:

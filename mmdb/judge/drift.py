@@ -17,7 +17,7 @@ _EXPECTED = 5.0
 
 
 class Drift(NamedTuple):
-    """What is found of one column; shares are from 0 to 1."""
+    """How far one column has moved; shares are from 0 to 1."""
 
     psi: float  # population stability index
     distance: float  # Kolmogorov-Smirnov's of numbers, Jensen-Shannon's of texts, 0 to 1

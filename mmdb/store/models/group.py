@@ -78,7 +78,7 @@ class GroupReader:
         if decoding is None and model.dataset_id is not None:
             dataset_id = model.dataset_id
             decoding = self._reader.source.newest(lambda c: find_decoding(c, dataset_id))
-            self._decodings.put(dataset_id, decoding, 1)
+            self._decodings.put(dataset_id, decoding, 1)  # the cache counts datasets
         found = [c for c in decoding.columns if c.name == column] if decoding else []
         if not found or found[0].transform is None:
             raise InvalidInput(

@@ -84,17 +84,16 @@ def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
     lives = [build(candidate) for _ in range(members)]
     if not stacks(lives[0], setup, x):
         return 0.0, 0.0
-    how: dict[str, Any] = {"ends_epoch": False}
-    how |= {"setups": [setup] * members, "seeds": range(members)}
+    how: dict[str, Any] = {"setups": [setup] * members, "seeds": range(members)}
     alone: list[float] = []
     together: list[float] = []
     begun = perf_counter()
+    # In turns: what else the machine does meets both.
     while len(alone) < _REPEATS and perf_counter() - begun < _LIMIT_S / 4:
-        # In turns: what else the machine does meets both.
         alone.append(
             _seconds(lambda: train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False))
         )
-        together.append(_seconds(lambda: stacked_pass(lives, x, y, **how)))
+        together.append(_seconds(lambda: stacked_pass(lives, x, y, ends_epoch=False, **how)))
     return min(alone), min(together) / members
 
 

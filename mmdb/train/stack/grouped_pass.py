@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmdb.errors import Cancelled, InvalidHyperparameter, NotANumber
+from mmdb.errors import Cancelled, DeviceMissing, InvalidHyperparameter, NotANumber
 from mmdb.graph.grouped import COMMON, Grouped
 from mmdb.train.candidate.setup import Setup
+from mmdb.train.compute.device import CPU
 from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, blaming_the_model
 from mmdb.train.compute.live import Live
@@ -77,9 +78,14 @@ def grouped_pass(
 
     Args: as of `mmdb.train.compute.hop.train_pass`.
     Raises:
-        NotANumber: of the common network, or of all groups.
+        NotANumber: of the common network, or of all groups. DeviceMissing: it is on a GPU.
         TrainingFailed, Cancelled
     """
+    if live.device != CPU:
+        raise DeviceMissing(
+            f"A network per group trains on the CPU, and this worker has {live.device}.",
+            hint="Start it with --device cpu.",
+        )
     with exact(seed), blaming_the_model():
         draw = torch.Generator().manual_seed(seed)
         hop = _Hop(live, setup, x, y, draw, stopped)
@@ -180,8 +186,8 @@ class _Hop:
 
     def train(self, part: _Part, size: int) -> bool:
         """Train the members; return whether any of them has finite weights."""
-        members, groups = self._gathered(part.groups)
-        before = self._network.steps[part.groups].tolist()
+        groups = part.groups
+        members, before = self._gathered(groups), self._network.steps[groups].tolist()
         name, config = type(self._live.optimizer).__name__, self._setup.config
         (group,) = self._live.optimizer.param_groups
         rate = float(group["lr"]) * self._setup.lr_scale
@@ -202,12 +208,12 @@ class _Hop:
             taken += 1
         finite = members.weights.isfinite().all(1) & total.isfinite()
         self._scatter(members, groups, finite)
-        if part.groups[0] == COMMON:  # which answers for rows of no group
+        if groups[0] == COMMON:  # which answers for rows of no group
             self.loss += float(total[0] / len(self._x) * (self._codes == COMMON).sum())
         else:
             self.loss += float(total[finite].sum())
         steps_of = -(-part.counts // size)
-        self._network.steps[part.groups] += steps_of * finite
+        self._network.steps[groups] += steps_of * finite
         self.taken += int(steps_of.sum())
         return bool(finite.any())
 
@@ -223,14 +229,14 @@ class _Hop:
                 total = counts * loss.weight[y].view(index.shape)
         return (each * weights).sum(1) / total.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
 
-    def _gathered(self, groups: Tensor) -> tuple[Members, Tensor]:
+    def _gathered(self, groups: Tensor) -> Members:
         optimizer = self._live.optimizer
         members = Members.blank(self._slots, len(groups), type(optimizer).__name__)
         for slot, parameter in zip(self._slots, self._parameters, strict=True):
             slot.put(members.weights, parameter.detach()[groups])
             for kind, numbers in members.kept.items():
                 slot.put(numbers, self._kept(parameter, kind)[groups])
-        return members, groups
+        return members
 
     def _scatter(self, members: Members, groups: Tensor, finite: Tensor) -> None:
         with torch.no_grad():

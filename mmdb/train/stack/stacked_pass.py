@@ -22,7 +22,7 @@ from mmdb.train.compute.optimizer import batches, took_step
 from mmdb.train.stack.grouped_pass import grouped_pass
 from mmdb.train.stack.layers import NotStackable, fill, stacked
 from mmdb.train.stack.updates import Updates, column, updates
-from mmdb.train.stack.weights import Members, Slot, Steps, slots_of
+from mmdb.train.stack.weights import Members, ParameterSlot, Steps, slots_of
 from mmdb.train.values.row_batch import Inputs, Labels, outputs_of, row_count
 from mmdb.train.values.spec import CandidateSpec
 
@@ -228,7 +228,7 @@ class _Stack:
                 live.schedule.step()
             live.generator = self.draws[place].get_state()
 
-    def _state(self, live: Live, place: int, slot: Slot) -> dict[str, Any]:
+    def _state(self, live: Live, place: int, slot: ParameterSlot) -> dict[str, Any]:
         state: dict[str, Any] = {
             kind: slot.take(numbers[place]).clone() for kind, numbers in self._members.kept.items()
         }

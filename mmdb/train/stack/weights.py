@@ -15,7 +15,7 @@ from mmdb.train.stack.layers import WIDTH, filled
 from mmdb.train.stack.updates import KEPT, Groups, Updates, column
 
 
-class Slot:
+class ParameterSlot:
     """Where a parameter lies among a member's numbers: filled up, and matrices transposed."""
 
     def __init__(
@@ -46,18 +46,18 @@ class Slot:
         return (found.mT if self._turns else found).contiguous()
 
 
-def slots_of(module: nn.Module, *, skipped: int = 0, unit: int = WIDTH) -> list[Slot]:
+def slots_of(module: nn.Module, *, skipped: int = 0, unit: int = WIDTH) -> list[ParameterSlot]:
     """Return where each parameter lies, in their order.
 
     Args:
         skipped: dimensions in front of each parameter that are not of one network.
         unit: of which widths are multiples.
     """
-    found: list[Slot] = []
+    found: list[ParameterSlot] = []
     for path, parameter in module.named_parameters():
         layer = module.get_submodule(path.rpartition(".")[0])
         start = found[-1].end if found else 0
-        found.append(Slot(path, layer, parameter.shape[skipped:], start, unit))
+        found.append(ParameterSlot(path, layer, parameter.shape[skipped:], start, unit))
     return found
 
 
@@ -65,13 +65,13 @@ def slots_of(module: nn.Module, *, skipped: int = 0, unit: int = WIDTH) -> list[
 class Members:
     """The numbers of all members, (members, width) each: of what an optimizer keeps by its name."""
 
-    slots: Sequence[Slot]
+    slots: Sequence[ParameterSlot]
     weights: Tensor
     slopes: Tensor
     kept: dict[str, Tensor]
 
     @classmethod
-    def blank(cls, slots: Sequence[Slot], count: int, optimizer: str) -> Members:
+    def blank(cls, slots: Sequence[ParameterSlot], count: int, optimizer: str) -> Members:
         """Return zeros, for an optimizer by its class."""
         weights, slopes = torch.zeros(2, count, slots[-1].end).unbind(0)
         kept = {kind: torch.zeros_like(weights) for kind in KEPT[optimizer]}
