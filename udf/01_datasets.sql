@@ -17,6 +17,22 @@ $$;
 COMMENT ON FUNCTION mmdb.create_dataset(text, text, text, integer, double precision, bigint, jsonb)
 IS 'Read a SELECT once and keep its rows, shuffled into partitions, as a dataset.';
 
+CREATE OR REPLACE FUNCTION mmdb.refresh_dataset(
+    name text,
+    grows text DEFAULT NULL,
+    fit boolean DEFAULT FALSE,
+    dry_run boolean DEFAULT FALSE
+) RETURNS TABLE (
+    name text, version integer, rows bigint, partitions integer, added bigint, changed bigint, deleted bigint, is_new boolean
+)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+AS $$
+from mmdb.server.dataset_functions import refresh_dataset
+return refresh_dataset(plpy, GD, name, grows, fit, dry_run)
+$$;
+COMMENT ON FUNCTION mmdb.refresh_dataset(text, text, boolean, boolean)
+IS 'Add what a dataset''s query has come to return, and mask what is gone, as its next version.';
+
 CREATE OR REPLACE FUNCTION mmdb.transformed(
     dataset text,
     row_count integer DEFAULT 5

@@ -14,8 +14,9 @@ from mmdb.api.results import ResultCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
 from mmdb.arguments import check_whole
-from mmdb.data import registration
+from mmdb.data import refresh, registration
 from mmdb.data.names import check_name, found_run
+from mmdb.data.refresh import RefreshedDataset
 from mmdb.data.registration import DatasetSummary
 from mmdb.db.connection import OneSession, Row, Source
 from mmdb.db.duck import DuckConnection
@@ -141,6 +142,25 @@ class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCall
             seed=seed,
             options=options,
             say=_warn,
+        )
+
+    def refresh_dataset(
+        self, name: str, *, grows: str | None = None, fit: bool = False, dry_run: bool = False
+    ) -> RefreshedDataset:
+        """Add what a dataset's query has come to return, and mask what is gone: its next version.
+
+        Transforms stay as they were fitted; where nothing has changed, no version is added.
+
+        Args:
+            grows: an output column whose values only grow: rows are read from the last one seen by
+                it on, and rows that are gone are not looked for.
+            fit: read all rows anew and fit transforms and classes to them.
+            dry_run: only say what would be done.
+        Raises:
+            DatasetNotFound, DatasetDropped, RightsMissing, InvalidOption, DataError, QueryError
+        """
+        return refresh.refresh_dataset(
+            self.connection, name, grows=grows, fit=fit, dry_run=dry_run, say=_warn
         )
 
     def transformed(self, dataset: str, row_count: int = 5) -> list[Row]:

@@ -26,8 +26,8 @@ _BOUNDS = {
     "double precision": ("4.94e-324", "1.7976931348623158e308"),
 }
 
-#: The name by which the scan has the column that splits the rows.
-SPLIT = "mmdb split"
+#: The names by which the scan has the column that splits the rows, and those of their keys.
+SPLIT, KEY = "mmdb split", "mmdb key {}"
 _TEMPORAL = ("moment", "clock", "span")
 #: What a value is kept as, in a row and in a block, by the column's kind.
 _DTYPES = {
@@ -87,6 +87,7 @@ class Request:
     options: Options
     engine: Engine
     split: Field | None = None  # whose values say which slice a row is in
+    keys: tuple[Field, ...] = ()  # that name a row
 
     @property
     def label(self) -> Field:
@@ -100,7 +101,7 @@ class Request:
     @property
     def scanned(self) -> tuple[Field, ...]:
         """The columns of the scan."""
-        return self.fields if self.split is None else (*self.fields, self.split)
+        return (*self.fields, *([] if self.split is None else [self.split]), *self.keys)
 
     def cast_select(self, select: str, *, clamped: bool = False) -> str:
         """Return the SELECT with every column cast to what the scan delivers.
@@ -222,6 +223,16 @@ class Layout:
     slots: tuple[Slot, ...]
     labels: tuple[Slot, ...]  # in the order of the targets
     row_bytes: int
+    hashes: int  # of 8 bytes, after a row: of its values, then of its keys if it has any
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a row with its hashes."""
+        return self.row_bytes + 8 * self.hashes
+
+    def hashes_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the hashes of rows, uint64 (n, hashes), a view."""
+        return rows[:, self.row_bytes :].view("<u8")
 
     def of(self, *kinds: str) -> list[Slot]:
         """Return the slots of these kinds of column."""
@@ -255,6 +266,7 @@ def lay_out(request: Request, batch: Batch) -> Layout:
         slots=tuple(slots[field.name] for field in request.fields),
         labels=tuple(slots[field.name] for field in request.labels),
         row_bytes=offset,
+        hashes=1 + bool(request.keys),
     )
 
 
@@ -335,6 +347,11 @@ class LabelValues:
                 hint="An array or byte string as a label says of each label whether it holds.",
             )
         return values.astype(np.uint8)
+
+    @property
+    def classes(self) -> set[int]:
+        """The whole numbers that were taken as classes."""
+        return self._classes
 
     def label(self, width: int, texts: Sequence[str]) -> Label:
         """Return what the column is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mmdb.data.decoding import Class, Column, Decoding, Dtype, Target, Task
 from mmdb.db.connection import Connection, Row
@@ -50,6 +51,10 @@ class Dataset:
     options: Mapping[str, object]
     class_counts: Mapping[str, list[int]]  # train rows by class
     dropped: bool
+    owner: str | None
+    version: int
+    origin_id: int | None  # its first version; None of that one
+    changes: Mapping[str, Any]  # since the version before; empty of the first
     slices: tuple[Partition, ...]  # test, train by ordinal, validation
 
     @property
@@ -93,6 +98,10 @@ class Dataset:
         same = ("dataset_id", "name", "query", "label", "seed", "validation", "row_count")
         return cls(
             **{name: row[name] for name in (*same, "byte_count", "content_hash", "dropped")},
+            owner=row["owner"],
+            version=row["version"],
+            origin_id=row["origin_id"],
+            changes=json.loads(row["changes"] or "{}"),
             decoding=Decoding.from_rows(row, columns),
             options=json.loads(row["options"]),
             class_counts=json.loads(row["class_counts"]),
@@ -101,12 +110,18 @@ class Dataset:
 
 
 def find_dataset(connection: Connection, name: str) -> Dataset:
-    """Return the dataset of that name: the one in use, or else the one dropped last.
+    """Return the dataset of that name: its last version in use, or else the one dropped last.
 
+    Args:
+        name: `name@version` means that version.
     Raises:
         DatasetNotFound
     """
-    found = connection.rows(_Q.find_dataset, name=name)
+    given = str(name)
+    is_first = given.endswith("@1")  # which has its name without a number
+    found = connection.rows(
+        _Q.find_dataset, name=given.removesuffix("@1") if is_first else given, is_first=is_first
+    )
     if not found:
         raise DatasetNotFound(f"There is no dataset {show(name)}.")
     return _dataset(connection, found[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count
@@ -31,6 +31,7 @@ class SealedBlock:
     digest: bytes
     offset: int
     byte_count: int
+    hash_bytes: int  # of the rows' hashes, which follow it in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +71,12 @@ class Sealed:
         """The dataset's content hash."""
         return dataset_hash(partition.content_hash for partition in self.partitions)
 
-    def read(self, block: SealedBlock) -> bytes:
-        """Return the bytes of a block."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(block.offset)
-            return file.read(block.byte_count)
+
+def read_sealed(path: Path, block: SealedBlock) -> tuple[bytes, bytes]:
+    """Return the bytes of a block, and the hashes of its rows."""
+    with path.open("rb") as file:
+        file.seek(block.offset)
+        return file.read(block.byte_count), file.read(block.hash_bytes)
 
 
 def seal(
@@ -96,13 +98,15 @@ def seal(
     packer = RowPacker(request, split, encoders)
     with (directory / "rows").open("w+b", buffering=0) as spill:
         try:
-            shuffle = _gather(connection, select, request, packer, spill)
+            shuffle = gather(connection, select, request, packer, spill)
         except NotFinite:
             # PostgreSQL's cast to real ends the query at a double that is too large or too small:
             # read again, with those made NaN, which are counted, and 0.
             spill.truncate(0)
             packer = RowPacker(request, split, encoders)
             shuffle = _gather_clamped(connection, select, request, packer, spill)
+        if shuffle is None:
+            raise TooFewRows("The query returned no rows.", hint="Check its WHERE clause.")
         packer.check_finite()
         slices = packer.slices()
         held_out = sum(rows for role, rows in slices if role != "train")
@@ -111,7 +115,7 @@ def seal(
         counts = ClassCounts(decoding.labels)
         path = directory / "blocks"
         with path.open("wb") as file:
-            partitions = _pack_slices(shuffle, packer, slices, decoding, counts, file)
+            partitions = pack_slices(shuffle, packer, slices, decoding, counts, file)
     if split.column is not None:
         _check_classes(decoding, counts.by_label())
     return Sealed(
@@ -137,9 +141,9 @@ def _check_classes(decoding: Decoding, counts: Mapping[str, list[int]]) -> None:
 
 def _gather_clamped(
     connection: Connection, select: str, request: Request, packer: RowPacker, spill: IO[bytes]
-) -> Shuffle:
+) -> Shuffle | None:
     try:
-        return _gather(connection, select, request, packer, spill, clamped=True)
+        return gather(connection, select, request, packer, spill, clamped=True)
     except NotFinite as error:
         arrays = [field.name for field in request.fields if field.scanned == "reals"]
         if not arrays:  # the query's own arithmetic
@@ -148,24 +152,35 @@ def _gather_clamped(
         raise NotFinite(f"An array of {named} does not fit float32: {error.message}") from error
 
 
-def _gather(
+def gather(
     connection: Connection,
     select: str,
     request: Request,
     packer: RowPacker,
     spill: IO[bytes],
     *,
+    admits: Callable[[np.ndarray, Batch], np.ndarray] | None = None,
     clamped: bool = False,
-) -> Shuffle:
+) -> Shuffle | None:
+    """Read the rows of a SELECT and return them, to be read in their order; None: there are none.
+
+    Args:
+        admits: returns which rows of a batch are kept, a mask, given their hashes; None: all.
+        clamped: see `Request.cast_select`.
+    """
     shuffle = None
     with closing(_scan(connection, select, request, clamped=clamped)) as batches:
         for batch in batches:
             rows, keys = packer.pack(batch)
+            if admits is not None:
+                kept = admits(packer.layout.hashes_of(rows), batch)
+                if not kept.any():
+                    continue
+                rows, keys = rows[kept], keys[kept]
+            packer.keep(keys)
             if shuffle is None:
-                shuffle = Shuffle(spill, packer.layout.row_bytes)
+                shuffle = Shuffle(spill, packer.layout.stride)
             shuffle.add(rows, keys)
-    if shuffle is None:
-        raise TooFewRows("The query returned no rows.", hint="Check its WHERE clause.")
     return shuffle
 
 
@@ -217,7 +232,7 @@ def _train_rows(shuffle: Shuffle, held_out: int) -> Iterator[np.ndarray]:
         left = max(0, left - len(rows))
 
 
-def _pack_slices(
+def pack_slices(
     shuffle: Shuffle,
     packer: RowPacker,
     slices: Sequence[tuple[Role, int]],
@@ -225,7 +240,7 @@ def _pack_slices(
     counts: ClassCounts,
     file: IO[bytes],
 ) -> list[SealedPartition]:
-    """Pack the shuffled rows into `file`; return the slices by role and ordinal.
+    """Pack the shuffled rows into a file; return the slices by role and ordinal.
 
     The classes of train rows are counted in `counts`.
     """
@@ -240,7 +255,9 @@ def _pack_slices(
             piece = next(pieces)
             if role == "train":
                 _count_classes(piece, packer.layout, counts)
-            blocks.append(_write_block(pack(piece, packer.layout, packer.texts), block_rows, file))
+            data = pack(piece, packer.layout, packer.texts)
+            hashes = np.ascontiguousarray(packer.layout.hashes_of(piece).T).tobytes()
+            blocks.append(_write_block(data, hashes, block_rows, file))
         partitions.append(
             SealedPartition(
                 role=role,
@@ -263,9 +280,14 @@ def _block_rows(rows: int, most: int) -> list[int]:
     return [min(most, rows - start) for start in range(0, rows, most)]
 
 
-def _write_block(data: bytes, row_count: int, file: IO[bytes]) -> SealedBlock:
+def _write_block(data: bytes, hashes: bytes, row_count: int, file: IO[bytes]) -> SealedBlock:
     offset = file.tell()
     file.write(data)
+    file.write(hashes)
     return SealedBlock(
-        row_count=row_count, digest=digest(data), offset=offset, byte_count=len(data)
+        row_count=row_count,
+        digest=digest(data),
+        offset=offset,
+        byte_count=len(data),
+        hash_bytes=len(hashes),
     )

@@ -29,6 +29,12 @@ def is_name(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
+def is_dataset(text: object) -> TypeGuard[str]:
+    """Return whether a text names a dataset or a version of one, as a query does not."""
+    asked = reference_of(text)
+    return asked is not None and is_name(asked.name) and asked.alias is None
+
+
 def check_name(name: object) -> str:
     """Return `name` if it may name something.
 

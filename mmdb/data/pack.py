@@ -116,18 +116,23 @@ def _flat(values: np.ndarray) -> pa.Array:
     return pa.array(values.reshape(-1))
 
 
-def unpack(data: bytes, decoding: Decoding, model: Decoding | None = None) -> Decoded:
+def unpack(
+    data: bytes,
+    decoding: Decoding,
+    model: Decoding | None = None,
+    masked: Sequence[int] | None = None,
+) -> Decoded:
     """Return a block's rows.
 
     Args:
         model: whose inputs the rows become; None: those of their own dataset.
+        masked: places of rows that are left out.
     Raises:
         BlockCorrupt: the bytes are no block of this decoding.
         NotFinite: a column has NULLs that the model's transforms know nothing of.
     """
     try:
-        batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
-        batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
+        batch = _batch(data, masked)
         places = _places(decoding)
         features = max(places.values(), default=-1) + 1
         if batch.num_columns != features + len(decoding.labels) + decoding.is_weighted:
@@ -146,18 +151,25 @@ def unpack(data: bytes, decoding: Decoding, model: Decoding | None = None) -> De
     return Decoded(inputs=x, labels=y[0] if len(y) == 1 else y)
 
 
-def unpack_columns(data: bytes, decoding: Decoding) -> dict[str, Values]:
+def _batch(data: bytes, masked: Sequence[int] | None) -> pa.RecordBatch:
+    batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
+    batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
+    if not masked:
+        return batch
+    return batch.take(np.delete(np.arange(batch.num_rows), masked))
+
+
+def unpack_columns(
+    data: bytes, decoding: Decoding, masked: Sequence[int] | None = None
+) -> dict[str, Values]:
     """Return the values of a block's features, by column, as they came from the query.
 
     Raises:
         BlockCorrupt: the bytes are no block of this decoding.
     """
     try:
-        batch = pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch()
-        batch.validate(full=True)
-        return _columns(
-            [_to_values(column) for column in batch.columns], decoding, _places(decoding)
-        )
+        stored = [_to_values(column) for column in _batch(data, masked).columns]
+        return _columns(stored, decoding, _places(decoding))
     except (pa.ArrowException, StopIteration, ValueError, IndexError, OSError) as error:
         raise BlockCorrupt(f"A block cannot be decoded: {error}") from error
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from mmdb.data import arrays, node_cache
 from mmdb.data.arrays import Decoded
 from mmdb.data.assembly import Values
@@ -46,9 +48,10 @@ def ensure_partition(
     key = content_hash if model is None else digest(content_hash + model.canonical_json())
     node_cache.ensure(key, write)
     if not written:
-        decoding, _ = _find(connection, part_id)
-        rows = connection.rows(_Q.find_digests, part_id=part_id)
-        _check([bytes(row["digest"]) for row in rows], decoding, part_id, content_hash)
+        decoding, found = _find(connection, part_id)
+        query = _Q.find_shared_digests if found["is_shared"] else _Q.find_digests
+        digests = [block_digest(row) for row in connection.rows(query, part_id=part_id)]
+        _check(digests, decoding, part_id, content_hash)
     return key
 
 
@@ -68,8 +71,8 @@ def read_columns(
     connection: Connection, part_id: int, decoding: Decoding
 ) -> Iterator[dict[str, Values]]:
     """Yield the features of a partition's rows as they came from the query, block by block."""
-    for block in _blocks(connection, part_id):
-        yield unpack_columns(block["data"], decoding)
+    for block in read_blocks(connection, part_id):
+        yield unpack_columns(block["data"], decoding, block.get("masked"))
 
 
 def _write_partition(
@@ -79,25 +82,26 @@ def _write_partition(
     folder: Path,
     model: Decoding | None,
 ) -> None:
-    decoding, rows = _find(connection, part_id)
-    digests = []
+    decoding, found = _find(connection, part_id)
+    rows, digests = int(found["row_count"]), []
     shaped = decoding if model is None else replace(model, labels=decoding.labels)
     with arrays.writing(folder, shaped, rows) as add:
-        for block in _blocks(connection, part_id):
-            decoded = unpack(block["data"], decoding, model)
+        for block in read_blocks(connection, part_id, is_shared=found["is_shared"]):
+            masked = block.get("masked")
+            decoded = unpack(block["data"], decoding, model, masked)
             count = len(decoded.label_arrays[0])
-            if count != block["row_count"]:
+            if count != block["row_count"] - len(masked or ()):
                 raise BlockCorrupt(f"Block {block['ordinal']} of partition {part_id} lost rows.")
             add(decoded)
-            digests.append(bytes(block["digest"]))
+            digests.append(block_digest(block))
             rows -= count
     if rows:
         raise BlockCorrupt(f"Partition {part_id} has not as many rows as it should.")
     _check(digests, decoding, part_id, content_hash)
 
 
-def _find(connection: Connection, part_id: int) -> tuple[Decoding, int]:
-    """Return how a partition is decoded, and its rows."""
+def _find(connection: Connection, part_id: int) -> tuple[Decoding, Row]:
+    """Return how a partition is decoded, and its row of `find_partition`."""
     found = connection.rows(_Q.find_partition, part_id=part_id)
     if not found:
         raise PartitionNotFound(f"Partition {part_id} does not exist.")
@@ -105,7 +109,13 @@ def _find(connection: Connection, part_id: int) -> tuple[Decoding, int]:
     if partition["dropped"]:
         raise DatasetDropped(f"Dataset {partition['dataset']!r} has been dropped.")
     columns = connection.rows(_Q.find_columns, dataset_id=partition["dataset_id"])
-    return Decoding.from_rows(partition, columns), int(partition["row_count"])
+    return Decoding.from_rows(partition, columns), partition
+
+
+def block_digest(block: Row) -> bytes:
+    """Return what stands for a block in the content hash of its partition."""
+    own, masked = bytes(block["digest"]), block.get("masked")
+    return digest(own + np.asarray(masked, "<u4").tobytes()) if masked else own
 
 
 def _check(digests: Sequence[bytes], decoding: Decoding, part_id: int, content_hash: bytes) -> None:
@@ -113,9 +123,18 @@ def _check(digests: Sequence[bytes], decoding: Decoding, part_id: int, content_h
         raise BlockCorrupt(f"The blocks of partition {part_id} do not match its content hash.")
 
 
-def _blocks(connection: Connection, part_id: int) -> Iterator[Row]:
-    low = 0
-    while found := connection.rows(_Q.read_blocks, part_id=part_id, low=low, high=low + BLOCKS):
+def read_blocks(
+    connection: Connection, part_id: int, *, is_shared: bool | None = None
+) -> Iterator[Row]:
+    """Yield the blocks of a partition, checked: ordinal, row_count, digest, data, maybe masked.
+
+    Args:
+        is_shared: whether it reads blocks of other partitions; None: to be found out.
+    """
+    if is_shared is None:
+        is_shared = _find(connection, part_id)[1]["is_shared"]
+    query, low = _Q.read_shared_blocks if is_shared else _Q.read_blocks, 0
+    while found := connection.rows(query, part_id=part_id, low=low, high=low + BLOCKS):
         for block in found:
             if digest(block["data"]) != block["digest"]:
                 raise BlockCorrupt(
@@ -154,9 +173,10 @@ def _verify_dataset(
             size = len(block["data"])
             found.add(size)
             on_progress(size)
-            digests.append(digest(block["data"]))
-            count += block["row_count"]
-            if digests[-1] != bytes(block["digest"]):
+            actual = digest(block["data"])
+            digests.append(block_digest({**block, "digest": actual}))
+            count += block["row_count"] - len(block.get("masked") or ())
+            if actual != bytes(block["digest"]):
                 wrong.append(f"partition {partition.part_id}, block {block['ordinal']}: changed")
         whole = partition_hash(digests, dataset.decoding) == partition.content_hash
         if not whole or count != partition.row_count:
@@ -168,7 +188,8 @@ def _verify_dataset(
 
 def _checked_blocks(connection: Connection, part_id: int) -> Iterator[Row]:
     """Yield the blocks of a partition, read a few at a time."""
-    query, low = load("datasets").read_blocks, 0
+    is_shared = _find(connection, part_id)[1]["is_shared"]
+    query, low = _Q.read_shared_blocks if is_shared else _Q.read_blocks, 0
     while found := connection.rows(query, part_id=part_id, low=low, high=low + BLOCKS):
         yield from found
         low += BLOCKS

@@ -13,18 +13,19 @@ from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
 from mmdb.data.column_layout import Request, cast_select, quote
 from mmdb.data.forms import add_columns, decoding_row
-from mmdb.data.ingest import Sealed, SealedPartition, seal
+from mmdb.data.ingest import Sealed, SealedPartition, read_sealed, seal
 from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
 from mmdb.data.parts import steps_of, with_parts
 from mmdb.data.pictures import with_pictures
-from mmdb.data.query import analyse
+from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
 from mmdb.data.split import Split, parse_split
+from mmdb.data.tokenize import Encoder
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection, Kind
-from mmdb.db.owners import check_bytes, require_owner
+from mmdb.db.owners import acting_as, check_bytes, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
 from mmdb.messages import show
@@ -133,55 +134,124 @@ def create_dataset(
         LimitReached: its owner may not keep so many bytes.
     """
     _check_arguments(name, partitions, validation, seed)
-    _check_free(connection, name)
+    check_free(connection, name)
     parsed = Options.parse(options)
-    tokenizers = functions.with_targets(connection, parsed.tokenize)
-    analysis = analyse(query, connection.engine, connection)
-    with connection.snapshot():
-        written = connection.columns(analysis.select)
-        wanted = dict.fromkeys([label, *parsed.named])
-        select, columns = with_parts(connection, analysis.select, written, wanted)
-    parsed = with_keys(connection, query, select, columns, label, parsed, say)
-    parsed = with_pictures(connection, select, columns, parsed)
-    request = plan_request(columns, label, replace(parsed, tokenize=tokenizers), connection.engine)
-    encoders = functions.encoders(connection, tokenizers)
+    prepared = prepare(connection, query, label, parsed, say)
     split = parse_split(
         parsed.split, partitions=partitions, validation=float(validation), seed=seed
     )
-    if split.by == "time" and request.split is not None:
-        split = _timed(connection, select, request, split)
+    if split.by == "time" and prepared.request.split is not None:
+        split = _timed(connection, prepared.select, prepared.request, split)
+    row = {"name": name, "query_text": query, "label": label, "version": 1, "origin_id": None}
+    row |= {"options": json.dumps(dict(options or {})), "changes": None}
+    return register(connection, prepared, split, row, say, lambda: check_free(connection, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedQuery:
+    """A query as it is read: each part of its columns with its role."""
+
+    select: str
+    request: Request
+    encoders: Mapping[str, Encoder]
+    sources: list[SourceColumn]
+
+
+def prepare(
+    connection: Connection,
+    query: str,
+    label: str,
+    options: Options,
+    say: Callable[[str], None],
+    keys: Sequence[str] | None = None,
+) -> PreparedQuery:
+    """Return a query as it is read, without running it further than that needs.
+
+    Args:
+        keys: columns that are known to be keys; None: as the options say, or a unique id.
+    """
+    tokenizers = functions.with_targets(connection, options.tokenize)
+    analysis = analyse(query, connection.engine, connection)
+    with connection.snapshot():
+        written = connection.columns(analysis.select)
+        wanted = dict.fromkeys([label, *options.named])
+        select, columns = with_parts(connection, analysis.select, written, wanted)
+    if keys is None:
+        options = with_keys(connection, query, select, columns, label, options, say)
+    else:
+        options = replace(options, roles={**options.roles, **dict.fromkeys(keys, "key")})
+    options = with_pictures(connection, select, columns, options)
+    options = replace(options, tokenize=tokenizers)
+    return PreparedQuery(
+        select=select,
+        request=plan_request(columns, label, options, connection.engine),
+        encoders=functions.encoders(connection, tokenizers),
+        sources=[
+            replace(source, output=part)
+            for source in analysis.sources_of([column for column, _ in written])
+            for part in (
+                [name for name, _ in columns if steps_of(name, source.output or "")]
+                or (source.output,)
+            )
+        ],
+    )
+
+
+def register(
+    connection: Connection,
+    prepared: PreparedQuery,
+    split: Split,
+    row: Mapping[str, object],
+    say: Callable[[str], None],
+    check: Callable[[], object],
+    owner: str | None = None,
+) -> DatasetSummary:
+    """Read a query's rows, fit their transforms, and keep them as a dataset.
+
+    Args:
+        row: what mmdb.dataset says of it besides what the rows say.
+        check: raises where the dataset may not be added any more; called as it is added.
+        owner: see `add_dataset`.
+    """
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
-        sealed = seal(connection, select, request, split, Path(directory), encoders)
-        row = _dataset_row(sealed, split) | {"name": name, "query_text": query, "label": label}
-        row["options"] = json.dumps(dict(options or {}))
+        sealed = seal(
+            connection,
+            prepared.select,
+            prepared.request,
+            split,
+            Path(directory),
+            prepared.encoders,
+        )
         with connection.transaction():
-            _check_free(connection, name)
-            dataset_id = int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
-            sources = [
-                replace(source, output=part)
-                for source in analysis.sources_of([column for column, _ in written])
-                for part in (
-                    [name for name, _ in columns if steps_of(name, source.output or "")]
-                    or (source.output,)
-                )
-            ]
-            add_columns(connection, dataset_id, sealed.decoding, sources)
+            check()
+            values = {**_dataset_row(sealed, split), **row}
+            dataset_id = add_dataset(connection, values, owner)
+            add_columns(connection, dataset_id, sealed.decoding, prepared.sources)
             numbers = draw_numbers(connection, len(sealed.partitions))
             for index, partition in enumerate(sealed.partitions):
                 drawn = None if numbers is None else numbers[index]
-                part_id = _add_partition(connection, dataset_id, partition, drawn)
-                connection.run_many(_Q.add_block, _block_rows(part_id, partition, sealed))
+                add_partition(connection, dataset_id, partition, sealed.path, drawn)
             check_bytes(connection)
     for column, rows in sealed.skipped.items():
         say(f"{rows} rows are left out: column {column!r} holds no picture that can be decoded.")
     return DatasetSummary(
         dataset_id=dataset_id,
-        name=name,
+        name=str(row["name"]),
         rows=sealed.row_count,
-        partitions=partitions,
+        partitions=split.partitions,
         bytes=sealed.byte_count,
         content_hash=sealed.content_hash,
     )
+
+
+def add_dataset(connection: Connection, row: Mapping[str, object], owner: str | None = None) -> int:
+    """Add a row of mmdb.dataset; return its number.
+
+    Args:
+        owner: whose it is, as a version is the dataset's owner's; None: the caller's.
+    """
+    with acting_as(connection, owner):
+        return int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
 
 
 def _timed(connection: Connection, select: str, request: Request, split: Split) -> Split:
@@ -220,8 +290,13 @@ def _check_arguments(name: object, partitions: object, validation: object, seed:
         raise InvalidOption(f"seed is {show(seed)}.", hint="It is a whole number of 64 bits.")
 
 
-def _check_free(connection: Connection, name: str) -> None:
-    found = connection.rows(_Q.find_dataset, name=name)
+def check_free(connection: Connection, name: str) -> None:
+    """Refuse the name of a dataset that is in use.
+
+    Raises:
+        AlreadyExists
+    """
+    found = connection.rows(_Q.find_dataset, name=name, is_first=False)
     if found and not found[0]["dropped"]:
         raise AlreadyExists(f"There is a dataset {name!r} already.")
 
@@ -239,10 +314,18 @@ def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
     }
 
 
-def _add_partition(
-    connection: Connection, dataset_id: int, partition: SealedPartition, drawn: int | None
+def add_partition(
+    connection: Connection,
+    dataset_id: int,
+    partition: SealedPartition,
+    path: Path,
+    drawn: int | None = None,
 ) -> int:
-    """Add a partition, with the number drawn for it if there is one; return its number."""
+    """Add a partition with its blocks, by the number drawn for it if there is one.
+
+    Args:
+        path: of the file that the blocks are in.
+    """
     row = {
         "dataset_id": dataset_id,
         "ordinal": partition.ordinal,
@@ -251,28 +334,33 @@ def _add_partition(
         "byte_count": partition.byte_count,
         "content_hash": partition.content_hash,
     }
-    if drawn is not None:
+    if drawn is None:
+        part_id = int(connection.rows(_Q.add_partition, **row)[0]["part_id"])
+    else:
         connection.run(_Q.add_numbered_partition, part_id=drawn, **row)
-        return drawn
-    return int(connection.rows(_Q.add_partition, **row)[0]["part_id"])
+        part_id = drawn
+    connection.run_many(_Q.add_block, block_rows(part_id, partition, path))
+    return part_id
 
 
-def _block_rows(
-    part_id: int, partition: SealedPartition, sealed: Sealed
-) -> Iterator[dict[str, object]]:
+def block_rows(part_id: int, partition: SealedPartition, path: Path) -> Iterator[dict[str, object]]:
+    """Yield rows of mmdb.block."""
     for ordinal, block in enumerate(partition.blocks):
+        data, hashes = read_sealed(path, block)
         yield {
             "part_id": part_id,
             "ordinal": ordinal,
             "row_count": block.row_count,
             "digest": block.digest,
-            "data": sealed.read(block),
+            "data": data,
+            "row_hashes": hashes,
         }
 
 
 def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> int:
     """Delete a dataset's blocks and features and keep its description; return the bytes freed.
 
+    Its versions go with it, which share blocks, and samples of them.
     With teams, features that another team has computed of a shared dataset go with the next `gc`.
 
     Args:
@@ -286,17 +374,24 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
     """
     check_flag(force, "force")
     with connection.transaction():
-        found = connection.rows(_Q.find_dataset, name=name)
+        found = connection.rows(_Q.find_dataset, name=name, is_first=False)
         if not found or found[0]["dropped"]:
             raise DatasetNotFound(f"There is no dataset {show(name)}.")
         dataset_id = found[0]["dataset_id"]
         require_owner(connection, "dataset", name, dataset_id)
-        if not force:
-            _check_unused(connection, name, dataset_id)
-        freed = _delete_features(connection, dataset_id)
-        connection.run(_Q.delete_blocks, dataset_id=dataset_id)
-        connection.run(_Q.mark_dropped, dataset_id=dataset_id)
-    return int(found[0]["byte_count"]) + freed
+        origin_id = found[0]["origin_id"] or dataset_id
+        is_sample = found[0]["version"] == 0  # nothing reads its blocks: it has none
+        family = found if is_sample else connection.rows(_Q.find_family, origin_id=origin_id)
+        freed = 0
+        for one in family:
+            if not force:
+                _check_unused(connection, one["name"], one["dataset_id"])
+            freed += one["byte_count"] + _delete_features(connection, one["dataset_id"])
+        for one in family:
+            connection.run(_Q.delete_shared_blocks, dataset_id=one["dataset_id"])
+            connection.run(_Q.delete_blocks, dataset_id=one["dataset_id"])
+            connection.run(_Q.mark_dropped, dataset_id=one["dataset_id"])
+    return int(freed)
 
 
 def _delete_features(connection: Connection, dataset_id: int) -> int:

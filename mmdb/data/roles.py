@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mmdb.data.column_layout import SPLIT, Field, Request, check_twins
+from mmdb.data.column_layout import KEY, SPLIT, Field, Request, check_twins
 from mmdb.data.decoding import ColumnKind, Task
 from mmdb.data.options import Options
 from mmdb.data.parts import is_document
@@ -83,6 +83,17 @@ def plan_request(
         options=options,
         engine=engine,
         split=_split_field(types, options.split),
+        keys=tuple(
+            Field(
+                name=name,
+                type=kind,
+                kind="key",
+                scanned="bigint" if kind == "integer" else "text",
+                alias=KEY.format(place),
+            )
+            for place, (name, kind) in enumerate(columns)
+            if unused.get(name) == "key"
+        ),
     )
 
 

@@ -27,6 +27,10 @@ from mmdb.db.connection import Batch, Texts
 from mmdb.db.row_formats import TILE
 from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
 
+FIT_AGAIN = (
+    "Make a version with transforms and classes of its own: refresh_dataset(..., fit => true)."
+)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Seconds of the year 1's begin and of the year 10,000's, from 1970.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_800.0
 #: Values of columns that are fitted together take about as many bytes.
@@ -62,7 +66,7 @@ class RowPacker:
         self._request, self._split, self._encoders = request, split, encoders
         self._roles = np.zeros(len(ROLES), np.int64)  # rows of each
         self._layout: Layout | None = None
-        self._multipliers = np.empty(0, np.uint64)
+        self._multipliers = self._others = np.empty(0, np.uint64)
         self._codes = {
             field.name: self._new_codes(field) for field in request.fields if field.is_coded
         }
@@ -93,14 +97,15 @@ class RowPacker:
         return self._layout
 
     def pack(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return a batch's rows, uint8 (n, row_bytes), and their keys, uint64 (n,)."""
+        """Return a batch's rows, uint8 (n, stride), and what orders them, uint64 (n,)."""
         batch = self._decoded(batch)
         if self._layout is None:
             self._layout = lay_out(self._request, batch)
-            self._multipliers = self._draw_multipliers()
+            self._multipliers = self._draw_multipliers(f"mmdb row order {self._split.seed}")
+            self._others = self._draw_multipliers("mmdb row")
         count = len(batch[self._request.label.name])
-        lanes = np.zeros((count, self._layout.row_bytes // 4), "<u4")
-        texts = np.zeros(count, np.uint64)
+        lanes = np.zeros((count, self._layout.stride // 4), "<u4")
+        texts, other_texts = np.zeros((2, count), np.uint64)
         copies = []
         for index, slot in enumerate(self._layout.slots):
             values = self._kept(slot.field, batch[slot.field.name])
@@ -108,17 +113,28 @@ class RowPacker:
             if slot.field.is_coded:
                 hashes = np.frombuffer(self._codes[slot.field.name].hashes, np.uint64)
                 texts += hashes[values] * self._multipliers[-1 - index]
+                other_texts += hashes[values] * self._others[-1 - index]
         for first in range(0, count, TILE):
             for place, values in copies:
                 place[first : first + TILE] = values[first : first + TILE]
         self._count_not_finite(lanes)
         self.row_count += count
-        keys = _mix(lanes @ self._multipliers[: lanes.shape[1]] + texts)
+        own = lanes[:, : self._layout.row_bytes // 4]
+        keys = _mix(own @ self._multipliers[: own.shape[1]] + texts)
+        found = self._layout.hashes_of(lanes.view(np.uint8))
+        found[:, 0] = _mix(_mix(own @ self._others[: own.shape[1]] + other_texts) * _ODD + keys)
+        for field in self._request.keys:
+            found[:, 1] = _mix(found[:, 1] * _ODD + _key_hashes(batch[field.output]))
         if self._split.column is not None:  # rows of a role come together
             roles = self._split.places(batch[SPLIT])
-            self._roles += np.bincount(roles.astype(np.int64), minlength=len(ROLES))
             keys = (keys >> np.uint64(2)) | (roles << np.uint64(62))
         return lanes.view(np.uint8), keys
+
+    def keep(self, keys: np.ndarray) -> None:
+        """Count rows that are kept, by what orders them."""
+        if self._split.column is not None:
+            roles = (keys >> np.uint64(62)).astype(np.int64)
+            self._roles += np.bincount(roles, minlength=len(ROLES))
 
     def _decoded(self, batch: Batch) -> Batch:
         """Return a batch with pictures as bytes, without the rows whose picture is damaged.
@@ -153,13 +169,17 @@ class RowPacker:
         """
         if self._split.column is None:
             return self._split.slices(self.row_count)
-        return self._split.cut(dict(zip(ROLES, self._roles.tolist(), strict=True)))
+        return self._split.cut(self.role_counts())
 
-    def _draw_multipliers(self) -> np.ndarray:
+    def role_counts(self) -> dict[Role, int]:
+        """Return how many rows each slice has, where a column says it."""
+        return dict(zip(ROLES, self._roles.tolist(), strict=True))
+
+    def _draw_multipliers(self, seed: str) -> np.ndarray:
         """One odd number a lane (0 where the lane is a code), then one for each field."""
         lanes = self.layout.row_bytes // 4
-        seed = blake3(f"mmdb row order {self._split.seed}".encode())
-        drawn = np.frombuffer(seed.digest(length=8 * (lanes + len(self.layout.slots))), "<u8")
+        digest = blake3(seed.encode()).digest(length=8 * (lanes + len(self.layout.slots)))
+        drawn = np.frombuffer(digest, "<u8")
         drawn = drawn | np.uint64(1)
         for slot in self.layout.slots:
             if slot.field.is_coded:
@@ -324,6 +344,32 @@ class RowPacker:
             labels=labels,
         )
 
+    def adopt(self, decoding: Decoding) -> None:
+        """Have rows decoded as those of a dataset are: `recode` puts its classes' codes.
+
+        Raises:
+            DataError: they do not fit it.
+        """
+        columns = {column.name: column for column in decoding.columns}
+        for slot in self.layout.slots:
+            found = columns.get(slot.field.name)
+            if found is None or (found.kind, found.width) != (slot.field.kind, slot.width):
+                raise DataError(
+                    f"Column {slot.field.name!r} is not what it was when the dataset was made.",
+                    hint=FIT_AGAIN,
+                )
+        for label in decoding.labels:
+            known = set(label.classes or ())
+            texts = self._codes.get(label.name, self._labels[label.name].classes)
+            strange = [text for text in texts if text not in known] if known else []
+            if strange:
+                raise DataError(
+                    f"Label {label.name!r} holds {strange[0]!r}, a class that the dataset lacks.",
+                    hint=FIT_AGAIN,
+                )
+        transforms = {c.name: c.transform for c in decoding.columns if c.transform is not None}
+        self._final = self._final_codes(transforms, decoding.labels)
+
     def _codes_of(self, field: Field) -> Sequence[str]:
         return [text for text in self._codes.get(field.name, ()) if text is not None]
 
@@ -356,6 +402,15 @@ class RowPacker:
                 continue
             codes = view(lanes, slot)
             codes[:] = table[codes] if slot.field.is_coded else np.searchsorted(table, codes)
+
+
+def _key_hashes(values: np.ndarray | Sequence[Any]) -> np.ndarray:
+    """Return a hash of each key, uint64."""
+    if isinstance(values, np.ndarray):
+        return values.astype(np.uint64)
+    assert isinstance(values, Texts)
+    digests = b"".join(blake3(str(text).encode()).digest(length=8) for text in values.distinct)
+    return np.frombuffer(digests, "<u8")[values.places]  # type: ignore[no-any-return]
 
 
 def _some(values: np.ndarray | Sequence[Any], kept: list[int]) -> np.ndarray | Sequence[Any]:

@@ -141,9 +141,22 @@ def acting_for(connection: Connection, candidate_id: int) -> Iterator[None]:
     if connection.engine != "postgres":
         yield
         return
-    (before,) = connection.rows(_Q.find_team)
     (run,) = connection.rows(_Q.find_owner, candidate_id=candidate_id)
-    connection.run(_Q.act_for, team=run["owner"] or before["team"])
+    with acting_as(connection, run["owner"]):
+        yield
+
+
+@contextmanager
+def acting_as(connection: Connection, owner: str | None) -> Iterator[None]:
+    """Let what is added within belong to a role; None: to whom it would belong anyway.
+
+    The caller has begun the transaction.
+    """
+    if not owner or connection.engine != "postgres":
+        yield
+        return
+    (before,) = connection.rows(_Q.find_team)
+    connection.run(_Q.act_for, team=owner)
     yield  # an error ends the transaction, and with it the setting
     connection.run(_Q.act_for, team=before["team"])
 

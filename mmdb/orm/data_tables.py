@@ -38,6 +38,9 @@ class Dataset(Base, written_by="Database.create_dataset"):
     inputs: Mapped[Json | None]
     class_counts: Mapped[Json | None]
     owner: Mapped[str | None]
+    version: Mapped[int]
+    origin_id: Mapped[BigInt | None]
+    changes: Mapped[Json | None]
 
     columns: Mapped[list[DatasetColumn]] = many("DatasetColumn.ordinal")
     transforms: Mapped[list[Transform]] = many("Transform.ordinal")
@@ -101,6 +104,7 @@ class Partition(Base, written_by="Database.create_dataset"):
 
     dataset: Mapped[Dataset] = one()
     blocks: Mapped[list[Block]] = many("Block.ordinal")
+    shared_blocks: Mapped[list[SharedBlock]] = many("SharedBlock.ordinal")
     hops: Mapped[list[Hop]] = many("(Hop.candidate_id, Hop.ordinal)")
 
 
@@ -112,6 +116,19 @@ class Block(Base, written_by="Database.create_dataset"):
     row_count: Mapped[int]
     digest: Mapped[bytes] = unread()
     data: Mapped[bytes] = unread()
+    row_hashes: Mapped[bytes | None] = unread()
+
+    partition: Mapped[Partition] = one()
+
+
+class SharedBlock(Base, written_by="Database.refresh_dataset"):
+    """The blocks of a partition that reads blocks of other partitions, all of them in order."""
+
+    part_id: Mapped[BigInt] = foreign_key("partition.part_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    source_id: Mapped[BigInt]
+    source_ordinal: Mapped[int]
+    masked: Mapped[list[int] | None]
 
     partition: Mapped[Partition] = one()
 

@@ -59,6 +59,19 @@ def create_dataset(
 
 
 @exposed
+def refresh_dataset(
+    backend: Backend, name: str, grows: str | None, fit: bool, dry_run: bool
+) -> list[dict[str, Any]]:
+    """Add a version of a dataset; see `mmdb.data.refresh.refresh_dataset`."""
+    from mmdb.data.refresh import refresh_dataset as refresh
+
+    done = refresh(
+        backend.connection, name, grows=grows, fit=fit, dry_run=dry_run, say=backend.notice
+    )
+    return [asdict(done)]
+
+
+@exposed
 def transformed(backend: Backend, dataset: str, row_count: int) -> list[dict[str, Any]]:
     """Return train rows of a dataset, in their order, with what models read of them."""
     connection = backend.connection

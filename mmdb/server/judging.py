@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 from mmdb.arguments import check_whole
 from mmdb.data.decoding import class_text
 from mmdb.data.forms import source_row
-from mmdb.data.names import is_name
+from mmdb.data.names import is_dataset
 from mmdb.data.query import SourceColumn, analyse, parse_select
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -77,7 +77,7 @@ def evaluate(
 
 def _key_there(connection: Connection, predictor: Predictor, data: str) -> str | None:
     """Return the column that names a query's rows, if it has one of the name that is expected."""
-    if is_name(data):
+    if is_dataset(data):
         return None
     select, _ = parse_select(data, connection.engine)
     key = predictor.key(None)
@@ -227,7 +227,7 @@ def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: st
     Raises:
         InvalidInput: the query returns other rows each time.
     """
-    if is_name(data):
+    if is_dataset(data):
         return [read_sample(connection, p, data) for p in predictors]
     select, _ = parse_select(data, connection.engine)
     # The alias is no name of a column: such a one would stand for the column, not for the row.

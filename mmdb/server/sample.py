@@ -14,7 +14,7 @@ from mmdb.data.assembly import Values, assemble
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.decoding import Decoding, Label, class_text
 from mmdb.data.matching import Reordering, unseen
-from mmdb.data.names import is_name
+from mmdb.data.names import is_dataset
 from mmdb.data.query_rows import KEY, Beside, scan_values
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Kind
@@ -74,7 +74,7 @@ def read_sample(
         InvalidInput: there are no rows, or a label is none that the model knows.
         QueryError and others: see `scan_values`.
     """
-    if is_name(data):
+    if is_dataset(data):
         if by is not None or key is not None or has_values:
             raise InvalidOption(
                 f"Rows of dataset {data!r} are read without other columns.",

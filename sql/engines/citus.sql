@@ -30,7 +30,7 @@ $$;
 DO $$
 DECLARE
     everywhere CONSTANT text[] := ARRAY[
-        'setting', 'factory', 'trainer', 'function', 'dataset', 'dataset_column', 'transform', 'partition', 'run'
+        'setting', 'factory', 'trainer', 'function', 'dataset', 'dataset_column', 'transform', 'partition', 'shared_block', 'run'
     ];
     by_part CONSTANT text[] := ARRAY['block', 'hop', 'checkpoint', 'checkpoint_chunk', 'state_chunk', 'feature_block'];
     at_home CONSTANT text[] := ARRAY['worker', 'worker_beat', 'assignment'];

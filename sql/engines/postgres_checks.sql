@@ -51,7 +51,7 @@ BEGIN
                         ELSE 'octet_length(%1$I) <= 16384'
                     END
                     WHEN 'bytea' THEN CASE
-                        WHEN a.attname !~ '^(data|packed|tensor_hashes)$' THEN 'octet_length(%1$I) <= 64'
+                        WHEN a.attname !~ '^(data|packed|tensor_hashes|row_hashes)$' THEN 'octet_length(%1$I) <= 64'
                     END
                     WHEN 'jsonb' THEN
                         -- A reader in Python goes no deeper than a few hundred levels.

@@ -39,7 +39,7 @@ DECLARE
     dataset_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id)';
     dataset_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id AND [d.owner])';
     rows_read CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.dataset AS d WHERE d.dataset_id = T.dataset_id'
-    || ' AND ([d.owner] OR [dataset d.dataset_id]))';
+    || ' AND ([d.owner] OR [dataset d.dataset_id] OR [dataset d.origin_id]))';
     model_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.model_id = T.model_id)';
     model_writes CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.model AS m WHERE m.model_id = T.model_id AND [m.owner])';
     tensor_reads CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.tensor AS t WHERE t.tensor_id = T.tensor_id)';
@@ -56,13 +56,18 @@ BEGIN
         SELECT g.*
         FROM (
             VALUES
-            ('dataset', '[T.owner] OR [dataset T.dataset_id] OR ' || others || ' AND mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
+            ('dataset', '[T.owner] OR [dataset T.dataset_id] OR [dataset T.origin_id] OR ' || others || ' AND mmdb.shows_dataset(T.dataset_id)', '[T.owner]'),
             ('dataset_column', dataset_reads, dataset_writes),
             ('transform', dataset_reads, dataset_writes),
             ('dataset_source', dataset_reads, dataset_writes),
             ('partition', dataset_reads, dataset_writes),
             (
                 'block',
+                replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || rows_read || ')', 'd.dataset_id = T.', 'd.dataset_id = p.'),
+                replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || dataset_writes || ')', 'd.dataset_id = T.', 'd.dataset_id = p.')
+            ),
+            (
+                'shared_block',
                 replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || rows_read || ')', 'd.dataset_id = T.', 'd.dataset_id = p.'),
                 replace('EXISTS (SELECT 1 FROM mmdb.partition AS p WHERE p.part_id = T.part_id AND ' || dataset_writes || ')', 'd.dataset_id = T.', 'd.dataset_id = p.')
             ),

@@ -137,6 +137,7 @@ BEGIN
             mmdb.alias_event, mmdb.model_note, mmdb.share, mmdb.role_limit', trains),
         ('SELECT, INSERT ON
             mmdb.dataset, mmdb.dataset_column, mmdb.transform, mmdb.dataset_source, mmdb.partition, mmdb.block,
+            mmdb.shared_block,
             mmdb.run, mmdb.run_event, mmdb.candidate, mmdb.candidate_event, mmdb.hop,
             mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.merge, mmdb.decision,
             mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
@@ -164,7 +165,7 @@ BEGIN
         ('UPDATE (choice, reason, candidates, uses, byte_count, compute_s, store_s, read_s, saved_s, planned_s)
             ON mmdb.run_feature', trains),
         ('DELETE ON
-            mmdb.block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
+            mmdb.block, mmdb.shared_block, mmdb.checkpoint, mmdb.checkpoint_chunk, mmdb.state_chunk, mmdb.model_tag,
             mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
             mmdb.feature_part, mmdb.feature_block', trains),
         -- What gc takes; to lock a row takes the right to change one of its columns.

@@ -1,5 +1,5 @@
 -- name: find_dataset
--- The dataset of a name: the one in use, or else the one dropped last.
+-- The dataset of a name: its first version, or its last in use, or else the last that was dropped.
 SELECT
     d.dataset_id,
     d.name,
@@ -17,10 +17,16 @@ SELECT
     d.targets::text AS targets,
     d.inputs::text AS inputs,
     d.class_counts::text AS class_counts,
-    d.dropped_at IS NOT NULL AS dropped
+    d.dropped_at IS NOT NULL AS dropped,
+    d.version,
+    d.origin_id,
+    d.partitions,
+    d.changes::text AS changes,
+    d.owner
 FROM mmdb.dataset AS d
-WHERE d.name = %(name)s::text
-ORDER BY d.dropped_at IS NOT NULL, d.dataset_id DESC
+LEFT JOIN mmdb.dataset AS o ON d.origin_id = o.dataset_id AND d.version > 1
+WHERE d.name = %(name)s::text OR (o.name = %(name)s::text AND NOT %(is_first)s::boolean)
+ORDER BY d.dropped_at IS NOT NULL, d.version DESC, d.dataset_id DESC
 LIMIT 1;
 
 -- name: find_dataset_of
@@ -42,9 +48,31 @@ SELECT
     d.targets::text AS targets,
     d.inputs::text AS inputs,
     d.class_counts::text AS class_counts,
-    d.dropped_at IS NOT NULL AS dropped
+    d.dropped_at IS NOT NULL AS dropped,
+    d.version,
+    d.origin_id,
+    d.partitions,
+    d.changes::text AS changes,
+    d.owner
 FROM mmdb.dataset AS d
 WHERE d.dataset_id = %(dataset_id)s::bigint;
+
+-- name: find_family
+-- The versions of a dataset in use, and the samples of them.
+SELECT
+    d.dataset_id,
+    d.name,
+    d.byte_count
+FROM mmdb.dataset AS d
+WHERE (d.dataset_id = %(origin_id)s::bigint OR d.origin_id = %(origin_id)s::bigint) AND d.dropped_at IS NULL
+ORDER BY d.dataset_id;
+
+-- name: hold_dataset
+-- Have whoever else adds a version to a dataset, or drops it, wait for this transaction, or fail.
+UPDATE mmdb.dataset
+SET dropped_at = NULL
+WHERE dataset_id = %(dataset_id)s::bigint AND dropped_at IS NULL
+RETURNING dataset_id;
 
 -- name: find_decoding
 -- What a dataset's rows become, apart from its columns.
@@ -100,7 +128,8 @@ SELECT
     d.classes::text AS classes,
     d.targets::text AS targets,
     d.inputs::text AS inputs,
-    d.dropped_at IS NOT NULL AS dropped
+    d.dropped_at IS NOT NULL AS dropped,
+    EXISTS (SELECT 1 FROM mmdb.shared_block AS s WHERE s.part_id = p.part_id) AS is_shared
 FROM mmdb.partition AS p
 INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
 WHERE p.part_id = %(part_id)s::bigint;
@@ -115,6 +144,64 @@ SELECT
 FROM mmdb.block AS b
 WHERE b.part_id = %(part_id)s::bigint AND b.ordinal >= %(low)s::integer AND b.ordinal < %(high)s::integer
 ORDER BY b.ordinal;
+
+-- name: read_shared_blocks
+-- Some blocks of a partition that shares them, in order.
+SELECT
+    s.ordinal,
+    b.row_count,
+    b.digest,
+    b.data,
+    s.masked
+FROM mmdb.shared_block AS s
+INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
+WHERE s.part_id = %(part_id)s::bigint AND s.ordinal >= %(low)s::integer AND s.ordinal < %(high)s::integer
+ORDER BY s.ordinal;
+
+-- name: find_shared_digests
+-- The digests of the blocks of a partition that shares them, in order, and which rows are left out.
+SELECT
+    b.digest,
+    s.masked
+FROM mmdb.shared_block AS s
+INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
+WHERE s.part_id = %(part_id)s::bigint
+ORDER BY s.ordinal;
+
+-- name: find_row_hashes
+-- The blocks of a partition, its own or shared, with the hashes of their rows.
+SELECT
+    b.ordinal,
+    b.part_id AS source_id,
+    b.ordinal AS source_ordinal,
+    b.row_count,
+    b.digest,
+    b.row_hashes,
+    NULL::integer[] AS masked
+FROM mmdb.block AS b
+WHERE b.part_id = %(part_id)s::bigint AND NOT EXISTS (
+    SELECT 1 FROM mmdb.shared_block AS s
+    WHERE s.part_id = %(part_id)s::bigint
+)
+UNION ALL
+SELECT
+    s.ordinal,
+    s.source_id,
+    s.source_ordinal,
+    b.row_count,
+    b.digest,
+    b.row_hashes,
+    s.masked
+FROM mmdb.shared_block AS s
+INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
+WHERE s.part_id = %(part_id)s::bigint
+ORDER BY 1;
+
+-- name: read_block
+-- The bytes of one block.
+SELECT b.data
+FROM mmdb.block AS b
+WHERE b.part_id = %(source_id)s::bigint AND b.ordinal = %(source_ordinal)s::integer;
 
 -- name: find_digests
 -- The digests of a partition's blocks, in order: what its content hash is made of.
@@ -160,7 +247,7 @@ ORDER BY m.name, m.version;
 -- Register a dataset.
 INSERT INTO mmdb.dataset (
     name, query, label, task, seed, partitions, validation, row_count, byte_count, content_hash, input_shape, classes, options,
-    targets, inputs, class_counts
+    targets, inputs, class_counts, version, origin_id, changes
 ) VALUES (
     %(name)s::text,
     %(query_text)s::text,
@@ -177,7 +264,10 @@ INSERT INTO mmdb.dataset (
     %(options)s::jsonb,
     %(targets)s::jsonb,
     %(inputs)s::jsonb,
-    %(class_counts)s::jsonb
+    %(class_counts)s::jsonb,
+    %(version)s::integer,
+    %(origin_id)s::bigint,
+    %(changes)s::jsonb
 )
 RETURNING dataset_id;
 
@@ -243,9 +333,76 @@ VALUES (
 
 -- name: add_block
 -- Add a block.
-INSERT INTO mmdb.block (part_id, ordinal, row_count, digest, data)
+INSERT INTO mmdb.block (part_id, ordinal, row_count, digest, data, row_hashes)
 VALUES (
-    %(part_id)s::bigint, %(ordinal)s::integer, %(row_count)s::integer, %(digest)s::bytea, %(data)s::bytea
+    %(part_id)s::bigint,
+    %(ordinal)s::integer,
+    %(row_count)s::integer,
+    %(digest)s::bytea,
+    %(data)s::bytea,
+    %(row_hashes)s::bytea
+);
+
+-- name: add_shared_block
+-- Add a block that a partition reads of another.
+INSERT INTO mmdb.shared_block (part_id, ordinal, source_id, source_ordinal, masked)
+VALUES (
+    %(part_id)s::bigint,
+    %(ordinal)s::integer,
+    %(source_id)s::bigint,
+    %(source_ordinal)s::integer,
+    %(masked)s::integer[]
+);
+
+-- name: copy_columns
+-- Give a version the columns of another.
+INSERT INTO mmdb.dataset_column (dataset_id, ordinal, name, kind, width)
+SELECT
+    %(dataset_id)s::bigint AS dataset_id,
+    c.ordinal,
+    c.name,
+    c.kind,
+    c.width
+FROM mmdb.dataset_column AS c
+WHERE c.dataset_id = %(source_id)s::bigint;
+
+-- name: copy_transforms
+-- Give a version the transforms of another, as they were fitted.
+INSERT INTO mmdb.transform (dataset_id, ordinal, kind, source, parameters, statistics, categories)
+SELECT
+    %(dataset_id)s::bigint AS dataset_id,
+    t.ordinal,
+    t.kind,
+    t.source,
+    t.parameters,
+    t.statistics,
+    t.categories
+FROM mmdb.transform AS t
+WHERE t.dataset_id = %(source_id)s::bigint;
+
+-- name: copy_sources
+-- Give a version the sources of another.
+INSERT INTO mmdb.dataset_source (
+    dataset_id, ordinal, table_name, column_name, output_name, schema_name, via, resolution
+)
+SELECT
+    %(dataset_id)s::bigint AS dataset_id,
+    s.ordinal,
+    s.table_name,
+    s.column_name,
+    s.output_name,
+    s.schema_name,
+    s.via,
+    s.resolution
+FROM mmdb.dataset_source AS s
+WHERE s.dataset_id = %(source_id)s::bigint;
+
+-- name: delete_shared_blocks
+-- Delete what a dataset shares of the blocks of others.
+DELETE FROM mmdb.shared_block
+WHERE part_id IN (
+    SELECT p.part_id FROM mmdb.partition AS p
+    WHERE p.dataset_id = %(dataset_id)s::bigint
 );
 
 -- name: delete_blocks

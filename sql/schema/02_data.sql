@@ -21,6 +21,9 @@ CREATE TABLE mmdb.dataset (
     inputs jsonb,
     class_counts jsonb,
     owner text,
+    version integer NOT NULL DEFAULT 1,
+    origin_id bigint,
+    changes jsonb,
     CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
     CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel'))
 );
@@ -34,6 +37,9 @@ COMMENT ON COLUMN mmdb.dataset.targets IS 'Each label with its task, size and cl
 COMMENT ON COLUMN mmdb.dataset.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes every number.';
 COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by label.';
 COMMENT ON COLUMN mmdb.dataset.owner IS 'The role whose team it belongs to; null, as on DuckDB: everybody''s.';
+COMMENT ON COLUMN mmdb.dataset.version IS 'How often its query has been read anew, from 1; 0: a sample of a version, to retrain on.';
+COMMENT ON COLUMN mmdb.dataset.origin_id IS 'Its first version; null of that one.';
+COMMENT ON COLUMN mmdb.dataset.changes IS 'Rows added, changed and deleted since the version before, and how far a growing column had come.';
 
 CREATE TABLE mmdb.dataset_column (
     dataset_id bigint NOT NULL,
@@ -110,9 +116,26 @@ CREATE TABLE mmdb.block (
     row_count integer NOT NULL,
     digest bytea NOT NULL,
     data bytea NOT NULL,
+    row_hashes bytea,
     CONSTRAINT block_pkey PRIMARY KEY (part_id, ordinal),
     CONSTRAINT block_partition_fkey FOREIGN KEY (part_id) REFERENCES mmdb.partition (part_id)
 );
 COMMENT ON TABLE mmdb.block IS 'Packed runs of a partition''s rows.';
 COMMENT ON COLUMN mmdb.block.digest IS 'BLAKE3-256 of data.';
 COMMENT ON COLUMN mmdb.block.data IS 'One Arrow IPC stream with one record batch.';
+COMMENT ON COLUMN mmdb.block.row_hashes
+IS 'Hashes of 8 bytes by which rows are known again: of each row''s values, then of each row''s key if it has one.';
+
+CREATE TABLE mmdb.shared_block (
+    part_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    source_id bigint NOT NULL,
+    source_ordinal integer NOT NULL,
+    masked integer[],
+    CONSTRAINT shared_block_pkey PRIMARY KEY (part_id, ordinal),
+    CONSTRAINT shared_block_partition_fkey FOREIGN KEY (part_id) REFERENCES mmdb.partition (part_id)
+);
+COMMENT ON TABLE mmdb.shared_block IS 'The blocks of a partition that reads blocks of other partitions, all of them in order.';
+COMMENT ON COLUMN mmdb.shared_block.source_id IS 'The partition that keeps the block.';
+COMMENT ON COLUMN mmdb.shared_block.source_ordinal IS 'Its place there.';
+COMMENT ON COLUMN mmdb.shared_block.masked IS 'Places in the block, from 0, of rows that are left out; null: none.';

@@ -55,7 +55,7 @@ class SyntheticBlock:
         x = Field(name="x", type="bytes", kind=kind, scanned="bytes")
         y = Field(name="y", type="float", kind="label", scanned="real", task="regression")
         slots = (Slot(field=x, offset=0, width=width), Slot(field=y, offset=lanes, width=1))
-        layout = Layout(slots=slots, labels=slots[1:], row_bytes=lanes + _FLOAT)
+        layout = Layout(slots=slots, labels=slots[1:], row_bytes=lanes + _FLOAT, hashes=0)
         self.rows = max(1, _BYTES // layout.row_bytes)
         random = np.random.default_rng(seed)
         values = random.integers(0, 64, (self.rows, layout.row_bytes), dtype=np.uint8)

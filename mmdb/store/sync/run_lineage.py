@@ -99,7 +99,7 @@ def _own(dataset_id: int) -> dict[str, int]:
 
 def _free_name(target: Connection, row: Row) -> str:
     """Return a dataset's name, made longer by its hash where another one in use has it."""
-    there = target.rows(_D.find_dataset, name=row["name"])
+    there = target.rows(_D.find_dataset, name=row["name"], is_first=False)
     taken = bool(there) and not there[0]["dropped"]
     return f"{row['name']}/{bytes(row['content_hash']).hex()[:8]}" if taken else row["name"]
 

@@ -1,0 +1,133 @@
+"""Samples of a dataset's versions: what is new in one, and a share of what was there before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from blake3 import blake3
+
+from mmdb.data.column_layout import ClassCounts
+from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.forms import decoding_row
+from mmdb.data.registration import add_dataset
+from mmdb.data.shared_blocks import (
+    StoredBlock,
+    add_shared_partition,
+    copy_form,
+    count_classes,
+    hash_of,
+    shared_row,
+    stored_blocks,
+)
+from mmdb.db.connection import Connection
+from mmdb.errors import DatasetNotFound
+
+
+def version_seen(connection: Connection, dataset: Dataset) -> Dataset:
+    """Return the version whose rows a model of a dataset has seen: itself, but for a sample."""
+    return dataset if dataset.version else dataset_of(connection, dataset.changes["of"])
+
+
+def sample_since(connection: Connection, newest: Dataset, seen: Dataset, replay: float) -> Dataset:
+    """Return a dataset of the train rows that a version lacks, and a share of those that it has.
+
+    It is made once, and shares the blocks of the newest version. Its held-out slices are those of
+    the newest version.
+
+    Args:
+        replay: share of the train rows that were there before, 0 to 1.
+    """
+    origin = newest.name.removesuffix(f"@{newest.version}")
+    name = f"{origin}/{newest.version}-since-{seen.version}-{replay:g}"
+    try:
+        found = find_dataset(connection, name)
+    except DatasetNotFound:
+        found = None
+    if found is not None and not found.dropped:
+        return found
+    blocks = _chosen(connection, newest, seen, replay, name)
+    _write(connection, newest, name, blocks, {"of": newest.dataset_id, "replay": replay})
+    return find_dataset(connection, name)
+
+
+def _chosen(
+    connection: Connection, newest: Dataset, seen: Dataset, replay: float, name: str
+) -> list[StoredBlock]:
+    """Return new blocks, and old ones with rows masked, in an order of chance."""
+    known = {
+        (block.source_id, block.source_ordinal)
+        for part in seen.slices
+        for block in stored_blocks(connection, seen, part.part_id)
+    }
+    found = [
+        block
+        for part in newest.slices
+        if part.role == "train"
+        for block in stored_blocks(connection, newest, part.part_id)
+    ]
+    old = [one for one in found if (one.source_id, one.source_ordinal) in known]
+    new = [one for one in found if (one.source_id, one.source_ordinal) not in known]
+    seed = int.from_bytes(blake3(name.encode()).digest(length=8), "little")
+    random = np.random.default_rng(seed)
+    left = round(replay * sum(len(block.hashes) for block in old))
+    for place in random.permutation(len(old)):
+        block = old[place]
+        if left < len(block.hashes):
+            block = block.without(random.permutation(len(block.hashes))[left:])
+        if len(block.hashes):
+            new.append(block)
+            left -= len(block.hashes)
+    return [new[place] for place in random.permutation(len(new))]
+
+
+def _write(
+    connection: Connection,
+    newest: Dataset,
+    name: str,
+    blocks: Sequence[StoredBlock],
+    changes: dict[str, object],
+) -> None:
+    counts = ClassCounts(newest.decoding.labels)
+    for block in blocks:
+        count_classes(connection, newest.decoding, block, counts)
+    most = max(part.row_count for part in newest.slices if part.role == "train")
+    pieces = min(max(1, -(-_rows(blocks) // most)), len(blocks))
+    places: list[tuple[str, int]] = [("train", ordinal) for ordinal in range(pieces)]
+    own = [list(blocks[ordinal::pieces]) for ordinal in range(pieces)]
+    for part in newest.slices:
+        if part.role != "train":
+            places.append((part.role, part.ordinal))
+            own.append(stored_blocks(connection, newest, part.part_id))
+    row_bytes = sum(part.byte_count for part in newest.slices) / newest.row_count
+    described = [
+        shared_row(place, some, None, newest.decoding, round(row_bytes * _rows(some)))
+        for place, some in zip(places, own, strict=True)
+    ]
+    values = {
+        **decoding_row(newest.decoding),
+        "name": name,
+        "version": 0,
+        "origin_id": newest.origin_id or newest.dataset_id,
+        "query_text": newest.query,
+        "label": newest.label,
+        "options": json.dumps(newest.options),
+        "seed": newest.seed,
+        "partitions": pieces,
+        "validation": newest.validation,
+        "row_count": sum(one["row_count"] for one in described),
+        "byte_count": 0,
+        "content_hash": hash_of(described),
+        "class_counts": json.dumps(counts.by_label()),
+        "changes": json.dumps(changes),
+    }
+    with connection.transaction():
+        dataset_id = add_dataset(connection, values, newest.owner)
+        copy_form(connection, newest.dataset_id, dataset_id)
+        for row, some in zip(described, own, strict=True):
+            add_shared_partition(connection, dataset_id, row, some)
+
+
+def _rows(blocks: Sequence[StoredBlock]) -> int:
+    return sum(len(block.hashes) for block in blocks)

@@ -1,0 +1,289 @@
+"""Refreshing a dataset: its versions hold what its query returned then."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.reader import read_columns, read_partition
+from mmdb.db.connection import Texts
+
+TABLE = """
+    CREATE TABLE sales (
+        id integer, a double precision, b integer, c text, y integer, sold timestamp
+    )
+"""
+QUERY = "SELECT id, a, b, c, y FROM sales"
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    with mmdb.connect(database_url) as database:
+        database.sql(TABLE)
+        yield database
+
+
+class Rows:
+    """Rows of a table that come, change and go."""
+
+    def __init__(self, db: mmdb.Database, seed: int) -> None:
+        self.db, self.random, self.next = db, random.Random(seed), 0
+
+    def add(self, count: int) -> None:
+        values = []
+        for _ in range(count):
+            a = "NULL" if self.random.random() < 0.1 else str(self.random.randint(0, 3))
+            c = self.random.choice(["'x'", "'y'", "'z'", "NULL"])
+            b, y, k = self.random.randint(0, 2), self.random.randint(0, 1), self.next
+            at = f"timestamp '2024-01-01' + interval '{k}' minute"
+            values.append(f"({k}, {a}, {b}, {c}, {y}, {at})")
+            self.next += 1
+        self.db.sql(f"INSERT INTO sales VALUES {', '.join(values)}")
+
+    def change(self) -> None:
+        k = self.random.randrange(self.next)
+        self.db.sql(f"UPDATE sales SET b = b + 1 WHERE id % 17 = {k % 17}")
+
+    def remove(self) -> None:
+        k = self.random.randrange(self.next)
+        self.db.sql(f"DELETE FROM sales WHERE id % 23 = {k % 23}")
+
+
+def held(db: mmdb.Database, dataset: Dataset) -> Counter[tuple[Any, ...]]:
+    """Return a dataset's rows as its blocks have them, with how often each is there."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    classes = dataset.classes
+    assert classes is not None
+    for part in dataset.slices:
+        rows: list[tuple[Any, ...]] = []
+        for given in read_columns(db.connection, part.part_id, dataset.decoding):
+            rows += zip(*(_plain(given[name]) for name in ("a", "b", "c")), strict=True)
+        labels = read_partition(db.connection, part.part_id, part.content_hash).label_arrays[0]
+        assert len(rows) == len(labels) == part.row_count
+        found.update((*row, classes[y]) for row, y in zip(rows, labels.tolist(), strict=True))
+    return found
+
+
+def _plain(values: Any) -> list[Any]:
+    if isinstance(values, Texts):
+        return [values.distinct[place] for place in values.places]
+    return [None if np.isnan(value) else float(value) for value in np.asarray(values)]
+
+
+def asked(db: mmdb.Database) -> Counter[tuple[Any, ...]]:
+    return Counter((r["a"], float(r["b"]), r["c"], r["y"]) for r in db.sql(QUERY))
+
+
+@pytest.mark.parametrize("roles", [{"id": "key"}, {"id": "excluded"}], ids=["key", "no-key"])
+def test_versions_hold_what_the_query_returned(db: mmdb.Database, roles: dict[str, str]) -> None:
+    for seed in range(4):
+        rows, name = Rows(db, seed), f"sales-{seed}"
+        rows.add(300)
+        db.create_dataset(name, QUERY, partitions=3, seed=seed, options={"roles": roles})
+        then = {f"{name}@1": asked(db)}
+        for _ in range(4):
+            for act in rows.random.sample(["add", "change", "remove"], 2):
+                rows.add(40) if act == "add" else getattr(rows, act)()
+            before = find_dataset(db.connection, name)
+            done = db.refresh_dataset(name)
+            after = find_dataset(db.connection, name)
+            assert done.name == after.name
+            assert done.rows == after.row_count == sum(part.row_count for part in after.slices)
+            assert done.added is not None
+            gone = (done.deleted or 0) - done.added
+            assert after.row_count == before.row_count - gone
+            then[after.name] = asked(db)
+        for version, expected in then.items():
+            assert held(db, find_dataset(db.connection, version)) == expected
+        for label, counts in after.class_counts.items():
+            train = [part for part in after.slices if part.role == "train"]
+            ys = [read_partition(db.connection, p.part_id, p.content_hash) for p in train]
+            found = np.concatenate([one.label_arrays[0] for one in ys])
+            assert label == "y"
+            assert counts == np.bincount(found, minlength=2).tolist()
+        db.sql("DELETE FROM sales")
+
+
+def test_added_changed_and_deleted_are_told_apart_by_key(db: mmdb.Database) -> None:
+    Rows(db, 0).add(200)
+    db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+    db.sql("UPDATE sales SET a = 77 WHERE id < 5")
+    db.sql("DELETE FROM sales WHERE id BETWEEN 10 AND 12")
+    db.sql("INSERT INTO sales VALUES (1000, 1, 1, 'x', 1, NULL), (1001, 1, 1, 'x', 1, NULL)")
+    planned = db.refresh_dataset("sales", dry_run=True)
+    assert db.sql("SELECT count(*) AS n FROM mmdb.dataset")[0]["n"] == 1
+    done = db.refresh_dataset("sales")
+    assert (done.added, done.changed, done.deleted) == (2, 5, 3)
+    assert planned == done
+    again = db.refresh_dataset("sales")
+    assert (again.added, again.changed, again.deleted, again.is_new) == (0, 0, 0, False)
+    assert again.version == 2
+
+
+def test_rows_are_read_from_the_last_value_that_grew(db: mmdb.Database) -> None:
+    query = QUERY.replace("y FROM", "y, sold FROM")
+    rows = Rows(db, 1)
+    rows.add(200)
+    db.create_dataset("sales", query, options={"roles": {"id": "key", "sold": "excluded"}})
+    rows.add(50)
+    assert db.refresh_dataset("sales", grows="sold").added == 50
+    db.sql("DELETE FROM sales WHERE id = 3")  # which nobody looks for from now on
+    db.sql("UPDATE sales SET a = 9 WHERE id = 249")
+    db.sql("INSERT INTO sales SELECT 1000, a, b, c, y, sold FROM sales WHERE id = 249")
+    done = db.refresh_dataset("sales", grows="sold")
+    assert (done.added, done.changed, done.deleted, done.version) == (1, 1, None, 3)
+    assert db.refresh_dataset("sales").deleted == 1
+    with pytest.raises(errors.UnknownColumn):
+        db.refresh_dataset("sales", grows="nothing")
+
+
+def test_shares_stay_and_handfuls_make_no_partitions(db: mmdb.Database) -> None:
+    rows = Rows(db, 2)
+    rows.add(200)
+    db.create_dataset("sales", QUERY, partitions=2, validation=0.2)
+    for night in range(20):
+        rows.add(1)
+        assert db.refresh_dataset("sales").version == night + 2
+    slices = find_dataset(db.connection, "sales").slices
+    assert sum(part.row_count for part in slices if part.role == "validation") == 44
+    assert [part.row_count for part in slices if part.role == "train"] == [80, 80, 16]
+
+
+def test_a_split_by_time_holds_the_last_of_the_new_rows_out(db: mmdb.Database) -> None:
+    rows = Rows(db, 3)
+    rows.add(100)
+    options = {"roles": {"id": "excluded"}, "split": {"by": "time", "column": "sold"}}
+    query = QUERY.replace("y FROM", "y, sold FROM")
+    db.create_dataset("sales", query, partitions=2, validation=0.2, options=options)
+    rows.add(50)
+    db.refresh_dataset("sales")
+    dataset = find_dataset(db.connection, "sales")
+    (part,) = [part for part in dataset.slices if part.role == "validation"]
+    held_out = [
+        moment
+        for given in read_columns(db.connection, part.part_id, dataset.decoding)
+        for moment in np.asarray(given["sold"]).tolist()
+    ]
+    first = min(held_out)
+    places = sorted(round((moment - first) / 60) for moment in held_out)
+    assert places == [*range(20), *range(60, 70)]
+
+
+def test_versions_are_trained_on_and_judged_by_name(db: mmdb.Database) -> None:
+    rows = Rows(db, 4)
+    rows.add(200)
+    db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+    rows.add(60)
+    rows.remove()
+    db.refresh_dataset("sales")
+    for dataset, run in (("sales@1", "first"), ("sales", "last"), ("sales@2", "second")):
+        db.create_run(run, dataset=dataset, architecture="mlp", epochs=1)
+        db.run(run).train()
+    rows_of = {
+        row["name"]: row["dataset"]
+        for row in db.sql(
+            "SELECT r.name, d.name AS dataset FROM mmdb.run AS r"
+            " INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id"
+        )
+    }
+    assert rows_of == {"first": "sales", "last": "sales@2", "second": "sales@2"}
+    states = db.sql(
+        "SELECT r.name, h.state_out FROM mmdb.hop AS h"
+        " INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id"
+        " INNER JOIN mmdb.run AS r ON c.run_id = r.run_id ORDER BY h.ordinal"
+    )
+    by_run = {
+        name: [bytes(s["state_out"]) for s in states if s["name"] == name] for name in rows_of
+    }
+    assert by_run["last"] == by_run["second"] != by_run["first"]
+
+
+def test_dropping_a_dataset_takes_its_versions(db: mmdb.Database) -> None:
+    rows = Rows(db, 5)
+    rows.add(200)
+    db.create_dataset("sales", QUERY)
+    rows.add(60)
+    db.refresh_dataset("sales")
+    assert db.drop_dataset("sales") > 0
+    for table in ("block", "shared_block"):
+        assert db.sql(f"SELECT count(*) AS n FROM mmdb.{table}")[0]["n"] == 0
+    db.create_dataset("sales", QUERY)
+    assert find_dataset(db.connection, "sales").version == 1
+
+
+def test_a_query_that_no_longer_fits_changes_nothing(db: mmdb.Database) -> None:
+    rows = Rows(db, 6)
+    rows.add(200)
+    db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+    before = db.sql("SELECT count(*) AS n FROM mmdb.partition")
+    db.sql("INSERT INTO sales VALUES (500, 1, 1, 'x', 7, NULL)")
+    with pytest.raises(errors.DataError, match="class"):
+        db.refresh_dataset("sales")
+    assert db.refresh_dataset("sales", fit=True, dry_run=True).is_new
+    done = db.refresh_dataset("sales", fit=True)
+    assert done.name == "sales@2"
+    assert find_dataset(db.connection, "sales").classes == (0, 1, 7)
+    db.sql("INSERT INTO sales SELECT * FROM sales WHERE id = 9")
+    db.sql("UPDATE sales SET a = 55 WHERE id = 9")
+    with pytest.raises(errors.DataError, match="one key"):
+        db.refresh_dataset("sales")
+    db.sql("DROP TABLE sales")
+    with pytest.raises(errors.QueryError):
+        db.refresh_dataset("sales")
+    for name, error in (("nothing", errors.DatasetNotFound), ("sales@1", errors.InvalidOption)):
+        with pytest.raises(error):
+            db.refresh_dataset(name)
+    assert db.sql("SELECT count(*) AS n FROM mmdb.partition")[0]["n"] == 2 * before[0]["n"]
+
+
+def test_both_engines_make_the_same_versions(postgres_url: str, installed_duckdb_url: str) -> None:
+    hashes = []
+    for url in (postgres_url, installed_duckdb_url):
+        with mmdb.connect(url) as db:
+            db.sql(TABLE)
+            rows = Rows(db, 7)
+            rows.add(200)
+            db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+            for _ in range(3):
+                rows.add(30)
+                rows.change()
+                rows.remove()
+                db.refresh_dataset("sales")
+            hashes.append(
+                [find_dataset(db.connection, f"sales@{k}").content_hash for k in (1, 2, 3, 4)]
+            )
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == 4
+
+
+def test_two_sessions_add_nothing_twice(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        db.sql(TABLE)
+        rows = Rows(db, 8)
+        rows.add(300)
+        db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+        rows.add(100)
+        told: list[str] = []
+
+        def refresh() -> None:
+            with mmdb.connect(postgres_url) as other:
+                told.append(other.refresh_dataset("sales").name)
+
+        threads = [threading.Thread(target=refresh) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert told == ["sales@2"] * 4
+        assert held(db, find_dataset(db.connection, "sales")) == asked(db)
+        made = db.sql("SELECT name, version FROM mmdb.refresh_dataset('sales')")
+        assert made == [{"name": "sales@2", "version": 2}]
