@@ -27,6 +27,19 @@ $$;
 COMMENT ON FUNCTION mmdb.drop_alias(text, text)
 IS 'Take an alias away and return the version that it was at.';
 
+CREATE OR REPLACE FUNCTION mmdb.rollback_alias(
+    model text,
+    alias text
+) RETURNS text
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.registry_functions import rollback_alias
+return rollback_alias(plpy, GD, model, alias)
+$$;
+COMMENT ON FUNCTION mmdb.rollback_alias(text, text)
+IS 'Let an alias point at the version where it was before, and return that.';
+
 CREATE OR REPLACE FUNCTION mmdb.tag_model(
     model text,
     key text,

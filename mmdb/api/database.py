@@ -11,6 +11,7 @@ from mmdb.api.model_exchange import ExchangeCalls
 from mmdb.api.model_registry import RegistryCalls
 from mmdb.api.parents import ParentCalls
 from mmdb.api.results import ResultCalls
+from mmdb.api.retraining import RetrainingCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
 from mmdb.arguments import check_whole
@@ -61,7 +62,15 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCalls, JudgingCalls):
+class Database(
+    ModelCalls,
+    RegistryCalls,
+    ExchangeCalls,
+    ParentCalls,
+    ResultCalls,
+    JudgingCalls,
+    RetrainingCalls,
+):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(

@@ -29,6 +29,8 @@ class DatasetOverview(View):
     inputs: Mapped[Json | None]
     class_counts: Mapped[Json | None]
     dataset_id: Mapped[BigInt]
+    version: Mapped[int | None]
+    changes: Mapped[Json | None]
 
 
 class PartitionOverview(View):

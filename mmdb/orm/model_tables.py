@@ -290,6 +290,24 @@ class ModelMetric(Base, written_by="Database.log_metric"):
     model: Mapped[Model] = one()
 
 
+class Retraining(Base, written_by="Database.retrain"):
+    """Runs that retrain a model, and whether what they came to takes its place."""
+
+    run_id: Mapped[BigInt] = foreign_key("run.run_id", primary_key=True)
+    model_id: Mapped[BigInt]
+    mode: Mapped[str]
+    new_model_id: Mapped[BigInt | None]
+    metric: Mapped[str | None]
+    old_value: Mapped[float | None]
+    new_value: Mapped[float | None]
+    chance: Mapped[float | None]
+    passed: Mapped[bool | None]
+    alias: Mapped[str | None]
+    reason: Mapped[str | None]
+    created_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+
+
 class ModelNote(Base, written_by="Database.note"):
     """What people wrote about a model."""
 

@@ -126,6 +126,25 @@ class MetricOverview(View):
     created_at: Mapped[datetime | None]
 
 
+class RetrainingOverview(View):
+    """Models that were retrained, and whether what came of it took their place."""
+
+    run: Mapped[str] = mapped_column(primary_key=True)
+    model: Mapped[str | None]
+    new_model: Mapped[str | None]
+    dataset: Mapped[str | None]
+    mode: Mapped[str | None]
+    metric: Mapped[str | None]
+    old_value: Mapped[float | None]
+    new_value: Mapped[float | None]
+    chance: Mapped[float | None]
+    passed: Mapped[bool | None]
+    alias: Mapped[str | None]
+    reason: Mapped[str | None]
+    created_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
 class NoteOverview(View):
     """What people wrote about the models."""
 

@@ -183,7 +183,7 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
     # What is measured is what both runs record, or what is asked for.
     asked = _listed(metrics)
     meterings = [Metering(connection, p, asked) for p in predictors]
-    samples = _same_rows(connection, predictors, data)
+    samples = same_rows(connection, predictors, data)
     first, second = (of(sample) for of, sample in zip(meterings, samples, strict=True))
     both = [name for name in first if name in second]
 
@@ -218,7 +218,7 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
     return found
 
 
-def _same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
+def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
     """Return the rows of both models in one order.
 
     A query may return its rows in another one each time: they are ordered by all that they hold, so

@@ -10,6 +10,7 @@ from mmdb.server.backend import Backend, exposed, passed_on
 _REGISTRY = "mmdb.store.models.registry"
 set_alias = passed_on(f"{_REGISTRY}.set_alias")
 drop_alias = passed_on(f"{_REGISTRY}.drop_alias")
+rollback_alias = passed_on(f"{_REGISTRY}.rollback_alias")
 tag_model = passed_on(f"{_REGISTRY}.tag_model")
 log_metric = passed_on(f"{_REGISTRY}.log_metric", "dataset")
 note_model = passed_on(f"{_REGISTRY}.note_model")

@@ -136,20 +136,25 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     Where the owner has set no login for sessions of the procedure's own, worker processes that
     serve the database train it.
     """
+    summary = train_to_its_end(backend, run, workers)
+    row = asdict(summary)
+    version = row.pop("version")
+    return row | {"model": f"{summary.model}@{version}"}
+
+
+def train_to_its_end(backend: Backend, run: str, workers: int | None) -> Summary:
+    """Train a run, by sessions of its own or by worker processes; return what it came to."""
     # Said to the caller: the login of the workers sees the runs of all teams.
     found_run(backend.connection.rows(load("runs").find_run, name=run), run)
     require_own(backend.connection, run)
     try:
-        summary = _drive(backend, run, workers)
+        return _drive(backend, run, workers)
     except NoWorkerLogin:
         from mmdb.train.drive.slot_registry import live_workers  # loads torch
 
         if not live_workers(backend.connection):
             raise
-        summary = _submit(backend, run)
-    row = asdict(summary)
-    version = row.pop("version")
-    return row | {"model": f"{summary.model}@{version}"}
+        return _submit(backend, run)
 
 
 def _drive(backend: Backend, run: str, workers: int | None) -> Summary:

@@ -72,8 +72,9 @@ BEGIN
                             ELSE 'jsonb_typeof(%1$I) = ''object'''
                         END
                     WHEN 'integer[]' THEN
-                        '%1$I = ''{}'' OR array_ndims(%1$I) = 1 AND array_lower(%1$I, 1) = 1 AND cardinality(%1$I) <= 64 '
-                        'AND array_position(%1$I, NULL) IS NULL AND 0 <= ALL (%1$I)'
+                        '%1$I = ''{}'' OR array_ndims(%1$I) = 1 AND array_lower(%1$I, 1) = 1 AND cardinality(%1$I) <= '
+                        || CASE a.attname WHEN 'masked' THEN 4194304 ELSE 64 END
+                        || ' AND array_position(%1$I, NULL) IS NULL AND 0 <= ALL (%1$I)'
                     WHEN 'bigint[]' THEN
                         '%1$I = ''{}'' OR array_ndims(%1$I) = 1 AND array_lower(%1$I, 1) = 1 AND cardinality(%1$I) <= 64 '
                         'AND array_position(%1$I, NULL) IS NULL AND 0 <= ALL (%1$I)'

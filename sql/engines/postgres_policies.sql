@@ -129,6 +129,7 @@ BEGIN
             ('recipe_tensor', model_reads, model_writes || ' AND ' || tensor_reads),
             ('model_tag', model_reads, model_writes),
             ('model_metric', model_reads, model_writes),
+            ('retraining', run_reads, run_writes),
             ('model_note', model_reads, model_writes),
             ('model_origin', model_reads, model_writes),
             ('probe', 'T.model_id IS NULL OR ' || model_reads, 'T.model_id IS NULL OR ' || model_reads),

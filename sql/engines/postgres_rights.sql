@@ -149,7 +149,7 @@ BEGIN
             mmdb.prediction_source, mmdb.evaluation_metric, mmdb.evaluation_source, mmdb.model_origin,
             mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
             mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
-            mmdb.model_tag, mmdb.model_metric, mmdb.probe', trains),
+            mmdb.model_tag, mmdb.model_metric, mmdb.probe, mmdb.retraining', trains),
         -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
         ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
@@ -159,6 +159,7 @@ BEGIN
         ('UPDATE (name, dropped_at) ON mmdb.run', trains),
         ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),
         ('UPDATE (replayed_s) ON mmdb.recipe', trains),
+        ('UPDATE (new_model_id, metric, old_value, new_value, chance, passed, alias, reason, ended_at) ON mmdb.retraining', trains),
         ('UPDATE (beat_at, stopped_at) ON mmdb.worker_beat', trains),
         ('UPDATE (taken_at, finished_at, sqlstate, message, hint, trace) ON mmdb.assignment', trains),
         ('UPDATE (used_at, max_error, mean_error) ON mmdb.feature', trains),

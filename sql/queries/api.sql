@@ -279,6 +279,33 @@ FROM mmdb.save_candidate(
 -- Predict one row.
 SELECT mmdb.predict(%(model)s::text, %(x)s::jsonb) AS output;
 
+-- name: begin_retraining
+-- Create the run that retrains a model.
+SELECT
+    t.run,
+    t.model,
+    t.dataset,
+    t.reason
+FROM mmdb.begin_retraining(
+    %(model)s::text, %(mode)s::text, %(replay)s::double precision, %(epochs)s::integer, %(refresh)s::boolean
+) AS t;
+
+-- name: end_retraining
+-- Judge what a retraining came to.
+SELECT
+    t.run,
+    t.model,
+    t.new_model,
+    t.dataset,
+    t.metric,
+    t.old_value,
+    t.new_value,
+    t.chance,
+    t.passed,
+    t.alias,
+    t.reason
+FROM mmdb.end_retraining(%(run)s::text, %(gate)s::jsonb, %(alias)s::text) AS t;
+
 -- name: transformed
 -- Show rows as models read them.
 SELECT

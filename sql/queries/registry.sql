@@ -12,6 +12,13 @@ WHERE e.model = %(model)s::text AND e.alias = %(alias)s::text
 ORDER BY e.event_id DESC
 LIMIT 1;
 
+-- name: find_alias_events
+-- Where an alias of a model has been, in order.
+SELECT e.version
+FROM mmdb.alias_event AS e
+WHERE e.model = %(model)s::text AND e.alias = %(alias)s::text
+ORDER BY e.event_id;
+
 -- name: add_alias_event
 -- Move an alias, or take it away.
 INSERT INTO mmdb.alias_event (model, alias, version)

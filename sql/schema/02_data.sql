@@ -39,7 +39,8 @@ COMMENT ON COLUMN mmdb.dataset.class_counts IS 'Train rows of each class, by lab
 COMMENT ON COLUMN mmdb.dataset.owner IS 'The role whose team it belongs to; null, as on DuckDB: everybody''s.';
 COMMENT ON COLUMN mmdb.dataset.version IS 'How often its query has been read anew, from 1; 0: a sample of a version, to retrain on.';
 COMMENT ON COLUMN mmdb.dataset.origin_id IS 'Its first version; null of that one.';
-COMMENT ON COLUMN mmdb.dataset.changes IS 'Rows added, changed and deleted since the version before, and how far a growing column had come.';
+COMMENT ON COLUMN mmdb.dataset.changes
+IS 'Rows added, changed and deleted since the version before, and how far a growing column had come.';
 
 CREATE TABLE mmdb.dataset_column (
     dataset_id bigint NOT NULL,

@@ -65,3 +65,30 @@ CREATE TABLE mmdb.trainer (
 );
 COMMENT ON TABLE mmdb.trainer IS 'Allow-list of the training functions that recipes may name.';
 COMMENT ON COLUMN mmdb.trainer.target IS 'package.module:callable, which trains a module in place.';
+
+CREATE TABLE mmdb.retraining (
+    run_id bigint NOT NULL,
+    model_id bigint NOT NULL,
+    mode text NOT NULL,
+    new_model_id bigint,
+    metric text,
+    old_value double precision,
+    new_value double precision,
+    chance double precision,
+    passed boolean,
+    alias text,
+    reason text,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    CONSTRAINT retraining_pkey PRIMARY KEY (run_id),
+    CONSTRAINT retraining_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id),
+    CONSTRAINT retraining_mode_check CHECK (mode IN ('continue', 'scratch', 'search'))
+);
+COMMENT ON TABLE mmdb.retraining IS 'Runs that retrain a model, and whether what they came to takes its place.';
+COMMENT ON COLUMN mmdb.retraining.model_id IS 'The model that is retrained.';
+COMMENT ON COLUMN mmdb.retraining.mode IS 'continue: from its weights, on new rows and some old; scratch: anew; search: the run anew.';
+COMMENT ON COLUMN mmdb.retraining.new_model_id IS 'The version that came of it.';
+COMMENT ON COLUMN mmdb.retraining.old_value IS 'The metric of the model on the rows that are held out, of both the same.';
+COMMENT ON COLUMN mmdb.retraining.chance IS 'How probable it is that the new one is not as much better as the gate asks.';
+COMMENT ON COLUMN mmdb.retraining.passed IS 'Whether the gate let it through.';
+COMMENT ON COLUMN mmdb.retraining.alias IS 'The alias that moved to it; null: none.';

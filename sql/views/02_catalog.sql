@@ -18,7 +18,9 @@ SELECT
     d.targets,
     d.inputs,
     d.class_counts,
-    d.dataset_id
+    d.dataset_id,
+    d.version,
+    d.changes
 FROM mmdb.dataset AS d;
 COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
 COMMENT ON COLUMN mmdb.dataset_overview.name IS 'Name, unique among datasets in use.';
@@ -38,6 +40,9 @@ COMMENT ON COLUMN mmdb.dataset_overview.targets IS 'Each label with its task, si
 COMMENT ON COLUMN mmdb.dataset_overview.inputs IS 'Each input with its columns, shape, dtype and tokenizer; null where one takes all.';
 COMMENT ON COLUMN mmdb.dataset_overview.class_counts IS 'Train rows of each class, by label.';
 COMMENT ON COLUMN mmdb.dataset_overview.dataset_id IS 'Number of the dataset.';
+COMMENT ON COLUMN mmdb.dataset_overview.version
+IS 'How often its query has been read anew, from 1; 0: a sample of a version, to retrain on.';
+COMMENT ON COLUMN mmdb.dataset_overview.changes IS 'Rows added, changed and deleted since the version before.';
 
 CREATE OR REPLACE VIEW mmdb.partition_overview AS
 SELECT

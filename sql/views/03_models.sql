@@ -169,3 +169,26 @@ FROM mmdb.model_note AS n
 INNER JOIN mmdb.model AS m ON n.model_id = m.model_id
 WHERE m.dropped_at IS NULL;
 COMMENT ON VIEW mmdb.note_overview IS 'What people wrote about the models.';
+
+CREATE OR REPLACE VIEW mmdb.retraining_overview AS
+SELECT
+    r.name AS run,
+    m.name || '@' || cast(m.version AS text) AS model,
+    n.name || '@' || cast(n.version AS text) AS new_model,
+    d.name AS dataset,
+    t.mode,
+    t.metric,
+    t.old_value,
+    t.new_value,
+    t.chance,
+    t.passed,
+    t.alias,
+    t.reason,
+    t.created_at,
+    t.ended_at
+FROM mmdb.retraining AS t
+INNER JOIN mmdb.run AS r ON t.run_id = r.run_id
+INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+INNER JOIN mmdb.model AS m ON t.model_id = m.model_id
+LEFT JOIN mmdb.model AS n ON t.new_model_id = n.model_id;
+COMMENT ON VIEW mmdb.retraining_overview IS 'Models that were retrained, and whether what came of it took their place.';

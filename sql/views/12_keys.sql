@@ -111,6 +111,7 @@ FROM (
     ('profile_overview', 1, 1, 'fingerprint', 'primary', NULL, NULL),
     ('profile_overview', 1, 2, 'kind', 'primary', NULL, NULL),
     ('profile_overview', 1, 3, 'size', 'primary', NULL, NULL),
+    ('retraining_overview', 1, 1, 'run', 'primary', NULL, NULL),
     ('run_cost', 1, 1, 'run', 'primary', NULL, NULL),
     ('run_cost', 2, 1, 'run', 'foreign', 'run_progress', 'run'),
     ('run_features', 1, 1, 'run', 'primary', NULL, NULL),

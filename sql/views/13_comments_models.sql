@@ -156,3 +156,18 @@ COMMENT ON COLUMN mmdb.transfer_map.reason IS 'Why nothing, or not all, came fro
 COMMENT ON COLUMN mmdb.transfer_map.similarity IS 'How similar the architectures are, 0 to 1.';
 COMMENT ON COLUMN mmdb.transfer_map.coverage IS 'Share of the child''s parameters that came from the parent, 0 to 1.';
 COMMENT ON COLUMN mmdb.transfer_map.created_at IS 'When it was done.';
+
+COMMENT ON COLUMN mmdb.retraining_overview.run IS 'The run that retrains it.';
+COMMENT ON COLUMN mmdb.retraining_overview.model IS 'The model, as name@version.';
+COMMENT ON COLUMN mmdb.retraining_overview.new_model IS 'What came of it, as name@version; null until it has ended.';
+COMMENT ON COLUMN mmdb.retraining_overview.dataset IS 'What the run trains on: a version, or a sample of one.';
+COMMENT ON COLUMN mmdb.retraining_overview.mode IS 'continue, scratch or search.';
+COMMENT ON COLUMN mmdb.retraining_overview.metric IS 'By which the two are compared.';
+COMMENT ON COLUMN mmdb.retraining_overview.old_value IS 'The metric of the model on the rows that are held out.';
+COMMENT ON COLUMN mmdb.retraining_overview.new_value IS 'The metric of the new one on the same rows.';
+COMMENT ON COLUMN mmdb.retraining_overview.chance IS 'How probable it is that it is not as much better as the gate asks.';
+COMMENT ON COLUMN mmdb.retraining_overview.passed IS 'Whether the gate let it through.';
+COMMENT ON COLUMN mmdb.retraining_overview.alias IS 'The alias that moved to it; null: none.';
+COMMENT ON COLUMN mmdb.retraining_overview.reason IS 'Why, as a sentence.';
+COMMENT ON COLUMN mmdb.retraining_overview.created_at IS 'When it began.';
+COMMENT ON COLUMN mmdb.retraining_overview.ended_at IS 'When it was judged; null until then.';

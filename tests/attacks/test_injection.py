@@ -94,6 +94,10 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "save_candidate": {"candidate_id": "{trained}"},
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},
+    "rollback_alias": {"alias": "good"},
+    "refresh_dataset": {"name": "d", "grows": "a"},
+    "begin_retraining": {"mode": "scratch"},
+    "end_retraining": {"gate": '{"at_least": 0}'},
     "common_prefix": {"dataset": "d"},
     "drop_model": {"model": "q"},
     "tensor_values": {"path": "head.weight"},
@@ -107,11 +111,16 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     },
 }
 #: What a call, or one with some argument, gets as far as missing: features, a model of numbers.
-NOT_IN_SCENE = {("drop_features", "layer"): "of the layer '1'", ("residuals", ""): "is no number"}
+NOT_IN_SCENE = {
+    ("drop_features", "layer"): "of the layer '1'",
+    ("residuals", ""): "is no number",
+    ("end_retraining", ""): "retrains a model",
+    ("rollback_alias", ""): "was at no other version",
+}
 #: Errors of a call that did not stop at the text: no rights for what it said, or no error of mmdb.
 RUN_ON = ("MM407", "MM408")
 #: Functions that would train, measure or wait for long where the argument is the last one checked.
-LONG = ("train", "calibrate", "warm_up", "manage_zoo")
+LONG = ("train", "retrain", "calibrate", "warm_up", "manage_zoo")
 
 CASES = [
     (declared, argument.name)

@@ -73,6 +73,33 @@ def drop_alias(connection: Connection, model: str, alias: str) -> str:
     return f"{model}@{found}"
 
 
+def rollback_alias(connection: Connection, model: str, alias: str) -> str:
+    """Let an alias point at where it was before its last move; return that as `name@version`.
+
+    Called again, it goes back further: moves back and forth count as taken back.
+
+    Raises:
+        AliasNotFound: it is nowhere, or was nowhere else.
+        ModelNotFound: the version where it was has been dropped.
+        RightsMissing: a version is another role's.
+    """
+    with connection.transaction():
+        at = _check_alias(connection, model, alias)
+        places: list[int] = []
+        for row in connection.rows(_Q.find_alias_events, model=model, alias=alias):
+            if row["version"] is None:
+                continue
+            if row["version"] in places:  # a move back
+                del places[places.index(row["version"]) :]
+            places.append(row["version"])
+        if at is None or len(places) < 2:
+            raise AliasNotFound(
+                f"Alias {show(alias)} of model {show(model)} was at no other version.",
+                hint="SELECT * FROM mmdb.alias_history shows where it has been.",
+            )
+        return set_alias(connection, model, places[-2], alias)
+
+
 def _check_alias(connection: Connection, model: str, alias: str) -> int | None:
     """Return the version that an alias is at, if it is at one, and that is not another role's."""
     found = connection.rows(_Q.find_alias, model=model, alias=alias)

@@ -1,0 +1,90 @@
+"""Calls of an open database that keep a model up to date: retrain, judge, promote, roll back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mmdb.data.names import reference_of
+from mmdb.db.connection import Row
+from mmdb.db.url import AnyConnection
+from mmdb.server.arguments import json_text
+
+if TYPE_CHECKING:
+    from mmdb.api.run import Run
+
+
+class RetrainingCalls:
+    """Part of `Database`."""
+
+    connection: AnyConnection
+
+    @abstractmethod
+    def run(self, name: str) -> Run:
+        """Return a run."""
+
+    @abstractmethod
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call one of mmdb's functions: in the server, or here where the server has none."""
+
+    def retrain(
+        self,
+        model: str,
+        *,
+        mode: str = "continue",
+        replay: float = 0.2,
+        epochs: int | None = None,
+        refresh: bool = True,
+        gate: Mapping[str, Any] | None = None,
+        alias: str | None = None,
+        workers: int | None = None,
+    ) -> Row:
+        """Refresh a model's dataset, retrain it, and promote the new version if it is good enough.
+
+        Each step is kept: called again after an interruption, it goes on. docs/living.md.
+
+        Args:
+            model: name, name@version or name@alias, of a run.
+            mode: "continue" from its weights on new rows and some old, "scratch" on all rows with
+                what it was made with, or "search" anew as its run did.
+            replay: share of the old rows that "continue" trains on again.
+            epochs: None: as many as mode needs.
+            refresh: whether the dataset is refreshed first.
+            gate: metric (that of the run), at_least (0.0: how much better it must be, negative: how
+                much worse it may be) and significance (None; such as 0.05).
+            alias: moves to the new version if it passes; None: that of `model`, if it names one.
+            workers: as `Run.train` has it.
+        Returns:
+            run, model, new_model, dataset, metric, old_value, new_value, chance, passed, alias and
+            reason; run and new_model are None where nothing is new.
+        Raises:
+            ModelNotFound, DatasetDropped, InvalidOption, RightsMissing, DataError, QueryError
+        """
+        from mmdb.judge.gate import Gate
+
+        Gate.parse(gate)
+        asked = reference_of(model)
+        given = {"model": model, "mode": mode, "replay": replay, "epochs": epochs}
+        (begun,) = self._call("begin_retraining", refresh=refresh, **given)
+        if begun["run"] is None:
+            names = ("new_model", "metric", "old_value", "new_value", "chance", "alias")
+            return {**dict.fromkeys(names), **begun, "passed": False}
+        self.run(begun["run"]).train(workers=workers)
+        (ended,) = self._call(
+            "end_retraining",
+            run=begun["run"],
+            gate=None if gate is None else json_text(gate, "gate"),
+            alias=alias or (asked.alias if asked else None),
+        )
+        return dict(ended)
+
+    def rollback_alias(self, model: str, alias: str) -> str:
+        """Let an alias point at where it was before; return that as `name@version`.
+
+        Raises:
+            AliasNotFound: it was nowhere else, or there is no such alias. ModelNotFound
+        """
+        from mmdb.store.models import registry
+
+        return registry.rollback_alias(self.connection, model, alias)

@@ -1,0 +1,148 @@
+"""Retraining: a model goes on from its weights on what is new, is judged, and promoted or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.data.dataset import find_dataset
+from mmdb.data.reader import read_partition
+from mmdb.db.check import shown
+
+SEARCH = {"space": {"lr": 0.01, "batch_size": 32}}
+#: y says whether a + b is above 1, with noise; of `flipped` rows it says the opposite.
+ADD = """
+    INSERT INTO points
+    SELECT i, (i * 37 % 101) / 101.0, (i * 53 % 97) / 97.0, CASE WHEN
+        ((i * 37 % 101) / 101.0 + (i * 53 % 97) / 97.0 + ((i * 71 % 89) / 89.0 - 0.5) * 0.2 > 1)
+        = {right} THEN 'yes' ELSE 'no' END
+    FROM generate_series({first}, {last}) AS g (i)
+"""
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    with mmdb.connect(database_url) as database:
+        _begin(database)
+        yield database
+
+
+def _begin(db: mmdb.Database) -> None:
+    db.sql("CREATE TABLE points (id integer, a double precision, b double precision, y text)")
+    _add(db, 1, 600)
+    options = {"roles": {"id": "key"}}
+    db.create_dataset("points", "SELECT * FROM points", label="y", partitions=2, options=options)
+    run = db.create_run("m", dataset="points", architecture="mlp", epochs=2, search=SEARCH)
+    run.train(workers=1)
+    db.set_alias("m", "live")
+
+
+def _add(db: mmdb.Database, first: int, last: int, *, right: bool = True) -> None:
+    db.sql(ADD.format(first=first, last=last, right="TRUE" if right else "FALSE"))
+
+
+def test_a_model_goes_on_where_rows_are_new(db: mmdb.Database) -> None:
+    idle = db.retrain("m@live")
+    assert (idle["run"], idle["new_model"], idle["passed"]) == (None, None, False)
+    _add(db, 601, 700)
+    done = db.retrain("m@live", gate={"at_least": -1.0}, workers=1)
+    assert (done["model"], done["new_model"], done["alias"]) == ("m@1", "m@2", "live")
+    assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 2}]
+    sample = find_dataset(db.connection, done["dataset"])
+    newest = find_dataset(db.connection, "points")
+    rows = {d.name: {p.role: p.row_count for p in d.slices} for d in (sample, newest)}
+    assert rows[newest.name]["validation"] == rows[sample.name]["validation"] == 140
+    trained = sum(p.row_count for p in sample.slices if p.role == "train")
+    assert trained == 80 + round(0.2 * 480)  # what is new, and a share of what was there
+    assert sum(sample.class_counts["y"]) == trained
+    for part in sample.slices:
+        decoded = read_partition(db.connection, part.part_id, part.content_hash)
+        assert len(decoded.label_arrays[0]) == part.row_count
+    (warm,) = db.sql(
+        "SELECT parent, coverage FROM mmdb.warm_start_overview WHERE run = 'm/continue-1-on-2'"
+    )
+    assert (warm["parent"], warm["coverage"]) == ("m@1", 1.0)
+    # The next one goes on from the version that has seen these rows, which it counts as seen.
+    again = db.retrain("m@live", workers=1)
+    assert again["run"] is None
+    assert again["reason"] == "m@2 has seen all of points@2."
+    shown = db.sql("SELECT model, new_model, passed, reason FROM mmdb.retraining_overview")
+    assert shown == [{key: done[key] for key in ("model", "new_model", "passed", "reason")}]
+
+
+def test_a_gate_stops_what_is_worse_and_an_alias_goes_back(db: mmdb.Database) -> None:
+    _add(db, 601, 640, right=False)
+    gate = {"metric": "accuracy", "at_least": 0.3}
+    done = db.retrain("m@live", mode="scratch", epochs=1, gate=gate, workers=1)
+    assert (done["new_model"], done["passed"], done["alias"]) == ("m@2", False, None)
+    assert "must be at least 0.3 better" in done["reason"]
+    assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 1}]
+    with pytest.raises(errors.AliasNotFound):
+        db.rollback_alias("m", "live")
+    db.set_alias("m", "live", version=2)
+    assert db.rollback_alias("m", "live") == "m@1"
+    with pytest.raises(errors.AliasNotFound):
+        db.rollback_alias("m", "live")
+    with pytest.raises(errors.AliasNotFound):
+        db.rollback_alias("m", "nothing")
+
+
+def test_an_alias_that_moved_meanwhile_stays(db: mmdb.Database) -> None:
+    db.save_candidate(db.run("m").leaderboard()[0]["candidate_id"], "other")
+    _add(db, 601, 640)
+    (begun,) = db._call(
+        "begin_retraining", model="m@live", mode="search", replay=0.2, epochs=1, refresh=True
+    )
+    with pytest.raises(errors.RunFailed):
+        db._call("end_retraining", run=begun["run"], gate=None, alias="live")
+    db.run(begun["run"]).train(workers=1)
+    db.drop_alias("m", "live")
+    db.set_alias("other", "live")
+    (ended,) = db._call("end_retraining", run=begun["run"], gate='{"at_least": -1}', alias="live")
+    assert ended["alias"] == "live"  # nobody has it by this model's name
+    _add(db, 641, 700)
+    (begun,) = db._call(
+        "begin_retraining", model="m@1", mode="continue", replay=0.0, epochs=1, refresh=True
+    )
+    db.run(begun["run"]).train(workers=1)
+    (ended,) = db._call("end_retraining", run=begun["run"], gate='{"at_least": -1}', alias="live")
+    assert (ended["passed"], ended["alias"]) == (False, None)
+    assert "is at version 2 meanwhile" in ended["reason"]
+
+
+def test_what_cannot_be_retrained_is_refused(db: mmdb.Database) -> None:
+    for wrong in (
+        {"mode": "again"},
+        {"replay": 1.5},
+        {"epochs": 0},
+        {"gate": {"metrics": "auc"}},
+    ):
+        with pytest.raises(errors.InvalidOption):
+            db.retrain("m", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(errors.ModelNotFound):
+        db.retrain("nothing")
+    with pytest.raises(errors.RunNotFound):
+        db._call("end_retraining", run="m", gate=None, alias=None)
+    db.drop_dataset("points", force=True)
+    with pytest.raises(errors.DatasetDropped):
+        db.retrain("m")
+
+
+def test_sql_retrains_in_one_call(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        _begin(db)
+        dsn = {"dsn": shown(postgres_url)}
+        db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
+        _add(db, 601, 700)
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            call = """CALL mmdb.retrain('m@live', gate => '{"at_least": -1}', workers => 1)"""
+            row = session.execute(call).fetchone()
+            assert row is not None
+            assert row[:4] == ("m@1", "live", "m/continue-1-on-2", "m@2")
+            again = session.execute(call).fetchone()
+            assert again is not None
+            assert (again[0], again[2]) == ("m@2", None)
