@@ -48,7 +48,7 @@ CREATE OR REPLACE PROCEDURE mmdb.retrain(
     epochs integer DEFAULT NULL,
     refresh boolean DEFAULT TRUE,
     gate jsonb DEFAULT NULL,
-    INOUT alias text DEFAULT NULL,
+    alias text DEFAULT NULL,
     workers integer DEFAULT NULL,
     INOUT run text DEFAULT NULL,
     INOUT new_model text DEFAULT NULL,
@@ -58,6 +58,7 @@ CREATE OR REPLACE PROCEDURE mmdb.retrain(
     INOUT new_value double precision DEFAULT NULL,
     INOUT chance double precision DEFAULT NULL,
     INOUT passed boolean DEFAULT NULL,
+    INOUT moved text DEFAULT NULL,
     INOUT reason text DEFAULT NULL
 )
 LANGUAGE plpython3u
@@ -67,6 +68,6 @@ return retrain(plpy, GD, model, mode, replay, epochs, refresh, gate, alias, work
 $$;
 COMMENT ON PROCEDURE mmdb.retrain (
     text, text, double precision, integer, boolean, jsonb, text, integer, text, text, text, text, double precision, double precision,
-    double precision, boolean, text
+    double precision, boolean, text, text
 )
 IS 'Refresh a model''s dataset, retrain the model on what is new, judge it, and promote it if it passes a gate.';

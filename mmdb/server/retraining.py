@@ -265,8 +265,8 @@ def retrain(
     (begun,) = begin_retraining(backend, model, mode, replay, epochs, refresh)
     if begun["run"] is None:
         empty = dict.fromkeys(("new_model", "metric", "old_value", "new_value", "chance", "alias"))
-        return empty | begun | {"passed": False}
+        return empty | begun | {"passed": False, "moved": None}
     backend.pause()  # what trains it sees it only now
     train_to_its_end(backend, begun["run"], workers)
     (ended,) = end_retraining(backend, begun["run"], gate, alias)
-    return ended
+    return ended | {"moved": ended["alias"]}

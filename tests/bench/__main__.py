@@ -21,6 +21,7 @@ from tests.bench.bi.scan import bench_scan
 from tests.bench.feature import bench as feature
 from tests.bench.judge import bench as judge
 from tests.bench.lineage.bench import bench_lineage
+from tests.bench.living import bench as living
 from tests.bench.many import bench as many
 from tests.bench.match.bench import bench_match
 from tests.bench.plan import bench as plan
@@ -57,6 +58,12 @@ EXPERIMENTS = {
         judge.bench_judge,
         judge.JudgeShare,
         judge.PARTS,
+    ),
+    "living": Experiment(
+        "datasets refreshed and killed, models retrained",
+        living.bench_living,
+        living.LivingShare,
+        living.PARTS,
     ),
     "many": Experiment(
         "stacks of small networks, and a network for each of many groups",

@@ -1,0 +1,202 @@
+"""Experiment `living`: datasets refreshed, and by whom that is killed, and models retrained."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from time import perf_counter, sleep
+from typing import Any
+
+from sklearn.datasets import load_digits
+
+from mmdb.api import Database, connect
+from mmdb.bench.figures import Figure, at_most
+from mmdb.bench.workload import BenchShare, bench_names
+from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.reader import read_columns
+from mmdb.db.check import shown
+
+PARTS = ("refresh", "kills", "retrain")
+_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivingShare(BenchShare):
+    """How much is measured; see `PARTS`."""
+
+    seeds: int = 5
+    only: Sequence[str] = ()
+
+
+_Task = tuple[str, str, Mapping[str, Any], Callable[[], None]]
+
+
+def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figure]:
+    """Measure each part on each database."""
+    parts = {"refresh": _refresh, "kills": _kills, "retrain": _retrain}
+    for db in databases:
+        with bench_names(db) as prefix:
+            for name, part in parts.items():
+                if name in (share.only or PARTS):
+                    yield from part(db, share, prefix, db.connection.engine)
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    started = perf_counter()
+    found = call()
+    return found, perf_counter() - started
+
+
+# -- Refreshing ----------------------------------------------------------------------
+
+
+def _add(db: Database, table: str, first: int, last: int, *, is_first: bool = False) -> None:
+    numbers = ", ".join(f"(i * {37 + 2 * k} % 10007)::real AS c{k}" for k in range(_COLUMNS))
+    query = f"SELECT i, {numbers}, i % 3 AS y FROM generate_series({first}, {last}) AS g (i)"
+    db.sql(f"CREATE TABLE {table} AS {query}" if is_first else f"INSERT INTO {table} {query}")
+
+
+def _refresh(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    table, rows = f"{prefix}_rows", share.of(10_000_000, 20_000)
+    _add(db, table, 1, rows, is_first=True)
+    options = {"roles": {"i": "excluded"}}
+    query = f"SELECT * FROM {table}"
+    _, built = _timed(lambda: db.create_dataset(table, query, options=options))
+    yield Figure(f"{engine}: {rows:,} rows built", built, "s")
+    new = rows // 100
+    _add(db, table, rows + 1, rows + new)
+    done, first = _timed(lambda: db.refresh_dataset(table, grows="i"))
+    yield Figure(f"{engine}: 1 % new rows found among all / built", first / built, "x")
+    _add(db, table, rows + new + 1, rows + 2 * new)
+    done, seconds = _timed(lambda: db.refresh_dataset(table, grows="i"))
+    assert done.added == new
+    yield at_most(
+        f"{engine}: 1 % new rows of a column that grows / built", [seconds / built], "x", 0.03
+    )
+    db.drop_dataset(table)
+
+
+# -- Killed --------------------------------------------------------------------------
+
+_CHILD = (
+    "import sys, mmdb; print(1, flush=True); mmdb.connect(sys.argv[1]).refresh_dataset(sys.argv[2])"
+)
+
+
+def _kills(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    table, source = f"{prefix}_killed", random.Random(0)
+    _add(db, table, 1, 20_000, is_first=True)
+    db.create_dataset(table, f"SELECT * FROM {table}", options={"roles": {"i": "key"}})
+    url, last, killed, wrong = shown(db.connection.url), 20_000, 0, 0
+    _, whole = _timed(lambda: db.refresh_dataset(table))
+    for _ in range(share.of(50, 2)):
+        _add(db, table, last + 1, last + 1000)
+        last += 1000
+        db.sql(f"DELETE FROM {table} WHERE i % 997 = {source.randrange(997)}")
+        db.close()
+        child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _CHILD, url, table], stdout=-1
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        sleep(source.random() * (whole + 1.5))
+        killed += child.poll() is None
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        db = connect(url)
+        db.refresh_dataset(table)
+        wrong += _held(db, find_dataset(db.connection, table)) != Counter(
+            float(row["c0"]) for row in db.sql(f"SELECT c0 FROM {table}")
+        )
+    yield Figure(f"{engine}: refreshes that were killed before their end", killed, "")
+    yield at_most(f"{engine}: refreshes after which rows were lost or doubled", [wrong], "", 0)
+
+
+def _held(db: Database, dataset: Dataset) -> Counter[float]:
+    found: Counter[float] = Counter()
+    for part in dataset.slices:
+        for given in read_columns(db.connection, part.part_id, dataset.decoding):
+            found.update(map(float, given["c0"]))
+    return found
+
+
+# -- Retraining ----------------------------------------------------------------------
+
+
+def _retrain(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    for task, fill in {"digits": _digits, "a drift": _drifting}.items():
+        rounds = [
+            _round(db, f"{prefix}_{seed}_{task[-5:]}", seed, fill) for seed in range(share.seeds)
+        ]
+        lost, hops, whole = (list(values) for values in zip(*rounds, strict=True))
+        yield at_most(f"{engine}, {task}: points lost by going on", [mean(lost)], "points", 0.3)
+        yield at_most(f"{engine}, {task}: hops of going on / of a full run", hops, "x", 0.15)
+        yield Figure(f"{engine}, {task}: all of it / of a full run", mean(whole), "x", runs=whole)
+
+
+def _round(
+    db: Database, name: str, seed: int, fill: Callable[..., _Task]
+) -> tuple[float, float, float]:
+    """Return points lost by going on, and its seconds as shares: of hops, and of all."""
+    label, query, options, grow = fill(db, name, seed)
+    db.create_dataset(name, query, label=label, seed=seed, options=options)
+    search = {"space": {"lr": 0.001, "batch_size": 32, "optimizer": "adam"}}
+    given = {"architecture": "mlp(hidden=[64])", "epochs": 20, "search": search, "seed": seed}
+    db.create_run(name, dataset=name, **given).train(workers=1)
+    grow()
+    went_on, seconds = _timed(lambda: db.retrain(f"{name}@1", workers=1))
+    anew, whole = _timed(lambda: db.retrain(f"{name}@1", mode="scratch", workers=1))
+    hops = [_train_s(db, one["run"]) for one in (went_on, anew)]
+    return 100 * (anew["new_value"] - went_on["new_value"]), hops[0] / hops[1], seconds / whole
+
+
+def _train_s(db: Database, run: str) -> float:
+    (row,) = db.sql(
+        "SELECT sum(h.total_s) AS s FROM mmdb.hop AS h INNER JOIN mmdb.candidate AS c"
+        " ON h.candidate_id = c.candidate_id INNER JOIN mmdb.run AS r ON c.run_id = r.run_id"
+        f" WHERE r.name = '{run}'"
+    )
+    return float(row["s"])
+
+
+def _digits(db: Database, name: str, seed: int) -> _Task:
+    data = load_digits()
+    order = random.Random(seed).sample(range(len(data.target)), len(data.target))
+    table = f"{name}_t"
+    db.sql(f"CREATE TABLE {table} (i integer, pixels real[], y integer)")
+
+    def add(places: Sequence[int]) -> None:
+        for low in range(0, len(places), 200):
+            rows = ", ".join(
+                f"({k}, ARRAY{[float(v) / 16 for v in data.data[k]]}::real[], {data.target[k]})"
+                for k in places[low : low + 200]
+            )
+            db.sql(f"INSERT INTO {table} VALUES {rows}")
+
+    new = len(order) // 100
+    add(order[new:])
+    options = {"roles": {"i": "key"}}
+    return "y", f"SELECT * FROM {table}", options, lambda: add(order[:new])
+
+
+def _drifting(db: Database, name: str, seed: int) -> _Task:
+    table, rows = f"{name}_t", 20_000
+
+    def add(first: int, last: int, moved: float) -> None:
+        db.sql(
+            f"INSERT INTO {table} SELECT i, a + {moved}, b,"
+            " CASE WHEN a + b + (random() - 0.5) * 0.3 > 1 THEN 1 ELSE 0 END"
+            " FROM (SELECT i, random() AS a, random() AS b"
+            f" FROM generate_series({first}, {last}) AS g (i)) AS q"
+        )
+
+    db.sql(f"CREATE TABLE {table} (i integer, a double precision, b double precision, y integer)")
+    add(1, rows, 0.0)
+    options = {"roles": {"i": "key"}}
+    return "y", f"SELECT * FROM {table}", options, lambda: add(rows + 1, rows + rows // 100, 0.2)
