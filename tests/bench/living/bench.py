@@ -147,8 +147,15 @@ def _round(
     label, query, options, grow = fill(db, name, seed)
     db.create_dataset(name, query, label=label, seed=seed, options=options)
     search = {"space": {"lr": 0.001, "batch_size": 32, "optimizer": "adam"}}
-    given = {"architecture": "mlp(hidden=[64])", "epochs": 20, "search": search, "seed": seed}
-    db.create_run(name, dataset=name, **given).train(workers=1)
+    run = db.create_run(
+        name,
+        dataset=name,
+        architecture="mlp(hidden=[64])",
+        epochs=20,
+        search=search,
+        seed=seed,
+    )
+    run.train(workers=1)
     grow()
     went_on, seconds = _timed(lambda: db.retrain(f"{name}@1", workers=1))
     anew, whole = _timed(lambda: db.retrain(f"{name}@1", mode="scratch", workers=1))
