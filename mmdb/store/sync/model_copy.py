@@ -256,6 +256,7 @@ class _OneCopy:
                 held = self.exchange.held
                 places = [(s["path"], held[bytes(s["tensor_hash"])].tensor_id) for s in states]
                 put_recipe(self.target, model_id, recipe, places)
+            self._put_members(model_id)
             own = f"{self.name}@{self.version}"
             put_said(self.source, self.target, self.row["model_id"], model_id, own)
             if self.copier.origin is not None:
@@ -287,9 +288,7 @@ class _OneCopy:
         row = self.row
         candidate_id = dataset_id = None
         if row["candidate_id"] is not None and row["epoch"] is not None:
-            candidate_id = put_candidate(
-                self.source, self.target, row["candidate_id"], row["epoch"]
-            )
+            candidate_id = self._put_candidate(row)
         if row["dataset_id"] is not None:
             dataset_id = put_dataset(self.source, self.target, row["dataset_id"]).dataset_id
         values: dict[str, Any] = {column: row[column] for column in _COPIED}
@@ -305,6 +304,16 @@ class _OneCopy:
             "stored_bytes": stored_bytes,
         }
         return write_listing(self.exchange, listing, values)
+
+    def _put_members(self, model_id: int) -> None:
+        """Add the candidates whose mean the model is, with their runs and hops."""
+        queries = load("models")
+        members = self.source.rows(queries.find_members, model_id=self.row["model_id"])
+        listed = [(model_id, k["ordinal"], self._put_candidate(k), k["epoch"]) for k in members]
+        self.target.append(queries.add_member, listed)
+
+    def _put_candidate(self, row: Row) -> int:
+        return put_candidate(self.source, self.target, row["candidate_id"], row["epoch"])
 
     def _reason(self) -> str:
         reason = json.loads(self.row["reason"])
