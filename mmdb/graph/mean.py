@@ -42,12 +42,12 @@ class MeanOf(nn.Module):
         """Return what the networks say together."""
         found = [member(x) for member in self.children()]
         if self.training:  # of a network that is an ensemble itself there are several already
-            return torch.cat([y if y.ndim == 3 else _rows(y)[:, None] for y in found], 1)
-        return mean_of([_rows(y) for y in found], self.averages)
+            return torch.cat([y if y.ndim == 3 else y.reshape(len(y), 1, -1) for y in found], 1)
+        return mean_of(found, self.averages)
 
 
 def mean_of(outputs: Sequence[Tensor], averages: str) -> Tensor:
-    """Return the mean of outputs, each (n, outputs), as outputs of the same kind."""
+    """Return the mean of outputs, each (n, outputs) or of one output (n,), as such outputs."""
     found = torch.stack([*outputs], 1)
     if averages == OUTPUTS:
         return found.mean(1)
@@ -55,10 +55,6 @@ def mean_of(outputs: Sequence[Tensor], averages: str) -> Tensor:
         there, absent = (torch.logsumexp(logsigmoid(sign * found), 1) for sign in (1, -1))
         return there - absent
     return torch.logsumexp(torch.log_softmax(found, 2), 1) - math.log(len(outputs))
-
-
-def _rows(y: Tensor) -> Tensor:
-    return y[:, None] if y.ndim == 1 else y
 
 
 def build_mean(

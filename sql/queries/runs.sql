@@ -346,5 +346,8 @@ WHERE
     AND m.candidate_id = %(candidate_id)s::bigint
     AND m.calibration IS NULL
     AND m.dropped_at IS NULL
-    AND EXISTS (SELECT 1 FROM mmdb.model_member AS k WHERE k.model_id = m.model_id)
+    AND EXISTS (
+        SELECT 1 FROM mmdb.model_member AS k
+        WHERE m.model_id = k.model_id
+    )
 ORDER BY m.version DESC;

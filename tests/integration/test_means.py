@@ -80,11 +80,12 @@ def _trained(
 
 
 def _members(db: mmdb.Database, model: str) -> list[Mapping[str, Any]]:
+    """Return the candidates whose mean the first version of a model is."""
     return db.sql(
         "SELECT k.ordinal, k.candidate_id, k.epoch, c.ordinal AS candidate "
         "FROM mmdb.model_member AS k JOIN mmdb.model AS m USING (model_id) "
         f"JOIN mmdb.candidate AS c ON k.candidate_id = c.candidate_id "
-        f"WHERE m.name = '{model}' ORDER BY m.version, k.ordinal"
+        f"WHERE m.name = '{model}' AND m.version = 1 ORDER BY k.ordinal"
     )
 
 
@@ -152,8 +153,14 @@ def test_its_first_candidate_is_saved_beside_it(db: mmdb.Database) -> None:
 def test_what_goes_by_a_model_goes_by_a_mean(db: mmdb.Database, tmp_path: Path) -> None:
     rows = "SELECT id, a, b, grade FROM thing"
     assert {row["column_name"] for row in db.importance("grade", rows)} == {"a", "b"}
+    assert db.training_rows("grade@1", f"{rows} WHERE id < 4", key="id")
+    with pytest.raises(errors.NotReplayable, match="the mean of several candidates"):
+        db.training_rows("grade@1", f"{rows} WHERE id < 4", key="id", checkpoints=2)
     calibrated = db.calibrate_model("grade", "grade", "temperature")
-    assert isinstance(db.recover(f"grade@{calibrated['version']}"), MeanOf)
+    version = f"grade@{calibrated['version']}"
+    assert isinstance(db.recover(version), MeanOf)
+    with pytest.raises(errors.NotReplayable, match="the mean of several candidates"):
+        db.training_rows(version, f"{rows} WHERE id < 4", key="id", checkpoints=2)
     file = tmp_path / "grade.safetensors"
     db.export_model("grade@1", file)
     db.import_model(file, "grade-file")

@@ -15,6 +15,7 @@ from mmdb.store.models.model_rows import (
     ImportOrigin,
     add_origin,
     find_entries,
+    find_members,
     model_of,
     weights_hash,
 )
@@ -288,7 +289,7 @@ class _OneCopy:
         row = self.row
         candidate_id = dataset_id = None
         if row["candidate_id"] is not None and row["epoch"] is not None:
-            candidate_id = self._put_candidate(row)
+            candidate_id = self._put_candidate(row["candidate_id"], row["epoch"])
         if row["dataset_id"] is not None:
             dataset_id = put_dataset(self.source, self.target, row["dataset_id"]).dataset_id
         values: dict[str, Any] = {column: row[column] for column in _COPIED}
@@ -307,13 +308,15 @@ class _OneCopy:
 
     def _put_members(self, model_id: int) -> None:
         """Add the candidates whose mean the model is, with their runs and hops."""
-        queries = load("models")
-        members = self.source.rows(queries.find_members, model_id=self.row["model_id"])
-        listed = [(model_id, k["ordinal"], self._put_candidate(k), k["epoch"]) for k in members]
-        self.target.append(queries.add_member, listed)
+        members = find_members(self.source, self.row["model_id"])
+        listed = [
+            (model_id, place, self._put_candidate(candidate_id, epoch), epoch)
+            for place, (candidate_id, epoch) in enumerate(members)
+        ]
+        self.target.append(load("models").add_member, listed)
 
-    def _put_candidate(self, row: Row) -> int:
-        return put_candidate(self.source, self.target, row["candidate_id"], row["epoch"])
+    def _put_candidate(self, candidate_id: int, epoch: int) -> int:
+        return put_candidate(self.source, self.target, candidate_id, epoch)
 
     def _reason(self) -> str:
         reason = json.loads(self.row["reason"])

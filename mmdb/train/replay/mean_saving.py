@@ -26,7 +26,7 @@ from mmdb.errors import (
 from mmdb.graph.mean import BY_TASK, MeanOf, mean_of
 from mmdb.graph.spec.layer_form import traced
 from mmdb.graph.spec.parse import with_arguments
-from mmdb.store.models.model_rows import ModelDefinition
+from mmdb.store.models.model_rows import ModelDefinition, find_members
 from mmdb.store.models.save import About, save_model
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.device import CPU
@@ -38,7 +38,7 @@ from mmdb.train.search.mean_choice import best_mean
 from mmdb.train.values.row_batch import tensors_of
 from mmdb.train.values.spec import CandidateSpec
 
-_Q, _MODELS = load("runs"), load("models")
+_Q = load("runs")
 #: Candidates of a run that are asked, those at the head of its leaderboard.
 _ASKED = 12
 #: Why no mean is taken: code that the server alone can import; rows, states or frozen layers that
@@ -164,8 +164,7 @@ def _save(connection: Connection, run: str, judge: _Judge, members: Sequence[_Co
     listed = {"members": tuple(candidate_id for candidate_id, _ in keys)}
     with connection.transaction(), acting_for(connection, first.key[0]):
         for there in connection.rows(_Q.find_means, name=run, candidate_id=first.key[0]):
-            rows = connection.rows(_MODELS.find_members, model_id=there["model_id"])
-            if [(row["candidate_id"], row["epoch"]) for row in rows] == keys:
+            if find_members(connection, there["model_id"]) == keys:
                 return dict(there) | listed
         module = judge.module(members)
         saved = save_model(
@@ -180,8 +179,7 @@ def _save(connection: Connection, run: str, judge: _Judge, members: Sequence[_Co
                 candidate_id=first.key[0],
                 epoch=first.epoch,
                 metrics=judge.measured(members).metrics,
+                members=keys,
             ),
         )
-        added = [(saved.model_id, place, *key) for place, key in enumerate(keys)]
-        connection.append(_MODELS.add_member, added)
     return {"model_id": saved.model_id, "name": saved.name, "version": saved.version} | listed

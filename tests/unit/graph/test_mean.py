@@ -50,9 +50,9 @@ def test_what_is_sure_stays_finite(averages: str) -> None:
 
 
 def test_a_network_of_one_output_may_leave_its_axis_out() -> None:
-    flat = torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Flatten(0))
-    found, x = MeanOf([torch.nn.Linear(5, 1), flat], "outputs"), torch.randn(4, 5)
-    assert found(x).shape == (4, 2, 1) and found.eval()(x).shape == (4, 1)
+    flat = [torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Flatten(0)) for _ in range(2)]
+    found, x = MeanOf(flat, "outputs"), torch.randn(4, 5)
+    assert found(x).shape == (4, 2, 1) and found.eval()(x).shape == (4,)
 
 
 def test_each_network_learns_for_itself() -> None:
@@ -71,6 +71,8 @@ def test_it_is_read_and_written_alike() -> None:
 def test_it_has_an_outline_and_answers_for_batches() -> None:
     form = {"mean": MEMBERS, "averages": "probabilities"}
     assert len(outlined(architecture_of(form, {}, (5,), 3, SHIPPED))) > 5
+    plain = {"mean": ["mlp", "linear"], "averages": "label_probabilities"}
+    assert architecture_of(plain, {}, (5,), 3, SHIPPED).is_traced
     check_output(_built("probabilities"), (5,), 3)
 
 
