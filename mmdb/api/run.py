@@ -18,7 +18,7 @@ from mmdb.train.drive import run_requests
 if TYPE_CHECKING:
     from mmdb.api.database import Database
     from mmdb.report.explanation import Explanation
-    from mmdb.train.replay.saving import Summary
+    from mmdb.train.replay.summary import Summary
     from mmdb.train.watch import Watch
 
 _Q = load("api")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmdb.graph import tabular
+from mmdb.graph import mean, tabular
 
 Step = Callable[[Any], Any]
 #: By how much of the greatest output torch and numpy may differ.
@@ -41,7 +41,8 @@ def row_network(module: nn.Module, examples: np.ndarray) -> Step | None:
 
 def _step(module: nn.Module) -> Step:
     """Return what a module makes of one row, or of a row of each member."""
-    if not type(module).__module__.startswith(("torch.nn.", tabular.__name__)):
+    known = ("torch.nn.", tabular.__name__, mean.__name__)
+    if not type(module).__module__.startswith(known):
         raise NotImplementedError  # a class of the user's, whatever it inherits
     of = {name: one.detach().numpy() for name, one in module.named_parameters(recurse=False)}
     match module:
@@ -92,8 +93,12 @@ def _step(module: nn.Module) -> Step:
             further = _step(module.deep) if module.deep else lambda _: 0.0
             if module.deep is None or module.deep.members == 1:
                 return lambda x: scale(linear(row := columns(x)) + further(row))
-            mean = _mean_of_probabilities if module.averages == "probabilities" else _mean
-            return lambda x: scale(mean(linear(row := columns(x)) + further(row)))
+            together = _mean_of_probabilities if module.averages == "probabilities" else _mean
+            return lambda x: scale(together(linear(row := columns(x)) + further(row)))
+        case mean.MeanOf(averages=mean.OUTPUTS | mean.PROBABILITIES):
+            each = [_step(one) for one in module.children()]
+            averaged = _mean_of_probabilities if module.averages == mean.PROBABILITIES else _mean
+            return lambda x: averaged(np.stack([step(x) for step in each]))
     raise NotImplementedError
 
 
@@ -102,10 +107,10 @@ def _mean(y: np.ndarray) -> np.ndarray:
 
 
 def _mean_of_probabilities(y: np.ndarray) -> np.ndarray:
-    shares = np.exp(y - y.max(1, keepdims=True))
-    shares /= shares.sum(1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return np.log(shares.mean(0))  # type: ignore[no-any-return]
+    y = y - y.max(1, keepdims=True)
+    y -= np.log(np.exp(y).sum(1, keepdims=True))
+    most = y.max(0)
+    return most + np.log(np.exp(y - most).mean(0))  # type: ignore[no-any-return]
 
 
 def _waves(*of: np.ndarray) -> Step:

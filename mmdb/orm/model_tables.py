@@ -166,6 +166,7 @@ class Model(Base, written_by="Database.save"):
     manifest: Mapped[Manifest | None] = one()
     pack: Mapped[Tensor | None] = one()
     changes: Mapped[list[ModelChange]] = many("ModelChange.ordinal")
+    members: Mapped[list[ModelMember]] = many("ModelMember.ordinal")
     recipe: Mapped[Recipe | None] = one()
     tags: Mapped[list[ModelTag]] = many("ModelTag.key")
     logged: Mapped[list[ModelMetric]] = many("(ModelMetric.metric, ModelMetric.dataset)")
@@ -193,6 +194,18 @@ class ModelChange(Base, written_by="Database.save"):
 
     model: Mapped[Model] = one()
     tensor: Mapped[Tensor] = one()
+
+
+class ModelMember(Base, written_by="Run.train"):
+    """The candidates whose mean a model is, in order; the first is its candidate_id, too."""
+
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    candidate_id: Mapped[BigInt] = foreign_key("candidate.candidate_id")
+    epoch: Mapped[int]
+
+    model: Mapped[Model] = one()
+    candidate: Mapped[Candidate] = one()
 
 
 class Recipe(Base, written_by="Database.save"):

@@ -34,6 +34,7 @@ class ModelOverview(View):
     dropped_at: Mapped[datetime | None]
     model_id: Mapped[BigInt] = mapped_column(primary_key=True)
     calibration: Mapped[Json | None]
+    members: Mapped[BigInt | None]
 
 
 class ModelLineage(View):

@@ -27,6 +27,7 @@ from mmdb.graph.factories import SHIPPED
 from mmdb.graph.ops.op_graph import CannotTrace
 from mmdb.graph.spec.build import build
 from mmdb.graph.spec.factory_call import Dtypes, Outputs, Shape
+from mmdb.graph.spec.parse import parts_of
 from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.plan.planned_run import FrozenLayers
 from mmdb.plan.step.recording import Update, batch_of, update_of
@@ -119,8 +120,8 @@ def factories_of(architecture: Any) -> Iterator[str]:
     if isinstance(architecture, Mapping):
         if "factory" in architecture:
             yield str(architecture["factory"])
-        for inner in ("backbone", "head", "network"):
-            yield from factories_of(architecture.get(inner))
+        for part in parts_of(architecture):
+            yield from factories_of(part)
 
 
 def is_strange(architectures: Collection[Any], factories: Mapping[str, str]) -> bool:

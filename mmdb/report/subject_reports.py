@@ -71,6 +71,8 @@ def _run_facts(facts: RunFacts) -> list[Fact]:
     spent = run["ended"] - run["started"] if known else None
     names = [f"{m['model']}@{m['version']}" for m in facts.models]
     model = f"model:{names[0]}" if len(names) == 1 else ""
+    means = [(name, m["members"]) for name, m in zip(names, facts.models, strict=True)]
+    mean = ", ".join(f"{name} of {of} candidates" for name, of in means if of is not None)
     return _known(
         ("status", "status", run["status"], run["status"], ""),
         ("dataset", "dataset", run["dataset"], run["dataset"], f"dataset:{run['dataset']}"),
@@ -82,6 +84,7 @@ def _run_facts(facts: RunFacts) -> list[Fact]:
         ("seconds", "hops took", spent, spent is not None and seconds_text(spent), ""),
         (label, label, begun, time_text(begun), ""),
         ("models", "saved as", names, ", ".join(names[:3]), model),
+        ("means", "mean", mean or None, mean, ""),
     )
 
 
@@ -323,6 +326,8 @@ def _model_facts(facts: ModelFacts) -> list[Fact]:
     epoch = "" if model["epoch"] is None else f", epoch {model['epoch'] + 1}"
     came = facts.origin and f"{facts.origin['kind']} of {facts.origin['source']}"
     of = "" if candidate is None else f", candidate {candidate}{epoch}"
+    if model["members"] is not None:
+        of = f", the mean of {model['members']} candidates"
     return _known(
         ("approach", "kept as", model["approach"], model["approach"], ""),
         ("parent", "parent", model["parent"], model["parent"], f"model:{model['parent']}"),

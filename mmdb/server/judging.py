@@ -32,6 +32,7 @@ from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import Sample, read_sample
+from mmdb.store.models.model_rows import find_members
 from mmdb.store.models.save import About, save_model
 from mmdb.train.candidate.metrics import confusion
 
@@ -406,6 +407,7 @@ def calibrate_model(
             candidate_id=predictor.model.candidate_id,
             epoch=predictor.model.epoch,
             calibration=chosen.to_json(names),
+            members=find_members(connection, predictor.model.model_id),
         ),
     )
     shown = json.dumps(chosen.to_json(names))

@@ -21,7 +21,7 @@ from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
 if TYPE_CHECKING:
-    from mmdb.train.replay.saving import Summary
+    from mmdb.train.replay.summary import Summary
 
 
 @exposed
@@ -139,6 +139,7 @@ def train(backend: Backend, run: str, workers: int | None) -> dict[str, Any]:
     summary = train_to_its_end(backend, run, workers)
     row = asdict(summary)
     version = row.pop("version")
+    del row["members"]
     return row | {"model": f"{summary.model}@{version}"}
 
 
@@ -178,15 +179,16 @@ def _drive(backend: Backend, run: str, workers: int | None) -> Summary:
             decide=decider(say=backend.notice, on_wait=on_wait),
         )
         said = verdict(connection, run)
-    if said is not None:
-        backend.notice(said)
+    for text in (said, summary.mean_text):
+        if text is not None:
+            backend.notice(text)
     return summary
 
 
 def _submit(backend: Backend, run: str) -> Summary:
     with uncollected():
         from mmdb.train.drive.run_requests import submit, wait_for
-        from mmdb.train.replay.saving import summarise  # loads torch
+        from mmdb.train.replay.summary import summarise  # loads torch
     started, connection = perf_counter(), backend.connection
     backend.pause()  # inside a transaction block nobody would see the request
     before = submit(connection, run)["hops_done"]

@@ -33,6 +33,7 @@ CREATE INDEX assignment_worker_idx ON mmdb.assignment (worker_id) WHERE finished
 CREATE INDEX encoding_base_idx ON mmdb.encoding (base_id) WHERE base_id IS NOT NULL;
 CREATE INDEX manifest_tensor_tensor_idx ON mmdb.manifest_tensor (tensor_id);
 CREATE INDEX model_change_tensor_idx ON mmdb.model_change (tensor_id);
+CREATE INDEX model_member_candidate_idx ON mmdb.model_member (candidate_id);
 CREATE INDEX recipe_tensor_tensor_idx ON mmdb.recipe_tensor (tensor_id);
 CREATE INDEX model_parent_idx ON mmdb.model (parent_id);
 CREATE INDEX model_manifest_idx ON mmdb.model (manifest_id);

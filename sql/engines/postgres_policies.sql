@@ -125,6 +125,7 @@ BEGIN
                 || ' AND (T.candidate_id IS NULL OR mmdb.owns_candidate(T.candidate_id))'
             ),
             ('model_change', model_reads, model_writes || ' AND ' || tensor_reads),
+            ('model_member', model_reads, model_writes || ' AND mmdb.owns_candidate(T.candidate_id)'),
             ('recipe', model_reads, model_writes),
             ('recipe_tensor', model_reads, model_writes || ' AND ' || tensor_reads),
             ('model_tag', model_reads, model_writes),

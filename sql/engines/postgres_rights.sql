@@ -143,7 +143,7 @@ BEGIN
             mmdb.run_request, mmdb.run_outcome, mmdb.candidate_request, mmdb.worker, mmdb.worker_beat, mmdb.assignment,
             mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk, mmdb.environment,
             mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix, mmdb.definition,
-            mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.recipe, mmdb.recipe_tensor,
+            mmdb.manifest, mmdb.manifest_tensor, mmdb.model, mmdb.model_change, mmdb.model_member, mmdb.recipe, mmdb.recipe_tensor,
             mmdb.outline, mmdb.zoo_event, mmdb.transfer, mmdb.transfer_tensor, mmdb.warm_start,
             mmdb.profile, mmdb.plan, mmdb.estimate, mmdb.run_strategy, mmdb.step_time, mmdb.step_prediction,
             mmdb.prediction_source, mmdb.evaluation_metric, mmdb.evaluation_source, mmdb.model_origin,

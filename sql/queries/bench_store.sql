@@ -6,6 +6,14 @@ WHERE model_id IN (
     WHERE m.name LIKE %(prefix)s::text
 );
 
+-- name: delete_members
+-- The candidates whose mean a bench's models are.
+DELETE FROM mmdb.model_member
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
 -- name: delete_recipe_tensors
 -- The tensors that a bench's recipes start from.
 DELETE FROM mmdb.recipe_tensor

@@ -148,3 +148,18 @@ VALUES (
     %(outputs)s::integer, %(named)s::jsonb
 )
 ON CONFLICT (definition_hash) DO NOTHING;
+
+-- name: find_members
+-- The candidates whose mean a model is, in order.
+SELECT
+    k.ordinal,
+    k.candidate_id,
+    k.epoch
+FROM mmdb.model_member AS k
+WHERE k.model_id = %(model_id)s::bigint
+ORDER BY k.ordinal;
+
+-- name: add_member
+-- Add candidates whose mean a model is.
+INSERT INTO mmdb.model_member (model_id, ordinal, candidate_id, epoch)
+VALUES (%(model_id)s::bigint, %(ordinal)s::integer, %(candidate_id)s::bigint, %(epoch)s::integer);

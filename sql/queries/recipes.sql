@@ -97,6 +97,10 @@ WHERE
     AND m.epoch = %(epoch)s::integer
     AND m.calibration IS NULL
     AND m.dropped_at IS NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_member AS k
+        WHERE m.model_id = k.model_id
+    )
 ORDER BY m.version DESC
 LIMIT 1;
 

@@ -27,6 +27,7 @@ SELECT
     m.version,
     m.candidate_id,
     m.epoch,
+    m.members,
     m.approach,
     m.byte_count,
     m.stored_bytes,

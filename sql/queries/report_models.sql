@@ -6,6 +6,7 @@ SELECT
     m.dataset,
     m.run,
     m.candidate_id,
+    m.members,
     m.epoch,
     m.approach,
     m.parent,

@@ -325,3 +325,29 @@ FROM mmdb.leaderboard AS l
 INNER JOIN mmdb.candidate AS c ON l.candidate_id = c.candidate_id
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 WHERE l.run = %(run)s::text AND l.rank = 1;
+
+-- name: find_contenders
+-- The candidates at the head of a run's leaderboard that were validated, the best first.
+SELECT l.candidate_id
+FROM mmdb.leaderboard AS l
+WHERE l.run = %(run)s::text AND l.error IS NULL AND l.objective IS NOT NULL
+ORDER BY l.rank
+LIMIT %(most)s::bigint;
+
+-- name: find_means
+-- The versions of a model that are the mean of a candidate and others.
+SELECT
+    m.model_id,
+    m.name,
+    m.version
+FROM mmdb.model AS m
+WHERE
+    m.name = %(name)s::text
+    AND m.candidate_id = %(candidate_id)s::bigint
+    AND m.calibration IS NULL
+    AND m.dropped_at IS NULL
+    AND EXISTS (
+        SELECT 1 FROM mmdb.model_member AS k
+        WHERE m.model_id = k.model_id
+    )
+ORDER BY m.version DESC;

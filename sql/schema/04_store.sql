@@ -209,6 +209,18 @@ CREATE TABLE mmdb.model_change (
 );
 COMMENT ON TABLE mmdb.model_change IS 'Tensors of a model that stand in place of its manifest''s.';
 
+CREATE TABLE mmdb.model_member (
+    model_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    candidate_id bigint NOT NULL,
+    epoch integer NOT NULL,
+    CONSTRAINT model_member_pkey PRIMARY KEY (model_id, ordinal),
+    CONSTRAINT model_member_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
+    CONSTRAINT model_member_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id)
+);
+COMMENT ON TABLE mmdb.model_member IS 'The candidates whose mean a model is, in order; the first is its candidate_id, too.';
+COMMENT ON COLUMN mmdb.model_member.epoch IS 'The epoch of the candidate whose checkpoint it is, from 0.';
+
 CREATE TABLE mmdb.recipe (
     model_id bigint NOT NULL,
     trainer text,

@@ -25,7 +25,14 @@ SELECT
     a.parameter_count AS parameters,
     m.dropped_at,
     m.model_id,
-    m.calibration
+    m.calibration,
+    nullif(
+        (
+            SELECT count(*)
+            FROM mmdb.model_member AS k
+            WHERE m.model_id = k.model_id
+        ), 0
+    ) AS members
 FROM mmdb.model AS m
 LEFT JOIN mmdb.model AS p ON m.parent_id = p.model_id
 LEFT JOIN mmdb.definition AS f ON m.definition_id = f.definition_id

@@ -383,6 +383,27 @@ FROM mmdb.model AS m
 WHERE m.candidate_id IS NOT NULL
 UNION ALL
 SELECT
+    'checkpoint' AS parent_kind,
+    'checkpoint:' || cast(k.candidate_id AS text) || '/' || cast(k.epoch AS text) AS parent,
+    'model' AS child_kind,
+    'model:' || m.name || '@' || cast(m.version AS text) AS child,
+    'mean' AS via,
+    m.created_at AS happened_at,
+    k.candidate_id AS parent_id,
+    k.epoch AS parent_epoch,
+    cast(NULL AS bigint) AS parent_part,
+    m.model_id AS child_id,
+    cast(NULL AS integer) AS child_epoch,
+    cast(NULL AS bigint) AS child_part,
+    cast(NULL AS text) AS parent_table,
+    cast(NULL AS text) AS parent_column,
+    cast(NULL AS text) AS child_table,
+    cast(NULL AS text) AS child_column
+FROM mmdb.model_member AS k
+INNER JOIN mmdb.model AS m ON k.model_id = m.model_id
+WHERE k.ordinal > 0
+UNION ALL
+SELECT
     CASE WHEN o.epoch IS NULL THEN 'candidate' ELSE 'checkpoint' END AS parent_kind,
     CASE
         WHEN o.epoch IS NULL THEN 'candidate:' || cast(o.parent_id AS text)

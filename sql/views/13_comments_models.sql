@@ -22,6 +22,7 @@ COMMENT ON COLUMN mmdb.model_overview.parameters IS 'Parameters of its architect
 COMMENT ON COLUMN mmdb.model_overview.dropped_at IS 'When the model was dropped; null while it can be used.';
 COMMENT ON COLUMN mmdb.model_overview.model_id IS 'The model version; unique in the database.';
 COMMENT ON COLUMN mmdb.model_overview.calibration IS 'How its outputs are calibrated, and the threshold of a class; see calibrate_model.';
+COMMENT ON COLUMN mmdb.model_overview.members IS 'Of how many candidates it is the mean; null where it is one alone.';
 
 COMMENT ON COLUMN mmdb.model_lineage.model IS 'Name of the model.';
 COMMENT ON COLUMN mmdb.model_lineage.version IS 'Version of the model, from 1.';

@@ -26,7 +26,7 @@ from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.server_worker import CitusWorker, processors
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.hops.orders import HopOrder
-from mmdb.train.replay.saving import Summary
+from mmdb.train.replay.summary import Summary
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.citus

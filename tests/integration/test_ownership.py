@@ -234,6 +234,8 @@ PUT = {
     " VALUES ({tensor_id}, 99, 0, '', '')",
     "a change to another's tensor": "INSERT INTO mmdb.model_change"
     " SELECT model_id, 99, {tensor_id} FROM mmdb.model LIMIT 1",
+    "a mean of another's candidate": "INSERT INTO mmdb.model_member"
+    " SELECT model_id, 9, {candidate_id}, 0 FROM mmdb.model LIMIT 1",
     "a recipe from another's tensor": "INSERT INTO mmdb.recipe_tensor"
     " SELECT model_id, 'x', {tensor_id} FROM mmdb.model LIMIT 1",
     "a run on another's dataset": "INSERT INTO mmdb.run (name, dataset_id, architecture, search,"
@@ -513,13 +515,36 @@ def test_the_workers_of_the_server_train_for_the_caller(teams: Teams, cluster: C
     _train_by_the_server(teams)
 
 
+def test_a_mean_belongs_to_the_team_whoever_takes_it(teams: Teams) -> None:
+    widths = [[8], [16], [32], [64]]  # which all learn by heart, each in its own way
+    space = {"lr": [0.1], "architecture.hidden": widths, "batch_size": [8], "optimizer": ["adam"]}
+    with teams.connect("bob") as bob, teams.connect("ann") as ann:
+        bob.create_run(
+            "averaged",
+            dataset="data_south",
+            architecture="mlp(activation='tanh')",
+            epochs=6,
+            search={"space": space},
+            options={"ensemble": 3, "metric": "loss"},
+        )
+        bob.run("averaged").train(workers=1)
+        model = "SELECT model, members FROM mmdb.model_overview WHERE model = 'averaged'"
+        (saved,) = bob.sql(model)
+        assert saved["members"] in (2, 3) and ann.sql(model) == []
+        lineage = bob.lineage("model:averaged@1")
+        assert [edge["depth"] for edge in lineage].count(1) == saved["members"]
+
+
 def _train_by_the_server(teams: Teams) -> None:
     try:
         with (
             psycopg.connect(teams.url_of("bob"), autocommit=True) as session,
             psycopg.connect(teams.url) as owner,
         ):
-            session.execute("SELECT * FROM mmdb.create_run('served', 'data_south', 'linear')")
+            session.execute(
+                "SELECT * FROM mmdb.create_run('served', 'data_south', 'linear', search => "
+                """'{"space": {"lr": [0.1, 0.2]}}', options => '{"ensemble": 2}')"""
+            )
             session.execute("CALL mmdb.train('served', 1)")
             with pytest.raises(psycopg.Error) as raised:
                 session.execute("CALL mmdb.train('run_north', 1)")

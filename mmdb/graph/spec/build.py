@@ -81,6 +81,12 @@ def build(
         return build_grouped(
             parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
         )
+    if "mean" in parsed:
+        from mmdb.graph.mean import build_mean
+
+        return build_mean(
+            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+        )
     if "layers" in parsed:
         shape, number = _single(input_shape, outputs)
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)

@@ -21,6 +21,12 @@ _SQL_CONSTANTS = {"true": True, "false": False, "null": None}
 _HEADED_KEYS = ("backbone", "cut", "pool", "head")
 #: Of a network for each group of rows; see `mmdb.graph.grouped`.
 _GROUPED_KEYS = ("per", "groups", "place", "network")
+#: Of the mean of several networks; see `mmdb.graph.mean`.
+_MEAN_KEYS = ("mean", "averages")
+#: What a mean averages: outputs as they are, or the probabilities of a row's classes, or of each of
+#: several labels, of which the network returns the logarithms, or the logits.
+AVERAGES = ("outputs", "probabilities", "label_probabilities")
+_MOST_AVERAGED = 16
 _MOST_NESTED = 8  # backbones with heads inside backbones
 _EXAMPLES = (
     "Write a factory name, name(argument=value, ...), "
@@ -37,6 +43,7 @@ def parse(architecture: str | Mapping[str, object]) -> dict[str, object]:
     A third form puts a head on a part of another architecture:
     {"backbone": architecture, "cut": path, "pool": pool, "head": architecture}. A fourth is an
     architecture for each group of rows: {"per": column, "groups": n, "place": p, "network": ...}.
+    A fifth is the mean of several: {"mean": [architecture, ...], "averages": "probabilities"}.
 
     Args:
         architecture: 'mlp', 'mlp(hidden=[64, 32], dropout=0.1)', JSON text, or a mapping.
@@ -75,9 +82,30 @@ def factories_in(architecture: Mapping[str, object]) -> tuple[str, ...]:
     """
     if "factory" in architecture:
         return (str(architecture["factory"]),)
-    parts = [architecture[key] for key in ("backbone", "head", "network") if key in architecture]
-    found = [name for part in parts for name in factories_in(cast("Mapping[str, object]", part))]
+    found = [name for part in parts_of(architecture) for name in factories_in(part)]
     return tuple(dict.fromkeys(found))
+
+
+def parts_of(architecture: Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
+    """Return the architectures that a parsed one is put together from; none of a simple one."""
+    parts = [architecture[key] for key in ("backbone", "head", "network") if key in architecture]
+    parts += cast("list[object]", architecture.get("mean", []))
+    return tuple(cast("Mapping[str, object]", part) for part in parts)
+
+
+def with_arguments(
+    architecture: Mapping[str, object], arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """Return a parsed architecture that has some arguments in place of its own, or its backbone's.
+
+    Those of a layer graph are the values of its placeholders.
+    """
+    if "backbone" in architecture:
+        inner = cast("Mapping[str, object]", architecture["backbone"])
+        return {**architecture, "backbone": with_arguments(inner, arguments)}
+    key = "arguments" if "factory" in architecture else "defaults"
+    own = cast("Mapping[str, object]", architecture.get(key, {}))
+    return {**architecture, key: {**own, **arguments}} if arguments else dict(architecture)
 
 
 def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
@@ -96,6 +124,9 @@ def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
     elif "network" in architecture:
         known = _GROUPED_KEYS
         architecture = _grouped(architecture)
+    elif "mean" in architecture:
+        known = _MEAN_KEYS
+        architecture = _averaged(architecture)
     else:
         raise InvalidLayerGraph("the architecture has no 'layers' and no 'factory'", hint=_EXAMPLES)
     for key in architecture:
@@ -139,6 +170,24 @@ def _grouped(architecture: Mapping[str, object]) -> dict[str, object]:
     return {**architecture, "network": network}
 
 
+def _averaged(architecture: Mapping[str, object]) -> dict[str, object]:
+    """Return a mean of networks, whose own architectures are read, too."""
+    found: dict[str, object] = {"averages": AVERAGES[0], **architecture}
+    if found["averages"] not in AVERAGES:
+        raise InvalidLayerGraph(
+            f"a mean averages {show(found['averages'])}", hint=f"Known: {', '.join(AVERAGES)}."
+        )
+    given = found["mean"]
+    if not isinstance(given, list | tuple) or not 2 <= len(given) <= _MOST_AVERAGED:
+        raise InvalidLayerGraph(
+            f"a mean is of a list of 2 to {_MOST_AVERAGED} architectures, not {show(given)}"
+        )
+    members = [parse(one) if isinstance(one, str) else _checked(one) for one in given]
+    if any(key in member for member in members for key in ("mean", "network")):
+        raise InvalidLayerGraph("what a mean is of can be neither a mean nor one of groups")
+    return {**found, "mean": members}
+
+
 def _check_factory(architecture: Mapping[str, object]) -> None:
     name, arguments = architecture["factory"], architecture["arguments"]
     _check_no_target(name)
@@ -178,7 +227,7 @@ def _dump(value: object) -> str:
 
 
 def _error_of(architecture: Mapping[str, object]) -> type[ArchitectureError]:
-    is_graph = any(key in architecture for key in ("layers", "backbone", "network"))
+    is_graph = any(key in architecture for key in ("layers", "backbone", "network", "mean"))
     return InvalidLayerGraph if is_graph else FactoryFailed
 
 

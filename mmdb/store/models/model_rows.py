@@ -160,6 +160,12 @@ def model_of(connection: Connection, model_id: int) -> SavedModel:
     return SavedModel.from_row(row)
 
 
+def find_members(connection: Connection, model_id: int) -> list[tuple[int, int]]:
+    """Return the candidates whose mean a model is, each with its epoch; of all others nothing."""
+    rows = connection.rows(_Q.find_members, model_id=model_id)
+    return [(row["candidate_id"], row["epoch"]) for row in rows]
+
+
 def find_entries(connection: Connection, model_id: int) -> list[StoredEntry]:
     """Return a model's tensors, in the order of its state dict; none where it has a recipe."""
     return [

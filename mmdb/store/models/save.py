@@ -87,6 +87,7 @@ class About:
     epoch: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     calibration: Mapping[str, Any] | None = None  # see `mmdb.data.calibration`
+    members: Sequence[tuple[int, int]] = ()  # candidates whose mean it is, each with its epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +349,8 @@ def _add(
     model_id, version = _add_row(connection, request, row | dict(where or {}))
     metrics = [(model_id, key, "", value) for key, value in about.metrics.items()]
     connection.append(_Q.add_metric, metrics)
+    members = [(model_id, place, *member) for place, member in enumerate(about.members)]
+    connection.append(_Q.add_member, members)
     return Saved(
         model_id=model_id,
         name=request.name,

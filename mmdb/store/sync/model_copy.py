@@ -15,6 +15,7 @@ from mmdb.store.models.model_rows import (
     ImportOrigin,
     add_origin,
     find_entries,
+    find_members,
     model_of,
     weights_hash,
 )
@@ -256,6 +257,7 @@ class _OneCopy:
                 held = self.exchange.held
                 places = [(s["path"], held[bytes(s["tensor_hash"])].tensor_id) for s in states]
                 put_recipe(self.target, model_id, recipe, places)
+            self._put_members(model_id)
             own = f"{self.name}@{self.version}"
             put_said(self.source, self.target, self.row["model_id"], model_id, own)
             if self.copier.origin is not None:
@@ -287,9 +289,7 @@ class _OneCopy:
         row = self.row
         candidate_id = dataset_id = None
         if row["candidate_id"] is not None and row["epoch"] is not None:
-            candidate_id = put_candidate(
-                self.source, self.target, row["candidate_id"], row["epoch"]
-            )
+            candidate_id = self._put_candidate(row["candidate_id"], row["epoch"])
         if row["dataset_id"] is not None:
             dataset_id = put_dataset(self.source, self.target, row["dataset_id"]).dataset_id
         values: dict[str, Any] = {column: row[column] for column in _COPIED}
@@ -305,6 +305,18 @@ class _OneCopy:
             "stored_bytes": stored_bytes,
         }
         return write_listing(self.exchange, listing, values)
+
+    def _put_members(self, model_id: int) -> None:
+        """Add the candidates whose mean the model is, with their runs and hops."""
+        members = find_members(self.source, self.row["model_id"])
+        listed = [
+            (model_id, place, self._put_candidate(candidate_id, epoch), epoch)
+            for place, (candidate_id, epoch) in enumerate(members)
+        ]
+        self.target.append(load("models").add_member, listed)
+
+    def _put_candidate(self, candidate_id: int, epoch: int) -> int:
+        return put_candidate(self.source, self.target, candidate_id, epoch)
 
     def _reason(self) -> str:
         reason = json.loads(self.row["reason"])

@@ -70,6 +70,11 @@ def with_columns(
             architecture["network"], decoding, factories, without=architecture["per"]
         )
         return {**architecture, "network": inner}
+    if "mean" in architecture:
+        members = [
+            with_columns(one, decoding, factories, without=without) for one in architecture["mean"]
+        ]
+        return {**architecture, "mean": members}
     name = str(architecture.get("factory", ""))
     runs = runs_of(decoding, without=without) if decoding.is_one_input else []
     features = [c for c in decoding.features if c.name != without]

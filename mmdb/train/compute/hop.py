@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mmdb.data.decoding import Target
 from mmdb.errors import (
     Cancelled,
     MmdbError,
@@ -254,34 +255,64 @@ def validate_pass(
     Raises:
         NotANumber, TrainingFailed, Cancelled
     """
-    found: list[tuple[Tensor, ...]] = []
     with exact(0, device=live.device), blaming_the_model():
-        for index in torch.arange(row_count(x)).split(EVALUATION_BATCH):
-            if stopped():
-                raise Cancelled("The hop was cancelled.")
-            batch = take_inputs(x, index.to(tensors_in(x)[0].device))
-            batch = inputs_to(batch, live.device)
-            if live.frozen is not None:
-                batch = features(live.frozen, batch)
-            result = predict(live.module, batch)
-            found.append(outputs_of(result, setup.targets))
-        outputs = [torch.cat(parts) for parts in zip(*found, strict=True)]
-        labels = labels_to(y, live.device)
-        loss = float(setup.criterion.to(live.device)(outputs, labels))
-        true = [label.to(CPU) for label in tensors_in(labels)]  # weights come after labels
-        measured = [fitted(o.to(CPU), y) for o, y in zip(outputs, true, strict=False)]
-        here = environment(live.device)
-        if not math.isfinite(loss):
-            raise NotANumber(f"The validation loss became {loss}.")
-        metrics = setup.measure(measured, true)
-        return HopOutcome(
-            rows=row_count(x),
-            steps=0,
-            loss=loss,
-            metrics=metrics,
-            environment=here,
-            objective=setup.objective.value(metrics, loss),
+        outputs = outputs_on(
+            live.module, x, setup.targets, device=live.device, frozen=live.frozen, stopped=stopped
         )
+        return measured(outputs, labels_to(y, live.device), setup, live.device)
+
+
+def outputs_on(
+    module: nn.Module,
+    x: Inputs,
+    targets: Sequence[Target],
+    *,
+    device: torch.device = CPU,
+    frozen: nn.Module | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[Tensor]:
+    """Return a module's outputs of a partition's rows for each target; used inside `exact`.
+
+    Args:
+        frozen: layers that rows pass first.
+    Raises:
+        Cancelled
+    """
+    found: list[tuple[Tensor, ...]] = []
+    for index in torch.arange(row_count(x)).split(EVALUATION_BATCH):
+        if stopped():
+            raise Cancelled("The hop was cancelled.")
+        batch = take_inputs(x, index.to(tensors_in(x)[0].device))
+        batch = inputs_to(batch, device)
+        if frozen is not None:
+            batch = features(frozen, batch)
+        found.append(outputs_of(predict(module, batch), targets))
+    return [torch.cat(parts) for parts in zip(*found, strict=True)]
+
+
+def measured(
+    outputs: Sequence[Tensor], labels: Labels, setup: Setup, device: torch.device
+) -> HopOutcome:
+    """Return what a validation says of outputs beside the labels, all on a device.
+
+    Raises:
+        NotANumber
+    """
+    loss = float(setup.criterion.to(device)(outputs, labels))
+    true = [label.to(CPU) for label in tensors_in(labels)]  # weights come after labels
+    fitting = [fitted(o.to(CPU), y) for o, y in zip(outputs, true, strict=False)]
+    here = environment(device)
+    if not math.isfinite(loss):
+        raise NotANumber(f"The validation loss became {loss}.")
+    metrics = setup.measure(fitting, true)
+    return HopOutcome(
+        rows=len(outputs[0]),
+        steps=0,
+        loss=loss,
+        metrics=metrics,
+        environment=here,
+        objective=setup.objective.value(metrics, loss),
+    )
 
 
 def features(frozen: nn.Module, x: Inputs) -> Tensor:

@@ -35,7 +35,7 @@ from mmdb.train.drive.worker_pool import (
     tell_done,
 )
 from mmdb.train.ledger.run_options import Decide
-from mmdb.train.replay.saving import Summary, summarise
+from mmdb.train.replay.summary import Summary, summarise
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
 from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.watch import Watch

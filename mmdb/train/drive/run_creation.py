@@ -100,6 +100,8 @@ def create_run(
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
     parsed = parse(architecture)
+    if asked.ensemble > 1:
+        _check_averaged(found, objective, parsed)
     if "network" in parsed:
         raise InvalidOption("The architecture is one of groups.", hint="Pass that of one, and per.")
     if per is not None:
@@ -152,14 +154,32 @@ def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
     for what, wrong in (
         (f"strategy {strategy!r}", not set(asked.strategies or (strategy,)) <= set(SAME)),
         (f"options.stack {asked.stack}", asked.stack > 1),
+        (f"options.ensemble {asked.ensemble}", asked.ensemble > 1),
         (f"warm_start {warm_start!r}", warm_start != OFF),
     ):
         if wrong:
             raise InvalidOption(
                 f"per is given with {what}.",
-                hint="All groups of a candidate train together: use mop, task or auto, no stack "
-                "and no warm start.",
+                hint="All groups of a candidate train together: use mop, task or auto, no stack, "
+                "no ensemble and no warm start.",
             )
+
+
+def _check_averaged(
+    dataset: Dataset, objective: Objective | None, architecture: Mapping[str, Any]
+) -> None:
+    """Check that the mean of candidates can be taken, and be found to be better."""
+    if "mean" in architecture:
+        raise InvalidOption(
+            "options.ensemble is given, and the architecture is a mean already.",
+            hint="Leave one of them out.",
+        )
+    if objective is None or not dataset.decoding.is_one_input or len(dataset.decoding.labels) > 1:
+        raise InvalidOption(
+            f"options.ensemble is given, and dataset {dataset.name!r} has several inputs or "
+            "labels, or holds out nothing.",
+            hint="Leave it out: the best candidate is the run's model.",
+        )
 
 
 def _check_choices(epochs: int, strategy: str) -> None:

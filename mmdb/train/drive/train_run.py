@@ -18,7 +18,7 @@ from mmdb.train.drive.run_state import RunState, load_run
 from mmdb.train.drive.server_worker import processors
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.ledger.run_options import Decide
-from mmdb.train.replay.saving import Summary
+from mmdb.train.replay.summary import Summary
 from mmdb.train.watch import Watch
 
 

@@ -93,6 +93,7 @@ KNOWN = (
     *CHOICES,
     *_ELSEWHERE,
     "budget_s",
+    "ensemble",
     "features",
     "group",
     "hop_limit_s",
@@ -102,6 +103,9 @@ KNOWN = (
 )
 #: Candidates that train in one pass, at most; and the strategies by which they do.
 _LARGEST_STACK, _STACKING = 1024, ("mop", "task")
+#: Of how many candidates a run's model may be the mean, at most: of none but the best, of a few.
+NO_ENSEMBLE, AUTO_ENSEMBLE = ENSEMBLE = ("never", "auto")
+_AUTO_MEMBERS, _MOST_MEMBERS = 3, 16
 #: What `auto` may choose from, if it is not told: they train the same thing.
 SAME = ("mop", "task")
 
@@ -119,6 +123,7 @@ class RunOptions:
     budget_s: float | None  # seconds that a call of train goes on beginning epochs
     features: FeatureOptions  # how features of frozen layers are kept
     stack: int  # candidates that train in one pass, at most; 1: each by itself
+    ensemble: int  # candidates whose mean the run's model may be, at most; 1: the best one is it
 
 
 def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
@@ -169,15 +174,31 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             f"options.stack is given with the strategy {strategy!r}.",
             hint=f"Candidates train together where each trains alone: {' or '.join(_STACKING)}.",
         )
+    ensemble = raw.get("ensemble", NO_ENSEMBLE)
+    if ensemble not in ENSEMBLE and not is_whole(ensemble, 2, _MOST_MEMBERS):
+        raise InvalidOption(
+            f"options.ensemble is {show(ensemble)}.",
+            hint=f"It is {' or '.join(map(repr, ENSEMBLE))}, or a whole number from 2 to "
+            f"{_MOST_MEMBERS}.",
+        )
     return RunOptions(
         **chosen,
         stack=stack_of(raw),
+        ensemble=ensemble_of(raw),
         group=group,
         strategies=strategies,
         hop_limit_s=limits["hop_limit_s"],
         budget_s=limits["budget_s"],
         features=parse_feature_options(raw.get("features")),
     )
+
+
+def ensemble_of(raw: Mapping[str, Any]) -> int:
+    """Return of how many candidates a run's model may be the mean, at most; 1 for none."""
+    given = raw.get("ensemble", NO_ENSEMBLE)
+    if given in ENSEMBLE:
+        return _AUTO_MEMBERS if given == AUTO_ENSEMBLE else 1
+    return int(given)
 
 
 def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from mmdb.errors import (
     RecipeMismatch,
 )
 from mmdb.store.models.environment import agreement, difference, find_environment, fingerprint
-from mmdb.store.models.model_rows import SavedModel, find_entries, model_of
+from mmdb.store.models.model_rows import SavedModel, find_entries, find_members, model_of
 from mmdb.store.models.module import assemble, build_filled, fill_given
 from mmdb.store.models.recipe import HASH_BYTES, Recipe, StoredRecipe, read_recipe
 from mmdb.store.models.recover import ModelReader, Verify, load_tensors
@@ -135,6 +135,12 @@ def recover_epochs(
         raise NotReplayable(
             f"Model {model.reference} was trained by no run, so only its last state is known.",
             hint="Leave checkpoints out.",
+        )
+    if find_members(connection, model.model_id):
+        raise NotReplayable(
+            f"Model {model.reference} is the mean of several candidates, which have no epochs in "
+            "common.",
+            hint="Leave checkpoints out, or save one of them by itself.",
         )
     with _one_at_a_time:
         return replay_epochs(

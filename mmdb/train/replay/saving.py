@@ -1,11 +1,11 @@
-"""Candidates saved as models, and what a run came to: its best candidate."""
+"""Candidates saved as models, by their weights or by the recipe that their hops are."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +27,6 @@ from mmdb.errors import (
     FactoryFailed,
     ModelNotFound,
     RecipeError,
-    RunFailed,
     RunNotFound,
     StateCorrupt,
     StateNotFound,
@@ -88,7 +87,7 @@ def save_candidate(
         there = connection.rows(load("recipes").find_candidate_model, name=name, **key)
         if there:
             return there[0]
-        module = _module(connection, candidate, checkpoint)
+        module = module_at(connection, candidate, checkpoint)
         saved = save_model(
             connection,
             name,
@@ -150,7 +149,7 @@ def best_checkpoint(connection: Connection, candidate: Row) -> tuple[Row | None,
     return best, chosen[-1]
 
 
-def _module(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Module:
+def module_at(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Module:
     """Return the candidate's module as a checkpoint has it: a state alone knows no ties."""
     candidate_id, wanted = candidate["candidate_id"], bytes(checkpoint["state_hash"])
     state = states.read_checkpoint(connection, checkpoint["part_id"], candidate_id, wanted.hex())
@@ -304,43 +303,3 @@ def save_on_either_side(
         options=json.dumps(options or {}),
     )
     return row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What a run came to."""
-
-    run: str
-    candidates: int
-    failed: int
-    hops: int  # done by this call, validations included
-    seconds: float
-    best_candidate_id: int
-    model: str
-    version: int
-
-
-def summarise(connection: Connection, name: str, hops: int, seconds: float) -> Summary:
-    """Save the head of the leaderboard under the run's name, once, and sum the run up.
-
-    Args:
-        hops, seconds: of the driver's call.
-    Raises:
-        RunFailed: every candidate has failed.
-        FactoryFailed: the best one's code can be imported neither here nor in the server.
-    """
-    best = connection.rows(load("runs").best_candidate, name=name)
-    if not best:
-        raise RunFailed(f"Every candidate of run {name!r} has failed.")
-    model = save_on_either_side(connection, best[0]["candidate_id"], name)
-    (counted,) = connection.rows(load("runs").count_candidates, name=name)
-    return Summary(
-        run=name,
-        candidates=counted["candidates"],
-        failed=counted["failed"],
-        hops=hops,
-        seconds=seconds,
-        best_candidate_id=best[0]["candidate_id"],
-        model=model["name"],
-        version=model["version"],
-    )

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mmdb.graph.factories import cnn, linear, mlp
+from mmdb.graph.mean import MeanOf
 from mmdb.graph.row_network import row_network
 from mmdb.graph.tabular import tabular
 
@@ -24,6 +25,12 @@ def rows(seed: int, count: int = 32) -> np.ndarray:
     return found
 
 
+def averaged(shape: tuple[int, ...], outputs: int, *, averages: str) -> nn.Module:
+    """Return the mean of a network of each kind."""
+    of = [mlp(shape, outputs), tabular(shape, outputs, ensemble=2), linear(shape, outputs)]
+    return MeanOf(of, averages)
+
+
 CASES: list[tuple[Any, dict[str, Any]]] = [
     (linear, {}),
     (linear, {"columns": COLUMNS, "scale": [50.0, 7.0]}),
@@ -34,6 +41,8 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (tabular, {"columns": COLUMNS, "ensemble": 4, "averages": "probabilities", "periodic": False}),
     (tabular, {"columns": [["plain", WIDTH]]}),
     (tabular, {"hidden": []}),
+    (averaged, {"averages": "outputs"}),
+    (averaged, {"averages": "probabilities"}),
 ]
 
 
@@ -65,6 +74,7 @@ class Doubled(nn.Linear):
     "module",
     [
         mlp((WIDTH,), 2, activation="gelu"),
+        averaged((WIDTH,), 2, averages="label_probabilities"),
         mlp((WIDTH,), 2, batch_norm=True),
         nn.Linear(WIDTH, 2, bias=False),
         nn.Sequential(nn.Flatten(), Doubled(WIDTH, 2)),

@@ -142,6 +142,7 @@ def model_row(name: str, version: int) -> dict[str, Any]:
         "version": version,
         "candidate_id": 100,
         "epoch": 1,
+        "members": None,
         "approach": "snapshot" if version == 1 else "update",
         "byte_count": 4_000_000,
         "stored_bytes": 2_000_000 // version,

@@ -1,0 +1,68 @@
+"""What a run came to: its model, which is its best candidate, or the mean of a few of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
+from mmdb.errors import RunFailed
+from mmdb.train.replay.mean_saving import save_better_mean
+from mmdb.train.replay.saving import save_on_either_side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run came to."""
+
+    run: str
+    candidates: int
+    failed: int
+    hops: int  # done by this call, validations included
+    seconds: float
+    best_candidate_id: int
+    model: str
+    version: int
+    members: tuple[int, ...] = ()  # candidates whose mean the model is; none: it is the best one's
+
+    @property
+    def mean_text(self) -> str | None:
+        """Say that the model is a mean; None where it is not."""
+        if not self.members:
+            return None
+        return (
+            f"Run {self.run!r}: model {self.model}@{self.version} is the mean of candidates "
+            f"{', '.join(map(str, self.members))}, which is better on the rows held out than the "
+            "best one alone."
+        )
+
+
+def summarise(connection: Connection, name: str, hops: int, seconds: float) -> Summary:
+    """Save the head of the leaderboard under the run's name, once, and sum the run up.
+
+    Where the run's option `ensemble` says so, it may be the mean of several candidates.
+
+    Args:
+        hops, seconds: of the driver's call.
+    Raises:
+        RunFailed: every candidate has failed.
+        FactoryFailed: the best one's code can be imported neither here nor in the server.
+    """
+    best = connection.rows(load("runs").best_candidate, name=name)
+    if not best:
+        raise RunFailed(f"Every candidate of run {name!r} has failed.")
+    candidate_id = best[0]["candidate_id"]
+    model = save_better_mean(connection, name, candidate_id)
+    model = model or save_on_either_side(connection, candidate_id, name)
+    (counted,) = connection.rows(load("runs").count_candidates, name=name)
+    return Summary(
+        run=name,
+        candidates=counted["candidates"],
+        failed=counted["failed"],
+        hops=hops,
+        seconds=seconds,
+        best_candidate_id=candidate_id,
+        model=model["name"],
+        version=model["version"],
+        members=model.get("members", ()),
+    )
