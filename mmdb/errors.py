@@ -342,6 +342,13 @@ class InvalidName(InputError):
     default_hint = "Use 1 to 200 letters, digits, '_', '-', '.' and '/'."
 
 
+class ScheduleNotFound(NotFound):
+    """There is no such schedule, or it is another role's."""
+
+    sqlstate = "MM163"
+    default_hint = "SELECT schedule, owner FROM mmdb.schedule_overview lists the schedules."
+
+
 class AmbiguousEntity(InputError):
     """The name is that of several things."""
 

@@ -13,6 +13,7 @@ from mmdb.api.parents import ParentCalls
 from mmdb.api.results import ResultCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
+from mmdb.api.schedules import ScheduleCalls
 from mmdb.arguments import check_whole
 from mmdb.data import registration
 from mmdb.data.names import check_name, found_run
@@ -60,7 +61,15 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-class Database(ModelCalls, RegistryCalls, ExchangeCalls, ParentCalls, ResultCalls, JudgingCalls):
+class Database(
+    ModelCalls,
+    RegistryCalls,
+    ExchangeCalls,
+    ParentCalls,
+    ResultCalls,
+    JudgingCalls,
+    ScheduleCalls,
+):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 
     def __init__(

@@ -22,7 +22,7 @@ from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_plpy, scan_cursor
+from mmdb.db.scan import columns_plpy, prepare_plpy, scan_cursor
 from mmdb.errors import NotASelect
 from mmdb.memory import require
 
@@ -145,6 +145,9 @@ class PlpyConnection:
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         with on_own_tables("SELECT", self._as_role):
             return columns_plpy(self._plpy, select)
+
+    def prepare(self, statement: str) -> None:
+        prepare_plpy(self._plpy, statement)
 
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):

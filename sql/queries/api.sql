@@ -120,6 +120,15 @@ SELECT
     t.drifted
 FROM mmdb.drift(%(model)s::text, %(query)s::text) AS t;
 
+-- name: schedule
+-- Store a statement that workers run again and again.
+SELECT
+    mmdb.schedule(%(name)s::text, %(statement)s::text, %(every)s::text, %(starts)s::text) AS schedule_id;
+
+-- name: unschedule
+-- Delete a schedule.
+SELECT mmdb.unschedule(%(name)s::text) AS name;
+
 -- name: training_rows
 -- Training rows that helped, and that hurt.
 SELECT

@@ -149,7 +149,13 @@ class Scene:
             db.save_candidate(db.run("r").leaderboard()[0]["candidate_id"], "q")
             db.sql("CREATE SCHEMA own AUTHORIZATION attack_trainer")
             db.create_run("s", dataset="d", architecture="linear", epochs=2)
-            for table in ("dataset", "run", "model"):  # so that no call is refused for its owner
+            db.schedule("nightly", "SELECT 1", "1 day", starts="2100-01-01 00:00+00")
+            for table in (
+                "dataset",
+                "run",
+                "model",
+                "schedule",
+            ):  # so that no call is refused for its owner
                 db.sql(f"UPDATE mmdb.{table} SET owner = 'attack_trainer'")
 
     def _find_ids(self) -> dict[str, int]:
