@@ -349,6 +349,13 @@ class ScheduleNotFound(NotFound):
     default_hint = "SELECT schedule, owner FROM mmdb.schedule_overview lists the schedules."
 
 
+class ScoringNotFound(NotFound):
+    """No model fills that column of new rows."""
+
+    sqlstate = "MM164"
+    default_hint = "SELECT table_name, column_name FROM mmdb.scoring_overview lists the columns."
+
+
 class AmbiguousEntity(InputError):
     """The name is that of several things."""
 

@@ -48,6 +48,8 @@ COMMON = {
     "role_limit",
     "schedule",
     "schedule_run",
+    "scoring",
+    "scoring_failure",
     "setting",
     "share",
     "trainer",

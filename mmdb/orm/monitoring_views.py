@@ -70,6 +70,36 @@ class ScheduleHistory(View):
     schedule_run_id: Mapped[BigInt] = mapped_column(primary_key=True)
 
 
+class ScoringOverview(View):
+    """Columns that models fill in new rows."""
+
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str | None]
+    column_name: Mapped[str | None]
+    key_name: Mapped[str | None]
+    model: Mapped[str | None]
+    owner: Mapped[str | None]
+    created_at: Mapped[datetime | None]
+    unscored: Mapped[BigInt | None]
+    last_failure: Mapped[datetime | None]
+    scoring_id: Mapped[BigInt] = mapped_column(primary_key=True)
+
+
+class ScoringFailures(View):
+    """New rows that were left without a prediction, and why."""
+
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str | None]
+    column_name: Mapped[str | None]
+    model: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    row_key: Mapped[str | None]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+    failed_at: Mapped[datetime | None]
+    scoring_failure_id: Mapped[BigInt] = mapped_column(primary_key=True)
+
+
 class StorageOverview(View):
     """What each model takes in the database, and what sharing tensors and encoding them saved: the
     three add up to its bytes.

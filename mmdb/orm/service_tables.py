@@ -156,6 +156,35 @@ class ScheduleRun(Base, written_by="`mmdb worker`"):
     schedule: Mapped[Schedule] = one()
 
 
+class Scoring(Base, written_by="Database.score_on_insert"):
+    """Columns that a model fills in new rows of a table."""
+
+    scoring_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    schema_name: Mapped[str]
+    table_name: Mapped[str]
+    column_name: Mapped[str]
+    key_name: Mapped[str]
+    model: Mapped[str]
+    owner: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+    failures: Mapped[list[ScoringFailure]] = many("ScoringFailure.scoring_failure_id")
+
+
+class ScoringFailure(Base, written_by="Database.score_on_insert"):
+    """New rows that were left without a prediction, and why."""
+
+    scoring_failure_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    scoring_id: Mapped[BigInt] = foreign_key("scoring.scoring_id")
+    row_count: Mapped[BigInt]
+    row_key: Mapped[str | None]
+    sqlstate: Mapped[str]
+    message: Mapped[str]
+    failed_at: Mapped[datetime]
+
+    scoring: Mapped[Scoring] = one()
+
+
 class Worker(Base, written_by="`mmdb worker`"):
     """Slots that worker processes have offered: one device each."""
 

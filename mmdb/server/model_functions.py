@@ -124,3 +124,8 @@ importance = deferred("mmdb.server.explaining.importance")
 explain_predict = deferred("mmdb.server.explaining.explain_predict")
 training_rows = deferred("mmdb.server.explaining.training_rows")
 drift = deferred("mmdb.server.drifting.drift")
+# Of triggers.
+score_on_insert = deferred("mmdb.server.scoring.score_on_insert")
+stop_scoring = deferred("mmdb.server.scoring.stop_scoring")
+score_rows = deferred("mmdb.server.scoring.score_rows")
+note_unscored = deferred("mmdb.server.scoring.note_unscored")

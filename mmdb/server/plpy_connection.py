@@ -56,6 +56,10 @@ class PlpyConnection:
     def run(self, query: Query, /, **parameters: object) -> None:
         self._execute(query, parameters)
 
+    def script(self, sql: str) -> None:
+        """Run statements that a query of `sql/` has written."""
+        self._plpy.execute(sql)
+
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         if query.many is not None and self._has_calls:
             for columns in column_batches(query.parameters, rows):

@@ -123,7 +123,7 @@ WITH tally AS (
 SELECT
     s.name AS schedule,
     s.owner,
-    s.statement AS statement,
+    s.statement,
     s.every_s,
     s.starts_at,
     CASE
@@ -138,7 +138,7 @@ SELECT
     coalesce(r.failures, 0) AS failures,
     coalesce(t.done, 0) AS done,
     cast(coalesce(t.tries, 0) AS bigint) AS tries,
-    r.message AS message,
+    r.message,
     s.schedule_id
 FROM mmdb.schedule AS s
 LEFT JOIN tally AS t ON s.schedule_id = t.schedule_id
@@ -170,7 +170,7 @@ SELECT
     r.tries,
     r.failures,
     r.sqlstate,
-    r.message AS message,
+    r.message,
     r.schedule_run_id
 FROM mmdb.schedule_run AS r
 INNER JOIN mmdb.schedule AS s ON r.schedule_id = s.schedule_id;
@@ -185,3 +185,29 @@ COMMENT ON COLUMN mmdb.schedule_history.failures IS 'Tries of the schedule that 
 COMMENT ON COLUMN mmdb.schedule_history.sqlstate IS 'Of the error that ended the last try.';
 COMMENT ON COLUMN mmdb.schedule_history.message IS 'Its text; null for those who may not drop the schedule.';
 COMMENT ON COLUMN mmdb.schedule_history.schedule_run_id IS 'Number of the run.';
+
+CREATE OR REPLACE VIEW mmdb.scoring_failures AS
+SELECT
+    s.schema_name,
+    s.table_name,
+    s.column_name,
+    s.model,
+    f.row_count,
+    f.row_key,
+    f.sqlstate,
+    f.message,
+    f.failed_at,
+    f.scoring_failure_id
+FROM mmdb.scoring_failure AS f
+INNER JOIN mmdb.scoring AS s ON f.scoring_id = s.scoring_id;
+COMMENT ON VIEW mmdb.scoring_failures IS 'New rows that were left without a prediction, and why.';
+COMMENT ON COLUMN mmdb.scoring_failures.schema_name IS 'Schema of the table.';
+COMMENT ON COLUMN mmdb.scoring_failures.table_name IS 'The table.';
+COMMENT ON COLUMN mmdb.scoring_failures.column_name IS 'The column that stayed NULL.';
+COMMENT ON COLUMN mmdb.scoring_failures.model IS 'The model, as it was named.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_count IS 'Rows of the statement that this is about.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_key IS 'Key of the first of them, if known; null for those who may not stop this.';
+COMMENT ON COLUMN mmdb.scoring_failures.sqlstate IS 'Of the error.';
+COMMENT ON COLUMN mmdb.scoring_failures.message IS 'Its text; null as row_key is.';
+COMMENT ON COLUMN mmdb.scoring_failures.failed_at IS 'When the row was inserted.';
+COMMENT ON COLUMN mmdb.scoring_failures.scoring_failure_id IS 'Number of the failure.';

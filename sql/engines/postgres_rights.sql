@@ -149,7 +149,9 @@ BEGIN
             mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
             mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
             mmdb.model_tag, mmdb.model_metric, mmdb.probe', trains),
-        ('SELECT, DELETE ON mmdb.schedule, mmdb.schedule_run', trains),
+        ('SELECT, DELETE ON mmdb.schedule, mmdb.schedule_run, mmdb.scoring, mmdb.scoring_failure', trains),
+        ('INSERT (schema_name, table_name, column_name, key_name, model) ON mmdb.scoring', trains),
+        ('INSERT (scoring_id, row_count, row_key, sqlstate, message) ON mmdb.scoring_failure', trains),
         -- Whose a schedule is nobody may say, and what it runs is never changed.
         ('INSERT (name, statement, search_path, every_s, starts_at, is_outside) ON mmdb.schedule', trains),
         ('INSERT (schedule_id, due_at, failures, retry_at, started_at) ON mmdb.schedule_run', trains),
@@ -265,6 +267,7 @@ GRANT EXECUTE ON FUNCTION mmdb.keeps(text) TO mmdb_reader;
 DO $$
 DECLARE
     own CONSTANT text := 'mmdb.keeps(owner)';
+    scored CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.scoring AS s WHERE s.scoring_id = scoring_failure.scoring_id)';
     of_own CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.schedule AS s WHERE s.schedule_id = schedule_run.schedule_id)';
     guarded text[];
 BEGIN
@@ -272,9 +275,12 @@ BEGIN
         RETURN;
     END IF;
     ALTER TABLE mmdb.schedule ALTER COLUMN owner SET DEFAULT mmdb.caller();
+    ALTER TABLE mmdb.scoring ALTER COLUMN owner SET DEFAULT mmdb.caller();
     FOREACH guarded SLICE 1 IN ARRAY ARRAY[
         ['schedule', own, 'owner = mmdb.caller()'],
-        ['schedule_run', of_own, replace(of_own, 's.schedule_id =', 's.owner = mmdb.caller() AND s.schedule_id =')]
+        ['schedule_run', of_own, replace(of_own, 's.schedule_id =', 's.owner = mmdb.caller() AND s.schedule_id =')],
+        ['scoring', own, 'owner = mmdb.caller()'],
+        ['scoring_failure', scored, 'TRUE']  -- it is whoever inserts that meets it
     ]
     LOOP
         EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', guarded[1]);

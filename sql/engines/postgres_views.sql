@@ -226,7 +226,8 @@ BEGIN
         OR coalesce(pg_catalog.pg_has_role(mmdb.caller(), pg_catalog.to_regrole(pg_catalog.quote_ident(owner)), 'USAGE'), FALSE);
 END
 $$;
-COMMENT ON FUNCTION mmdb.keeps(text) IS 'Whether the caller may see and drop the schedules of a role: it is that role, a member, or an admin.';
+COMMENT ON FUNCTION mmdb.keeps(text)
+IS 'Whether the caller may see and drop what a role has stored: it is that role, a member, or an admin.';
 
 CREATE OR REPLACE VIEW mmdb.schedule_overview AS
 WITH tally AS (
@@ -304,3 +305,29 @@ COMMENT ON COLUMN mmdb.schedule_history.failures IS 'Tries of the schedule that 
 COMMENT ON COLUMN mmdb.schedule_history.sqlstate IS 'Of the error that ended the last try.';
 COMMENT ON COLUMN mmdb.schedule_history.message IS 'Its text; null for those who may not drop the schedule.';
 COMMENT ON COLUMN mmdb.schedule_history.schedule_run_id IS 'Number of the run.';
+
+CREATE OR REPLACE VIEW mmdb.scoring_failures AS
+SELECT
+    s.schema_name,
+    s.table_name,
+    s.column_name,
+    s.model,
+    f.row_count,
+    CASE WHEN mmdb.keeps(s.owner) THEN f.row_key END AS row_key,
+    f.sqlstate,
+    CASE WHEN mmdb.keeps(s.owner) THEN f.message END AS message,
+    f.failed_at,
+    f.scoring_failure_id
+FROM mmdb.scoring_failure AS f
+INNER JOIN mmdb.scoring AS s ON f.scoring_id = s.scoring_id;
+COMMENT ON VIEW mmdb.scoring_failures IS 'New rows that were left without a prediction, and why.';
+COMMENT ON COLUMN mmdb.scoring_failures.schema_name IS 'Schema of the table.';
+COMMENT ON COLUMN mmdb.scoring_failures.table_name IS 'The table.';
+COMMENT ON COLUMN mmdb.scoring_failures.column_name IS 'The column that stayed NULL.';
+COMMENT ON COLUMN mmdb.scoring_failures.model IS 'The model, as it was named.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_count IS 'Rows of the statement that this is about.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_key IS 'Key of the first of them, if known; null for those who may not stop this.';
+COMMENT ON COLUMN mmdb.scoring_failures.sqlstate IS 'Of the error.';
+COMMENT ON COLUMN mmdb.scoring_failures.message IS 'Its text; null as row_key is.';
+COMMENT ON COLUMN mmdb.scoring_failures.failed_at IS 'When the row was inserted.';
+COMMENT ON COLUMN mmdb.scoring_failures.scoring_failure_id IS 'Number of the failure.';

@@ -20,12 +20,12 @@ SELECT set_config('search_path', %(search_path)s::text, %(is_local)s::boolean);
 
 -- name: find_moment
 -- A moment, in seconds since 1970.
-SELECT cast(extract(EPOCH FROM m.moment) AS double precision) AS seconds
+SELECT extract(EPOCH FROM m.moment)::double precision AS seconds
 FROM (SELECT %(moment)s::timestamptz AS moment) AS m;
 
 -- name: find_now
 -- This moment of the server's clock, in seconds since 1970.
-SELECT cast(extract(EPOCH FROM clock_timestamp()) AS double precision) AS seconds;
+SELECT extract(EPOCH FROM clock_timestamp())::double precision AS seconds;
 
 -- name: lock_schedule
 -- Lock a schedule for the rest of the session, or say that it is locked.
@@ -74,12 +74,12 @@ SELECT
     s.statement,
     s.search_path,
     s.every_s,
-    cast(extract(EPOCH FROM s.starts_at) AS double precision) AS starts_s,
+    extract(EPOCH FROM s.starts_at)::double precision AS starts_s,
     s.is_outside,
-    cast(extract(EPOCH FROM r.due_at) AS double precision) AS due_s,
+    extract(EPOCH FROM r.due_at)::double precision AS due_s,
     r.outcome,
     r.failures,
-    cast(extract(EPOCH FROM r.retry_at) AS double precision) AS retry_s
+    extract(EPOCH FROM r.retry_at)::double precision AS retry_s
 FROM mmdb.schedule AS s
 LEFT JOIN (
     SELECT
@@ -104,16 +104,17 @@ VALUES (
     to_timestamp(%(retry_s)s::double precision),
     to_timestamp(%(now_s)s::double precision)
 )
-ON CONFLICT (schedule_id, due_at) DO UPDATE SET
-    tries = schedule_run.tries + 1,
-    failures = excluded.failures,
-    retry_at = excluded.retry_at,
-    started_at = excluded.started_at,
-    ended_at = NULL,
-    outcome = NULL,
-    sqlstate = NULL,
-    message = NULL
-WHERE schedule_run.outcome IS NULL OR schedule_run.outcome <> 'done'
+ON CONFLICT (schedule_id, due_at) DO UPDATE
+    SET
+        tries = schedule_run.tries + 1,
+        failures = excluded.failures,
+        retry_at = excluded.retry_at,
+        started_at = excluded.started_at,
+        ended_at = NULL,
+        outcome = NULL,
+        sqlstate = NULL,
+        message = NULL
+    WHERE schedule_run.outcome IS NULL OR schedule_run.outcome <> 'done'
 RETURNING schedule_run_id, tries;
 
 -- name: finish_run

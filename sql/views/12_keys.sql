@@ -124,6 +124,8 @@ FROM (
     ('schedule_history', 1, 1, 'schedule_run_id', 'primary', NULL, NULL),
     ('schedule_history', 2, 1, 'schedule', 'foreign', 'schedule_overview', 'schedule'),
     ('schedule_overview', 1, 1, 'schedule', 'primary', NULL, NULL),
+    ('scoring_failures', 1, 1, 'scoring_failure_id', 'primary', NULL, NULL),
+    ('scoring_overview', 1, 1, 'scoring_id', 'primary', NULL, NULL),
     ('server_metric', 1, 1, 'name', 'primary', NULL, NULL),
     ('server_metric', 1, 2, 'label_value', 'primary', NULL, NULL),
     ('storage_overview', 1, 1, 'model_id', 'primary', NULL, NULL),

@@ -277,6 +277,7 @@ CALL = {
     "explain_predict": "SELECT * FROM mmdb.explain_predict('best_north', 'SELECT 1 AS id, 2 AS x')",
     "training_rows": "SELECT * FROM mmdb.training_rows('best_north', 'SELECT x, y FROM points')",
     "drift": "SELECT * FROM mmdb.drift('best_north', 'SELECT x FROM points')",
+    "score_on_insert": "SELECT mmdb.score_on_insert('work.t', 'best_north', 'y')",
     "unschedule": "SELECT mmdb.unschedule('run_north')",
     "tensor_values": "SELECT mmdb.tensor_values('model_north', '0.weight')",
     "model_diff": "SELECT * FROM mmdb.model_diff('model_north@1', 'model_north@2')",
