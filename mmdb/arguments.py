@@ -62,8 +62,8 @@ def check_seconds(value: object, name: str) -> float:
     return float(seconds)
 
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?) *(s|sec|seconds?|min|minutes?|h|hours?)")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?) *(s|sec|seconds?|min|minutes?|h|hours?|d|days?|w|weeks?)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def check_flag(value: object, name: str) -> bool:

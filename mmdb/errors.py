@@ -342,6 +342,20 @@ class InvalidName(InputError):
     default_hint = "Use 1 to 200 letters, digits, '_', '-', '.' and '/'."
 
 
+class ScheduleNotFound(NotFound):
+    """There is no such schedule, or it is another role's."""
+
+    sqlstate = "MM163"
+    default_hint = "SELECT schedule, owner FROM mmdb.schedule_overview lists the schedules."
+
+
+class ScoringNotFound(NotFound):
+    """No model fills that column of new rows."""
+
+    sqlstate = "MM164"
+    default_hint = "SELECT table_name, column_name FROM mmdb.scoring_overview lists the columns."
+
+
 class AmbiguousEntity(InputError):
     """The name is that of several things."""
 

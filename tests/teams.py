@@ -46,6 +46,10 @@ COMMON = {
     "outline",
     "profile",
     "role_limit",
+    "schedule",
+    "schedule_run",
+    "scoring",
+    "scoring_failure",
     "setting",
     "share",
     "trainer",
@@ -159,3 +163,4 @@ def make(teams: Teams, role: str, tag: str, *, query: str = QUERY, seed: int = 0
         db.tag(f"model_{tag}", stage="trial")
         db.note(f"model_{tag}", "a note")
         db.predict_into(f"best_{tag}", KEYED, f"work.predicted_{tag}")
+        db.schedule(f"run_{tag}", "SELECT 1", "1 day", starts="2100-01-01 00:00+00")

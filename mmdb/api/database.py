@@ -14,6 +14,7 @@ from mmdb.api.results import ResultCalls
 from mmdb.api.retraining import RetrainingCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
+from mmdb.api.schedules import ScheduleCalls
 from mmdb.arguments import check_whole
 from mmdb.data import refresh, registration
 from mmdb.data.names import check_name, found_run
@@ -70,6 +71,7 @@ class Database(
     ResultCalls,
     JudgingCalls,
     RetrainingCalls,
+    ScheduleCalls,
 ):
     """An open database; use it in `with`, or call `close`. Not for two threads at once."""
 

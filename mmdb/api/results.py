@@ -56,6 +56,28 @@ class ResultCalls:
         shown = ("key", "prediction", "probability", "probabilities")[: 3 + probabilities]
         return [{name: row[name] for name in shown} for row in rows]
 
+    def score_on_insert(self, target: str, model: str, into_column: str) -> int:
+        """Have a model predict a column of each new row of one's own table, on PostgreSQL.
+
+        Args:
+            target: the table, `table` or `schema.table`, with a primary key of one column.
+            model: `name`, `name@version` or `name@alias`, looked up at each insert.
+        Returns:
+            The number that `mmdb.scoring_overview` has it by.
+        Raises:
+            ModelNotFound, TargetMismatch, UnknownColumn, RightsMissing, InvalidOption
+        """
+        given = {"target": target, "model": model, "into_column": into_column}
+        return int(self._call("score_on_insert", **given))
+
+    def stop_scoring(self, target: str, into_column: str) -> None:
+        """Have no model predict a column of new rows any more.
+
+        Raises:
+            ScoringNotFound, TargetMismatch, UnknownColumn, RightsMissing
+        """
+        self._call("stop_scoring", target=target, into_column=into_column)
+
     def predict_into(
         self,
         model: str,

@@ -29,6 +29,11 @@ def add_worker_command(add: Add) -> None:
     )
     command.add_argument("--mode", choices=("server", "client"), help=about)
     command.add_argument("--name", help="of this process; no other may have it (host-pid)")
+    about = (
+        "postgresql://ann@...: a login whose schedules are served, too, with its rights alone; "
+        "may be given again"
+    )
+    command.add_argument("--schedules", action="append", metavar="URL", default=[], help=about)
     about = "seconds that hops under way have left after SIGTERM (60)"
     command.add_argument("--grace", type=float, default=60.0, metavar="S", help=about)
     command.add_argument("--once", action="store_true", help="end when all that is submitted is")
@@ -54,6 +59,7 @@ def _worker(given: argparse.Namespace) -> int:
             grace_s=given.grace,
             say=_say,
             decide=decider(say=_say),
+            schedules=given.schedules,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: process.stop())

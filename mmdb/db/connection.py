@@ -298,6 +298,13 @@ class Connection(Protocol):
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         """Return name and type of the columns of a SELECT without running it."""
 
+    def prepare(self, statement: str) -> None:
+        """Check that a text is one statement that the engine takes, without running it.
+
+        Raises:
+            NotOneStatement, QueryFailed, UnknownTable, UnknownColumn, RightsMissing
+        """
+
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         """Run a SELECT whose columns are already cast to `kinds` and yield columns by name.
 

@@ -16,7 +16,7 @@ from mmdb.db.connection import Batch, ColumnType, Kind, Lock, Relation, Row, Tab
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
 from mmdb.db.row_formats import arrow_batches
-from mmdb.db.scan import columns_duckdb, is_interrupt, scan_duckdb
+from mmdb.db.scan import columns_duckdb, is_interrupt, prepare_duckdb, scan_duckdb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,6 +175,16 @@ class DuckConnection:
 
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         return columns_duckdb(self.raw, select)
+
+    def prepare(self, statement: str) -> None:
+        prepare_duckdb(self.raw, statement)
+
+    def exhaust(self, statement: str) -> None:
+        """Run one statement of the user's and pass over its rows, in the memory of a few."""
+        with self._translated():
+            cursor: Any = self.raw.execute(statement)
+            while cursor.description and cursor.fetchmany(1000):
+                pass
 
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         return scan_duckdb(self.raw, select, kinds)

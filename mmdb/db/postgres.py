@@ -31,7 +31,7 @@ from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_postgres, scan_copy
+from mmdb.db.scan import columns_postgres, refused_by_postgres, scan_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -312,6 +312,23 @@ class PostgresConnection:
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         with on_own_tables("SELECT", self._as_role):
             return columns_postgres(self.raw, select)
+
+    def prepare(self, statement: str) -> None:
+        with self._translated(), refused_by_postgres():
+            found = self.raw.pgconn.prepare(b"", statement.encode())
+            if found.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(found)
+
+    def exhaust(self, statement: str) -> None:
+        """Run one statement of the user's and pass over its rows, in the memory of a few."""
+        self.prepare(statement)
+        has_rows = self.raw.pgconn.describe_prepared(b"").nfields > 0
+        with self._translated(), self.raw.cursor() as cursor:
+            if not has_rows:
+                cursor.execute(statement.encode(), binary=True)
+                return
+            for _ in cursor.stream(statement.encode(), binary=True):
+                pass
 
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):

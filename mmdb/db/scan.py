@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.db.ddl import split_statements
 from mmdb.db.row_formats import (
     NULL_BITS,
     NULLABLE,
@@ -93,6 +94,31 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
         (name, _POSTGRES_TYPES.get(oid) or _type_of_inside(plpy, oid))
         for name, oid in zip(result.colnames(), result.coltypes(), strict=True)
     ]
+
+
+def refused_by_postgres() -> AbstractContextManager[None]:
+    """Let a server's errors within say what is wrong with the statement of the user's."""
+    return _said_by(_from_postgres)
+
+
+def prepare_plpy(plpy: Any, statement: str) -> None:
+    """Check that a text is one statement, inside the server; see Connection.prepare."""
+    _require_one(len(split_statements(statement)))
+    with _said_by(_from_postgres):
+        plpy.prepare(statement)
+
+
+def prepare_duckdb(session: Any, statement: str) -> None:
+    """Check that a text is one statement; see Connection.prepare. Its names are not looked up."""
+    with _said_by(_from_duckdb):
+        found = session.extract_statements(statement)
+    _require_one(len(found))
+
+
+def _require_one(count: int) -> None:
+    if count != 1:
+        text = f"The text holds {count or 'no'} statement{'s' * (count != 1)}."
+        raise errors.NotOneStatement(text, hint="Pass exactly one statement.")
 
 
 def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:

@@ -35,6 +35,71 @@ class HopsPerHour(View):
     busy_s: Mapped[float | None]
 
 
+class ScheduleOverview(View):
+    """Schedules: when each is due next, and how it went last."""
+
+    schedule: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str | None]
+    statement: Mapped[str | None]
+    every_s: Mapped[float | None]
+    starts_at: Mapped[datetime | None]
+    next_at: Mapped[datetime | None]
+    last_due: Mapped[datetime | None]
+    last_outcome: Mapped[str | None]
+    last_start: Mapped[datetime | None]
+    last_end: Mapped[datetime | None]
+    failures: Mapped[int | None]
+    done: Mapped[BigInt | None]
+    tries: Mapped[BigInt | None]
+    message: Mapped[str | None]
+    schedule_id: Mapped[BigInt | None]
+
+
+class ScheduleHistory(View):
+    """Runs of schedules, one for each due time that was served."""
+
+    schedule: Mapped[str | None]
+    due_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    tries: Mapped[int | None]
+    failures: Mapped[int | None]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+    schedule_run_id: Mapped[BigInt] = mapped_column(primary_key=True)
+
+
+class ScoringOverview(View):
+    """Columns that models fill in new rows."""
+
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str | None]
+    column_name: Mapped[str | None]
+    key_name: Mapped[str | None]
+    model: Mapped[str | None]
+    owner: Mapped[str | None]
+    created_at: Mapped[datetime | None]
+    unscored: Mapped[BigInt | None]
+    last_failure: Mapped[datetime | None]
+    scoring_id: Mapped[BigInt] = mapped_column(primary_key=True)
+
+
+class ScoringFailures(View):
+    """New rows that were left without a prediction, and why."""
+
+    schema_name: Mapped[str | None]
+    table_name: Mapped[str | None]
+    column_name: Mapped[str | None]
+    model: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    row_key: Mapped[str | None]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+    failed_at: Mapped[datetime | None]
+    scoring_failure_id: Mapped[BigInt] = mapped_column(primary_key=True)
+
+
 class StorageOverview(View):
     """What each model takes in the database, and what sharing tensors and encoding them saved: the
     three add up to its bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import PrimaryKeyConstraint
+from sqlalchemy import PrimaryKeyConstraint, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from mmdb.orm.base import Base, BigInt, Json, foreign_key, keyed, many, one
@@ -116,6 +116,73 @@ class CandidateRequest(Base, written_by="Database.stop_candidate"):
     requested_at: Mapped[datetime]
 
     candidate: Mapped[Candidate] = one()
+
+
+class Schedule(Base, written_by="Database.schedule"):
+    """Statements that workers run again and again."""
+
+    __table_args__ = (UniqueConstraint("name"),)
+
+    schedule_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    statement: Mapped[str]
+    search_path: Mapped[str | None]
+    every_s: Mapped[float]
+    starts_at: Mapped[datetime]
+    is_outside: Mapped[bool]
+    owner: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+    runs: Mapped[list[ScheduleRun]] = many("ScheduleRun.due_at")
+
+
+class ScheduleRun(Base, written_by="`mmdb worker`"):
+    """Runs of schedules, one for each due time that was served."""
+
+    __table_args__ = (UniqueConstraint("schedule_id", "due_at"),)
+
+    schedule_run_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    schedule_id: Mapped[BigInt] = foreign_key("schedule.schedule_id")
+    due_at: Mapped[datetime]
+    tries: Mapped[int]
+    failures: Mapped[int]
+    retry_at: Mapped[datetime]
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    sqlstate: Mapped[str | None]
+    message: Mapped[str | None]
+
+    schedule: Mapped[Schedule] = one()
+
+
+class Scoring(Base, written_by="Database.score_on_insert"):
+    """Columns that a model fills in new rows of a table."""
+
+    scoring_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    schema_name: Mapped[str]
+    table_name: Mapped[str]
+    column_name: Mapped[str]
+    key_name: Mapped[str]
+    model: Mapped[str]
+    owner: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+    failures: Mapped[list[ScoringFailure]] = many("ScoringFailure.scoring_failure_id")
+
+
+class ScoringFailure(Base, written_by="Database.score_on_insert"):
+    """New rows that were left without a prediction, and why."""
+
+    scoring_failure_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    scoring_id: Mapped[BigInt] = foreign_key("scoring.scoring_id")
+    row_count: Mapped[BigInt]
+    row_key: Mapped[str | None]
+    sqlstate: Mapped[str]
+    message: Mapped[str]
+    failed_at: Mapped[datetime]
+
+    scoring: Mapped[Scoring] = one()
 
 
 class Worker(Base, written_by="`mmdb worker`"):

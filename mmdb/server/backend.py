@@ -97,6 +97,9 @@ class Backend(Protocol):
     def notice(self, text: str) -> None:
         """Tell the caller something while the function goes on."""
 
+    def warn(self, text: str) -> None:
+        """Warn the caller while the function goes on."""
+
     def pause(self) -> None:
         """Let others see what was done, and serve interrupts.
 
@@ -228,6 +231,9 @@ class PlpyBackend:
 
     def notice(self, text: str) -> None:
         self._plpy.notice(text)
+
+    def warn(self, text: str) -> None:
+        self._plpy.warning(text)
 
     @contextmanager
     def driving(self) -> Iterator[tuple[AnyConnection, Callable[[], None]]]:

@@ -127,3 +127,8 @@ drift = deferred("mmdb.server.drifting.drift")
 begin_retraining = deferred("mmdb.server.retraining.begin_retraining")
 end_retraining = deferred("mmdb.server.retraining.end_retraining")
 retrain = deferred("mmdb.server.retraining.retrain")
+# Of triggers.
+score_on_insert = deferred("mmdb.server.scoring.score_on_insert")
+stop_scoring = deferred("mmdb.server.scoring.stop_scoring")
+score_rows = deferred("mmdb.server.scoring.score_rows")
+note_unscored = deferred("mmdb.server.scoring.note_unscored")

@@ -72,6 +72,9 @@ class ChildBackend:
     def notice(self, text: str) -> None:
         """Nobody hears: there is no way to tell a caller anything before the result."""
 
+    def warn(self, text: str) -> None:
+        """Nobody hears."""
+
     def pause(self) -> None:
         """Nothing is held back, and nothing has to be served."""
 

@@ -22,7 +22,7 @@ from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_plpy, scan_cursor
+from mmdb.db.scan import columns_plpy, prepare_plpy, scan_cursor
 from mmdb.errors import NotASelect
 from mmdb.memory import require
 
@@ -55,6 +55,10 @@ class PlpyConnection:
 
     def run(self, query: Query, /, **parameters: object) -> None:
         self._execute(query, parameters)
+
+    def script(self, sql: str) -> None:
+        """Run statements that a query of `sql/` has written."""
+        self._plpy.execute(sql)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         if query.many is not None and self._has_calls:
@@ -145,6 +149,9 @@ class PlpyConnection:
     def columns(self, select: str) -> list[tuple[str, ColumnType]]:
         with on_own_tables("SELECT", self._as_role):
             return columns_plpy(self._plpy, select)
+
+    def prepare(self, statement: str) -> None:
+        prepare_plpy(self._plpy, statement)
 
     def scan(self, select: str, kinds: Sequence[tuple[str, Kind]]) -> Iterator[Batch]:
         with on_own_tables("SELECT", self._as_role):

@@ -78,6 +78,8 @@ drop_run = passed_on("mmdb.train.drive.run_requests.drop_run")
 submit = passed_on("mmdb.train.drive.run_requests.submit")
 cancel_run = passed_on("mmdb.train.drive.run_requests.cancel_run")
 resume_run = passed_on("mmdb.train.drive.run_requests.resume_run")
+schedule = passed_on("mmdb.train.drive.schedules.schedule")
+unschedule = passed_on("mmdb.train.drive.schedules.unschedule")
 
 
 @exposed

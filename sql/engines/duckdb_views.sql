@@ -108,3 +108,106 @@ COMMENT ON COLUMN mmdb.server_metric.help IS 'What is counted.';
 COMMENT ON COLUMN mmdb.server_metric.label IS 'What tells its samples apart; empty where there is one.';
 COMMENT ON COLUMN mmdb.server_metric.label_value IS 'Of this sample.';
 COMMENT ON COLUMN mmdb.server_metric.value IS 'In the unit that the name ends with, else a number of things.';
+
+CREATE OR REPLACE VIEW mmdb.schedule_overview AS
+WITH tally AS (
+    SELECT
+        r.schedule_id,
+        max(r.due_at) AS due_at,
+        count(*) FILTER (WHERE r.outcome = 'done') AS done,
+        sum(r.tries) AS tries
+    FROM mmdb.schedule_run AS r
+    GROUP BY r.schedule_id
+)
+
+SELECT
+    s.name AS schedule,
+    s.owner,
+    s.statement,
+    s.every_s,
+    s.starts_at,
+    CASE
+        WHEN r.due_at IS NULL THEN s.starts_at
+        WHEN r.outcome = 'done' THEN to_timestamp(extract(EPOCH FROM r.due_at) + s.every_s)
+        ELSE r.retry_at
+    END AS next_at,
+    r.due_at AS last_due,
+    CASE WHEN r.due_at IS NOT NULL THEN coalesce(r.outcome, 'begun') END AS last_outcome,
+    r.started_at AS last_start,
+    r.ended_at AS last_end,
+    coalesce(r.failures, 0) AS failures,
+    coalesce(t.done, 0) AS done,
+    cast(coalesce(t.tries, 0) AS bigint) AS tries,
+    r.message,
+    s.schedule_id
+FROM mmdb.schedule AS s
+LEFT JOIN tally AS t ON s.schedule_id = t.schedule_id
+LEFT JOIN mmdb.schedule_run AS r ON t.schedule_id = r.schedule_id AND t.due_at = r.due_at;
+COMMENT ON VIEW mmdb.schedule_overview IS 'Schedules: when each is due next, and how it went last.';
+COMMENT ON COLUMN mmdb.schedule_overview.schedule IS 'Name of the schedule.';
+COMMENT ON COLUMN mmdb.schedule_overview.owner IS 'The role with whose rights it runs; null on DuckDB.';
+COMMENT ON COLUMN mmdb.schedule_overview.statement IS 'What it runs; null for those who may not drop it.';
+COMMENT ON COLUMN mmdb.schedule_overview.every_s IS 'Seconds from one due time to the next.';
+COMMENT ON COLUMN mmdb.schedule_overview.starts_at IS 'The first due time.';
+COMMENT ON COLUMN mmdb.schedule_overview.next_at IS 'When it is to run next, or to be tried again.';
+COMMENT ON COLUMN mmdb.schedule_overview.last_due IS 'The due time that ran last.';
+COMMENT ON COLUMN mmdb.schedule_overview.last_outcome IS 'done, failed, or begun: it is under way, or its worker died.';
+COMMENT ON COLUMN mmdb.schedule_overview.last_start IS 'When its last try began.';
+COMMENT ON COLUMN mmdb.schedule_overview.last_end IS 'When its last try ended.';
+COMMENT ON COLUMN mmdb.schedule_overview.failures IS 'Tries that failed in a row, up to the last one.';
+COMMENT ON COLUMN mmdb.schedule_overview.done IS 'Due times that are done.';
+COMMENT ON COLUMN mmdb.schedule_overview.tries IS 'Tries of all due times.';
+COMMENT ON COLUMN mmdb.schedule_overview.message IS 'Of the error that ended the last try; null as statement is.';
+COMMENT ON COLUMN mmdb.schedule_overview.schedule_id IS 'Number of the schedule.';
+
+CREATE OR REPLACE VIEW mmdb.schedule_history AS
+SELECT
+    s.name AS schedule,
+    r.due_at,
+    r.started_at,
+    r.ended_at,
+    coalesce(r.outcome, 'begun') AS outcome,
+    r.tries,
+    r.failures,
+    r.sqlstate,
+    r.message,
+    r.schedule_run_id
+FROM mmdb.schedule_run AS r
+INNER JOIN mmdb.schedule AS s ON r.schedule_id = s.schedule_id;
+COMMENT ON VIEW mmdb.schedule_history IS 'Runs of schedules, one for each due time that was served.';
+COMMENT ON COLUMN mmdb.schedule_history.schedule IS 'Name of the schedule.';
+COMMENT ON COLUMN mmdb.schedule_history.due_at IS 'When it was due.';
+COMMENT ON COLUMN mmdb.schedule_history.started_at IS 'When its last try began.';
+COMMENT ON COLUMN mmdb.schedule_history.ended_at IS 'When its last try ended; null while it is under way.';
+COMMENT ON COLUMN mmdb.schedule_history.outcome IS 'done, failed, or begun: it is under way, or its worker died.';
+COMMENT ON COLUMN mmdb.schedule_history.tries IS 'How often it was begun.';
+COMMENT ON COLUMN mmdb.schedule_history.failures IS 'Tries of the schedule that failed in a row, up to this one.';
+COMMENT ON COLUMN mmdb.schedule_history.sqlstate IS 'Of the error that ended the last try.';
+COMMENT ON COLUMN mmdb.schedule_history.message IS 'Its text; null for those who may not drop the schedule.';
+COMMENT ON COLUMN mmdb.schedule_history.schedule_run_id IS 'Number of the run.';
+
+CREATE OR REPLACE VIEW mmdb.scoring_failures AS
+SELECT
+    s.schema_name,
+    s.table_name,
+    s.column_name,
+    s.model,
+    f.row_count,
+    f.row_key,
+    f.sqlstate,
+    f.message,
+    f.failed_at,
+    f.scoring_failure_id
+FROM mmdb.scoring_failure AS f
+INNER JOIN mmdb.scoring AS s ON f.scoring_id = s.scoring_id;
+COMMENT ON VIEW mmdb.scoring_failures IS 'New rows that were left without a prediction, and why.';
+COMMENT ON COLUMN mmdb.scoring_failures.schema_name IS 'Schema of the table.';
+COMMENT ON COLUMN mmdb.scoring_failures.table_name IS 'The table.';
+COMMENT ON COLUMN mmdb.scoring_failures.column_name IS 'The column that stayed NULL.';
+COMMENT ON COLUMN mmdb.scoring_failures.model IS 'The model, as it was named.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_count IS 'Rows of the statement that this is about.';
+COMMENT ON COLUMN mmdb.scoring_failures.row_key IS 'Key of the first of them, if known; null for those who may not stop this.';
+COMMENT ON COLUMN mmdb.scoring_failures.sqlstate IS 'Of the error.';
+COMMENT ON COLUMN mmdb.scoring_failures.message IS 'Its text; null as row_key is.';
+COMMENT ON COLUMN mmdb.scoring_failures.failed_at IS 'When the row was inserted.';
+COMMENT ON COLUMN mmdb.scoring_failures.scoring_failure_id IS 'Number of the failure.';

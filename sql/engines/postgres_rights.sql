@@ -150,6 +150,13 @@ BEGIN
             mmdb.run_total, mmdb.candidate_total, mmdb.epoch_total, mmdb.hour_total,
             mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
             mmdb.model_tag, mmdb.model_metric, mmdb.probe, mmdb.retraining', trains),
+        ('SELECT, DELETE ON mmdb.schedule, mmdb.schedule_run, mmdb.scoring, mmdb.scoring_failure', trains),
+        ('INSERT (schema_name, table_name, column_name, key_name, model) ON mmdb.scoring', trains),
+        ('INSERT (scoring_id, row_count, row_key, sqlstate, message) ON mmdb.scoring_failure', trains),
+        -- Whose a schedule is nobody may say, and what it runs is never changed.
+        ('INSERT (name, statement, search_path, every_s, starts_at, is_outside) ON mmdb.schedule', trains),
+        ('INSERT (schedule_id, due_at, failures, retry_at, started_at) ON mmdb.schedule_run', trains),
+        ('UPDATE (tries, failures, retry_at, started_at, ended_at, outcome, sqlstate, message) ON mmdb.schedule_run', trains),
         -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
         ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
@@ -252,6 +259,35 @@ BEGIN
             ' OR starts_with(%2$I.target, a.allowed || '':''))))',
             allowing || '_add', allowing
         );
+    END LOOP;
+END
+$$;
+
+-- A schedule's statement runs with the rights of its owner: the login that stored it, which no setting changes. Others,
+-- but for members of that role and admins, neither see it nor drop it, with teams and without. On Citus there are none.
+GRANT EXECUTE ON FUNCTION mmdb.keeps(text) TO mmdb_reader;
+DO $$
+DECLARE
+    own CONSTANT text := 'mmdb.keeps(owner)';
+    scored CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.scoring AS s WHERE s.scoring_id = scoring_failure.scoring_id)';
+    of_own CONSTANT text := 'EXISTS (SELECT 1 FROM mmdb.schedule AS s WHERE s.schedule_id = schedule_run.schedule_id)';
+    guarded text[];
+BEGIN
+    IF current_setting('mmdb.engine', TRUE) = 'citus' THEN
+        RETURN;
+    END IF;
+    ALTER TABLE mmdb.schedule ALTER COLUMN owner SET DEFAULT mmdb.caller();
+    ALTER TABLE mmdb.scoring ALTER COLUMN owner SET DEFAULT mmdb.caller();
+    FOREACH guarded SLICE 1 IN ARRAY ARRAY[
+        ['schedule', own, 'owner = mmdb.caller()'],
+        ['schedule_run', of_own, replace(of_own, 's.schedule_id =', 's.owner = mmdb.caller() AND s.schedule_id =')],
+        ['scoring', own, 'owner = mmdb.caller()'],
+        ['scoring_failure', scored, 'TRUE']  -- it is whoever inserts that meets it
+    ]
+    LOOP
+        EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', guarded[1]);
+        EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', guarded[1] || '_keeps', guarded[1]);
+        EXECUTE format('CREATE POLICY %I ON mmdb.%I FOR ALL TO public USING (%s) WITH CHECK (%s)', guarded[1] || '_keeps', guarded[1], guarded[2], guarded[3]);
     END LOOP;
 END
 $$;

@@ -120,6 +120,22 @@ SELECT
     t.drifted
 FROM mmdb.drift(%(model)s::text, %(query)s::text) AS t;
 
+-- name: score_on_insert
+-- Have a model predict a column of new rows.
+SELECT mmdb.score_on_insert(%(target)s::text, %(model)s::text, %(into_column)s::text) AS scoring_id;
+
+-- name: stop_scoring
+-- Have no model predict a column of new rows any more.
+SELECT mmdb.stop_scoring(%(target)s::text, %(into_column)s::text) AS scoring_id;
+
+-- name: schedule
+-- Store a statement that workers run again and again.
+SELECT mmdb.schedule(%(name)s::text, %(statement)s::text, %(every)s::text, %(starts)s::text) AS schedule_id;
+
+-- name: unschedule
+-- Delete a schedule.
+SELECT mmdb.unschedule(%(name)s::text) AS name;
+
 -- name: training_rows
 -- Training rows that helped, and that hurt.
 SELECT

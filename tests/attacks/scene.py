@@ -149,7 +149,18 @@ class Scene:
             db.save_candidate(db.run("r").leaderboard()[0]["candidate_id"], "q")
             db.sql("CREATE SCHEMA own AUTHORIZATION attack_trainer")
             db.create_run("s", dataset="d", architecture="linear", epochs=2)
-            for table in ("dataset", "run", "model"):  # so that no call is refused for its owner
+            db.sql("SET ROLE attack_trainer")
+            for table in ("fresh", "scored"):
+                db.sql(f"CREATE TABLE own.{table} (id bigint PRIMARY KEY, a real, guess text)")
+            db.score_on_insert("own.scored", "r", "guess")
+            db.sql("RESET ROLE")
+            db.schedule("nightly", "SELECT 1", "1 day", starts="2100-01-01 00:00+00")
+            for table in (
+                "dataset",
+                "run",
+                "model",
+                "schedule",
+            ):  # so that no call is refused for its owner
                 db.sql(f"UPDATE mmdb.{table} SET owner = 'attack_trainer'")
 
     def _find_ids(self) -> dict[str, int]:

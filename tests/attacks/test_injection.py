@@ -43,10 +43,19 @@ FREE = {
     ("match", "metric"),
     ("zoo_admit", "reason"),
     ("zoo_refuse", "reason"),
+    ("note_unscored", "sqlstate"),
+    ("note_unscored", "message"),
 }
 #: Arguments with which a call does what it is asked: test_without_an_attack_a_call_is_accepted.
 GOOD: dict[str, Any] = {
     "name": "new",
+    "into_column": "guess",
+    "keys": "{1}",
+    "sqlstate": "MM156",
+    "message": "x",
+    "statement": "SELECT 1",
+    "every": "1 day",
+    "starts": "2030-01-01 00:00+00",
     "budget": "5 min",
     "per": None,  # an index, which dataset "d" has not
     "query": "SELECT id, a FROM points",
@@ -91,6 +100,10 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "importance": {"query": "SELECT a, y FROM points"},
     "explain_predict": {"baseline": '{"a": 1}'},
     "training_rows": {"query": "SELECT a, y FROM points", "trained": "SELECT * FROM points"},
+    "unschedule": {"name": "nightly"},
+    "score_on_insert": {"target": "own.fresh"},
+    "stop_scoring": {"target": "own.scored"},
+    "score_rows": {"target": "own.scored"},
     "save_candidate": {"candidate_id": "{trained}"},
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},

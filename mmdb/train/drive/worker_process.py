@@ -21,6 +21,7 @@ from mmdb.db.queries import load
 from mmdb.errors import ConnectionLost, EngineError, LockHeld, MmdbError
 from mmdb.train.drive.leader import Deposed, Leader, take_office
 from mmdb.train.drive.run_requests import open_requests
+from mmdb.train.drive.schedule_worker import ScheduleServer, run_due
 from mmdb.train.drive.slot_registry import BEAT_S, Pulse, register, unregister
 from mmdb.train.drive.worker import Message, Worker, WorkerThread, mode_of, workers_of
 from mmdb.train.hops.orders import from_json
@@ -198,6 +199,7 @@ class WorkerProcess:
         grace_s: float = GRACE_S,
         say: Callable[[str], None] = lambda text: None,
         decide: Decide | None = None,
+        schedules: Sequence[str] = (),
     ) -> None:
         """Take the name; `run` opens the sessions.
 
@@ -205,12 +207,14 @@ class WorkerProcess:
             decide: how runs are to be trained that nobody has trained yet.
             mode: where hops compute; None for "server" where the database has functions.
             say: told what a person who watches wants to know.
+            schedules: further URLs, whose logins' schedules are served beside that of `url`.
         Raises:
             WrongUrl, NotInstalled, NoServerFunctions, WorkerExists
         """
         self.name = name or default_name()
         self._url, self._grace_s, self._say = url, grace_s, say
         self._decide = decide
+        self._logins = (url, *schedules)
         self._stop_at: float | None = None
         self._serving: Serving | None = None
         self._connection = PostgresConnection(url, application_name=f"mmdb {self.name}")
@@ -249,12 +253,14 @@ class WorkerProcess:
             self._pulse.start_for(list(slots))
             start_without_signals(self._serving)
             self._say(f"{self.name} serves: {len(slots)} slots, mode {self._mode}")
+            timekeepers = self._keep_time(once)
             try:
                 self._take_turns(once)
             finally:
                 if self._stop_at is None:
                     self.stop()
-                self._serving.join()
+                for thread in (*timekeepers, self._serving):
+                    thread.join()
                 with suppress(EngineError):
                     unregister(self._connection, list(slots))
             if self._serving.error is not None:
@@ -269,6 +275,17 @@ class WorkerProcess:
         with ThreadPoolExecutor(len(self._workers)) as threads:
             list(threads.map(lambda worker: worker.open(), self._workers))
         return register(self._connection, self._workers, self.name, self._mode)
+
+    def _keep_time(self, once: bool) -> list[ScheduleServer]:
+        """Serve schedules, or with `once` run those that are due."""
+        if once:
+            for url in self._logins:
+                run_due(url)
+            return []
+        threads = [ScheduleServer(url, lambda: self._stop_at, self._say) for url in self._logins]
+        for thread in threads:
+            start_without_signals(thread)
+        return threads
 
     def _heard(self) -> None:
         if self._serving is not None:
