@@ -24,8 +24,9 @@ from mmdb.server.judging import same_rows
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.store.models import registry
-from mmdb.store.models.model_rows import SavedModel, find_model, model_of
+from mmdb.store.models.model_rows import SavedModel, find_members, find_model, model_of
 from mmdb.train.drive.run_creation import create_run
+from mmdb.train.replay.mean_saving import save_better_mean
 from mmdb.train.replay.saving import save_on_either_side
 from mmdb.train.values.warm_spec import row_map
 
@@ -74,6 +75,11 @@ def begin_retraining(
         raise InvalidOption(
             f"Model {old.reference!r} comes from no run, which could be repeated.",
             hint="Train one with create_run, and save it under this name.",
+        )
+    if mode != "search" and find_members(connection, old.model_id):
+        raise InvalidOption(
+            f"Model {old.reference!r} is the mean of several candidates.",
+            hint="Pass mode => 'search', which makes a mean again.",
         )
     seen = version_seen(connection, dataset_of(connection, old.dataset_id))
     if seen.dropped:
@@ -167,7 +173,9 @@ def end_retraining(
     if not best or not row["is_trained"]:
         raise RunFailed(f"Run {run!r} is not trained.", hint="Train it first, or again.")
     old = model_of(connection, row["model_id"])
-    saved = save_on_either_side(connection, best[0]["candidate_id"], old.name)
+    best_id = best[0]["candidate_id"]
+    saved = save_better_mean(connection, run, best_id, old.name)
+    saved = saved or save_on_either_side(connection, best_id, old.name)
     new = model_of(connection, saved["model_id"])
     said = _judged(backend, old, new, row, asked)
     with connection.transaction():

@@ -122,7 +122,7 @@ def test_what_cannot_be_retrained_is_refused(db: mmdb.Database) -> None:
         {"gate": {"metrics": "auc"}},
     ):
         with pytest.raises(errors.InvalidOption):
-            db.retrain("m", **wrong)  # type: ignore[arg-type]
+            db.retrain("m", **wrong)
     with pytest.raises(errors.ModelNotFound):
         db.retrain("nothing")
     with pytest.raises(errors.RunNotFound):

@@ -62,13 +62,16 @@ class _Contender:
         return self.candidate["candidate_id"], self.epoch
 
 
-def save_better_mean(connection: Connection, run: str, best_id: int) -> Row | None:
-    """Save the mean of a run's best candidates under the run's name, where it is better than one.
+def save_better_mean(
+    connection: Connection, run: str, best_id: int, name: str | None = None
+) -> Row | None:
+    """Save the mean of a run's best candidates, where it is better than one of them.
 
     The same mean is saved once.
 
     Args:
         best_id: the candidate at the head of the leaderboard.
+        name: of the model; None: that of the run.
     Returns:
         model_id, name, version and members; None where the best candidate alone is better, the
         run does not ask for a mean, or its validation slice cannot be read here.
@@ -88,7 +91,9 @@ def save_better_mean(connection: Connection, run: str, best_id: int) -> Row | No
     places = best_mean(
         len(found), lambda places: judge.worth([found[k] for k in places]), most=most
     )
-    return _save(connection, run, judge, [found[k] for k in places]) if len(places) > 1 else None
+    if len(places) < 2:
+        return None
+    return _save(connection, name or run, judge, [found[k] for k in places])
 
 
 class _Judge:
@@ -158,18 +163,18 @@ class _Judge:
         return MeanOf([member.module for member in members], self._averages)
 
 
-def _save(connection: Connection, run: str, judge: _Judge, members: Sequence[_Contender]) -> Row:
-    """Save a mean by its weights, unless the run has it; its first member is its candidate."""
+def _save(connection: Connection, name: str, judge: _Judge, members: Sequence[_Contender]) -> Row:
+    """Save a mean by its weights, unless the name has it; its first member is its candidate."""
     first, keys = members[0], [member.key for member in members]
     listed = {"members": tuple(candidate_id for candidate_id, _ in keys)}
     with connection.transaction(), acting_for(connection, first.key[0]):
-        for there in connection.rows(_Q.find_means, name=run, candidate_id=first.key[0]):
+        for there in connection.rows(_Q.find_means, name=name, candidate_id=first.key[0]):
             if find_members(connection, there["model_id"]) == keys:
                 return dict(there) | listed
         module = judge.module(members)
         saved = save_model(
             connection,
-            run,
+            name,
             module,
             approach="snapshot",
             about=About(
