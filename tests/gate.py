@@ -72,6 +72,7 @@ REST = {
         "integration/test_frozen_replay.py",
         "integration/test_fused_hops.py",
         "integration/test_lineage_search.py",
+        "integration/test_means.py",
         "integration/test_mixed_columns.py",
         "integration/test_real_tables.py",
         "integration/test_same_bits.py",

@@ -74,6 +74,7 @@ def _trained(
         architecture="mlp(activation='tanh')",
         epochs=epochs,
         search=SEARCH,
+        strategy="mop",
         options={"metric": "loss", **options},
     )
     return db.run(run).train(workers=2)
@@ -204,14 +205,6 @@ def test_two_is_two_at_most(db: mmdb.Database) -> None:
     assert len(_members(db, "grade")) > 2
     summary = _trained(db, "two", "grade", {"ensemble": 2})
     assert len(summary.members) == 2 == len(_members(db, "two"))
-
-
-def test_a_run_without_an_architecture_asks_for_it(db: mmdb.Database) -> None:
-    db.create_run("auto", dataset="grade")
-    (row,) = db.sql("SELECT options FROM mmdb.run WHERE name = 'auto'")
-    options = json.loads(row["options"]) if isinstance(row["options"], str) else row["options"]
-    assert options["ensemble"] == "auto"
-    db.create_run("alone", dataset="grade", options={"ensemble": "never"})
 
 
 def test_a_mean_is_trained_by_hand(db: mmdb.Database) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from mmdb.data.dataset import Dataset
 from mmdb.errors import InvalidOption
 from mmdb.train.candidate.column_arguments import runs_of
-from mmdb.train.ledger.run_options import AUTO_ENSEMBLE
 
 #: Rows that all epochs of a candidate see together, about; and the fewest and most epochs.
 _ROWS_SEEN, _FEWEST, _MOST = 1_000_000, 4, 30
@@ -70,7 +69,7 @@ def defaults_of(dataset: Dataset) -> RunDefaults:
     compares = any(part.role == "validation" for part in dataset.partitions)
     options: dict[str, Any] = {"budget_s": BUDGET_S}
     if compares:
-        options |= {"patience": max(epochs // 4, 5), "ensemble": AUTO_ENSEMBLE}
+        options["patience"] = max(epochs // 4, 5)
     if compares and decoding.task == "classification":
         options["metric"] = "loss"  # what is right by chance in a small slice counts for less
     training = {
