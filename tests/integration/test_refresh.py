@@ -220,6 +220,22 @@ def test_dropping_a_dataset_takes_its_versions(db: mmdb.Database) -> None:
     assert find_dataset(db.connection, "sales").version == 1
 
 
+def test_a_version_is_pushed_with_its_rows(installed_duckdb_url: str, postgres_url: str) -> None:
+    with mmdb.connect(installed_duckdb_url) as here, mmdb.connect(postgres_url) as there:
+        here.sql(TABLE)
+        rows = Rows(here, 9)
+        rows.add(200)
+        here.create_dataset("sales", QUERY)
+        rows.add(40)
+        rows.remove()
+        here.refresh_dataset("sales")
+        here.create_run("m", dataset="sales", architecture="mlp", epochs=1).train(workers=1)
+        here.push("m", to=postgres_url, data=True, weights="never")
+        copied, own = (find_dataset(one.connection, "sales@2") for one in (there, here))
+        assert copied.content_hash == own.content_hash
+        assert held(there, copied) == held(here, own) == asked(here)
+
+
 def test_a_query_that_no_longer_fits_changes_nothing(db: mmdb.Database) -> None:
     rows = Rows(db, 6)
     rows.add(200)

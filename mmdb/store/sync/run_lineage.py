@@ -88,8 +88,7 @@ def put_dataset(
             _D.add_partition, **{k: v for k, v in part.items() if k != "part_id"} | _own(own)
         )
         if with_blocks and progress is not None:
-            blocks = _blocks(source, part["part_id"], new["part_id"], progress)
-            target.append(_D.add_block, blocks)
+            _put_blocks(source, target, part["part_id"], new["part_id"], progress)
     return CopiedDataset(own, not with_blocks)
 
 
@@ -104,16 +103,36 @@ def _free_name(target: Connection, row: Row) -> str:
     return f"{row['name']}/{bytes(row['content_hash']).hex()[:8]}" if taken else row["name"]
 
 
+def _put_blocks(
+    source: Connection, target: Connection, part_id: int, own: int, progress: CopyProgress
+) -> None:
+    """Copy a partition's blocks, those too that it shares, with which of their rows are left out.
+
+    The target does not know the rows again: their hashes stay behind.
+    """
+    masks: list[tuple[object, ...]] = []
+    target.append(_D.add_block, _blocks(source, part_id, own, progress, masks))
+    if any(masked for *_, masked in masks):
+        target.append(_D.add_shared_block, masks)
+
+
 def _blocks(
-    source: Connection, part_id: int, own: int, progress: CopyProgress
+    source: Connection,
+    part_id: int,
+    own: int,
+    progress: CopyProgress,
+    masks: list[tuple[object, ...]],
 ) -> Iterator[tuple[object, ...]]:
-    for ordinal, rows, digest, data in source.stream(
-        _D.read_blocks, part_id=part_id, **_ALL_BLOCKS
+    (found,) = source.rows(_D.find_partition, part_id=part_id)
+    query = _D.read_shared_blocks if found["is_shared"] else _D.read_blocks
+    for ordinal, rows, digest, data, *masked in source.stream(
+        query, part_id=part_id, **_ALL_BLOCKS
     ):
+        masks.append((own, ordinal, own, ordinal, masked[0] if masked else None))
         if blake3.blake3(data).digest() != bytes(digest):
             raise BlockCorrupt(f"Block {ordinal} of partition {part_id} is not as it was written.")
         progress.add(len(data))
-        yield own, ordinal, rows, digest, data
+        yield own, ordinal, rows, digest, data, None
 
 
 def put_candidate(source: Connection, target: Connection, candidate_id: int, epoch: int) -> int:
