@@ -189,9 +189,10 @@ class _Scoring:
         #: A row with a NULL in one of these has no prediction.
         self._filled = [c.name for c in predictor.decoding.features if c.transform is None]
         filled = "".join(f" AND t.{quote_name(name)} IS NOT NULL" for name in self._filled)
-        self._query = (
-            f"SELECT t.* FROM {table['table_sql']} AS t WHERE t.{quote_name(self._key)} = ANY ("
-            f"pg_catalog.current_setting('mmdb.scored_keys')::{table['key_type']}[]){filled}"
+        keys = f"pg_catalog.current_setting('mmdb.scored_keys')::{table['key_type']}[]"
+        self._query = (  # joined: of a parameter, = ANY (...) would be looked through for each row
+            f"SELECT t.* FROM {table['table_sql']} AS t INNER JOIN pg_catalog.unnest({keys})"
+            f" AS k (key) ON t.{quote_name(self._key)} = k.key{filled}"
         )
 
     def rows(self, keys: str) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.api import Database
+from mmdb.db.postgres import PostgresConnection
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -62,6 +63,14 @@ def expected(db: Database, table: str = "sale", model: str = "sorter") -> dict[i
     return {row["id"]: row["prediction"] for row in rows}
 
 
+def warnings_of(db: Database) -> list[str]:
+    """Return a list of what the server will say to the session."""
+    said: list[str] = []
+    assert isinstance(db.connection, PostgresConnection)
+    db.connection.raw.add_notice_handler(lambda one: said.append(str(one.message_primary)))
+    return said
+
+
 def failures(db: Database) -> list[Any]:
     return db.sql("SELECT * FROM mmdb.scoring_failures ORDER BY scoring_failure_id")
 
@@ -85,8 +94,7 @@ def test_each_way_to_insert_fills_the_column(db: Database, url: str) -> None:
 
 def test_rows_that_cannot_be_predicted_stay_and_the_others_are(db: Database) -> None:
     number = db.score_on_insert("sale", "sorter", "guess")
-    notices: list[str] = []
-    db.connection.raw.add_notice_handler(lambda said: notices.append(str(said.message_primary)))
+    notices = warnings_of(db)
     db.sql(
         "INSERT INTO sale SELECT i, CASE i WHEN 7 THEN NULL WHEN 500 THEN '{NaN, 1}'::real[]"
         " WHEN 501 THEN '{1}' WHEN 900 THEN '{1, NULL}' ELSE '{1, 1}' END"
@@ -105,8 +113,7 @@ def test_a_model_that_is_gone_leaves_the_column_null(db: Database) -> None:
     db.score_on_insert("sale", "brief", "guess")
     db.sql("INSERT INTO sale VALUES (1, '{1, 1}')")
     db.drop_model("brief")
-    notices: list[str] = []
-    db.connection.raw.add_notice_handler(lambda said: notices.append(str(said.message_primary)))
+    notices = warnings_of(db)
     db.sql("INSERT INTO sale VALUES (2, '{1, 1}'), (3, '{1, 1}')")
     assert [guess is None for guess in guesses(db).values()] == [False, True, True]
     (row,) = failures(db)
@@ -140,7 +147,7 @@ def test_odd_names_are_names(db: Database) -> None:
     db.score_on_insert(target, "sorter", "gu'e$ss \\ ")
     db.sql(
         f"INSERT INTO {target} SELECT k, '{{9, 1}}'"
-        " FROM unnest(ARRAY['{a,\"b\\ ', 'NULL', ]) AS u (k)"
+        " FROM unnest(ARRAY['{a,\"b\\ ', 'NULL', 'it''s']) AS u (k)"
     )
     rows = db.sql(f'SELECT x, "gu\'e$ss \\ " AS guess FROM {target}')
     assert all(row["guess"] for row in rows) and len(rows) == 3
