@@ -129,7 +129,11 @@ SELECT
     d.targets::text AS targets,
     d.inputs::text AS inputs,
     d.dropped_at IS NOT NULL AS dropped,
-    EXISTS (SELECT 1 FROM mmdb.shared_block AS s WHERE s.part_id = p.part_id) AS is_shared
+    (
+        SELECT count(*) > 0
+        FROM mmdb.shared_block AS s
+        WHERE s.part_id = p.part_id
+    ) AS is_shared
 FROM mmdb.partition AS p
 INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
 WHERE p.part_id = %(part_id)s::bigint;
@@ -179,10 +183,12 @@ SELECT
     b.row_hashes,
     NULL::integer[] AS masked
 FROM mmdb.block AS b
-WHERE b.part_id = %(part_id)s::bigint AND NOT EXISTS (
-    SELECT 1 FROM mmdb.shared_block AS s
-    WHERE s.part_id = %(part_id)s::bigint
-)
+WHERE
+    b.part_id = %(part_id)s::bigint
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.shared_block AS s
+        WHERE s.part_id = %(part_id)s::bigint
+    )
 UNION ALL
 SELECT
     s.ordinal,

@@ -34,8 +34,8 @@ SELECT
     t.alias,
     t.reason,
     t.ended_at IS NOT NULL AS ended,
-    EXISTS (
-        SELECT 1
+    (
+        SELECT count(*) > 0
         FROM mmdb.model AS k
         INNER JOIN mmdb.candidate AS c ON k.candidate_id = c.candidate_id
         WHERE c.run_id = t.run_id
