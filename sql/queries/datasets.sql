@@ -201,7 +201,7 @@ SELECT
 FROM mmdb.shared_block AS s
 INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
 WHERE s.part_id = %(part_id)s::bigint
-ORDER BY 1;
+ORDER BY ordinal;
 
 -- name: read_block
 -- The bytes of one block.
