@@ -66,7 +66,7 @@ class RowPacker:
         self._request, self._split, self._encoders = request, split, encoders
         self._roles = np.zeros(len(ROLES), np.int64)  # rows of each
         self._layout: Layout | None = None
-        self._multipliers = self._others = np.empty(0, np.uint64)
+        self._multipliers = np.empty((0, 2), np.uint64)
         self._codes = {
             field.name: self._new_codes(field) for field in request.fields if field.is_coded
         }
@@ -101,28 +101,28 @@ class RowPacker:
         batch = self._decoded(batch)
         if self._layout is None:
             self._layout = lay_out(self._request, batch)
-            self._multipliers = self._draw_multipliers(f"mmdb row order {self._split.seed}")
-            self._others = self._draw_multipliers("mmdb row")
+            seeds = f"mmdb row order {self._split.seed}", "mmdb row"
+            self._multipliers = np.stack([self._draw_multipliers(seed) for seed in seeds], 1)
         count = len(batch[self._request.label.name])
         lanes = np.zeros((count, self._layout.stride // 4), "<u4")
-        texts, other_texts = np.zeros((2, count), np.uint64)
+        sums = np.zeros((count, 2), np.uint64)  # for the order; of what a row is known by
         copies = []
         for index, slot in enumerate(self._layout.slots):
             values = self._kept(slot.field, batch[slot.field.name])
             copies.append((view(lanes, slot), values if values.ndim == 2 else values[:, None]))
             if slot.field.is_coded:
                 hashes = np.frombuffer(self._codes[slot.field.name].hashes, np.uint64)
-                texts += hashes[values] * self._multipliers[-1 - index]
-                other_texts += hashes[values] * self._others[-1 - index]
+                sums += hashes[values][:, None] * self._multipliers[-1 - index]
         for first in range(0, count, TILE):
             for place, values in copies:
                 place[first : first + TILE] = values[first : first + TILE]
         self._count_not_finite(lanes)
         self.row_count += count
         own = lanes[:, : self._layout.row_bytes // 4]
-        keys = _mix(own @ self._multipliers[: own.shape[1]] + texts)
+        sums += own @ self._multipliers[: own.shape[1]]
+        keys = _mix(np.ascontiguousarray(sums[:, 0]))
         found = self._layout.hashes_of(lanes.view(np.uint8))
-        found[:, 0] = _mix(_mix(own @ self._others[: own.shape[1]] + other_texts) * _ODD + keys)
+        found[:, 0] = _mix(_mix(np.ascontiguousarray(sums[:, 1])) * _ODD + keys)
         for field in self._request.keys:
             found[:, 1] = _mix(found[:, 1] * _ODD + _key_hashes(batch[field.output]))
         if self._split.column is not None:  # rows of a role come together

@@ -224,4 +224,5 @@ def test_a_row_of_tokens_is_part_of_its_key() -> None:
     batch: dict[str, Any] = {"word": texts("pear", "fig", "pear"), "y": np.array([0, 0, 0])}
     rows, keys = RowPacker(request, split(0), encoders).pack(batch)
     assert keys[0] == keys[2] != keys[1]
-    assert rows.shape == (3, 5 * 4 + 8)
+    assert rows.shape == (3, 5 * 4 + 8 + 8)  # tokens, label, what the row is known by
+    assert rows[0, -8:].tolist() == rows[2, -8:].tolist() != rows[1, -8:].tolist()
