@@ -8,6 +8,8 @@ import numpy as np
 
 from mmdb.errors import DataError
 
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -91,7 +93,7 @@ def _identities(hashes: np.ndarray) -> np.ndarray:
     """Return one hash of each row: of its values, and of its key if it has one."""
     if hashes.shape[1] == 1:
         return np.ascontiguousarray(hashes[:, 0])
-    return hashes[:, 0] + (hashes[:, 1] << np.uint64(1))  # type: ignore[no-any-return]
+    return hashes[:, 0] * _ODD + hashes[:, 1]  # type: ignore[no-any-return]
 
 
 def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
