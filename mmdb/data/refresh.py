@@ -105,7 +105,7 @@ def refresh_dataset(
         dataset = find_dataset(connection, name)
         if dataset.dropped:
             raise DatasetDropped(f"Dataset {show(name)} has been dropped.")
-        if not dataset.version or dataset.name not in (name, f"{name}@{dataset.version}"):
+        if not dataset.version or name != dataset.name.removesuffix(f"@{dataset.version}"):
             raise InvalidOption(
                 f"{show(name)} is one version of a dataset.", hint="Pass the dataset's name."
             )

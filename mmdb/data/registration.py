@@ -369,7 +369,7 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
     Raises:
         DatasetNotFound: there is none, or it is dropped already.
         DatasetInUse: `force` is not given, and a model's recipe or a run needs it.
-        InvalidOption: `force` is neither true nor false.
+        InvalidOption: `force` is neither true nor false, or the name is that of a later version.
         RightsMissing: it is another role's.
     """
     check_flag(force, "force")
@@ -379,6 +379,11 @@ def drop_dataset(connection: Connection, name: str, *, force: bool = False) -> i
             raise DatasetNotFound(f"There is no dataset {show(name)}.")
         dataset_id = found[0]["dataset_id"]
         require_owner(connection, "dataset", name, dataset_id)
+        if found[0]["version"] > 1 and found[0]["name"] == name:
+            raise InvalidOption(
+                f"{name!r} is one version of a dataset.",
+                hint="Pass the dataset's name: its versions share blocks, and go together.",
+            )
         origin_id = found[0]["origin_id"] or dataset_id
         is_sample = found[0]["version"] == 0  # nothing reads its blocks: it has none
         family = found if is_sample else connection.rows(_Q.find_family, origin_id=origin_id)

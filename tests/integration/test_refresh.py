@@ -255,9 +255,13 @@ def test_a_query_that_no_longer_fits_changes_nothing(db: mmdb.Database) -> None:
     db.sql("DROP TABLE sales")
     with pytest.raises(errors.QueryError):
         db.refresh_dataset("sales")
-    for name, error in (("nothing", errors.DatasetNotFound), ("sales@1", errors.InvalidOption)):
-        with pytest.raises(error):
-            db.refresh_dataset(name)
+    with pytest.raises(errors.DatasetNotFound):
+        db.refresh_dataset("nothing")
+    for version in ("sales@1", "sales@2"):
+        with pytest.raises(errors.InvalidOption, match="one version"):
+            db.refresh_dataset(version)
+    with pytest.raises(errors.InvalidOption, match="one version"):
+        db.drop_dataset("sales@2", force=True)
     assert db.sql("SELECT count(*) AS n FROM mmdb.partition")[0]["n"] == 2 * before[0]["n"]
 
 

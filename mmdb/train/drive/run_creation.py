@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmdb.arguments import check_seconds
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
@@ -272,7 +272,7 @@ def check_config(connection: Connection, candidate: Row, config: Mapping[str, An
     Raises:
         ArchitectureError, InvalidHyperparameter, InvalidOption, FunctionFailed
     """
-    dataset = find_dataset(connection, candidate["dataset"])
+    dataset = dataset_of(connection, candidate["dataset_id"])
     architecture = json.loads(candidate["architecture"])
     options = json.loads(candidate["options"])
     _check_of(connection, architecture, dataset, options)(config)
