@@ -33,6 +33,8 @@ ALLOWED = {
     "feature.pool": "mean",
     "feature.storage": "int8",
     "run_feature.choice": "stored",
+    "retraining.mode": "continue",
+    "schedule_run.outcome": "done",
 }
 LARGE = 2**53 + 1
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -48,7 +50,7 @@ def value_of(column: Any, text: str = "one") -> Any:
         return '{"accuracy": 0.5}'
     if str(column.type) == "JSONB":
         return '{"a": {"b": [1, 2.5]}, "name": "one"}'
-    if name == "feature.shape" or column.name == "input_shape":
+    if name in ("feature.shape", "shared_block.masked") or column.name == "input_shape":
         return [1, 2]
     by_kind = {bool: True, bytes: b"\x00\xff", datetime: WHEN, float: 1.5, int: 1, list: [1, LARGE]}
     return by_kind.get(kind, ALLOWED.get(name, text))
@@ -117,4 +119,8 @@ IDENTITIES = {
     "prediction": "prediction_id",
     "evaluation": "evaluation_id",
     "feature": "feature_id",
+    "schedule": "schedule_id",
+    "schedule_run": "schedule_run_id",
+    "scoring": "scoring_id",
+    "scoring_failure": "scoring_failure_id",
 }

@@ -29,6 +29,7 @@ POSTGRES_TABLES = {"state_chunk": "on DuckDB, states in flight stay in the file'
 ODD_FUNCTIONS = {
     "predict": "one macro takes what two overloads take",
     "train": "a procedure: PostgreSQL's has its result among its arguments",
+    "retrain": "a procedure: as train",
 }
 #: PostgreSQL's types and DuckDB's.
 TYPES = {
