@@ -4,6 +4,14 @@ SELECT t.table_name
 FROM information_schema.tables AS t
 WHERE t.table_name LIKE %(prefix)s::text AND t.table_schema <> 'mmdb';
 
+-- name: delete_retrainings
+-- What a bench's runs retrain.
+DELETE FROM mmdb.retraining
+WHERE run_id IN (
+    SELECT r.run_id FROM mmdb.run AS r
+    WHERE r.name LIKE %(prefix)s::text
+);
+
 -- name: delete_checkpoint_chunks
 -- The bytes of a bench's checkpoints.
 DELETE FROM mmdb.checkpoint_chunk
@@ -240,6 +248,16 @@ WHERE feature_id IN (
 DELETE FROM mmdb.feature
 WHERE dataset_id IN (
     SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
+
+-- name: delete_shared_blocks
+-- The blocks that versions of a bench's datasets share.
+DELETE FROM mmdb.shared_block
+WHERE part_id IN (
+    SELECT p.part_id
+    FROM mmdb.partition AS p
+    INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
     WHERE d.name LIKE %(prefix)s::text
 );
 
