@@ -16,7 +16,6 @@ import numpy as np
 
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
-from mmdb.db.ddl import split_statements
 from mmdb.db.row_formats import (
     NULL_BITS,
     NULLABLE,
@@ -103,6 +102,8 @@ def refused_by_postgres() -> AbstractContextManager[None]:
 
 def prepare_plpy(plpy: Any, statement: str) -> None:
     """Check that a text is one statement, inside the server; see Connection.prepare."""
+    from mmdb.db.ddl import split_statements  # a session that predicts loads no parser
+
     _require_one(len(split_statements(statement)))
     with _said_by(_from_postgres):
         plpy.prepare(statement)

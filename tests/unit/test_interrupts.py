@@ -59,6 +59,7 @@ KEEPS = {
     "train/drive/slot_registry.py:Pulse.run",
     "train/drive/slot_registry.py:Pulse._revive",
     "train/drive/worker_process.py:Serving._turn",
+    "train/drive/schedule_worker.py:ScheduleServer._look",
     # clean up after what is raised already, or in another thread than the statement's
     "db/duck.py:DuckConnection._registered",
     "db/duck.py:DuckConnection.merge",
@@ -66,6 +67,8 @@ KEEPS = {
     "db/postgres.py:PostgresConnection.cancel",
     "db/postgres.py:PostgresConnection.sever",
     "train/drive/worker_process.py:WorkerProcess.run",
+    "train/drive/schedule_worker.py:ScheduleServer.run",
+    "train/drive/schedule_worker.py:_Running.run",
     "train/drive/server_worker.py:CitusWorker._disown",
     "train/drive/server_worker.py:CitusWorker._call",
     # say it as a check that failed

@@ -250,6 +250,8 @@ def _run(connection: AnyConnection, row: Row, due: NextRun, clock: Clock) -> Row
     except MmdbError as error:
         message = error.message
         _note_failure(connection, row, run, due, error, clock)
+        if stops_the_caller(error):
+            raise
     outcome = "done" if message is None else "failed"
     return {"schedule": row["name"], "due_s": due.due_s, "outcome": outcome, "message": message}
 
