@@ -164,7 +164,7 @@ class Database(
 
         Args:
             grows: an output column whose values only grow: rows are read from the last one seen by
-                it on, and rows that are gone are not looked for.
+                it on, and rows that are gone are not looked for. The dataset must have a key.
             fit: read all rows anew and fit transforms and classes to them.
             dry_run: only say what would be done.
         Raises:

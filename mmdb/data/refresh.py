@@ -86,7 +86,7 @@ def refresh_dataset(
     Args:
         grows: an output column whose values only grow from row to row. Rows are then read from the
             greatest value on that the last refresh by this column has seen, and rows that are gone
-            are not looked for.
+            are not looked for. Rows must have a key, by which those are known that were read.
         fit: read all rows anew and fit transforms and classes to them.
         dry_run: say what would be done, and add nothing.
     Raises:
@@ -194,6 +194,12 @@ class _Refresh:
         self._connection, self._dataset, self._grows = connection, dataset, grows
         self._prepared = _prepare(connection, dataset, lambda _: None)
         self._keyed = 1 + bool(self._prepared.request.keys)
+        if grows is not None and self._keyed == 1:
+            raise InvalidOption(
+                f"grows is {show(grows)}, and rows of dataset {dataset.name!r} have no key.",
+                hint="New rows that equal old ones cannot be told then: leave grows out, or "
+                "make the dataset with a column of the role key.",
+            )
         self._parts = [
             (part, stored_blocks(connection, dataset, part.part_id)) for part in dataset.slices
         ]

@@ -144,6 +144,11 @@ def test_rows_are_read_from_the_last_value_that_grew(db: mmdb.Database) -> None:
     assert db.refresh_dataset("sales").deleted == 1
     with pytest.raises(errors.UnknownColumn):
         db.refresh_dataset("sales", grows="nothing")
+    db.sql("INSERT INTO sales SELECT 2000, a, b, c, y, sold FROM sales WHERE id = 1000")
+    assert db.refresh_dataset("sales", grows="sold").added == 1  # equal to another but for its key
+    db.create_dataset("nameless", QUERY.replace("id, ", ""))
+    with pytest.raises(errors.InvalidOption, match="no key"):
+        db.refresh_dataset("nameless", grows="a")
 
 
 def test_shares_stay_and_handfuls_make_no_partitions(db: mmdb.Database) -> None:

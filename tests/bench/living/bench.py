@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
-from mmdb.db.check import shown
 
 PARTS = ("refresh", "kills", "retrain")
 _COLUMNS = 8
@@ -65,7 +65,7 @@ def _add(db: Database, table: str, first: int, last: int, *, is_first: bool = Fa
 def _refresh(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
     table, rows = f"{prefix}_rows", share.of(10_000_000, 20_000)
     _add(db, table, 1, rows, is_first=True)
-    options = {"roles": {"i": "excluded"}}
+    options = {"roles": {"i": "key"}}
     query = f"SELECT * FROM {table}"
     _, built = _timed(lambda: db.create_dataset(table, query, options=options))
     yield Figure(f"{engine}: {rows:,} rows built", built, "s")
@@ -90,30 +90,42 @@ _CHILD = (
 
 
 def _kills(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
-    table, source = f"{prefix}_killed", random.Random(0)
+    if engine == "postgres":
+        yield from _killed(db, db.connection.url, share, prefix)
+        return
+    with tempfile.TemporaryDirectory(prefix="mmdb-living-") as folder:  # one process has a file
+        url = f"duckdb:///{folder}/killed.duckdb"
+        yield from _killed(connect(url), url, share, prefix)
+
+
+def _killed(db: Database, url: str, share: LivingShare, prefix: str) -> Iterator[Figure]:
+    engine, table, source = db.connection.engine, f"{prefix}_killed", random.Random(0)
     _add(db, table, 1, 20_000, is_first=True)
     db.create_dataset(table, f"SELECT * FROM {table}", options={"roles": {"i": "key"}})
-    url, last, killed, wrong = shown(db.connection.url), 20_000, 0, 0
+    last, killed, wrong = 20_000, 0, 0
     _, whole = _timed(lambda: db.refresh_dataset(table))
     for _ in range(share.of(50, 2)):
         _add(db, table, last + 1, last + 1000)
         last += 1000
         db.sql(f"DELETE FROM {table} WHERE i % 997 = {source.randrange(997)}")
-        db.close()
-        child = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _CHILD, url, table], stdout=-1
-        )
+        if engine == "duckdb":
+            db.close()
+        command = [sys.executable, "-W", "ignore", "-c", _CHILD, url, table]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
         sleep(source.random() * (whole + 1.5))
         killed += child.poll() is None
         child.send_signal(signal.SIGKILL)
         child.wait()
-        db = connect(url)
+        if engine == "duckdb":
+            db = connect(url)
         db.refresh_dataset(table)
         wrong += _held(db, find_dataset(db.connection, table)) != Counter(
             float(row["c0"]) for row in db.sql(f"SELECT c0 FROM {table}")
         )
+    if engine == "duckdb":
+        db.close()
     yield Figure(f"{engine}: refreshes that were killed before their end", killed, "")
     yield at_most(f"{engine}: refreshes after which rows were lost or doubled", [wrong], "", 0)
 
