@@ -59,7 +59,7 @@ class Dataset:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """What runs read: the train slices by ordinal, then the one for validation."""
+        """The partitions that runs read: the train slices by ordinal, then the validation slice."""
         return tuple(part for part in self.slices if part.role != "test")
 
     @property

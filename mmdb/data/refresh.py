@@ -29,7 +29,7 @@ from mmdb.data.registration import (
     prepare,
     register,
 )
-from mmdb.data.row_matching import Difference, RowMatcher
+from mmdb.data.row_matching import RowChanges, RowMatcher
 from mmdb.data.rows import RowPacker
 from mmdb.data.shared_blocks import (
     StoredBlock,
@@ -327,7 +327,7 @@ class _Refresh:
         rows = sum(part.row_count for part in self._dataset.slices if part.role == role)
         return rows / self._dataset.row_count
 
-    def _slices(self, split: Split, packer: RowPacker, found: Difference) -> list[tuple[Role, int]]:
+    def _slices(self, split: Split, packer: RowPacker, found: RowChanges) -> list[tuple[Role, int]]:
         """Return role and row count of the slices of what is new."""
         count = found.added + (found.changed or 0)
         counts: dict[Role, int] = dict.fromkeys(ROLES, 0)
@@ -432,7 +432,7 @@ class _Refresh:
     def _told(
         self,
         dataset: Dataset | None,
-        found: Difference,
+        found: RowChanges,
         parts: Sequence[tuple[Partition, Any]] = (),
         new: Sequence[SealedPartition] = (),
     ) -> RefreshedDataset:

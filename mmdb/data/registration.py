@@ -140,8 +140,6 @@ def create_dataset(
     split = parse_split(
         parsed.split, partitions=partitions, validation=float(validation), seed=seed
     )
-    if split.by == "time" and prepared.request.split is not None:
-        split = _timed(connection, prepared.select, prepared.request, split)
     row = {"name": name, "query_text": query, "label": label, "version": 1, "origin_id": None}
     row |= {"options": json.dumps(dict(options or {})), "changes": None}
     return register(connection, prepared, split, row, say, lambda: check_free(connection, name))
@@ -165,7 +163,7 @@ def prepare(
     say: Callable[[str], None],
     keys: Sequence[str] | None = None,
 ) -> PreparedQuery:
-    """Return a query as it is read, without running it further than that needs.
+    """Return how a query is read: each part of its columns with its role, and what it reads.
 
     Args:
         keys: columns that are known to be keys; None: as the options say, or a unique id.
@@ -213,6 +211,8 @@ def register(
         check: raises where the dataset may not be added any more; called as it is added.
         owner: see `add_dataset`.
     """
+    if split.by == "time":
+        split = _timed(connection, prepared.select, prepared.request, split)
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
         sealed = seal(
             connection,

@@ -12,8 +12,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What a query has come to return since a dataset was read from it."""
+class RowChanges:
+    """How the rows of a query differ from those that a dataset has."""
 
     added: int
     changed: int | None  # rows of a key that were there with other values; None: without keys
@@ -64,7 +64,7 @@ class RowMatcher:
             self._new_keys.append(hashes[is_new, 1])
         return is_new
 
-    def difference(self) -> Difference:
+    def difference(self) -> RowChanges:
         """Return what has changed, as far as batches were seen.
 
         Raises:
@@ -76,7 +76,7 @@ class RowMatcher:
             gone[self._order] = rank >= np.repeat(self._met, self._counts)
         if self._hashes.shape[1] == 1:
             deleted = int(gone.sum()) if self._sees_all else None
-            return Difference(self._added, None, deleted, np.flatnonzero(gone))
+            return RowChanges(self._added, None, deleted, np.flatnonzero(gone))
         new = np.sort(np.concatenate([np.empty(0, np.uint64), *self._new_keys]))
         replaced = _is_in(self._hashes[:, 1], new)
         if (new[1:] == new[:-1]).any() or (self._sees_all and (replaced & ~gone).any()):
@@ -86,7 +86,7 @@ class RowMatcher:
             )
         changed = int(replaced.sum())
         deleted = int(gone.sum()) - changed if self._sees_all else None
-        return Difference(self._added - changed, changed, deleted, np.flatnonzero(gone | replaced))
+        return RowChanges(self._added - changed, changed, deleted, np.flatnonzero(gone | replaced))
 
 
 def _identities(hashes: np.ndarray) -> np.ndarray:

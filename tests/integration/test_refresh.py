@@ -181,6 +181,10 @@ def test_a_split_by_time_holds_the_last_of_the_new_rows_out(db: mmdb.Database) -
     first = min(held_out)
     places = sorted(round((moment - first) / 60) for moment in held_out)
     assert places == [*range(20), *range(60, 70)]
+    done = db.refresh_dataset("sales", fit=True)  # now the last of all rows
+    anew = find_dataset(db.connection, done.name)
+    held_rows = {part.role: part.row_count for part in anew.slices}
+    assert (held_rows["validation"], anew.row_count) == (30, 150)
 
 
 def test_versions_are_trained_on_and_judged_by_name(db: mmdb.Database) -> None:
