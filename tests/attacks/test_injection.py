@@ -50,6 +50,7 @@ FREE = {
 GOOD: dict[str, Any] = {
     "name": "new",
     "into_column": "guess",
+    "grows": "a",
     "keys": "{1}",
     "sqlstate": "MM156",
     "message": "x",
@@ -108,7 +109,7 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},
     "rollback_alias": {"alias": "good"},
-    "refresh_dataset": {"name": "d", "grows": "a"},
+    "refresh_dataset": {"name": "d"},
     "begin_retraining": {"mode": "scratch"},
     "end_retraining": {"gate": '{"at_least": 0}'},
     "common_prefix": {"dataset": "d"},
@@ -123,9 +124,11 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
         ' "timeout_s": 0.01}'
     },
 }
-#: What a call, or one with some argument, gets as far as missing: features, a model of numbers.
+#: What a call, or one with some argument, gets as far as missing: features, a key, a model of
+#: numbers.
 NOT_IN_SCENE = {
     ("drop_features", "layer"): "of the layer '1'",
+    ("refresh_dataset", "grows"): "have no key",
     ("residuals", ""): "is no number",
     ("end_retraining", ""): "retrains a model",
     ("rollback_alias", ""): "was at no other version",

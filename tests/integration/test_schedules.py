@@ -299,8 +299,10 @@ def test_workers_serve_their_logins_and_one_that_is_killed_leaves_all_or_nothing
     pg.sql("UPDATE nap SET seconds = 0")
     with WorkerCommand(postgres_url, *options), WorkerCommand(postgres_url, *options):
         until(lambda: notes(pg) == ["ann", "slow"], lambda: str(notes(pg)))
+    # ann's may have been running too when the worker was killed.
     rows = pg.sql("SELECT outcome, tries FROM mmdb.schedule_history ORDER BY tries")
-    assert [tuple(row.values()) for row in rows] == [("done", 1), ("done", 2)]
+    assert [row["outcome"] for row in rows] == ["done", "done"]
+    assert rows[1]["tries"] == 2
 
 
 def test_a_worker_that_is_stopped_cancels_what_outlasts_the_grace(
