@@ -34,6 +34,7 @@ ALLOWED = {
     "feature.storage": "int8",
     "run_feature.choice": "stored",
     "retraining.mode": "continue",
+    "forgetting_step.action": "erase",
     "schedule_run.outcome": "done",
 }
 LARGE = 2**53 + 1

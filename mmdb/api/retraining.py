@@ -1,4 +1,4 @@
-"""Calls of an open database that keep a model up to date: retrain, judge, promote, roll back."""
+"""Calls of an open database that keep models up to date: retrain, roll back, forget, remake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mmdb.data import node_cache
 from mmdb.data.names import reference_of
 from mmdb.db.connection import Row
 from mmdb.db.url import AnyConnection
@@ -78,6 +79,55 @@ class RetrainingCalls:
             alias=alias or (asked.alias if asked else None),
         )
         return dict(ended)
+
+    def forget(
+        self,
+        dataset: str,
+        condition: str | None = None,
+        *,
+        models: str = "remake",
+        note: str | None = None,
+        dry_run: bool = False,
+    ) -> list[Row]:
+        """Erase rows from a dataset, and what came of them; return what they had reached.
+
+        One transaction, kept in the view `mmdb.forgetting_overview`. docs/living.md.
+
+        Args:
+            condition: SQL on the columns of the dataset's query, such as "customer_id = 42"; None:
+                the rows that the query does not return any more.
+            models: "remake": those that have met the rows answer until `remake` has made them
+                again; "withdraw": they are dropped.
+            note: kept with the record, such as the number of a request; up to 1000 bytes.
+            dry_run: only say what would be done.
+        Returns:
+            entity, action (erase, drop, remake, withdraw or check), row_count and reason of each.
+        Raises:
+            DatasetNotFound, DatasetDropped, DataError, QueryError, InvalidOption, RightsMissing
+            RunBusy: a run that has met the rows is being trained.
+        """
+        given = {"condition": condition, "models": models, "note": note, "dry_run": dry_run}
+        found = list(self._call("forget", dataset=dataset, **given))
+        if not dry_run:
+            node_cache.clear()  # this machine's, where the server has another
+        return found
+
+    def remake(self, workers: int | None = None) -> int:
+        """Train models again without rows that were forgotten; return how many runs that took.
+
+        Each new version takes the place of an old one, which is dropped. Interrupted, it goes on
+        when it is called again.
+
+        Args:
+            workers: as `Run.train` has it.
+        Raises:
+            RightsMissing, RunBusy, RunFailed, and what training raises.
+        """
+        trained = 0
+        while begun := self._call("next_remake"):
+            self.run(begun[0]["run"]).train(workers=workers)
+            trained += 1
+        return trained
 
     def rollback_alias(self, model: str, alias: str) -> str:
         """Let an alias point at where it was before; return that as `name@version`.

@@ -72,7 +72,10 @@ def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, pa.Array]) -> byt
         arrays.append(("label", _flat(values) if flat else _fixed_list(values)))
     for slot in layout.of("weight"):
         arrays.append(("weight", _flat(_values(rows, slot.offset, 1, "<f4"))))
-    batch = pa.RecordBatch.from_arrays([a for _, a in arrays], names=[n for n, _ in arrays])
+    return _stream(pa.RecordBatch.from_arrays([a for _, a in arrays], names=[n for n, _ in arrays]))
+
+
+def _stream(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -157,6 +160,31 @@ def _batch(data: bytes, masked: Sequence[int] | None) -> pa.RecordBatch:
     if not masked:
         return batch
     return batch.take(np.delete(np.arange(batch.num_rows), masked))
+
+
+def without_rows(data: bytes, gone: np.ndarray) -> bytes:
+    """Return a block without some rows, a mask: no byte of them is left in it.
+
+    Raises:
+        BlockCorrupt: the bytes are no block.
+    """
+    try:
+        batch = _batch(data, np.flatnonzero(gone).tolist())
+        return _stream(
+            pa.RecordBatch.from_arrays([*map(_own_texts, batch.columns)], names=batch.schema.names)
+        )
+    except (pa.ArrowException, StopIteration, ValueError, IndexError, OSError) as error:
+        raise BlockCorrupt(f"A block cannot be decoded: {error}") from error
+
+
+def _own_texts(column: pa.Array) -> pa.Array:
+    """Return a column whose dictionary holds its own texts alone."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    used, places = np.unique(column.indices.to_numpy(), return_inverse=True)
+    return pa.DictionaryArray.from_arrays(
+        places.astype(np.int32), column.dictionary.take(pa.array(used))
+    )
 
 
 def unpack_columns(

@@ -31,7 +31,7 @@ class RowMatcher:
 
     def __init__(self, hashes: np.ndarray, *, sees_all: bool) -> None:
         self._hashes, self._sees_all = hashes, sees_all
-        own = _identities(hashes)
+        own = identities(hashes)
         self._order = np.argsort(own, kind="stable")
         ordered = own[self._order]
         self._firsts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
@@ -43,7 +43,7 @@ class RowMatcher:
 
     def admit(self, hashes: np.ndarray) -> np.ndarray:
         """Return which rows of a batch are new, a mask; the others count as met."""
-        own = _identities(hashes)
+        own = identities(hashes)
         order = np.argsort(own, kind="stable")
         ordered = own[order]
         starts = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
@@ -78,7 +78,7 @@ class RowMatcher:
             deleted = int(gone.sum()) if self._sees_all else None
             return RowChanges(self._added, None, deleted, np.flatnonzero(gone))
         new = np.sort(np.concatenate([np.empty(0, np.uint64), *self._new_keys]))
-        replaced = _is_in(self._hashes[:, 1], new)
+        replaced = is_in(self._hashes[:, 1], new)
         if (new[1:] == new[:-1]).any() or (self._sees_all and (replaced & ~gone).any()):
             raise DataError(
                 "Two rows of the query have one key.",
@@ -89,14 +89,14 @@ class RowMatcher:
         return RowChanges(self._added - changed, changed, deleted, np.flatnonzero(gone | replaced))
 
 
-def _identities(hashes: np.ndarray) -> np.ndarray:
+def identities(hashes: np.ndarray) -> np.ndarray:
     """Return one hash of each row: of its values, and of its key if it has one."""
     if hashes.shape[1] == 1:
         return np.ascontiguousarray(hashes[:, 0])
     return hashes[:, 0] * _ODD + hashes[:, 1]  # type: ignore[no-any-return]
 
 
-def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+def is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     """Return which values are among others, which are sorted."""
     if not len(ordered):
         return np.zeros(len(values), bool)

@@ -80,19 +80,24 @@ def _only(entity: str, found: list[Found]) -> Found:
 
 
 def _named(connection: Connection, name: str, kinds: tuple[str, ...]) -> list[Found]:
-    """Return models, runs and datasets: `name@version`, `name@alias`, `name#dataset_id`, `name`."""
+    """Return models, runs and datasets: `name@version`, `name@alias`, `name#dataset_id`, `name`.
+
+    A version of a dataset has its number in its name.
+    """
     # Names that a row may have and no model is given, such as an empty one, are found too.
     model, at, reference = name.partition("@")
     dataset, sharp, number = name.partition("#")
-    rows = connection.rows(_Q.find_named, name=model if at else dataset)
+    rows = connection.rows(_Q.find_named, name=dataset)
     of_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
-    models = of_kind.get("model", [])
-    if at:
-        version = _version(connection, model, reference) if models else None
-        return _as_found([row for row in models if row["version"] == version])
-    if sharp:
-        return _as_found([r for r in of_kind.get("dataset", []) if str(r["entity_id"]) == number])
     datasets = of_kind.get("dataset", [])
+    if at:
+        named = connection.rows(_Q.find_named, name=model) if "model" in kinds else []
+        models = [row for row in named if row["kind"] == "model"]
+        version = _version(connection, model, reference) if models else None
+        of_kind["model"] = [row for row in models if row["version"] == version]
+    if sharp:
+        return _as_found([row for row in datasets if str(row["entity_id"]) == number])
+    models = of_kind.get("model", [])
     return _as_found([*_newest(models), *of_kind.get("run", []), *_newest(datasets)])
 
 

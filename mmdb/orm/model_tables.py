@@ -321,6 +321,33 @@ class Retraining(Base, written_by="Database.retrain"):
     ended_at: Mapped[datetime | None]
 
 
+class Forgetting(Base, written_by="Database.forget"):
+    """Calls of forget: rows that were erased from a dataset and its versions."""
+
+    forgetting_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    dataset_id: Mapped[BigInt] = foreign_key("dataset.dataset_id")
+    row_count: Mapped[BigInt]
+    note: Mapped[str | None]
+    author: Mapped[str]
+    begun_at: Mapped[datetime]
+
+
+class ForgettingStep(Base, written_by="Database.forget"):
+    """What forgotten rows had reached, and what became of each."""
+
+    forgetting_id: Mapped[BigInt] = foreign_key("forgetting.forgetting_id", primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    entity: Mapped[str]
+    action: Mapped[str]
+    row_count: Mapped[BigInt | None]
+    before_hash: Mapped[str | None]
+    after_hash: Mapped[str | None]
+    model_id: Mapped[BigInt | None]
+    new_model_id: Mapped[BigInt | None]
+    reason: Mapped[str | None]
+    done_at: Mapped[datetime | None]
+
+
 class ModelNote(Base, written_by="Database.note"):
     """What people wrote about a model."""
 

@@ -146,6 +146,25 @@ class RetrainingOverview(View):
     ended_at: Mapped[datetime | None]
 
 
+class ForgettingOverview(View):
+    """What rows that were forgotten had reached, and what became of each."""
+
+    forgetting_id: Mapped[BigInt] = mapped_column(primary_key=True)
+    dataset: Mapped[str | None]
+    step: Mapped[int] = mapped_column(primary_key=True)
+    entity: Mapped[str | None]
+    action: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    before_hash: Mapped[str | None]
+    after_hash: Mapped[str | None]
+    new_model: Mapped[str | None]
+    reason: Mapped[str | None]
+    note: Mapped[str | None]
+    author: Mapped[str | None]
+    begun_at: Mapped[datetime | None]
+    done_at: Mapped[datetime | None]
+
+
 class NoteOverview(View):
     """What people wrote about the models."""
 

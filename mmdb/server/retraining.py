@@ -110,31 +110,59 @@ def _create(
     epochs: int | None,
 ) -> int:
     connection = backend.connection
+    if mode != "continue":
+        return repeat_run(backend, name, old, newest, whole=mode == "search", epochs=epochs)
+    (made,) = connection.rows(_Q.find_made, candidate_id=old.candidate_id)
+    if "network" in json.loads(made["architecture"]):
+        raise InvalidOption(
+            f"Model {old.reference!r} is one of groups, which cannot go on from weights.",
+            hint="Pass mode => 'scratch'.",
+        )
+    return repeat_run(
+        backend,
+        name,
+        old,
+        sample_since(connection, newest, seen, replay),
+        warm_start=old.reference,
+        epochs=epochs or max(1, round(_SHARE_OF_EPOCHS * (old.epoch or made["epochs"]))),
+    )
+
+
+def repeat_run(
+    backend: Backend,
+    name: str,
+    old: SavedModel,
+    dataset: Dataset,
+    *,
+    whole: bool = False,
+    warm_start: str = "off",
+    epochs: int | None = None,
+) -> int:
+    """Create the run of a model again; return run_id.
+
+    Args:
+        dataset: what it trains on.
+        whole: search as its run did; else only the model's own candidate is trained.
+        warm_start: see `create_run`.
+        epochs: None: as many as its run had.
+    """
+    connection = backend.connection
     (made,) = connection.rows(_Q.find_made, candidate_id=old.candidate_id)
     architecture, options = json.loads(made["architecture"]), json.loads(made["options"])
     search, per = json.loads(made["search"]), None
     if "network" in architecture:
         architecture, per = architecture["network"], architecture["per"]
-    dataset, warm_start, needed = newest, "off", made["epochs"]
-    if mode != "search":
+    if not whole:
         search = {"space": {key: [value] for key, value in json.loads(made["config"]).items()}}
         options = {key: value for key, value in options.items() if key not in _OF_SEARCHES}
-    if mode == "continue":
-        if per is not None:
-            raise InvalidOption(
-                f"Model {old.reference!r} is one of groups, which cannot go on from weights.",
-                hint="Pass mode => 'scratch'.",
-            )
-        dataset, warm_start = sample_since(connection, newest, seen, replay), old.reference
-        needed = max(1, round(_SHARE_OF_EPOCHS * (old.epoch or made["epochs"])))
     run_id, _ = create_run(
         connection,
         name,
-        dataset=dataset.name,
+        dataset=f"{dataset.name}@1" if dataset.version == 1 else dataset.name,
         architecture=architecture,
         search=search,
-        epochs=epochs or needed,
-        strategy=made["strategy"] if mode == "search" else "mop",
+        epochs=epochs or made["epochs"],
+        strategy=made["strategy"] if whole else "mop",
         warm_start=warm_start,
         seed=made["seed"],
         options=options,

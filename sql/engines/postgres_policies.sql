@@ -131,6 +131,11 @@ BEGIN
             ('model_tag', model_reads, model_writes),
             ('model_metric', model_reads, model_writes),
             ('retraining', run_reads, run_writes),
+            ('forgetting', dataset_reads, dataset_writes),
+            (
+                'forgetting_step', 'EXISTS (SELECT 1 FROM mmdb.forgetting AS f WHERE f.forgetting_id = T.forgetting_id)',
+                'EXISTS (SELECT 1 FROM mmdb.forgetting AS f WHERE f.forgetting_id = T.forgetting_id)'
+            ),
             ('model_note', model_reads, model_writes),
             ('model_origin', model_reads, model_writes),
             ('probe', 'T.model_id IS NULL OR ' || model_reads, 'T.model_id IS NULL OR ' || model_reads),

@@ -3,7 +3,7 @@
 --   mmdb_reader   selects from the views and asks for lineage, and nothing else
 --   mmdb_trainer  also registers datasets, creates runs, trains, saves and predicts
 --   mmdb_worker   serves the runs of all teams, as the login of workers
---   mmdb_admin    also collects garbage, sets the price of a worker's hour, and registers what the owner has allowed
+--   mmdb_admin    also collects garbage, forgets rows, sets the price of a worker's hour, and registers what the owner has allowed
 -- The owner of the schema alone decides which code may be registered, and by which login the server's workers come.
 
 -- Roles belong to the whole server: an install in another database may make them at this moment.
@@ -185,6 +185,17 @@ BEGIN
             mmdb.tensor, mmdb.encoding, mmdb.tensor_chunk,
             mmdb.manifest, mmdb.manifest_tensor, mmdb.model_change, mmdb.recipe_tensor, mmdb.outline,
             mmdb.architecture, mmdb.architecture_node, mmdb.architecture_edge, mmdb.architecture_prefix', keeps),
+        -- What forget changes, and what it records: who called it is the session's user.
+        ('UPDATE (row_count, digest, data, row_hashes) ON mmdb.block', keeps),
+        ('UPDATE (masked) ON mmdb.shared_block', keeps),
+        ('UPDATE (ordinal, row_count, byte_count, content_hash) ON mmdb.partition', keeps),
+        ('UPDATE (partitions, validation, row_count, byte_count, content_hash, class_counts) ON mmdb.dataset', keeps),
+        ('UPDATE (categories) ON mmdb.transform', keeps),
+        ('UPDATE (figures) ON mmdb.evaluation', keeps),
+        ('SELECT ON mmdb.forgetting, mmdb.forgetting_step', trains),
+        ('INSERT (dataset_id, row_count, note) ON mmdb.forgetting', keeps),
+        ('INSERT ON mmdb.forgetting_step', keeps),
+        ('UPDATE (action, after_hash, new_model_id, reason, done_at) ON mmdb.forgetting_step', keeps),
         ('INSERT (name, target) ON mmdb.factory, mmdb.trainer', keeps),
         ('INSERT (name, kind, target) ON mmdb.function', keeps)
     LOOP

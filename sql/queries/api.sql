@@ -306,6 +306,24 @@ FROM mmdb.begin_retraining(
     %(model)s::text, %(mode)s::text, %(replay)s::double precision, %(epochs)s::integer, %(refresh)s::boolean
 ) AS t;
 
+-- name: forget
+-- Erase rows of a dataset, and what came of them.
+SELECT
+    t.entity,
+    t.action,
+    t.row_count,
+    t.reason
+FROM mmdb.forget(
+    %(dataset)s::text, %(condition)s::text, %(models)s::text, %(note)s::text, %(dry_run)s::boolean
+) AS t;
+
+-- name: next_remake
+-- Create the run that makes the next model without its forgotten rows.
+SELECT
+    t.run,
+    t.model
+FROM mmdb.next_remake() AS t;
+
 -- name: end_retraining
 -- Judge what a retraining came to.
 SELECT

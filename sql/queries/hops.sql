@@ -65,7 +65,7 @@ SELECT
     p.role,
     p.content_hash
 FROM mmdb.partition AS p
-WHERE p.dataset_id = %(dataset_id)s::bigint AND p.role != 'test'
+WHERE p.dataset_id = %(dataset_id)s::bigint AND p.role != 'test' AND p.row_count > 0
 ORDER BY p.role, p.ordinal;
 
 -- name: find_hop

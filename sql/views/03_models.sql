@@ -199,3 +199,25 @@ INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
 INNER JOIN mmdb.model AS m ON t.model_id = m.model_id
 LEFT JOIN mmdb.model AS n ON t.new_model_id = n.model_id;
 COMMENT ON VIEW mmdb.retraining_overview IS 'Models that were retrained, and whether what came of it took their place.';
+
+CREATE OR REPLACE VIEW mmdb.forgetting_overview AS
+SELECT
+    f.forgetting_id,
+    d.name AS dataset,
+    s.ordinal AS step,
+    s.entity,
+    s.action,
+    s.row_count,
+    s.before_hash,
+    s.after_hash,
+    n.name || '@' || cast(n.version AS text) AS new_model,
+    s.reason,
+    f.note,
+    f.author,
+    f.begun_at,
+    s.done_at
+FROM mmdb.forgetting AS f
+INNER JOIN mmdb.forgetting_step AS s ON f.forgetting_id = s.forgetting_id
+INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+LEFT JOIN mmdb.model AS n ON s.new_model_id = n.model_id;
+COMMENT ON VIEW mmdb.forgetting_overview IS 'What rows that were forgotten had reached, and what became of each.';

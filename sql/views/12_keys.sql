@@ -25,6 +25,8 @@ FROM (
     ('candidate_progress', 2, 1, 'run', 'foreign', 'run_progress', 'run'),
     ('candidate_progress', 3, 1, 'candidate_id', 'foreign', 'candidate_overview', 'candidate_id'),
     ('feature_overview', 1, 1, 'feature_id', 'primary', NULL, NULL),
+    ('forgetting_overview', 1, 1, 'forgetting_id', 'primary', NULL, NULL),
+    ('forgetting_overview', 1, 2, 'step', 'primary', NULL, NULL),
     ('hop_timeline', 1, 1, 'candidate_id', 'primary', NULL, NULL),
     ('hop_timeline', 1, 2, 'epoch', 'primary', NULL, NULL),
     ('hop_timeline', 1, 3, 'part_id', 'primary', NULL, NULL),

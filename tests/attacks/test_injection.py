@@ -51,6 +51,8 @@ GOOD: dict[str, Any] = {
     "name": "new",
     "into_column": "guess",
     "grows": "a",
+    "condition": "a < 0.1",
+    "models": "withdraw",
     "keys": "{1}",
     "sqlstate": "MM156",
     "message": "x",
@@ -136,7 +138,7 @@ NOT_IN_SCENE = {
 #: Errors of a call that did not stop at the text: no rights for what it said, or no error of mmdb.
 RUN_ON = ("MM407", "MM408")
 #: Functions that would train, measure or wait for long where the argument is the last one checked.
-LONG = ("train", "retrain", "calibrate", "warm_up", "manage_zoo")
+LONG = ("train", "retrain", "remake", "calibrate", "warm_up", "manage_zoo")
 
 CASES = [
     (declared, argument.name)
@@ -248,7 +250,9 @@ def _canary(scene: Scene) -> Path:
 
 def _session(scene: Scene, declared: Declaration) -> Any:
     """Return a session of the least role that may call a function."""
-    return scene.session("owner" if declared.name.startswith("register_") else "trainer")
+    if declared.name.startswith("register_"):
+        return scene.session("owner")
+    return scene.session("admin" if declared.name == "forget" else "trainer")
 
 
 def _call(scene: Scene, declared: Declaration, given: dict[str, str]) -> tuple[str, dict[str, Any]]:

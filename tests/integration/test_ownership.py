@@ -288,6 +288,7 @@ CALL = {
     "refresh_dataset": "SELECT * FROM mmdb.refresh_dataset('data_north')",
     "begin_retraining": "SELECT * FROM mmdb.begin_retraining('model_north')",
     "end_retraining": "SELECT * FROM mmdb.end_retraining('run_north')",
+    "forget": "SELECT * FROM mmdb.forget('data_north', 'x > 0')",
     "tag_model": "SELECT mmdb.tag_model('model_north', 'mine', 'x')",
     "note_model": "SELECT mmdb.note_model('model_north', 'x')",
     "log_metric": "SELECT mmdb.log_metric('model_north', 'accuracy', 1)",

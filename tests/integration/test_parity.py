@@ -30,6 +30,7 @@ ODD_FUNCTIONS = {
     "predict": "one macro takes what two overloads take",
     "train": "a procedure: PostgreSQL's has its result among its arguments",
     "retrain": "a procedure: as train",
+    "remake": "a procedure: as train",
 }
 #: PostgreSQL's types and DuckDB's.
 TYPES = {

@@ -307,7 +307,7 @@ READ_A_QUERY = {
     *("confusion_matrix", "roc_curve", "precision_recall", "calibration", "thresholds"),
     "calibrate_model",
     *("residuals", "importance", "explain_predict", "training_rows", "drift"),
-    *("refresh_dataset", "begin_retraining"),
+    *("refresh_dataset", "begin_retraining", "forget"),
     *("schedule", "score_on_insert", "stop_scoring"),
 }
 

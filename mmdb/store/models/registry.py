@@ -212,6 +212,21 @@ def drop_model(connection: Connection, model: str, version: int | None = None) -
     return Dropped(name=found.name, version=found.version, bytes=row["bytes"])
 
 
+def withdraw(connection: Connection, model: SavedModel, new: SavedModel | None = None) -> None:
+    """Drop a version although others need it; its aliases move to another version, or are gone.
+
+    The caller has begun the transaction.
+
+    Raises:
+        RightsMissing: it is another role's.
+    """
+    require_owner(connection, "model", model.reference, model.model_id)
+    for row in connection.rows(_Q.find_aliases, model=model.name, version=model.version):
+        version = None if new is None else new.version
+        connection.run(_Q.add_alias_event, model=model.name, alias=row["alias"], version=version)
+    connection.rows(_Q.mark_dropped, model_id=model.model_id)
+
+
 def _at(model: str, version: int | None) -> str:
     return model if version is None or model is None else f"{model}@{version}"
 

@@ -1,0 +1,300 @@
+"""Forgetting rows: they leave blocks, caches and models, which are made again without them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+import mmdb
+from mmdb import errors
+from mmdb.data.dataset import find_dataset
+from mmdb.data.reader import ensure_partition, read_columns, verify_blocks
+from mmdb.db.check import shown
+
+#: f says in a feature what id says in the key: by it a test knows the rows of a partition.
+TABLE = """
+    CREATE TABLE points AS
+    SELECT i AS id, CAST(i AS double precision) AS f,
+        (i * 37 % 101) / 101.0 AS a, (i * 53 % 97) / 97.0 AS b, 'c' || CAST(i % 5 AS text) AS c,
+        CASE WHEN (i * 37 % 101) / 101.0 + (i * 53 % 97) / 97.0 > 1 THEN 'yes' ELSE 'no' END AS y
+    FROM generate_series(1, 300) AS g (i)
+"""
+QUERY = "SELECT id, f, a, b, c, y FROM points"
+SEARCH = {"space": {"lr": 0.01, "batch_size": 32}}
+#: A text and a number that no other row has.
+TEXT, NUMBER = "Rosebud-77131", 90210.71875
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    with mmdb.connect(database_url) as database:
+        database.sql(TABLE)
+        yield database
+
+
+def create(
+    db: mmdb.Database, name: str, *, keyed: bool = True, transforms: dict[str, Any] | None = None
+) -> None:
+    options = {
+        "roles": {"id": "key" if keyed else "excluded"},
+        "transforms": transforms or {"c": "index"},
+    }
+    db.create_dataset(name, QUERY, label="y", partitions=3, options=options)
+
+
+def train(db: mmdb.Database, run: str, dataset: str, **given: Any) -> None:
+    chosen: dict[str, Any] = {"architecture": "mlp(hidden=[4])", "epochs": 1, "search": SEARCH}
+    db.create_run(run, dataset=dataset, **{**chosen, **given}).train(workers=1)
+
+
+def weights(db: mmdb.Database, name: str) -> bytes:
+    """Return the hash of the weights of a model's last version."""
+    rows = db.sql(
+        f"SELECT weights_hash FROM mmdb.model WHERE name = '{name}' AND dropped_at IS NULL"
+    )
+    assert len(rows) == 1
+    return bytes(rows[0]["weights_hash"])
+
+
+def held(db: mmdb.Database, dataset: str) -> list[set[int]]:
+    """Return the ids that each partition of a dataset has."""
+    found = find_dataset(db.connection, dataset)
+    return [
+        {
+            int(value)
+            for given in read_columns(db.connection, part.part_id, found.decoding)
+            for value in np.asarray(given["f"]).ravel()
+        }
+        for part in found.slices
+    ]
+
+
+def check(db: mmdb.Database) -> None:
+    """Check that hashes and counts are those of the blocks."""
+    assert not verify_blocks(db.connection, lambda _: None).wrong
+
+
+def drawn(db: mmdb.Database, kind: str, seed: int) -> set[int]:
+    """Return the ids of rows to forget: some, those of a partition, or both."""
+    source = random.Random(seed)
+    found = set(source.sample(range(1, 301), 9)) if kind != "partition" else set()
+    return found if kind == "rows" else found | source.choice(held(db, "points")[:3])
+
+
+CASES = [
+    ("partition", {"architecture": "tabular(hidden=[8])"}),
+    ("both", {"architecture": "mlp(hidden=[8], dropout=0.3)", "epochs": 2}),
+    ("rows", {"per": "c", "search": {}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given"), CASES, ids=[kind for kind, _ in CASES])
+def test_a_model_that_is_made_again_has_the_bits_of_one_that_never_had_the_rows(
+    db: mmdb.Database, kind: str, given: dict[str, Any]
+) -> None:
+    create(db, "points")
+    create(db, "apart")
+    train(db, "m", "points", **given)
+    db.set_alias("m", "live")
+    gone = drawn(db, kind, seed=len(kind))
+    condition = f"id IN ({', '.join(map(str, sorted(gone)))})"
+    planned = db.forget("points", condition, dry_run=True)
+    before = weights(db, "m")
+    assert db.forget("points", condition) == planned
+    assert not set[int]().union(*held(db, "points")) & gone
+    check(db)
+    assert weights(db, "m") == before  # it answers until it is made again
+    assert db.remake(workers=1) == 1
+    assert db.remake(workers=1) == 0
+    db.sql(f"DELETE FROM points WHERE {condition}")
+    assert db.refresh_dataset("apart").deleted == len(gone)
+    train(db, "never", "apart", **given)
+    assert weights(db, "m") == weights(db, "never") != before
+    assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 2}]
+    left = db.sql("SELECT entity FROM mmdb.forgetting_overview WHERE done_at IS NULL")
+    assert {row["entity"].split(":")[0] for row in left} == {"dataset"}
+
+
+def test_rows_that_are_gone_from_the_table_are_forgotten_without_a_condition(
+    db: mmdb.Database,
+) -> None:
+    create(db, "points", keyed=False)
+    db.sql("UPDATE points SET a = 0.5 WHERE id = 3")
+    db.sql("DELETE FROM points WHERE id > 290")
+    db.refresh_dataset("points")
+    assert set[int]().union(*held(db, "points@1")) - set[int]().union(*held(db, "points")) == {
+        *range(291, 301)
+    }
+    found = db.forget("points", note="request 12")
+    assert sum(row["row_count"] for row in found if row["action"] == "erase") == 11
+    assert set[int]().union(*held(db, "points@1")) == {*range(1, 291)} - {3}
+    assert set[int]().union(*held(db, "points")) == {*range(1, 291)}
+    check(db)
+    (row,) = db.sql("SELECT row_count, note FROM mmdb.forgetting")
+    assert row == {"row_count": 11, "note": "request 12"}
+    with pytest.raises(errors.DataError, match="does not return any more"):
+        db.forget("points")
+
+
+def test_children_follow_their_parents(db: mmdb.Database) -> None:
+    create(db, "points")
+    train(db, "m", "points")
+    train(db, "child", "points", warm_start="m@1")
+    db.save_candidate(db.run("m").leaderboard()[0]["candidate_id"], "same")
+    module = db.recover("m@1")
+    db.save("changed", module, parent="m@1", approach="update")
+    db.sql("CREATE TABLE other AS SELECT * FROM points WHERE id > 100")
+    db.create_dataset("elsewhere", "SELECT a, b, y FROM other", label="y")
+    train(db, "unmoved", "elsewhere")
+    planned = db.forget("points", "id = 7", dry_run=True)
+    models = {row["entity"] for row in planned if row["entity"].startswith("model:")}
+    assert models == brute_force(db, "dataset:points")
+    assert {row["entity"]: row["action"] for row in planned if row["entity"] in models} == {
+        "model:m@1": "remake",
+        "model:child@1": "remake",
+        "model:same@1": "remake",
+        "model:changed@1": "withdraw",
+    }
+    old = {name: weights(db, name) for name in ("m", "child", "same", "unmoved")}
+    db.forget("points", "id = 7")
+    # Cut off after a run is made, and after it is trained, it goes on.
+    (begun,) = db._call("next_remake")
+    assert db._call("next_remake") == [begun]
+    db.run(begun["run"]).train(workers=1)
+    assert db.remake(workers=1) == 1  # "same" is the candidate of m, which was trained by then
+    new = {name: weights(db, name) for name in old}
+    assert new["m"] == new["same"]
+    assert new["unmoved"] == old["unmoved"]
+    assert not {new["m"], new["child"]} & {old["m"], old["child"]}
+    parents = db.sql("SELECT parent FROM mmdb.warm_start_overview WHERE run = 'child/1-without-1'")
+    assert parents == [{"parent": "m@2"}]
+    with pytest.raises(errors.ModelNotFound):
+        db.recover("changed@1")
+    assert not db.sql("SELECT 1 FROM mmdb.checkpoint WHERE candidate_id <= 2")
+
+
+def brute_force(db: mmdb.Database, start: str) -> set[str]:
+    """Return the models below a node, by every edge that there is."""
+    children = defaultdict(set)
+    for edge in db.sql("SELECT parent, child FROM mmdb.lineage_edge"):
+        children[edge["parent"]].add(edge["child"])
+    left, seen = [start], {start}
+    while left:
+        fresh = children[left.pop()] - seen
+        seen |= fresh
+        left += fresh
+    return {node for node in seen if node.startswith("model:")}
+
+
+def test_withdrawn_models_are_gone_with_their_aliases(db: mmdb.Database) -> None:
+    create(db, "points")
+    train(db, "m", "points")
+    db.set_alias("m", "live")
+    found = db.forget("points", "id <= 2", models="withdraw")
+    assert ("model:m@1", "withdraw") in [(row["entity"], row["action"]) for row in found]
+    assert db.sql("SELECT * FROM mmdb.model_alias") == []
+    assert db.remake(workers=1) == 0
+    with pytest.raises(errors.ModelNotFound):
+        db.recover("m@1")
+
+
+def test_no_byte_of_the_rows_is_left(
+    db: mmdb.Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("MMDB_CACHE_DIR", str(cache))
+    db.sql(f"UPDATE points SET c = '{TEXT}', f = {NUMBER}, y = 'no' WHERE id = 42")
+    create(db, "points", transforms={"c": {"kind": "index", "min_count": 1}, "f": "passthrough"})
+    train(db, "m", "points")
+    db.evaluate("m", "points")
+    db.evaluate("m", f"{QUERY} WHERE id < 50")
+    for part in find_dataset(db.connection, "points").slices:
+        ensure_partition(db.connection, part.part_id, part.content_hash)
+    assert traces(db, cache) >= {"block", "transform", "evaluation", "cache"}
+    db.forget("points", "id = 42")
+    assert traces(db, cache) == set()
+    db.remake(workers=1)
+    assert traces(db, cache) == set()
+
+
+def traces(db: mmdb.Database, cache: Path) -> set[str]:
+    """Return the tables where the text or the number is found, and whether a file has it."""
+    sought = [TEXT.encode(), struct.pack("<d", NUMBER), struct.pack("<f", NUMBER)]
+    # Evaluations name their worst rows, in JSON that is a text or a dict.
+    sought += [str(NUMBER).encode(), b'"key": "42"', b"'key': '42'"]
+
+    def has(value: object) -> bool:
+        data = bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
+        return any(one in data for one in sought)
+
+    tables = db.sql(
+        "SELECT table_name FROM information_schema.tables"
+        " WHERE table_schema = 'mmdb' AND table_type = 'BASE TABLE'"
+    )
+    found = {
+        name
+        for name in (row["table_name"] for row in tables)
+        if any(has(value) for row in db.sql(f"SELECT * FROM mmdb.{name}") for value in row.values())
+    }
+    files = [path for path in cache.rglob("*") if path.is_file()]
+    return found | {"cache" for path in files if has(path.read_bytes())}
+
+
+def test_what_cannot_be_forgotten_is_refused(db: mmdb.Database) -> None:
+    create(db, "points")
+    with pytest.raises(errors.DataError, match="has no row"):
+        db.forget("points", "id = 1000")
+    with pytest.raises(errors.DataError, match="No row to train on"):
+        db.forget("points", "TRUE")
+    for wrong in ("nothing = 1", "id = 1; DELETE FROM points", "id ="):
+        with pytest.raises(errors.QueryError):
+            db.forget("points", wrong)
+    with pytest.raises(errors.InvalidOption):
+        db.forget("points", "id = 1", models="keep")
+    with pytest.raises(errors.InvalidOption):
+        db.forget("points", "id = 1", note="")
+    with pytest.raises(errors.DatasetNotFound):
+        db.forget("nothing", "id = 1")
+    assert db.sql("SELECT * FROM mmdb.forgetting") == []
+    db.drop_dataset("points")
+    with pytest.raises(errors.DatasetDropped):
+        db.forget("points", "id = 1")
+
+
+def test_only_admins_forget_and_no_run_that_is_trained_meanwhile(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        db.sql(TABLE)
+        create(db, "points")
+        train(db, "m", "points")
+        db.sql("GRANT SELECT ON points TO public")
+        (run,) = db.sql("SELECT run_id FROM mmdb.run WHERE name = 'm'")
+        with mmdb.connect(postgres_url) as other:
+            assert other.connection.try_lock("run", run["run_id"])
+            with pytest.raises(errors.RunBusy):
+                db.forget("points", "id = 1")
+        assert 1 in set[int]().union(*held(db, "points"))
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            for role in ("mmdb_trainer", "mmdb_worker", "mmdb_reader"):
+                session.execute(f"SET ROLE {role}")
+                with pytest.raises(psycopg.Error) as refused:
+                    session.execute("SELECT * FROM mmdb.forget('points', 'id = 1')")
+                assert refused.value.sqlstate in ("MM407", "42501")
+            session.execute("RESET ROLE")
+        dsn = {"dsn": shown(postgres_url)}
+        db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
+        with psycopg.connect(postgres_url, autocommit=True) as session:
+            session.execute("SET ROLE mmdb_admin")
+            rows = session.execute("SELECT * FROM mmdb.forget('points', 'id = 1')").fetchall()
+            assert ("model:m@1", "remake") in [row[:2] for row in rows]
+            session.execute("RESET ROLE")
+            assert session.execute("CALL mmdb.remake(workers => 1)").fetchone() == (1,)
+        (step,) = db.sql("SELECT new_model FROM mmdb.forgetting_overview WHERE action = 'remake'")
+        assert step == {"new_model": "m@2"}
