@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,7 @@ from mmdb.data.query_rows import Beside, scan_values
 from mmdb.data.reader import read_columns
 from mmdb.db.connection import Connection, Kind, Texts
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, InvalidInput
+from mmdb.errors import DatasetDropped, InvalidInput, WriteConflict
 from mmdb.judge.drift import Drift, corrected, errors_of, metric_chance, of_numbers, of_texts
 from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
@@ -107,6 +108,7 @@ def _keep(
         connection.run_many(
             _Q.add_drift, [{**told, "ordinal": k, **row} for k, row in enumerate(rows)]
         )
+    with suppress(WriteConflict), connection.transaction():  # another call forgets the same
         connection.run(_Q.forget_drifts, model_id=told["model_id"], kept=_CALLS)
 
 

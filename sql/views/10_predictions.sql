@@ -123,6 +123,7 @@ WITH told AS (
             OVER (PARTITION BY t.model_id, t.role, t.column_name ORDER BY t.checked_at) AS still_at
     FROM mmdb.drift_check AS t
 )
+
 SELECT
     m.name AS model,
     m.version,
