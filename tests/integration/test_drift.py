@@ -178,6 +178,16 @@ def test_a_statement_retrains_a_model_that_has_drifted_and_no_other(db: mmdb.Dat
         db.schedule(name, statement, every="1 day")
         assert [(run["schedule"], run["message"]) for run in db.run_due()] == [(name, None)]
         assert db.sql("SELECT model FROM mmdb.retraining_overview") == wanted
+    if db.connection.engine == "postgres":
+        ended = (
+            "SELECT e.new_model FROM mmdb.retraining_overview AS r, mmdb.run_progress AS p,"
+            " mmdb.end_retraining(r.run) AS e"
+            " WHERE r.run = p.run AND r.ended_at IS NULL AND p.status = 'finished'"
+        )
+        assert db.sql(ended) == []
+        train_all(db, [row["run"] for row in db.sql("SELECT run FROM mmdb.retraining_overview")])
+        assert db.sql(ended) == [{"new_model": "day@2"}]
+    assert db.sql("SELECT new_model FROM mmdb.retraining_overview") == [{"new_model": "day@2"}]
 
 
 _KEY = {"roles": {"id": "key"}}
