@@ -28,6 +28,7 @@ ALLOWED = {
     "zoo_event.event": "hit",
     "prediction_source.resolution": "column",
     "evaluation_source.resolution": "column",
+    "drift_check.role": "feature",
     "model_origin.kind": "import",
     "share.kind": "model",
     "feature.pool": "mean",

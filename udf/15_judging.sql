@@ -259,9 +259,11 @@ CREATE OR REPLACE FUNCTION mmdb.drift(
     nulls_before double precision,
     nulls_now double precision,
     unseen double precision,
+    value_before double precision,
+    value_now double precision,
     drifted boolean
 )
-LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
 AS $$
 from mmdb.server.model_functions import drift
 return drift(plpy, GD, model, query)

@@ -31,5 +31,5 @@ AS $$
 from mmdb.server.model_functions import remake
 return remake(plpy, GD, workers)
 $$;
-COMMENT ON PROCEDURE mmdb.remake(integer, integer)
+COMMENT ON PROCEDURE mmdb.remake (integer, integer)
 IS 'Train models again without rows that were forgotten, and let them take the place of the old ones; for an admin.';

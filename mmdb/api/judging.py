@@ -225,12 +225,14 @@ class JudgingCalls:
         """Return how far the rows of a SELECT have moved from those that a model learned from.
 
         Args:
-            query: with the model's features; no label is needed.
+            query: with the model's features, and labels if there are any.
         Returns:
-            For each feature and prediction a row of column_name, role (feature, prediction), psi
-            (population stability index), distance (Kolmogorov-Smirnov's, or of texts
-            Jensen-Shannon's), p_value (corrected for all of them), nulls_before and nulls_now,
-            unseen (texts that the train rows did not have, a share), and drifted: those first.
+            For each feature and prediction, and if there are labels for each label, its relation to
+            the features and the run's metric, a row of column_name, role, psi (population stability
+            index), distance (Kolmogorov-Smirnov's, or of texts Jensen-Shannon's), p_value
+            (corrected for all of them), nulls_before and nulls_now, unseen (texts that the train
+            rows did not have, a share), value_before and value_now of the metric, and drifted:
+            those first. Rows of mmdb.drift_overview keep it.
         """
         return list(self._call("drift", model=model, query=query))
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from mmdb.data.decoding import Task
+from mmdb.train.values.row_batch import fitted
 
 #: Tenths by which numbers are put into bins, texts that have a bin of their own, and the least
 #: share of a bin: the logarithm of an empty one is infinite.
 _BINS, _TEXTS, _LEAST = 10, 100, 1e-4
 #: Rows that a bin is expected to have, at least, so that the chi-squared test holds.
 _EXPECTED = 5.0
+#: Rows by which a jackknife tells a variance, and groups of them that it leaves out in turn.
+_LEFT_OUT, _GROUPS = 20_000, 50
 
 
 class Drift(NamedTuple):
@@ -37,12 +44,10 @@ def of_numbers(before: np.ndarray, now: np.ndarray) -> Drift:
     known, others = (np.sort(one[~np.isnan(one)]) for one in (before, now))
     nulls = np.array([len(before) - len(known), len(now) - len(others)])
     edges = np.unique(np.quantile(known, np.arange(1, _BINS) / _BINS)) if len(known) else known
-    bins = [np.bincount(np.searchsorted(edges, one, "right"), minlength=len(edges) + 1)
+    bins = [np.diff(np.searchsorted(one, edges), prepend=0, append=len(one))
             for one in (known, others)]  # fmt: skip
     table = np.stack([np.append(one, null) for one, null in zip(bins, nulls, strict=True)])
-    at = np.concatenate([known, others])
-    shares = [np.searchsorted(one, at, "right") / max(len(one), 1) for one in (known, others)]
-    distance = float(np.abs(shares[0] - shares[1]).max(initial=0.0))
+    distance = _kolmogorov_smirnov(*sorted((known, others), key=len))
     weight = len(known) * len(others) / max(len(known) + len(others), 1)
     there = np.stack([np.array([len(known), len(others)]), nulls], 1)
     p_value = min(kolmogorov(math.sqrt(weight) * distance), _chi_squared(there)) * 2
@@ -77,6 +82,46 @@ def of_texts(before: Mapping[str | None, int], now: Mapping[str | None, int]) ->
     )
 
 
+def errors_of(task: Task, output: Tensor, y: Tensor) -> np.ndarray:
+    """Return how far a model is from each row's label, float64 (n,): the loss, or a number's error.
+
+    They are rounded to bfloat16: by a row's place in a batch, outputs differ by rounding.
+    """
+    output = fitted(output, y).double()
+    if task == "classification":
+        found = cross_entropy(output, y, reduction="none")
+    elif task == "multilabel":
+        found = binary_cross_entropy_with_logits(output, y.double(), reduction="none")
+    else:
+        found = y.double() - output
+    return (found if found.ndim == 1 else found.mean(1)).bfloat16().double().numpy()
+
+
+def metric_chance(
+    counts: tuple[int, int], difference: float, measure: Callable[[Tensor], float | None]
+) -> float:
+    """Return how probable it is that a metric of two sources differs as much by chance.
+
+    Source: normal approximation; the variance is that of the rows of both together, by a
+        delete-a-group jackknife (Kott 2001).
+
+    Args:
+        counts: rows of each.
+        measure: returns the metric of the rows of both at some places, int64 (n,); None where it
+            is not defined.
+    """
+    order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(0))[:_LEFT_OUT]
+    groups = order.tensor_split(min(_GROUPS, len(order)))
+    parts = [[*groups[:k], *groups[k + 1 :]] for k in range(len(groups))]
+    left = [measure(torch.cat(others)) for others in parts if others]
+    found = torch.tensor([one for one in left if one is not None], dtype=torch.float64)
+    if len(found) < 2 or not difference:
+        return 1.0
+    of_both = float(found.var(unbiased=False)) * (len(found) - 1)
+    error = math.sqrt(of_both * len(order) * (1 / counts[0] + 1 / counts[1]))
+    return math.erfc(abs(difference) / error / math.sqrt(2)) if error else 0.0
+
+
 def corrected(p_values: Sequence[float]) -> list[float]:
     """Return p-values of several tests so that any of them below a level is no accident (Holm).
 
@@ -98,6 +143,16 @@ def kolmogorov(x: float) -> float:
         terms = [math.exp(-(((2 * k - 1) * math.pi / x) ** 2) / 8) for k in range(1, 20)]
         return 1.0 - math.sqrt(2 * math.pi) / x * math.fsum(terms)
     return 2 * math.fsum((-1) ** (k - 1) * math.exp(-2 * (k * x) ** 2) for k in range(1, 20))
+
+
+def _kolmogorov_smirnov(few: np.ndarray, many: np.ndarray) -> float:
+    """Return the distance of sorted numbers: it is greatest just before or at one of the few."""
+    apart = [
+        np.searchsorted(few, few, side) / max(len(few), 1)
+        - np.searchsorted(many, few, side) / max(len(many), 1)
+        for side in ("left", "right")
+    ]
+    return float(np.abs(apart).max(initial=0.0))
 
 
 def _shares(nulls: np.ndarray, before: np.ndarray, now: np.ndarray) -> tuple[float, float]:

@@ -286,6 +286,29 @@ class EvaluationFigures(View):
     evaluated_at: Mapped[datetime | None]
 
 
+class DriftOverview(View):
+    """What drift found of the last 100 calls of each model, one row a column."""
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    checked_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    column_name: Mapped[str | None]
+    role: Mapped[str | None]
+    row_count: Mapped[BigInt | None]
+    psi: Mapped[float | None]
+    distance: Mapped[float | None]
+    p_value: Mapped[float | None]
+    nulls_before: Mapped[float | None]
+    nulls_now: Mapped[float | None]
+    unseen: Mapped[float | None]
+    value_before: Mapped[float | None]
+    value_now: Mapped[float | None]
+    drifted: Mapped[bool | None]
+    drifted_since: Mapped[datetime | None]
+    author: Mapped[str | None]
+
+
 class OriginOverview(View):
     """Models that were not made in this database, and where they came from."""
 

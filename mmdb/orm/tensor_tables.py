@@ -251,6 +251,29 @@ class EvaluationSource(Base, written_by="Database.evaluate"):
     evaluation: Mapped[Evaluation] = one()
 
 
+class DriftCheck(Base, written_by="Database.drift"):
+    """What drift found, column by column: the last 100 calls of each model."""
+
+    model_id: Mapped[BigInt] = foreign_key("model.model_id", primary_key=True)
+    checked_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ordinal: Mapped[int] = mapped_column(primary_key=True)
+    column_name: Mapped[str]
+    role: Mapped[str]
+    row_count: Mapped[BigInt]
+    psi: Mapped[float | None]
+    distance: Mapped[float | None]
+    p_value: Mapped[float]
+    nulls_before: Mapped[float | None]
+    nulls_now: Mapped[float | None]
+    unseen: Mapped[float | None]
+    value_before: Mapped[float | None]
+    value_now: Mapped[float | None]
+    drifted: Mapped[bool]
+    author: Mapped[str]
+
+    model: Mapped[Model] = one()
+
+
 class ModelOrigin(Base, written_by="Database.import_model"):
     """Where a model came from that was not made in this database."""
 

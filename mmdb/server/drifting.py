@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.dataset import dataset_of
-from mmdb.data.decoding import Column, Label, class_text
-from mmdb.data.query_rows import scan_values
+from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.decoding import Column, Decoding, Label, class_text
+from mmdb.data.query import parse_select
+from mmdb.data.query_rows import Beside, scan_values
 from mmdb.data.reader import read_columns
-from mmdb.db.connection import Texts
-from mmdb.errors import DatasetDropped, InvalidInput
-from mmdb.judge.drift import Drift, corrected, of_numbers, of_texts
+from mmdb.db.connection import Connection, Kind, Texts
+from mmdb.db.queries import load
+from mmdb.errors import DatasetDropped, InvalidInput, WriteConflict
+from mmdb.judge.drift import Drift, corrected, errors_of, metric_chance, of_numbers, of_texts
 from mmdb.server.backend import Backend
+from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
+from mmdb.server.sample import Sample, read_slice
 
+_Q = load("evaluations")
+_LABEL, _WEIGHT = "mmdb label", "mmdb weight"
 #: Train rows that are looked at, about: partitions are shuffled, so that the first are a sample.
 _ROWS = 200_000
+#: Calls of which a model's rows are kept.
+_CALLS = 100
+#: What a metric lacks that a column has, and the other way round.
+_NOTHING = dict.fromkeys((*Drift._fields, "value_before", "value_now"))
 #: When a column has drifted: it is no accident, and more than a trifle.
 LEVEL, LEAST_PSI = 0.01, 0.02
 
 
 def drift(backend: Backend, model: str, query: str) -> list[dict[str, Any]]:
-    """Return how far each feature, and each prediction, has moved, those that drifted first.
+    """Return how far each column, and what the model makes of it, has moved; drifted ones first.
+
+    A query with the labels is compared with the rows that are held out, too. What is found is kept,
+    but in a transaction that may not write.
 
     Args:
         query: a SELECT with the model's features.
@@ -42,26 +59,97 @@ def drift(backend: Backend, model: str, query: str) -> list[dict[str, Any]]:
     dataset = dataset_of(connection, predictor.model.dataset_id)
     if dataset.dropped:
         raise DatasetDropped(f"Dataset {dataset.name!r}, which the model learned from, is dropped.")
-    before, now = _Rows(predictor), _Rows(predictor)
+    names = [name for name, _ in connection.columns(parse_select(query, connection.engine)[0])]
+    beside = _labels_beside(predictor.decoding, names)
+    held_out = _held_out(connection, predictor, dataset) if beside else None
+    if held_out is None:
+        beside = {}
+    elif _WEIGHT not in beside:
+        held_out = replace(held_out, weight=None)
+    before, now = (_Rows(predictor, has_labels=bool(beside)) for _ in range(2))
     for part in dataset.partitions:
         if part.role == "train" and before.count < _ROWS:
-            before.add_all(read_columns(connection, part.part_id, predictor.decoding))
-    now.add_all(given for _, given in scan_values(connection, predictor.decoding, query, {}))
+            for values in read_columns(connection, part.part_id, predictor.decoding):
+                before.add(values)
+    samples = []
+    for batch, values in scan_values(connection, predictor.decoding, query, beside):
+        outputs = now.add(values)
+        if beside:
+            samples.append(now.add_labels(batch, outputs))
     if not now.count:
         raise InvalidInput("There are no rows to compare.", hint="The query returned none.")
-    found = [(*key, before.compared(key, now)) for key in before.columns]
-    p_values = corrected([one.p_value for _, _, one in found])
+    moved = []
+    if held_out is not None:
+        before.add_sample(held_out)
+        moved = _metric(Metering(connection, predictor), held_out, _one(samples))
+    found = [*((*key, before.compared(key, now)._asdict()) for key in before.columns), *moved]
+    p_values = corrected([one["p_value"] for _, _, one in found])
     rows = [
-        {
-            "column_name": name,
-            "role": role,
-            **one._asdict(),
-            "p_value": p_value,
-            "drifted": p_value < LEVEL and one.psi >= LEAST_PSI,
-        }
+        {"column_name": name, "role": role, **_NOTHING, **one, "p_value": p_value}
         for (name, role, one), p_value in zip(found, p_values, strict=True)
     ]
-    return sorted(rows, key=lambda row: (not row["drifted"], -row["psi"]))
+    for row in rows:
+        is_much = row["psi"] is None or row["psi"] >= LEAST_PSI
+        row["drifted"] = row["p_value"] < LEVEL and is_much
+    rows.sort(key=lambda row: (not row["drifted"], -(row["psi"] or 0.0)))
+    _keep(connection, predictor, now.count, rows)
+    return rows
+
+
+def _keep(
+    connection: Connection, predictor: Predictor, count: int, rows: list[dict[str, Any]]
+) -> None:
+    """Record what was found, where the transaction may write."""
+    if connection.engine == "postgres" and not connection.rows(_Q.may_keep)[0]["may"]:
+        return
+    told = {"model_id": predictor.model.model_id, "checked_at": datetime.now(UTC)}
+    told |= {"row_count": count}
+    with connection.transaction():
+        connection.run_many(
+            _Q.add_drift, [{**told, "ordinal": k, **row} for k, row in enumerate(rows)]
+        )
+    with suppress(WriteConflict), connection.transaction():  # another call forgets the same
+        connection.run(_Q.forget_drifts, model_id=told["model_id"], kept=_CALLS)
+
+
+def _labels_beside(decoding: Decoding, names: list[str]) -> dict[str, Beside]:
+    """Return what is read of a query beside features: nothing where a label is not among `names`.
+
+    Labels that are NULL are not known yet, so that the query may return some.
+    """
+    if not all(label.name in names for label in decoding.labels):
+        return {}
+    kinds: dict[str, Kind] = {"classification": "nullable_text", "regression": "number"}
+    beside: dict[str, Beside] = {
+        f"{_LABEL} {place}": (label.name, kinds.get(label.task, "reals"))
+        for place, label in enumerate(decoding.labels)
+    }
+    weight = next((c.name for c in decoding.columns if c.kind == "weight"), None)
+    return beside | ({_WEIGHT: (weight, "double")} if weight in names else {})
+
+
+def _held_out(connection: Connection, predictor: Predictor, dataset: Dataset) -> Sample | None:
+    """Return rows that the model has not learned from; None where the dataset has none."""
+    roles = {part.role for part in dataset.slices}
+    role = next((role for role in ("validation", "test") if role in roles), None)
+    return None if role is None else read_slice(connection, predictor, dataset, role)
+
+
+def _metric(
+    metering: Metering, before: Sample, now: Sample
+) -> list[tuple[str, str, dict[str, float]]]:
+    """Return how the run's metric has moved, as a row; none where it is not defined."""
+    name, both = metering.main, _one([before, now])
+    values = [metering(one).get(name) if one.row_count else None for one in (before, now)]
+    first, second = values
+    if first is None or second is None:
+        return []
+    chance = metric_chance(
+        (before.row_count, now.row_count),
+        second - first,
+        lambda places: metering(both, places).get(name),
+    )
+    return [(name, "metric", {"value_before": first, "value_now": second, "p_value": chance})]
 
 
 #: Name and role of a column.
@@ -71,28 +159,69 @@ _Key = tuple[str, str]
 class _Rows:
     """What is kept of rows: each column's numbers, or how many rows have each text."""
 
-    def __init__(self, predictor: Predictor) -> None:
+    def __init__(self, predictor: Predictor, *, has_labels: bool) -> None:
         self._predictor, self.count = predictor, 0
         decoding = predictor.decoding
         self.columns: dict[_Key, list[np.ndarray] | Counter[str | None]] = {}
         for column in decoding.features:
             self.columns[column.name, "feature"] = Counter() if _has_texts(column) else []
         for label in decoding.labels:
-            self.columns[label.name, "prediction"] = [] if label.classes is None else Counter()
+            for role in ("prediction", "label") if has_labels else ("prediction",):
+                self.columns[label.name, role] = [] if label.classes is None else Counter()
+            if has_labels:
+                self.columns[label.name, "relation"] = []
 
-    def add_all(self, batches: Iterable[Mapping[str, Values]]) -> None:
-        """Add the features of rows, and what the model predicts of them."""
+    def add(self, values: Mapping[str, Values]) -> tuple[Tensor, ...]:
+        """Add the features of rows and what the model predicts of them; return its outputs."""
         decoding = self._predictor.decoding
-        for values in batches:
-            for column in decoding.features:
-                self._add((column.name, "feature"), _measured(column, values[column.name]))
-            inputs = assemble(decoding, values)
-            if isinstance(inputs, np.ndarray):  # a block's memory, of which torch would warn
-                inputs = np.require(inputs, requirements="W")
-            outputs = self._predictor.outputs(inputs)
-            for label, output in zip(decoding.labels, outputs, strict=True):
-                self._add((label.name, "prediction"), self._predicted(label, output))
-            self.count += len(outputs[0])
+        for column in decoding.features:
+            self._add((column.name, "feature"), _measured(column, values[column.name]))
+        inputs = assemble(decoding, values)
+        if isinstance(inputs, np.ndarray):  # a block's memory, of which torch would warn
+            inputs = np.require(inputs, requirements="W")
+        outputs = self._predictor.outputs(inputs)
+        for label, output in zip(decoding.labels, outputs, strict=True):
+            self._add((label.name, "prediction"), self._predicted(label, output))
+        self.count += len(outputs[0])
+        return outputs
+
+    def add_labels(self, batch: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> Sample:
+        """Add the labels of a query's rows; return the rows whose labels the model knows."""
+        labels, known = [], torch.ones(len(outputs[0]), dtype=torch.bool)
+        others: dict[_Key, list[str]] = {}
+        for place, label in enumerate(self._predictor.decoding.labels):
+            values = batch[f"{_LABEL} {place}"]
+            if label.classes is None:
+                y = torch.from_numpy(np.require(values, np.float32, "W"))
+                known &= y.isfinite().reshape(len(y), -1).all(1)
+            else:
+                places = {class_text(one): k for k, one in enumerate(label.classes)}
+                y = torch.tensor([places.get(text, -1) for text in values], dtype=torch.int64)
+                known &= y >= 0
+                new = [text for text in values if text is not None and text not in places]
+                others[label.name, "label"] = new
+            labels.append(y)
+        weight = None
+        if _WEIGHT in batch:
+            weight = torch.from_numpy(np.require(batch[_WEIGHT], requirements="W"))
+        sample = Sample(outputs=outputs, labels=tuple(labels), weight=weight)
+        if not known.all():
+            sample = sample.at(known.nonzero()[:, 0])
+        self.add_sample(sample)
+        for key, texts in others.items():
+            self._add(key, texts)
+        return sample
+
+    def add_sample(self, sample: Sample) -> None:
+        """Add labels, and how far the model is from them."""
+        for label, output, y in zip(
+            self._predictor.decoding.labels, sample.outputs, sample.labels, strict=True
+        ):
+            values: Values = (y if y.ndim == 1 else y.mean(1)).numpy()
+            if label.classes is not None:
+                values = Texts([class_text(one) for one in label.classes], y.numpy())
+            self._add((label.name, "label"), values)
+            self._add((label.name, "relation"), errors_of(label.task, output, y))
 
     def _predicted(self, label: Label, output: Tensor) -> Values:
         if label.classes is None:
@@ -119,6 +248,15 @@ class _Rows:
         if isinstance(own, Counter) and isinstance(other, Counter):
             return of_texts(+own, +other)
         return of_numbers(np.concatenate([[], *own]), np.concatenate([[], *other]))
+
+
+def _one(samples: Sequence[Sample]) -> Sample:
+    weights = [one.weight for one in samples if one.weight is not None]
+    return Sample(
+        outputs=tuple(map(torch.cat, zip(*(one.outputs for one in samples), strict=True))),
+        labels=tuple(map(torch.cat, zip(*(one.labels for one in samples), strict=True))),
+        weight=torch.cat(weights) if weights else None,
+    )
 
 
 def _has_texts(column: Column) -> bool:

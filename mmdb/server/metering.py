@@ -15,7 +15,7 @@ from mmdb.messages import show
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import Sample
 from mmdb.store.models.model_rows import SavedModel
-from mmdb.train.candidate.measures import LOSS, Meter, measures_of, parse_measure
+from mmdb.train.candidate.measures import LOSS, Meter, measures_of, objective_of, parse_measure
 from mmdb.train.candidate.metrics import OF_GUESSES
 from mmdb.train.candidate.named_choices import Functions
 from mmdb.train.candidate.setup import setup_of_candidate
@@ -50,6 +50,8 @@ class Metering:
             measures = tuple(parse_measure(one, targets, functions) for one in asked)
         #: By metric, whether more is better; None of a registered one that does not say.
         self.maximize = {measure.key: measure.maximize for measure in measures} | {LOSS: False}
+        #: By which the run compares its candidates.
+        self.main = objective_of(targets, options, functions).metric
         self._meter = Meter(measures, targets, functions)
         self._guesses = None if predictor.calibration.positive is None else predictor.guesses
         self._criterion = None

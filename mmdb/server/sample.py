@@ -80,7 +80,7 @@ def read_sample(
                 f"Rows of dataset {data!r} are read without other columns.",
                 hint="Pass a SELECT: the query of the dataset, or any that has label and features.",
             )
-        found = _of_dataset(connection, predictor, data, slice)
+        found = read_slice(connection, predictor, find_dataset(connection, data), slice)
     else:
         if slice is not None:
             raise InvalidOption("A query has no slices.", hint="Say WHERE in it.")
@@ -90,17 +90,17 @@ def read_sample(
     return found
 
 
-def _of_dataset(
-    connection: Connection, predictor: Predictor, name: str, slice: str | None
+def read_slice(
+    connection: Connection, predictor: Predictor, found: Dataset, slice: str | None
 ) -> Sample:
-    found = find_dataset(connection, name)
+    """Return the rows of a dataset's slice; None: validation, or all rows where it has none."""
     if found.dropped:
-        raise DatasetDropped(f"Dataset {name!r} has been dropped.")
+        raise DatasetDropped(f"Dataset {found.name!r} has been dropped.")
     ordered = Reordering(predictor.decoding, found.decoding)
     held_out = [part for part in found.slices if part.role == (slice or "validation")]
     if slice is not None and not held_out:
         raise InvalidOption(
-            f"Dataset {name!r} has no slice {show(slice)}.",
+            f"Dataset {found.name!r} has no slice {show(slice)}.",
             hint=f"It has {', '.join(sorted({part.role for part in found.slices}))}.",
         )
     outputs, labels = [], []

@@ -53,6 +53,13 @@ BEGIN
     END LOOP;
 END
 $$;
+-- What drift found is forgotten after a while; by whom it was found.
+GRANT INSERT, DELETE ON mmdb.drift_check TO mmdb_trainer;
+ALTER TABLE mmdb.drift_check ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS drift_check_read ON mmdb.drift_check;
+CREATE POLICY drift_check_read ON mmdb.drift_check FOR SELECT TO mmdb_reader USING (TRUE);
+DROP POLICY IF EXISTS drift_check_own ON mmdb.drift_check;
+CREATE POLICY drift_check_own ON mmdb.drift_check TO mmdb_trainer USING (author = session_user) WITH CHECK (author = session_user);
 -- Statements run as their callers here.
 GRANT EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) TO mmdb_trainer;
 -- A database that was on one server has its statements as functions.

@@ -70,6 +70,7 @@ ALTER TABLE mmdb.model_note ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.prediction ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.evaluation ALTER COLUMN author SET DEFAULT session_user;
 ALTER TABLE mmdb.forgetting ALTER COLUMN author SET DEFAULT session_user;
+ALTER TABLE mmdb.drift_check ALTER COLUMN author SET DEFAULT session_user;
 
 -- Whose a new row is: the role's, or by ALTER ROLE ... SET mmdb.team its team's. With teams, policies hold it true.
 ALTER TABLE mmdb.dataset ALTER COLUMN owner SET DEFAULT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), current_user);

@@ -159,6 +159,7 @@ BEGIN
                 'evaluation_source', 'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id)',
                 'EXISTS (SELECT 1 FROM mmdb.evaluation AS e WHERE e.evaluation_id = T.evaluation_id AND e.author = session_user)'
             ),
+            ('drift_check', 'T.author = session_user OR [T.author] OR ' || model_writes, model_reads),
             (
                 'transfer',
                 'T.model_id IS NOT NULL AND ' || model_reads || ' OR T.candidate_id IS NOT NULL AND ' || candidate_reads,

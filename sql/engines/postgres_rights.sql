@@ -134,7 +134,7 @@ BEGIN
         VALUES
         ('SELECT ON
             mmdb.migration, mmdb.setting, mmdb.factory, mmdb.trainer, mmdb.function, mmdb.prediction, mmdb.evaluation,
-            mmdb.alias_event, mmdb.model_note, mmdb.share, mmdb.role_limit', trains),
+            mmdb.alias_event, mmdb.model_note, mmdb.drift_check, mmdb.share, mmdb.role_limit', trains),
         ('SELECT, INSERT ON
             mmdb.dataset, mmdb.dataset_column, mmdb.transform, mmdb.dataset_source, mmdb.partition, mmdb.block,
             mmdb.shared_block,
@@ -162,6 +162,9 @@ BEGIN
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
         ('INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction', trains),
         ('INSERT (model_id, dataset_id, slice, query, row_count, seconds, figures) ON mmdb.evaluation', trains),
+        ('INSERT (model_id, checked_at, ordinal, column_name, role, row_count, psi, distance, p_value, nulls_before, nulls_now,
+            unseen, value_before, value_now, drifted) ON mmdb.drift_check', trains),
+        ('DELETE ON mmdb.drift_check', trains),
         ('UPDATE (dropped_at) ON mmdb.dataset, mmdb.model', trains),
         ('UPDATE (name, dropped_at) ON mmdb.run', trains),
         ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),

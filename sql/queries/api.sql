@@ -117,6 +117,8 @@ SELECT
     t.nulls_before,
     t.nulls_now,
     t.unseen,
+    t.value_before,
+    t.value_now,
     t.drifted
 FROM mmdb.drift(%(model)s::text, %(query)s::text) AS t;
 

@@ -78,6 +78,14 @@ WHERE model_id IN (
     WHERE m.name LIKE %(prefix)s::text
 );
 
+-- name: delete_drift_checks
+-- What drift found of a bench's models.
+DELETE FROM mmdb.drift_check
+WHERE model_id IN (
+    SELECT m.model_id FROM mmdb.model AS m
+    WHERE m.name LIKE %(prefix)s::text
+);
+
 -- name: delete_evaluation_metrics
 -- What a bench's models were measured by.
 DELETE FROM mmdb.evaluation_metric

@@ -50,3 +50,38 @@ VALUES (
     %(via)s::text,
     %(resolution)s::text
 );
+
+-- name: add_drift
+-- Record how far one column has moved; two calls of one microsecond are one.
+INSERT INTO mmdb.drift_check (
+    model_id, checked_at, ordinal, column_name, role, row_count, psi, distance, p_value,
+    nulls_before, nulls_now, unseen, value_before, value_now, drifted
+)
+VALUES (
+    %(model_id)s::bigint,
+    %(checked_at)s::timestamptz,
+    %(ordinal)s::integer,
+    %(column_name)s::text,
+    %(role)s::text,
+    %(row_count)s::bigint,
+    %(psi)s::double precision,
+    %(distance)s::double precision,
+    %(p_value)s::double precision,
+    %(nulls_before)s::double precision,
+    %(nulls_now)s::double precision,
+    %(unseen)s::double precision,
+    %(value_before)s::double precision,
+    %(value_now)s::double precision,
+    %(drifted)s::boolean
+)
+ON CONFLICT DO NOTHING;
+
+-- name: forget_drifts
+-- Delete what drift found of a model, but for its last calls.
+DELETE FROM mmdb.drift_check
+WHERE model_id = %(model_id)s::bigint AND checked_at NOT IN (
+    SELECT c.checked_at FROM mmdb.drift_check AS c
+    WHERE c.model_id = %(model_id)s::bigint AND c.ordinal = 0
+    ORDER BY c.checked_at DESC
+    LIMIT %(kept)s::integer
+);

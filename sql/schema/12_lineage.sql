@@ -118,3 +118,31 @@ CREATE TABLE mmdb.evaluation_source (
     CONSTRAINT evaluation_source_resolution_check CHECK (resolution IN ('column', 'table', 'unresolved'))
 );
 COMMENT ON TABLE mmdb.evaluation_source IS 'Tables and columns that an evaluation''s query reads, as mmdb.prediction_source has them.';
+
+CREATE TABLE mmdb.drift_check (
+    model_id bigint NOT NULL,
+    checked_at timestamptz NOT NULL,
+    ordinal integer NOT NULL,
+    column_name text NOT NULL,
+    role text NOT NULL,
+    row_count bigint NOT NULL,
+    psi double precision,
+    distance double precision,
+    p_value double precision NOT NULL,
+    nulls_before double precision,
+    nulls_now double precision,
+    unseen double precision,
+    value_before double precision,
+    value_now double precision,
+    drifted boolean NOT NULL,
+    author text NOT NULL DEFAULT '',
+    CONSTRAINT drift_check_pkey PRIMARY KEY (model_id, checked_at, ordinal),
+    CONSTRAINT drift_check_model_fkey FOREIGN KEY (model_id) REFERENCES mmdb.model (model_id),
+    CONSTRAINT drift_check_role_check CHECK (role IN ('feature', 'prediction', 'label', 'relation', 'metric'))
+);
+COMMENT ON TABLE mmdb.drift_check IS 'What drift found, column by column: the last 100 calls of each model.';
+COMMENT ON COLUMN mmdb.drift_check.checked_at IS 'When the call ended, which tells calls apart.';
+COMMENT ON COLUMN mmdb.drift_check.ordinal IS 'Place in the answer.';
+COMMENT ON COLUMN mmdb.drift_check.row_count IS 'Rows of the query.';
+COMMENT ON COLUMN mmdb.drift_check.value_before IS 'Of a metric: on the rows that are held out; value_now: on those of the query.';
+COMMENT ON COLUMN mmdb.drift_check.author IS 'The session''s user; empty on DuckDB, which has none.';

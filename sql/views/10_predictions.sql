@@ -114,3 +114,58 @@ COMMENT ON COLUMN mmdb.origin_overview.kind IS 'import: from a file; pull, push:
 COMMENT ON COLUMN mmdb.origin_overview.source IS 'The file or folder, or the database''s URL without its password.';
 COMMENT ON COLUMN mmdb.origin_overview.format IS 'Of the file; null for a database.';
 COMMENT ON COLUMN mmdb.origin_overview.happened_at IS 'When it came in.';
+
+CREATE OR REPLACE VIEW mmdb.drift_overview AS
+WITH told AS (
+    SELECT
+        t.*,
+        max(CASE WHEN t.drifted THEN NULL ELSE t.checked_at END)
+            OVER (PARTITION BY t.model_id, t.role, t.column_name ORDER BY t.checked_at) AS still_at
+    FROM mmdb.drift_check AS t
+)
+
+SELECT
+    m.name AS model,
+    m.version,
+    t.checked_at,
+    t.ordinal,
+    t.column_name,
+    t.role,
+    t.row_count,
+    t.psi,
+    t.distance,
+    t.p_value,
+    t.nulls_before,
+    t.nulls_now,
+    t.unseen,
+    t.value_before,
+    t.value_now,
+    t.drifted,
+    CASE
+        WHEN t.drifted
+            THEN
+                min(CASE WHEN t.drifted THEN t.checked_at END)
+                    OVER (PARTITION BY t.model_id, t.role, t.column_name, t.still_at)
+    END AS drifted_since,
+    t.author
+FROM told AS t
+INNER JOIN mmdb.model AS m ON t.model_id = m.model_id;
+COMMENT ON VIEW mmdb.drift_overview IS 'What drift found of the last 100 calls of each model, one row a column.';
+COMMENT ON COLUMN mmdb.drift_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.drift_overview.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.drift_overview.checked_at IS 'When the call ended, which tells calls apart.';
+COMMENT ON COLUMN mmdb.drift_overview.ordinal IS 'Place in its answer.';
+COMMENT ON COLUMN mmdb.drift_overview.column_name IS 'The column, or the name of the metric.';
+COMMENT ON COLUMN mmdb.drift_overview.role IS 'feature, prediction, label, relation of label and features, or metric.';
+COMMENT ON COLUMN mmdb.drift_overview.row_count IS 'Rows of the query.';
+COMMENT ON COLUMN mmdb.drift_overview.psi IS 'Population stability index; null of a metric.';
+COMMENT ON COLUMN mmdb.drift_overview.distance IS 'From 0 to 1: of Kolmogorov and Smirnov, or of Jensen and Shannon; null of a metric.';
+COMMENT ON COLUMN mmdb.drift_overview.p_value IS 'How probable as much is by chance, corrected for the number of columns.';
+COMMENT ON COLUMN mmdb.drift_overview.nulls_before IS 'Share of NULLs in the rows that the model learned from.';
+COMMENT ON COLUMN mmdb.drift_overview.nulls_now IS 'Share of NULLs in the rows of the query.';
+COMMENT ON COLUMN mmdb.drift_overview.unseen IS 'Share of texts that were not seen before.';
+COMMENT ON COLUMN mmdb.drift_overview.value_before IS 'The metric on the rows that are held out.';
+COMMENT ON COLUMN mmdb.drift_overview.value_now IS 'The metric on the rows of the query.';
+COMMENT ON COLUMN mmdb.drift_overview.drifted IS 'Whether it is more than chance and more than a trifle.';
+COMMENT ON COLUMN mmdb.drift_overview.drifted_since IS 'First of the calls in a row that found it; null where this one did not.';
+COMMENT ON COLUMN mmdb.drift_overview.author IS 'The session''s user; empty on DuckDB, which has none.';

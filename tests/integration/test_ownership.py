@@ -451,6 +451,26 @@ def test_a_model_is_shared_and_taken_back(teams: Teams) -> None:
         bob.recover("tuned_south", into=module(7))  # it is bob's
 
 
+def test_drift_is_seen_by_who_asked_and_by_the_models_team(teams: Teams) -> None:
+    shown = "SELECT DISTINCT author FROM mmdb.drift_overview ORDER BY author"
+    ask = ("best_north", "SELECT x, y FROM points")
+    with teams.connect("ann") as ann, teams.connect("bob") as bob:
+        ann.drift(*ask)
+        ann.share_model("best_north", "bob")
+        ann.share_dataset("data_north", "bob")
+        try:
+            assert bob.sql(shown) == []
+            assert {row["column_name"] for row in bob.drift(*ask)} >= {"x", "y"}
+            assert bob.sql(shown) == [{"author": "bob"}]
+        finally:
+            ann.share_model("best_north", "bob", shared=False)
+            ann.share_dataset("data_north", "bob", shared=False)
+        assert ann.sql(shown) == [{"author": "ann"}, {"author": "bob"}]
+    for role, count in (("amy", 2), ("rita", 2), ("rob", 0)):
+        with closing(open_connection(teams.url_of(role))) as session:
+            assert len(session.select(shown)) == count, role
+
+
 def test_a_session_that_takes_another_role_has_lost_what_it_knew(teams: Teams) -> None:
     predict = "SELECT mmdb.predict('best_north', ARRAY[1]::real[])"
     with psycopg.connect(teams.url, autocommit=True) as session:

@@ -290,6 +290,20 @@ def test_every_target_is_evaluated(db: mmdb.Database) -> None:
     assert found["y.accuracy"] == pytest.approx(right)
 
 
+def test_the_drift_of_every_target_is_told(db: mmdb.Database) -> None:
+    save(db)
+    query = QUERY.replace("raw, ", "")
+    found = {(row["column_name"], row["role"]): row for row in db.drift("m", query)}
+    wanted = {("id", "feature"), ("a", "feature"), ("review", "feature"), ("y.accuracy", "metric")}
+    for name in ("y", "price", "tags"):
+        wanted |= {(name, role) for role in ("prediction", "label", "relation")}
+    assert set(found) == wanted and not any(row["drifted"] for row in found.values())
+    query = query.replace("price, tags", "price + 100 AS price, ARRAY[0, 0, 0]::real[] AS tags")
+    drifted = {(row["column_name"], row["role"]) for row in db.drift("m", query) if row["drifted"]}
+    assert drifted == {(name, role) for name in ("price", "tags") for role in ("label", "relation")}
+    assert len(db.drift("m", "SELECT id, a, review, y FROM sample")) == 6
+
+
 def test_a_row_that_does_not_fit_is_refused(db: mmdb.Database) -> None:
     save(db)
     refused: list[tuple[Any, str]] = [

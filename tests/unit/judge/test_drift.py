@@ -6,11 +6,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.distance import jensenshannon
 from scipy.special import kolmogorov as scipy_kolmogorov
-from scipy.stats import chi2_contingency, ks_2samp
+from scipy.special import log_expit, log_softmax
+from scipy.stats import chi2_contingency, ks_2samp, norm
 
-from mmdb.judge.drift import Drift, corrected, kolmogorov, of_numbers, of_texts
+from mmdb.judge.drift import (
+    Drift,
+    corrected,
+    errors_of,
+    kolmogorov,
+    metric_chance,
+    of_numbers,
+    of_texts,
+)
+from mmdb.server.drifting import LEAST_PSI, LEVEL
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -59,19 +70,84 @@ def _drawn(random: np.random.Generator, shift: str, rows: int = 2000) -> Drift:
             kinds[rows:] = random.choice(["a", "b", "c"], size=rows, p=[0.4, 0.3, 0.3])
         case "unseen":
             kinds[rows:][random.random(rows) < 0.05] = "d"
+        case "correlated number" | "correlated class" | "clean number" | "clean class":
+            return _of_labels(random, shift, rows)
     if shift in ("category", "unseen", "clean texts"):
         return of_texts(Counter(kinds[:rows].tolist()), Counter(kinds[rows:].tolist()))
     return of_numbers(before, now)
 
 
+def _of_labels(random: np.random.Generator, shift: str, rows: int) -> Drift:
+    """Return how far errors have moved of a model that was right before, inputs and labels alike.
+
+    Labels hang on two inputs alike, and less on the first, more on the second, after a shift.
+    """
+    x, noise = random.normal(size=(2 * rows, 2)), random.normal(size=2 * rows)
+    y = x.sum(1) / np.sqrt(2) + noise / 2
+    if "correlated" in shift:
+        y[rows:] = x[rows:] @ [0.6, 0.8] * 0.5 + noise[rows:] * np.sqrt(1.25 - 0.25)
+        assert ks_2samp(y[:rows], y[rows:]).pvalue > 1e-4
+    score = torch.from_numpy(x.sum(1) / np.sqrt(2))
+    if "number" in shift:
+        errors = errors_of("regression", score[:, None].float(), torch.from_numpy(y).float())
+    else:
+        output = torch.stack([-score, score], 1)
+        errors = errors_of("classification", output, torch.from_numpy((y > 0).astype(np.int64)))
+    return of_numbers(errors[:rows], errors[rows:])
+
+
+def _is_found(drift: Drift) -> bool:
+    return drift.p_value < LEVEL and drift.psi >= LEAST_PSI
+
+
 def test_shifts_are_found_and_clean_rows_are_not() -> None:
     random = np.random.default_rng(0)
-    for shift in ("mean", "variance", "nulls", "category", "unseen"):
-        assert sum(_drawn(random, shift).p_value < 0.01 for _ in range(20)) >= 19, shift
-    clean = [
-        _drawn(random, shift).p_value for shift in ("clean", "clean texts") for _ in range(100)
-    ]
-    assert sum(p < 0.01 for p in clean) <= 6
+    shifts = ("mean", "variance", "nulls", "category", "unseen")
+    for shift in (*shifts, "correlated number", "correlated class"):
+        assert sum(_is_found(_drawn(random, shift)) for _ in range(20)) >= 19, shift
+    for shift in ("clean", "clean texts", "clean number", "clean class"):
+        drawn = [_drawn(random, shift) for _ in range(100)]
+        assert sum(one.p_value < LEVEL for one in drawn) <= 5, shift
+        assert not any(map(_is_found, drawn)), shift
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_errors_are_those_of_scipy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    output, y = random.normal(size=(300, 4)) * 3, random.integers(4, size=300)
+    found = errors_of("classification", torch.from_numpy(output), torch.from_numpy(y))
+    assert found == pytest.approx(-log_softmax(output, axis=1)[np.arange(300), y], rel=2**-8)
+    marks = random.integers(2, size=(300, 4))
+    found = errors_of("multilabel", torch.from_numpy(output), torch.from_numpy(marks).float())
+    wanted = -np.where(marks, log_expit(output), log_expit(-output)).mean(1)
+    assert found == pytest.approx(wanted, rel=2**-8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_metric_is_compared_as_by_scipy(seed: int) -> None:
+    """A mean of fifty rows, each of which is left out in turn, has the variance of its rows."""
+    random = np.random.default_rng(seed)
+    values, count = random.normal(size=50), int(random.integers(5, 45))
+    apart = values[count:].mean() - values[:count].mean()
+    both = torch.from_numpy(values)
+    found = metric_chance((count, 50 - count), apart, lambda at: float(both[at].mean()))
+    error = np.std(values, ddof=1) * np.sqrt(1 / count + 1 / (50 - count))
+    assert found == pytest.approx(2 * norm.sf(abs(apart) / error), abs=1e-9)
+
+
+def test_a_metric_that_moved_is_found_and_one_that_has_not_is_none() -> None:
+    random = np.random.default_rng(0)
+
+    def chance(second: float) -> float:
+        right = np.concatenate([random.random(800) < 0.9, random.random(3000) < second])
+        apart = float(right[800:].mean() - right[:800].mean())
+        return metric_chance((800, 3000), apart, lambda at: float(right[at.numpy()].mean()))
+
+    assert sum(chance(0.84) < LEVEL for _ in range(100)) >= 95
+    assert sum(chance(0.9) < LEVEL for _ in range(100)) <= 5
+    assert metric_chance((5, 5), 0.0, lambda at: 1.0) == 1
+    assert metric_chance((5, 5), 0.1, lambda at: None) == 1
+    assert metric_chance((0, 1), 0.1, lambda at: 1.0) == 1
 
 
 def test_the_index_is_that_of_its_definition() -> None:
