@@ -205,6 +205,7 @@ WHERE
     s.forgetting_id = %(forgetting_id)s::bigint
     AND o.candidate_id = %(candidate_id)s::bigint
     AND r.dropped_at IS NULL
+ORDER BY r.run_id
 LIMIT 1;
 
 -- name: find_trained
