@@ -31,6 +31,7 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
+from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.factory_call import outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
@@ -161,6 +162,8 @@ def module_at(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Mod
     with neutral(spec.seed):
         live = build(spec, backbones=backbones, blank=True)
         restore(live, state)
+        if isinstance(live.module, Grouped):
+            return live.module.settle()
         return live.module if backbones is None else whole_module(spec, live.module, backbones)
 
 
