@@ -10,7 +10,8 @@ import torch
 
 import mmdb
 from mmdb import errors
-from mmdb.graph.grouped import Grouped
+from mmdb.graph.grouped import COMMON, Grouped
+from mmdb.report.subject_reports import model_report, run_report
 from tests.cluster import Cluster
 
 #: Shops 1 to 12; more is sold by chance the higher a shop's number: some learn nothing for long.
@@ -103,3 +104,54 @@ def test_what_cannot_stop_is_refused(db: mmdb.Database, asked: dict[str, Any]) -
         db.create_dataset("all", query, label="sold", validation=0, options=options)
     with pytest.raises(errors.InvalidOption, match="group_patience"):
         db.create_run("no", **{"dataset": "sale", "architecture": "mlp", **asked})
+
+
+def test_groups_are_listed_by_what_they_were_measured_by(db: mmdb.Database) -> None:
+    rows = db.sql(
+        "SELECT * FROM mmdb.group_overview WHERE model = 'sale' AND version = 1 ORDER BY value DESC"
+    )
+    assert sorted(row["group_value"] for row in rows) == sorted(str(k) for k in range(1, 13))
+    assert {(row["metric"], row["maximize"]) for row in rows} == {("rmse", False)}
+    assert sum(row["train_rows"] + row["held_out_rows"] for row in rows) == 600
+    query = "SELECT id, shop, x, sold FROM sale"
+    found = db.evaluate("sale", query, by="shop")
+    everywhere = {r["by_value"]: r["value"] for r in found.rows if r["metric"] == "rmse"}
+    unit = rows[0]["value"] ** 2 / rows[0]["held_out_loss"]  # a loss is of scaled labels
+    for row in rows:
+        n, m = row["train_rows"], row["held_out_rows"]
+        assert row["value"] ** 2 == pytest.approx(row["held_out_loss"] * unit, rel=1e-4)
+        mean = (n * row["train_loss"] * unit + m * row["value"] ** 2) / (n + m)
+        assert everywhere[row["group_value"]] == pytest.approx(mean**0.5, rel=1e-4)
+        own = db.recover_group("sale", row["group_value"]).state_dict()["1.weight"]
+        code = row["code"]
+        assert torch.equal(own, db.tensor("sale", "each.1.weight", rows=(code, code + 1))[0])
+
+
+def test_a_shop_that_opens_later_has_the_common_network(db: mmdb.Database) -> None:
+    (found,) = db.predict("sale", {"shop": 77, "x": 0.5})
+    common = db.recover_group("sale", 77)
+    network = db.recover("sale")
+    assert isinstance(network, Grouped)
+    assert torch.equal(common.state_dict()["1.weight"], network.tensors()["1.weight"][COMMON])
+    (row,) = db.predict_query("sale", "SELECT 1 AS id, 77 AS shop, 0.5 AS x")
+    assert found == pytest.approx(float(row["prediction"]))
+    query = "SELECT id, shop + 100 AS shop, x, sold FROM sale WHERE shop < 3"
+    rows = db.evaluate("sale", query, by="shop").rows
+    assert {r["by_value"] for r in rows} == {None, "101", "102"}
+
+
+def test_reports_say_which_groups_do_worst(db: mmdb.Database) -> None:
+    worst = db.sql(
+        "SELECT group_value AS shop, value FROM mmdb.group_overview "
+        "WHERE model = 'sale' AND version = 1 ORDER BY value DESC LIMIT 10"
+    )
+    db.save_candidate(db.run("sale").leaderboard()[0]["candidate_id"], "again")
+    for report in (model_report(db.connection, "sale"), run_report(db.connection, "sale")):
+        (section,) = [one for one in report.sections if one.key == "groups"]
+        assert section.texts[0].startswith(
+            "12 values of shop have a network each. Of 12 of them rmse"
+        )
+        rows = section.tables[0].rows
+        assert [(row["group_value"], row["value"]) for row in rows] == [
+            (row["shop"], row["value"]) for row in worst
+        ]

@@ -106,6 +106,7 @@ def test_keys_are_unique_and_refer_to_rows_that_are_there(filled: Filled) -> Non
     with_rows = {view for view, _ in keys if filled.count(view)}
     empty = {"open_run", "open_candidate", "prediction_overview", "origin_overview"}
     empty |= {"feature_overview", "run_features", "evaluation_overview", "evaluation_figures"}
+    empty |= {"group_overview"}
     empty |= {"retraining_overview", "schedule_overview", "schedule_history"}
     empty |= {"scoring_overview", "scoring_failures"}
     assert {view for view, _ in keys} - with_rows <= empty

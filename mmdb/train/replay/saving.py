@@ -45,6 +45,7 @@ from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.live import build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import best_epoch
+from mmdb.train.replay.group_metrics import record_groups
 from mmdb.train.replay.hop_replay import read_backbones
 from mmdb.train.replay.recipe_replay import replay
 from mmdb.train.replay.trainer import TookTooLong, find_trainer
@@ -105,6 +106,8 @@ def save_candidate(
                 metrics=json.loads(best["metrics"]) if best else {},
             ),
         )
+        if isinstance(module, Grouped):
+            record_groups(connection, saved.model_id, candidate, module.eval())
         if saved.approach == "provenance":
             _hold_backbone(connection, candidate)
     return {"model_id": saved.model_id, "name": saved.name, "version": saved.version}

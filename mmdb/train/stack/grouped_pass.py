@@ -114,6 +114,27 @@ def grouped_pass(
     )
 
 
+def group_losses(
+    setup: Setup, codes: Tensor, outputs: Tensor, labels: Labels, groups: int
+) -> Tensor:
+    """Return the mean loss of each group's rows, float64 (groups,); NaN where none counts."""
+    y, *weights = tensors_in(labels)
+    output = outputs[..., : setup.targets[0].size]
+    each = setup.criterion.each(fitted(output, y), y).double()
+    share = weights[0] if weights else _shares(setup, y)
+    lost = codes.bincount(each * weights[0] if weights else each, groups)
+    count = codes.bincount(share.double(), groups)
+    return torch.where(count > 0, (lost / count).nan_to_num(torch.inf), torch.nan)
+
+
+def _shares(setup: Setup, y: Tensor) -> Tensor:
+    """Return what the sum of losses of unweighted rows is divided by, (n,)."""
+    loss = setup.criterion.losses[0]
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None:
+        return loss.weight[y]  # torch divides by the weights of the rows' classes
+    return torch.ones(len(y))
+
+
 @dataclass(slots=True)
 class _Part:
     """Groups that step together, those of most rows first.
@@ -244,25 +265,8 @@ class _Hop:
         weights = counts.float() if self._weights is None else counts * self._weights[index]
         total = weights
         if self._weights is None:
-            total = counts * self._shares(y).view(index.shape)
+            total = counts * _shares(self._setup, y).view(index.shape)
         return (each * weights).sum(1) / total.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
-
-    def _shares(self, y: Tensor) -> Tensor:
-        """Return what the sum of losses of unweighted rows is divided by, (n,)."""
-        loss = self._setup.criterion.losses[0]
-        if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None:
-            return loss.weight[y]  # torch divides by the weights of the rows' classes
-        return torch.ones(len(y))
-
-    def _measured(self, codes: Tensor, outputs: Tensor, labels: Labels) -> Tensor:
-        """Return the mean loss of each group's rows, float64 (groups,); NaN where none counts."""
-        y, *weights = tensors_in(labels)
-        output = outputs[..., : self._setup.targets[0].size]
-        each = self._setup.criterion.each(fitted(output, y), y).double()
-        share = weights[0] if weights else self._shares(y)
-        lost = codes.bincount(each * weights[0] if weights else each, self._network.groups)
-        count = codes.bincount(share.double(), self._network.groups)
-        return torch.where(count > 0, (lost / count).nan_to_num(torch.inf), torch.nan)
 
     @torch.no_grad()
     def measure_stopped(self) -> None:
@@ -272,7 +276,7 @@ class _Hop:
             network, codes = self._network.eval(), self._codes[rows]
             labels = (self._y[rows], *([] if self._weights is None else [self._weights[rows]]))
             outputs = network.answers(codes, self._x[rows])
-            found = self._measured(codes, outputs, labels)
+            found = group_losses(self._setup, codes, outputs, labels, network.groups)
             self.loss += float((found * codes.bincount(minlength=network.groups)).nansum())
 
     @torch.no_grad()
@@ -281,9 +285,12 @@ class _Hop:
         network = self._network.train()  # what answers is what has just been learned
         network.each.eval()
         codes, rows = network.codes(x), network.rows(x)
-        found = self._measured(codes, network.answers(codes, rows), labels)
         every = torch.full_like(codes, COMMON)
-        found[COMMON] = self._measured(every, network.answers(every, rows), labels)[COMMON]
+        found, common = (
+            group_losses(self._setup, own, network.answers(own, rows), labels, network.groups)
+            for own in (codes, every)
+        )
+        found[COMMON] = common[COMMON]
         found[self.has_stopped | (network.steps == 0)] = torch.nan
         network.mark(found)
 
