@@ -223,7 +223,7 @@ SELECT
     m.held_out_loss,
     m.metric,
     m.value,
-    (SELECT count(*) FROM measured AS g) AS groups,
+    (SELECT count(g.code) FROM measured AS g) AS groups,
     s.measured,
     s.least,
     s.low,

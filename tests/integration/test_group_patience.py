@@ -155,3 +155,11 @@ def test_reports_say_which_groups_do_worst(db: mmdb.Database) -> None:
         assert [(row["group_value"], row["value"]) for row in rows] == [
             (row["shop"], row["value"]) for row in worst
         ]
+
+
+def test_a_candidate_whose_dataset_is_gone_is_saved_without(db: mmdb.Database) -> None:
+    (best, *_) = db.run("sale").leaderboard()
+    db.drop_dataset("sale", force=True)
+    db.save_candidate(best["candidate_id"], "late", approach="snapshot")
+    assert db.recover("late") is not None
+    assert not db.sql("SELECT 1 FROM mmdb.group_overview WHERE model = 'late'")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mmdb.data.dataset import find_decoding
+from mmdb.data.dataset import dataset_of
 from mmdb.data.functions import find_functions
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Row
@@ -20,7 +22,7 @@ from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import outputs_on
 from mmdb.train.stack.grouped_pass import group_losses
-from mmdb.train.values.row_batch import fitted, tensors_in, tensors_of
+from mmdb.train.values.row_batch import Partition, fitted, tensors_in, tensors_of
 from mmdb.train.values.spec import CandidateSpec
 
 _Q = load("evaluations")
@@ -29,34 +31,38 @@ _Q = load("evaluations")
 def record_groups(connection: Connection, model_id: int, candidate: Row, module: Grouped) -> None:
     """Record the loss of each group's rows, and the run's metric of those that are held out.
 
-    They are evaluations of the slices, by the column of groups: see `mmdb.group_overview`.
+    They are evaluations of the slices, by the column of groups: see `mmdb.group_overview`. Of a
+    dataset that was dropped there are none.
 
     Args:
         candidate: a row of `find_candidate`.
     """
     dataset_id, per = candidate["dataset_id"], json.loads(candidate["architecture"])["per"]
     spec = CandidateSpec.from_row(candidate, {}, find_functions(connection))
-    columns = find_decoding(connection, dataset_id).features
-    (transform,) = [column.transform for column in columns if column.name == per]
+    dataset = dataset_of(connection, dataset_id)
+    if dataset.dropped:
+        return
+    (transform,) = [c.transform for c in dataset.decoding.features if c.name == per]
     assert transform is not None
     names = (None, None, *(transform.categories or ()))
     parts = connection.rows(load("hops").find_partitions, dataset_id=dataset_id)
     for role in ("train", "validation"):
-        begun, keys = (
-            perf_counter(),
-            [(p["part_id"], p["content_hash"]) for p in parts if p["role"] == role],
+        begun = perf_counter()
+        read = (
+            tensors_of(read_partition(connection, part["part_id"], part["content_hash"]))
+            for part in parts
+            if part["role"] == role
         )
-        if not keys:
-            continue
-        read = [tensors_of(read_partition(connection, *key)) for key in keys]
         found = _measured(module, spec, read, candidate["metric"] if role != "train" else None)
+        if not found:
+            continue
         (added,) = connection.rows(
             _Q.add_evaluation,
             model_id=model_id,
             dataset_id=dataset_id,
             slice=role,
             query=None,
-            row_count=sum(len(tensors_in(y)[0]) for _, y in read),
+            row_count=sum(row["row_count"] for row in found if row["metric"] == LOSS),
             seconds=perf_counter() - begun,
             figures=None,
         )
@@ -67,7 +73,7 @@ def record_groups(connection: Connection, model_id: int, candidate: Row, module:
 
 
 def _measured(
-    module: Grouped, spec: CandidateSpec, read: list[Any], metric: str | None
+    module: Grouped, spec: CandidateSpec, read: Iterable[Partition], metric: str | None
 ) -> list[dict[str, Any]]:
     """Return a row for each group's loss, by its code, then for its metric where there is one."""
     setup = setup_of_candidate(spec, 0)
@@ -77,12 +83,17 @@ def _measured(
         if one.key == metric != LOSS
     ]
     meter = Meter(measures, spec.targets, spec.functions)
+    parts: list[tuple[Tensor, ...]] = []  # outputs, codes, labels and weights
     with exact(0):
-        outputs = torch.cat([outputs_on(module, x, spec.targets)[0] for x, _ in read])
-    labels = tuple(map(torch.cat, zip(*(tensors_in(y) for _, y in read), strict=True)))
-    codes = torch.cat([module.codes(x) for x, _ in read])
+        for x, y in read:
+            assert isinstance(x, Tensor)  # rows of several inputs have no column of groups
+            outputs = outputs_on(module, x, spec.targets)[0]
+            parts.append((outputs, module.codes(x), *tensors_in(y)))
+    if not parts:
+        return []
+    outputs, codes, *labels = map(torch.cat, zip(*parts, strict=True))
     counts = codes.bincount(minlength=module.groups).tolist()
-    losses = group_losses(setup, codes, outputs, labels, module.groups).tolist()
+    losses = group_losses(setup, codes, outputs, tuple(labels), module.groups).tolist()
     whose = codes.argsort(stable=True).split(counts)
     found: list[dict[str, Any]] = []
     for code, own in enumerate(whose):
