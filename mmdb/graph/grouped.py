@@ -31,7 +31,8 @@ class Grouped(nn.Module):
 
     One of a row's numbers is the code of its group. Its tensors are `each.<path>`, those of one
     network with a dimension in front, and `steps`, int64 (groups,): the optimizer's steps that
-    each group has had.
+    each group has had. While it trains it may hold the weights of each group's best epoch, too,
+    which answer in evaluation mode: see `keep_best`.
     """
 
     def __init__(self, network: nn.Module, groups: int, place: int) -> None:
@@ -51,6 +52,40 @@ class Grouped(nn.Module):
         self.steps: Tensor
         self.register_buffer("steps", torch.zeros(groups, dtype=torch.int64))
         self._chunk = max(1, _MOST_GATHERED // max(numbers, 1))
+        self.best: Tensor | None  # (groups, numbers of a network's parameters)
+        self.best_loss: Tensor | None  # of the rows held out; infinite where there were none
+        self.waited: Tensor | None  # epochs since the best one
+        for name in ("best", "best_loss", "waited"):
+            self.register_buffer(name, None, persistent=False)
+
+    def keep_best(self) -> None:
+        """Begin to hold the weights of each group's best epoch; see `mark`."""
+        numbers = sum(parameter[0].numel() for parameter in self.each.parameters())
+        require(self.groups * numbers * 4, f"The best of each of {self.groups:,} groups")
+        self.best = torch.zeros(self.groups, numbers)
+        self.best_loss = torch.full((self.groups,), torch.inf, dtype=torch.float64)
+        self.waited = torch.zeros(self.groups, dtype=torch.int64)
+
+    def mark(self, losses: Tensor) -> None:
+        """Hold what each group has where its loss, float64 (groups,), is less than ever before.
+
+        NaN is the loss of a group without rows held out, which goes on with what it has.
+        """
+        assert self.best is not None and self.best_loss is not None and self.waited is not None
+        better = losses < self.best_loss
+        own = [parameter.detach()[better].flatten(1) for parameter in self.each.parameters()]
+        self.best[better] = torch.cat(own, 1)
+        self.best_loss[better] = losses[better]
+        self.waited = torch.where(better, 0, self.waited + ~losses.isnan())
+
+    def settle(self) -> Grouped:
+        """Give each group the weights of its best epoch, and hold no others; return itself."""
+        if self.best is not None:
+            found = self.eval()._answering(torch.arange(self.groups))
+            for path, parameter in self.each.named_parameters():
+                parameter.data = found[path]
+            self.best = self.best_loss = self.waited = None
+        return self
 
     @property
     def groups(self) -> int:
@@ -71,16 +106,30 @@ class Grouped(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of each row's group."""
-        parts = [
-            self._outputs(codes, rows)
-            for codes, rows in zip(
-                self.codes(x).split(self._chunk), self.rows(x).split(self._chunk), strict=True
-            )
-        ]
-        return torch.cat(parts)
+        return self.answers(self.codes(x), self.rows(x))
+
+    def answers(self, codes: Tensor, rows: Tensor) -> Tensor:
+        """Return the outputs of rows (n, F - 1) by the networks of groups (n,)."""
+        parts = zip(codes.split(self._chunk), rows.split(self._chunk), strict=True)
+        return torch.cat([self._outputs(own, some) for own, some in parts])
+
+    def _answering(self, codes: Tensor) -> dict[str, Tensor]:
+        """Return the tensors that answer rows of these groups, a copy for each row."""
+        if self.best is None or self.training:
+            return {path: tensor[codes] for path, tensor in self.tensors().items()}
+        codes = torch.where(self.steps[codes] > 0, codes, COMMON)
+        found = {path: tensor.detach()[codes] for path, tensor in self.tensors().items()}
+        sizes = [parameter[0].numel() for parameter in self.each.parameters()]
+        assert self.best_loss is not None
+        known = self.best_loss[codes] < torch.inf
+        for (path, _), own in zip(
+            self.each.named_parameters(), self.best[codes].split(sizes, 1), strict=True
+        ):
+            found[path][known] = own.view_as(found[path])[known]
+        return found
 
     def _outputs(self, codes: Tensor, rows: Tensor) -> Tensor:
-        own = {path: tensor[codes] for path, tensor in self.tensors().items()}
+        own = self._answering(codes)
 
         def one(tensors: Mapping[str, Tensor], row: Tensor) -> Tensor:
             return cast("Tensor", functional_call(self.each, dict(tensors), (row[None],))[0])

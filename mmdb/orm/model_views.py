@@ -271,6 +271,23 @@ class EvaluationOverview(View):
     evaluated_at: Mapped[datetime | None]
 
 
+class GroupOverview(View):
+    """What each group of a model per group was measured by when it was saved, one row a group."""
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    code: Mapped[int] = mapped_column(primary_key=True)
+    column_name: Mapped[str | None]
+    group_value: Mapped[str | None]
+    train_rows: Mapped[BigInt | None]
+    train_loss: Mapped[float | None]
+    held_out_rows: Mapped[BigInt | None]
+    held_out_loss: Mapped[float | None]
+    metric: Mapped[str | None]
+    value: Mapped[float | None]
+    maximize: Mapped[bool | None]
+
+
 class EvaluationFigures(View):
     """Figures that reports draw of evaluate and importance, one row a call."""
 

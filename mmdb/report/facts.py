@@ -103,7 +103,7 @@ def lineage_section(graph: LineageGraph | None) -> Section | None:
     return Section(key="lineage", title="Lineage", lineage=Lineage(graph=graph, note=NOTE + left))
 
 
-_RUN_QUERIES = load("report")
+_RUN_QUERIES, _MODEL_QUERIES = load("report"), load("report_models")
 #: Models of a run whose lineage is drawn, the last of them.
 DRAWN = 6
 
@@ -121,6 +121,7 @@ class RunFacts:
     outcome: Row | None = None
     lineage: LineageGraph | None = None
     features: Rows = ()  # of frozen layers
+    groups: Rows = ()  # of its last model, one per group: those that do worst
 
     @property
     def varied(self) -> list[str]:
@@ -163,7 +164,13 @@ def read_run(connection: Connection, name: str) -> RunFacts:
             outcome=next(iter(connection.rows(_RUN_QUERIES.find_outcome, run=name)), None),
             lineage=_lineage(connection, found[0], models, board),
             features=connection.rows(_RUN_QUERIES.find_features, run=name),
+            groups=find_groups(connection, **models[0]) if models else (),
         )
+
+
+def find_groups(connection: Connection, *, model: str, version: int, **_: object) -> Rows:
+    """Return the groups of a model that do worst; none of one that has no groups."""
+    return connection.rows(_MODEL_QUERIES.find_groups, model=model, version=version)
 
 
 def read_board(connection: Connection, run: str) -> list[Row]:
@@ -200,10 +207,6 @@ def _frozen(value: Any) -> str:
     return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else repr(value)
 
 
-_MODEL_QUERIES = load("report_models")
-_RUNS = load("report")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Rows of the views, those of the model alone."""
@@ -219,6 +222,7 @@ class ModelFacts:
     origin: Row | None  # of one that was not made here
     evaluations: Rows  # what it was measured by, the last call first
     figures: Mapping[str, Any]  # of its last evaluation, and of its last importance
+    groups: Rows  # those that do worst, of a model per group
     predictions: Rows  # that it wrote to tables, the last first
     epochs: Rows  # of the candidate it was
     hops: Rows
@@ -261,11 +265,12 @@ def read_model(connection: Connection, reference: str) -> ModelFacts:
             origin=first(_MODEL_QUERIES.find_origin, **this),
             evaluations=connection.rows(_MODEL_QUERIES.find_evaluations, **this),
             figures=_figures(connection.rows(_MODEL_QUERIES.find_figures, **this)),
+            groups=find_groups(connection, **this),
             predictions=connection.rows(_MODEL_QUERIES.find_predictions, **this),
             epochs=connection.rows(_MODEL_QUERIES.find_candidate_epochs, **of) if trained else [],
             hops=connection.rows(_MODEL_QUERIES.find_candidate_hops, **of) if trained else [],
             transfers=connection.rows(_MODEL_QUERIES.find_transfer, **of) if trained else [],
-            outcome=first(_RUNS.find_outcome, run=model["run"]) if trained else None,
+            outcome=first(_RUN_QUERIES.find_outcome, run=model["run"]) if trained else None,
             lineage=lineage_of(connection, f"model:{name}@{version}"),
         )
 

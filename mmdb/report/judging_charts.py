@@ -97,7 +97,7 @@ def _slices(measured: Rows) -> Iterator[Chart]:
     ]
     if bars:
         what = f"{first['metric']} by {first['by_name']}"
-        yield _bars(what[0].upper() + what[1:], str(first["metric"]), bars)
+        yield bars_chart(what[0].upper() + what[1:], str(first["metric"]), bars)
 
 
 def _importance(rows: Rows) -> Iterator[Chart]:
@@ -109,7 +109,7 @@ def _importance(rows: Rows) -> Iterator[Chart]:
     if bars:
         metric = rows[0]["metric_name"]
         note = f"What {metric} loses where the values of a column are shuffled among the rows."
-        yield _bars("Importance of columns", f"loss of {metric}", bars, note)
+        yield bars_chart("Importance of columns", f"loss of {metric}", bars, note)
 
 
 def _errors(figures: Mapping[str, Any]) -> Iterator[Chart]:
@@ -245,7 +245,7 @@ def _residuals(bins: Sequence[Sequence[float]]) -> Chart:
     )  # fmt: skip
 
 
-def _bars(title: str, x: str, bars: list[dict[str, Any]], note: str = "") -> Chart:
+def bars_chart(title: str, x: str, bars: list[dict[str, Any]], note: str = "") -> Chart:
     """Return horizontal bars with their intervals, where these are known."""
     names = [bar["name"] for bar in bars]
     y = {"field": "name", "type": "nominal", "sort": names, "title": None}

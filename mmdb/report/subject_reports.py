@@ -13,6 +13,7 @@ from mmdb.lineage.entity import join
 from mmdb.messages import bytes_text, seconds_text
 from mmdb.report import run_sections
 from mmdb.report.facts import ModelFacts, RunFacts, lineage_section, read_model, read_run
+from mmdb.report.group_charts import groups_section
 from mmdb.report.hop_chart import timeline
 from mmdb.report.judging_charts import judging_section
 from mmdb.report.line_charts import curves_of, learning, tensors_chart, versions_chart
@@ -36,6 +37,7 @@ RUN_SECTIONS: tuple[Callable[[RunFacts], Section | None], ...] = (
     run_sections.workers_section,
     run_sections.plan_section,
     lambda facts: section_of_outcome(facts.outcome),
+    lambda facts: groups_section(facts.groups),
     run_sections.features_section,
     run_sections.storage_section,
     lambda facts: lineage_section(facts.lineage),
@@ -296,6 +298,7 @@ MODEL_SECTIONS: tuple[Callable[[ModelFacts], Section | None], ...] = (
     lambda facts: lineage_section(facts.lineage),
     versions_section,
     judging_section,
+    lambda facts: groups_section(facts.groups),
     predictions_section,
     training_section,
     tensors_section,

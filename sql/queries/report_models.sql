@@ -168,9 +168,73 @@ SELECT
     e.author,
     extract(EPOCH FROM e.evaluated_at)::double precision AS evaluated
 FROM mmdb.evaluation_overview AS e
-WHERE e.model = %(model)s::text AND e.version = %(version)s::integer
+WHERE
+    e.model = %(model)s::text AND e.version = %(version)s::integer
+    AND (e.slice IS NULL OR e.by_name IS NULL)
 ORDER BY e.evaluation_id DESC, e.ordinal ASC
 LIMIT 200;
+
+-- name: find_groups
+-- The groups of a model that do worst, each with how the metric lies over all of them.
+WITH measured AS (
+    SELECT
+        g.code,
+        g.column_name,
+        g.group_value,
+        g.train_rows,
+        g.train_loss,
+        g.held_out_rows,
+        g.held_out_loss,
+        coalesce(g.metric, 'loss of the train rows') AS metric,
+        CASE WHEN g.metric IS NULL THEN g.train_loss ELSE g.value END AS value,
+        coalesce(g.maximize, FALSE) AS maximize
+    FROM mmdb.group_overview AS g
+    WHERE g.model = %(model)s::text AND g.version = %(version)s::integer
+),
+
+ranked AS (
+    SELECT
+        m.code,
+        m.value,
+        row_number() OVER (ORDER BY m.value ASC) - 1 AS place,
+        count(*) OVER () - 1 AS last
+    FROM measured AS m
+    WHERE m.value IS NOT NULL
+),
+
+spread AS (
+    SELECT
+        count(*) AS measured,
+        min(r.value) AS least,
+        max(r.value) FILTER (WHERE 4 * r.place <= r.last) AS low,
+        max(r.value) FILTER (WHERE 2 * r.place <= r.last) AS middle,
+        max(r.value) FILTER (WHERE 4 * r.place <= 3 * r.last) AS high,
+        max(r.value) AS most
+    FROM ranked AS r
+)
+
+SELECT
+    m.code,
+    m.column_name,
+    m.group_value,
+    m.train_rows,
+    m.train_loss,
+    m.held_out_rows,
+    m.held_out_loss,
+    m.metric,
+    m.value,
+    (SELECT count(g.code) FROM measured AS g) AS groups,
+    s.measured,
+    s.least,
+    s.low,
+    s.middle,
+    s.high,
+    s.most
+FROM measured AS m
+CROSS JOIN spread AS s
+WHERE m.value IS NOT NULL
+ORDER BY CASE WHEN m.maximize THEN m.value ELSE -m.value END ASC, m.code ASC
+LIMIT 10;
 
 -- name: find_figures
 -- What is drawn of a model's version: of its last evaluation, and of its last importance.

@@ -69,6 +69,42 @@ COMMENT ON COLUMN mmdb.evaluation_overview.high IS 'Upper end of the 95 % interv
 COMMENT ON COLUMN mmdb.evaluation_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.evaluation_overview.evaluated_at IS 'When.';
 
+CREATE OR REPLACE VIEW mmdb.group_overview AS
+SELECT
+    m.name AS model,
+    m.version,
+    min(v.ordinal) AS code,
+    v.by_name AS column_name,
+    v.by_value AS group_value,
+    max(v.row_count) FILTER (WHERE e.slice = 'train') AS train_rows,
+    max(v.value) FILTER (WHERE e.slice = 'train') AS train_loss,
+    max(v.row_count) FILTER (WHERE e.slice = 'validation') AS held_out_rows,
+    max(v.value) FILTER (WHERE e.slice = 'validation' AND v.metric = 'loss') AS held_out_loss,
+    r.metric,
+    max(v.value) FILTER (WHERE e.slice = 'validation' AND v.metric = r.metric) AS value,
+    r.maximize
+FROM mmdb.evaluation AS e
+INNER JOIN mmdb.evaluation_metric AS v ON e.evaluation_id = v.evaluation_id
+INNER JOIN mmdb.model AS m ON e.model_id = m.model_id
+LEFT JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
+LEFT JOIN mmdb.run AS r ON c.run_id = r.run_id
+WHERE e.slice IN ('train', 'validation') AND v.by_name IS NOT NULL
+GROUP BY m.name, m.version, v.by_name, v.by_value, r.metric, r.maximize;
+COMMENT ON VIEW mmdb.group_overview
+IS 'What each group of a model per group was measured by when it was saved, one row a group.';
+COMMENT ON COLUMN mmdb.group_overview.model IS 'Name of the model.';
+COMMENT ON COLUMN mmdb.group_overview.version IS 'Its version.';
+COMMENT ON COLUMN mmdb.group_overview.code IS 'Place of the group''s network among the rows of the model''s tensors.';
+COMMENT ON COLUMN mmdb.group_overview.column_name IS 'The column whose values are the groups.';
+COMMENT ON COLUMN mmdb.group_overview.group_value IS 'Its value in the group; null of the group of NULL.';
+COMMENT ON COLUMN mmdb.group_overview.train_rows IS 'Rows that the group learned from.';
+COMMENT ON COLUMN mmdb.group_overview.train_loss IS 'Mean loss of these rows, by the weights that were saved.';
+COMMENT ON COLUMN mmdb.group_overview.held_out_rows IS 'Rows of the group that are held out; null where there are none.';
+COMMENT ON COLUMN mmdb.group_overview.held_out_loss IS 'Mean loss of these rows.';
+COMMENT ON COLUMN mmdb.group_overview.metric IS 'What the run compares its candidates by.';
+COMMENT ON COLUMN mmdb.group_overview.value IS 'Its value on the rows held out; null where it is not defined on them.';
+COMMENT ON COLUMN mmdb.group_overview.maximize IS 'Whether more of the metric is better.';
+
 CREATE OR REPLACE VIEW mmdb.evaluation_figures AS
 SELECT
     e.evaluation_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -560,6 +561,33 @@ def test_a_mean_belongs_to_the_team_whoever_takes_it(teams: Teams) -> None:
         assert saved["members"] in (2, 3) and ann.sql(model) == []
         lineage = bob.lineage("model:averaged@1")
         assert [edge["depth"] for edge in lineage].count(1) == saved["members"]
+
+
+def test_groups_are_measured_for_the_team_whoever_saves_them(
+    teams: Teams, cluster: Cluster
+) -> None:
+    teams.run(
+        "CREATE TABLE public.shops AS SELECT i % 4 AS shop, i / 90.0 AS x, i % 4 + i / 90.0 AS y"
+        " FROM generate_series(1, 90) AS g (i)",
+        "GRANT SELECT ON public.shops TO bob",
+    )
+    bare = teams.url_of("serf").replace(f":{cluster.password}@", "@")
+    with teams.connect("bob") as bob, teams.connect("ann") as ann:
+        options = {"transforms": {"shop": "index"}}
+        bob.create_dataset("shops", "SELECT shop, x, y FROM shops", label="y", options=options)
+        for name in ("shops_bob", "shops_served"):
+            how: dict[str, Any] = {"per": "shop", "architecture": "linear", "epochs": 2}
+            bob.create_run(name, dataset="shops", options={"group_patience": 1}, **how)
+        bob.run("shops_bob").train(workers=1)
+        try:
+            teams.run(f"INSERT INTO mmdb.setting VALUES ('worker_dsn', '{bare}')")
+            with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:
+                session.execute("CALL mmdb.train('shops_served', 1)")
+        finally:
+            teams.run("DELETE FROM mmdb.setting")
+        seen = "SELECT count(*) AS n FROM mmdb.group_overview WHERE model = '{}'"
+        for name in ("shops_bob", "shops_served"):
+            assert [one.sql(seen.format(name))[0]["n"] for one in (bob, ann)] == [4, 0]
 
 
 def _train_by_the_server(teams: Teams) -> None:

@@ -108,6 +108,7 @@ def test_keys_are_unique_and_refer_to_rows_that_are_there(filled: Filled) -> Non
     empty |= {"feature_overview", "run_features", "evaluation_overview", "evaluation_figures"}
     empty |= {"retraining_overview", "forgetting_overview", "schedule_overview", "schedule_history"}
     empty |= {"scoring_overview", "scoring_failures", "drift_overview"}
+    empty |= {"group_overview"}
     assert {view for view, _ in keys} - with_rows <= empty
     for (view, _), columns in keys.items():
         names = [c["column_name"] for c in columns]

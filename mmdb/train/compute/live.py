@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from mmdb.errors import InvalidHyperparameter, StateCorrupt
+from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.build import initial_module
 from mmdb.messages import explain
 from mmdb.store.files.safetensors_format import StateEncoding, decode
@@ -369,6 +370,8 @@ def build(
         candidate.factories,
         seed=candidate.seed,
     )
+    if candidate.group_patience is not None and isinstance(module, Grouped):
+        module.keep_best()
     if device == CPU:
         check_memory(module, config)
     return build_live(module, config, device)

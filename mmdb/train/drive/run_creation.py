@@ -104,6 +104,11 @@ def create_run(
         _check_averaged(found, objective, parsed)
     if "network" in parsed:
         raise InvalidOption("The architecture is one of groups.", hint="Pass that of one, and per.")
+    if asked.group_patience is not None and (per is None or objective is None):
+        raise InvalidOption(
+            "options.group_patience is given, and there are no groups or nothing is held out.",
+            hint="Pass per, and create the dataset with validation => 0.2.",
+        )
     if per is not None:
         _check_grouped(asked, strategy, warm_start)
         if "freeze_up_to" in {**options, **search.get("space", {})}:

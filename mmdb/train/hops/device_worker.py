@@ -354,6 +354,7 @@ class DeviceWorker:
             setup=setup,
             seed=step.seed,
             ends_epoch=step.ends_epoch,
+            partition=self.partition,
             stopped=stopped,
         )
 

@@ -469,8 +469,9 @@ class HopRunner:
         begun = perf_counter()
         found = self._locate(turn.candidate, turn.state_in, turn.left_at)
         find_s = perf_counter() - begun if found.state is not None else 0.0
+        candidate = CandidateSpec.from_row(turn.candidate.row, *(code or self._code()))
         spec = HopSpec(
-            candidate=CandidateSpec.from_row(turn.candidate.row, *(code or self._code())),
+            candidate=candidate.comparing(turn.candidate.parts),
             step=step,
             state_in=turn.state_in,
             environment=turn.environment,
@@ -518,7 +519,10 @@ class HopRunner:
     def _read(self, spec: HopSpec) -> float:
         """Bring the hop's partitions to the executor; return the seconds, 0 if it had them."""
         replayed = (step for stage in spec.replays for step in stage.steps)
-        return self._have({step.partition: step.part_id for step in (spec.step, *replayed)})
+        found = {step.partition: step.part_id for step in (spec.step, *replayed)}
+        if spec.candidate.held_out is not None:
+            found[spec.candidate.held_out[1]] = spec.candidate.held_out[0]
+        return self._have(found)
 
     def _on_features(self, candidate: CandidateRecord, spec: HopSpec) -> tuple[HopSpec, float]:
         """Bring what the steps of a hop train on; return the hop over it, and the seconds."""

@@ -96,6 +96,7 @@ KNOWN = (
     "ensemble",
     "features",
     "group",
+    "group_patience",
     "hop_limit_s",
     "priority",
     "stack",
@@ -123,6 +124,7 @@ class RunOptions:
     budget_s: float | None  # seconds that a call of train goes on beginning epochs
     features: FeatureOptions  # how features of frozen layers are kept
     stack: int  # candidates that train in one pass, at most; 1: each by itself
+    group_patience: int | None  # epochs without a better loss after which a network of `per` stops
     ensemble: int  # candidates whose mean the run's model may be, at most; 1: the best one is it
 
 
@@ -181,8 +183,14 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint=f"It is {' or '.join(map(repr, ENSEMBLE))}, or a whole number from 2 to "
             f"{_MOST_MEMBERS}.",
         )
+    patience = raw.get("group_patience")
+    if patience is not None and not is_whole(patience, 1, 2**31 - 1):
+        raise InvalidOption(
+            f"options.group_patience is {show(patience)}.", hint="It is a whole number from 1."
+        )
     return RunOptions(
         **chosen,
+        group_patience=patience,
         stack=stack_of(raw),
         ensemble=ensemble_of(raw),
         group=group,

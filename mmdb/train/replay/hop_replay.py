@@ -31,6 +31,7 @@ from mmdb.errors import (
     ReplayMismatch,
     StateCorrupt,
 )
+from mmdb.graph.grouped import Grouped
 from mmdb.store.stored_features import find_of_run, read_blocks
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.backbone import Backbones
@@ -218,6 +219,8 @@ class HopReplay:
 
     def _whole(self, module: nn.Module) -> nn.Module:
         """Return what inputs pass from end to end."""
+        if isinstance(module, Grouped):
+            return module.settle()
         if self.backbones is None:
             return module
         return whole_module(self.candidate, module, self.backbones)
@@ -246,6 +249,7 @@ class HopReplay:
                 setup=setup,
                 seed=step.seed,
                 ends_epoch=step.ends_epoch,
+                partition=self.partitions.__getitem__,
                 stopped=stopped,
             )
         except HopError as error:  # which the hop itself did not meet
@@ -341,7 +345,7 @@ def _prepare(
     hops = connection.rows(load("recipes").find_recipe_hops, candidate_id=candidate_id, epoch=epoch)
     _check_complete(model, hops, parts, epoch)
     factories, functions = find_factories(connection), find_functions(connection)
-    candidate = CandidateSpec.from_row(row, factories, functions)
+    candidate = CandidateSpec.from_row(row, factories, functions).comparing(parts)
     if is_whole:
         done = history(connection, row, parts)
         replays = tuple(stage for stage in done if stage.steps[0].epoch <= epoch)
@@ -357,6 +361,10 @@ def _prepare(
         backbones=read_backbones(connection, candidate, begins=located.state is None),
     )
     _warn(prepared)
+    if candidate.held_out is not None:
+        part_id, key = candidate.held_out
+        held_out = read_partition(connection, part_id, bytes.fromhex(key))
+        prepared.partitions[key] = tensors_of(held_out)
     for step in prepared.steps:
         if step.partition not in prepared.partitions:
             x, y = _read(connection, prepared, step)

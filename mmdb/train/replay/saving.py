@@ -31,6 +31,7 @@ from mmdb.errors import (
     StateCorrupt,
     StateNotFound,
 )
+from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.factory_call import outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.messages import show
@@ -44,6 +45,7 @@ from mmdb.train.compute.exact import neutral
 from mmdb.train.compute.live import build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import best_epoch
+from mmdb.train.replay.group_metrics import record_groups
 from mmdb.train.replay.hop_replay import read_backbones
 from mmdb.train.replay.recipe_replay import replay
 from mmdb.train.replay.trainer import TookTooLong, find_trainer
@@ -104,6 +106,8 @@ def save_candidate(
                 metrics=json.loads(best["metrics"]) if best else {},
             ),
         )
+        if isinstance(module, Grouped):
+            record_groups(connection, saved.model_id, candidate, module.eval())
         if saved.approach == "provenance":
             _hold_backbone(connection, candidate)
     return {"model_id": saved.model_id, "name": saved.name, "version": saved.version}
@@ -161,6 +165,8 @@ def module_at(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Mod
     with neutral(spec.seed):
         live = build(spec, backbones=backbones, blank=True)
         restore(live, state)
+        if isinstance(live.module, Grouped):
+            return live.module.settle()
         return live.module if backbones is None else whole_module(spec, live.module, backbones)
 
 

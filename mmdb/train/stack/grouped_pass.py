@@ -70,13 +70,17 @@ def grouped_pass(
     seed: int,
     ends_epoch: bool,
     stopped: Callable[[], bool] = lambda: False,
+    patience: int | None = None,
+    held_out: tuple[Tensor, Labels] | None = None,
 ) -> HopOutcome:
     """Train each group's network on its rows, in place, and the common one on all of them.
 
     The common network goes first; a group that has taken no step yet begins with its weights. A
     group whose numbers become infinite keeps the weights that it came with.
 
-    Args: as of `mmdb.train.compute.hop.train_pass`.
+    Args: as of `mmdb.train.compute.hop.train_pass`, and
+        patience: epochs without a better loss of its rows held out after which a group stops.
+        held_out: those rows, where the epoch ends; each group's best weights are held by them.
     Raises:
         NotANumber: of the common network, or of all groups. DeviceMissing: it is on a GPU.
         TrainingFailed, Cancelled
@@ -88,14 +92,18 @@ def grouped_pass(
         )
     with exact(seed), blaming_the_model():
         draw = torch.Generator().manual_seed(seed)
-        hop = _Hop(live, setup, x, y, draw, stopped)
+        hop = _Hop(live, setup, x, y, draw, stopped, patience)
         batch = setup.config.batch_size
-        if not hop.train(hop.common(), max(batch, min(len(x) // _COMMON_STEPS, _COMMON_BATCH))):
-            raise NotANumber("The common network's weights became infinite or not a number.")
+        for part in hop.common():
+            if not hop.train(part, max(batch, min(len(x) // _COMMON_STEPS, _COMMON_BATCH))):
+                raise NotANumber("The common network's weights became infinite or not a number.")
         hop.begin_with_common()
         done = [hop.train(part, batch) for part in hop.parts()]
-        if done and not any(done):
+        if done and not any(done) and not hop.has_stopped.any():
             raise NotANumber("The weights of all groups became infinite or not a number.")
+        hop.measure_stopped()
+        if held_out is not None:
+            hop.mark(*held_out)
         took_step(live.optimizer)
         if ends_epoch and live.schedule is not None:
             live.schedule.step()
@@ -106,6 +114,27 @@ def grouped_pass(
     )
 
 
+def group_losses(
+    setup: Setup, codes: Tensor, outputs: Tensor, labels: Labels, groups: int
+) -> Tensor:
+    """Return the mean loss of each group's rows, float64 (groups,); NaN where none counts."""
+    y, *weights = tensors_in(labels)
+    output = outputs[..., : setup.targets[0].size]
+    each = setup.criterion.each(fitted(output, y), y).double()
+    share = weights[0] if weights else _shares(setup, y)
+    lost = codes.bincount(each * weights[0] if weights else each, groups)
+    count = codes.bincount(share.double(), groups)
+    return torch.where(count > 0, (lost / count).nan_to_num(torch.inf), torch.nan)
+
+
+def _shares(setup: Setup, y: Tensor) -> Tensor:
+    """Return what the sum of losses of unweighted rows is divided by, (n,)."""
+    loss = setup.criterion.losses[0]
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None:
+        return loss.weight[y]  # torch divides by the weights of the rows' classes
+    return torch.ones(len(y))
+
+
 @dataclass(slots=True)
 class _Part:
     """Groups that step together, those of most rows first.
@@ -114,12 +143,15 @@ class _Part:
         groups: int64 (members,).
         starts, counts: where each member's rows begin in `order`, and how many they are.
         order: of the partition's rows, int64.
+        longest: rows of the largest member, those that have stopped among them: what is computed
+            together has the same shape with them and without.
     """
 
     groups: Tensor
     starts: Tensor
     counts: Tensor
     order: Tensor
+    longest: int
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the rows of each step, int64 (members that have any, n), and which of them count.
@@ -129,7 +161,7 @@ class _Part:
         for begin in range(0, int(self.counts[0]), size):
             left = self.counts - begin
             left = left[left > 0].clamp(max=size)
-            within = torch.arange(int(left[0]))
+            within = torch.arange(min(self.longest - begin, size))
             counts = within < left[:, None]
             places = self.starts[: len(left), None] + torch.where(counts, within + begin, 0)
             yield self.order[places], counts
@@ -146,6 +178,7 @@ class _Hop:
         y: Labels,
         draw: torch.Generator,
         stopped: Callable[[], bool],
+        patience: int | None,
     ) -> None:
         assert isinstance(live.module, Grouped)
         self._live, self._setup, self._draw, self._stopped = live, setup, draw, stopped
@@ -155,13 +188,18 @@ class _Hop:
         self._weights = weights[0] if weights else None
         self._slots = slots_of(live.module.each, skipped=1, unit=1)
         self._parameters = [*live.module.each.parameters()]
+        waited = self._network.waited
+        if waited is None or patience is None:
+            waited, patience = torch.zeros_like(self._network.steps), 1
+        self.has_stopped = waited >= patience  # bool (groups,)
         self.taken, self.loss = 0, 0.0
 
-    def common(self) -> _Part:
-        """Return all rows for the common network."""
+    def common(self) -> Iterator[_Part]:
+        """Yield all rows for the common network, until it has stopped."""
         count = len(self._x)
-        order = torch.randperm(count, generator=self._draw)
-        return _Part(torch.tensor([COMMON]), torch.zeros(1).long(), torch.tensor([count]), order)
+        order, counts = torch.randperm(count, generator=self._draw), torch.tensor([count])
+        if not self.has_stopped[COMMON]:
+            yield _Part(torch.tensor([COMMON]), torch.zeros(1).long(), counts, order, count)
 
     def begin_with_common(self) -> None:
         """Give the common network's weights to groups that have taken no step."""
@@ -182,7 +220,9 @@ class _Hop:
         groups = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
         size = min(max(1, _TOGETHER // self._slots[-1].end), _MOST)
         for part in groups.split(size) if len(groups) else ():
-            yield _Part(part, starts[part], counts[part], order)
+            on = part[~self.has_stopped[part]]
+            if len(on):
+                yield _Part(on, starts[on], counts[on], order, int(counts[part[0]]))
 
     def train(self, part: _Part, size: int) -> bool:
         """Train the members; return whether any of them has finite weights."""
@@ -223,11 +263,36 @@ class _Hop:
         y = self._y.index_select(0, index.flatten())
         each = self._setup.criterion.each(fitted(output, y), y).view(index.shape)
         weights = counts.float() if self._weights is None else counts * self._weights[index]
-        total, loss = weights, self._setup.criterion.losses[0]
-        if self._weights is None and isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
-            if loss.weight is not None:  # torch divides by the weights of the rows' classes
-                total = counts * loss.weight[y].view(index.shape)
+        total = weights
+        if self._weights is None:
+            total = counts * _shares(self._setup, y).view(index.shape)
         return (each * weights).sum(1) / total.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
+
+    @torch.no_grad()
+    def measure_stopped(self) -> None:
+        """Count the loss of rows that no group learns from any more."""
+        rows = self.has_stopped[self._codes].nonzero()[:, 0]
+        if len(rows):
+            network, codes = self._network.eval(), self._codes[rows]
+            labels = (self._y[rows], *([] if self._weights is None else [self._weights[rows]]))
+            outputs = network.answers(codes, self._x[rows])
+            found = group_losses(self._setup, codes, outputs, labels, network.groups)
+            self.loss += float((found * codes.bincount(minlength=network.groups)).nansum())
+
+    @torch.no_grad()
+    def mark(self, x: Tensor, labels: Labels) -> None:
+        """Hold the weights of groups that do better than before on the rows held out."""
+        network = self._network.train()  # what answers is what has just been learned
+        network.each.eval()
+        codes, rows = network.codes(x), network.rows(x)
+        every = torch.full_like(codes, COMMON)
+        found, common = (
+            group_losses(self._setup, own, network.answers(own, rows), labels, network.groups)
+            for own in (codes, every)
+        )
+        found[COMMON] = common[COMMON]
+        found[self.has_stopped | (network.steps == 0)] = torch.nan
+        network.mark(found)
 
     def _gathered(self, groups: Tensor) -> Members:
         optimizer = self._live.optimizer

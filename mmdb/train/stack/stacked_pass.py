@@ -23,7 +23,7 @@ from mmdb.train.stack.grouped_pass import grouped_pass
 from mmdb.train.stack.layers import NotStackable, fill, stacked
 from mmdb.train.stack.updates import Updates, column, updates
 from mmdb.train.stack.weights import Members, ParameterSlot, Steps, slots_of
-from mmdb.train.values.row_batch import Inputs, Labels, outputs_of, row_count
+from mmdb.train.values.row_batch import Inputs, Labels, Partition, outputs_of, row_count
 from mmdb.train.values.spec import CandidateSpec
 
 
@@ -86,17 +86,22 @@ def candidate_pass(
     setup: Setup,
     seed: int,
     ends_epoch: bool,
+    partition: Callable[[str], Partition],
     stopped: Callable[[], bool] = lambda: False,
 ) -> HopOutcome:
     """Train a candidate by itself: as in a stack, where its run stacks and it can.
 
     A network per group trains as `mmdb.train.stack.grouped_pass` does.
 
-    Args and errors: as of `mmdb.train.compute.hop.train_pass`.
+    Args and errors: as of `mmdb.train.compute.hop.train_pass`, and
+        partition: from a key to its rows, of those that groups are compared on.
     """
     how: dict[str, Any] = {"ends_epoch": ends_epoch, "stopped": stopped}
     if isinstance(live.module, Grouped):
         assert isinstance(x, Tensor)  # rows of several inputs have no column of groups
+        how["patience"] = candidate.group_patience
+        if ends_epoch and candidate.held_out is not None:
+            how["held_out"] = partition(candidate.held_out[1])
         return grouped_pass(live, x, y, setup=setup, seed=seed, **how)
     if candidate.stacks and isinstance(x, Tensor) and stacks(live, setup, x):
         return stacked_pass([live], x, y, setups=[setup], seeds=[seed], **how)[0]

@@ -19,6 +19,8 @@ from mmdb.train.values.seeds import frozen_seed
 
 #: Asked between steps of a job: whether somebody wants it to end.
 Stopped = Callable[[], bool]
+#: Options of its run that a candidate needs.
+_OPTIONS = ("group_patience", "metric", "metrics", "stack")
 #: The bytes that travel with a job, in its order: states, or tensors.
 Payload = Sequence[bytes]
 #: The library that carries tensors between the members: over TCP, or between GPUs.
@@ -92,6 +94,20 @@ class CandidateSpec:
     lr_scale: float = 1.0  # of the learning rate in the first epochs after a warm start
     lr_epochs: int = 0  # how many epochs that are
     frozen: Frozen | None = None  # what of it does not train; None: all of it trains
+    # part_id and key of the rows by which groups stop; None: no epoch of a group is compared.
+    held_out: tuple[int, str] | None = None
+
+    @property
+    def group_patience(self) -> int | None:
+        """Epochs without a better loss after which a group stops; None: all are trained."""
+        return self.options.get("group_patience")
+
+    def comparing(self, parts: Sequence[Row]) -> CandidateSpec:
+        """Return it with the rows that its groups are compared on, of its dataset's partitions."""
+        if self.group_patience is None:
+            return self
+        (part,) = [one for one in parts if one["role"] == "validation"]
+        return replace(self, held_out=(part["part_id"], bytes(part["content_hash"]).hex()))
 
     @property
     def stacks(self) -> bool:
@@ -129,7 +145,7 @@ class CandidateSpec:
             functions={kind: dict(known) for kind, known in (functions or {}).items()},
             class_counts=json.loads(counts) if counts else None,
             train_rows=row.get("train_rows"),
-            options={k: options[k] for k in ("metric", "metrics", "stack") if k in options},
+            options={k: options[k] for k in _OPTIONS if k in options},
             lr_scale=row.get("lr_scale", 1.0),
             lr_epochs=row.get("lr_epochs", 0),
             frozen=_frozen(row),

@@ -152,6 +152,29 @@ def model_row(name: str, version: int) -> dict[str, Any]:
     }
 
 
+GROUPS = [
+    {
+        "code": code,
+        "column_name": "shop",
+        "group_value": (NASTY, None, "7")[code],
+        "train_rows": 30 + code,
+        "train_loss": 0.5,
+        "held_out_rows": 9,
+        "held_out_loss": 0.75,
+        "metric": "rmse",
+        "value": 1.5 - code / 4,
+        "groups": 2500,
+        "measured": 2400,
+        "least": 0.125,
+        "low": 0.25,
+        "middle": 0.375,
+        "high": 0.5,
+        "most": 1.5,
+    }
+    for code in range(3)
+]
+
+
 def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
     """Return what is read of the second version of a model; `given` replaces some of it."""
     trained = facts(candidates=2, epochs=2, workers=1, name="search")
@@ -201,6 +224,7 @@ def model_facts(name: str = "churn", **given: Any) -> ModelFacts:
             }
         ],
         "figures": FIGURES,
+        "groups": GROUPS,
         "predictions": [
             {
                 "schema_name": "public",

@@ -120,17 +120,18 @@ def test_a_page_of_a_model_has_its_sections_and_escapes_what_people_wrote() -> N
     found = Seen(page(whole).decode())
     sections = [attributes["id"] for attributes in found.named("section")]
     assert sections == [
-        "lineage", "versions", "evaluations", "predictions", "training", "storage", "outcome",
+        "lineage", "versions", "evaluations", "groups", "predictions", "training", "storage",
+        "outcome",
     ]  # fmt: skip
     assert ("dd", "import of /data/churn.onnx") in found.texts
-    assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 12
+    assert len([a for a in found.named("div") if a.get("class") == "chart"]) == 13
     assert len(found.named("script")) == 4
     notes = [text for tag, text in found.texts if tag == "td" and text == NASTY]
-    assert len(notes) == 12  # and what evaluations tell; the tag is among the facts
+    assert len(notes) == 13  # and what evaluations and groups tell; the tag is among the facts
     assert ("dd", f"stage={NASTY}") in found.texts
     bare = ["versions", "metrics", "aliases", "tags", "notes", "tensors", "epochs", "hops"]
     nothing: dict[str, Any] = {
-        key: [] for key in [*bare, "transfers", "predictions", "evaluations"]
+        key: [] for key in [*bare, "transfers", "predictions", "evaluations", "groups"]
     }
     nothing["figures"] = {}
     least = model_report_of(model_facts(**nothing, outcome=None, lineage=None, origin=None), BEGIN)
