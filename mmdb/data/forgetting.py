@@ -63,6 +63,7 @@ class Erasure:
 
     Attributes:
         partitions: that read any of them.
+        emptied: older versions and samples of which no row to train on is left.
     """
 
     def __init__(self, connection: Connection, dataset: Dataset, condition: str | None) -> None:
@@ -72,8 +73,8 @@ class Erasure:
             condition: SQL on the columns of the dataset's query; None: rows that the query does
                 not return any more.
         Raises:
-            DataError: there is no such row, it is not known which rows a version has, or no row to
-                train on would be left.
+            DataError: there is no such row, it is not known which rows a version has, or of the
+                last version no row to train on would be left.
             QueryError: of the condition.
         """
         self._connection = connection
@@ -96,12 +97,16 @@ class Erasure:
                 which = f"for which {show(condition)} holds"
                 hint = "Where rows are gone from their table already, leave condition out."
             raise DataError(f"Dataset {dataset.name!r} has no row {which}.", hint=hint)
-        for one in self._family:
-            if not any(p.part.role == "train" and p.part.row_count > p.rows for p in self._of(one)):
-                raise DataError(
-                    f"No row to train on would be left of dataset {one.name!r}.",
-                    hint="drop_dataset(..., force => true) gives up all of it.",
-                )
+        self.emptied = [
+            one
+            for one in self._family
+            if not any(p.part.role == "train" and p.part.row_count > p.rows for p in self._of(one))
+        ]
+        if any(one.dataset_id == dataset.dataset_id for one in self.emptied):
+            raise DataError(
+                f"No row to train on would be left of dataset {dataset.name!r}.",
+                hint="drop_dataset(..., force => true) gives up all of it.",
+            )
 
     @property
     def row_count(self) -> int:
@@ -146,6 +151,8 @@ class Erasure:
         for one in self._family:
             self._redact(one, held)
             found |= self._describe(one, blocks, counts[one.dataset_id])
+        for one in self.emptied:
+            self._connection.run(_DATASETS.mark_dropped, dataset_id=one.dataset_id)
         return found
 
     def _class_counts(self, dataset: Dataset) -> dict[str, list[int]]:

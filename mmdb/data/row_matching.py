@@ -9,6 +9,10 @@ import numpy as np
 from mmdb.errors import DataError
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+#: A scan looks at few rows as long as the dataset has so many times as many.
+_FEW = 16
+#: Bits of a hash by which most rows that are not sought are passed over.
+_BITS = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,34 @@ class RowChanges:
     gone: np.ndarray  # places of the dataset's rows that are left out from now on, ascending
 
 
+class _Runs:
+    """Values in order: each different one, how often it is there, and how often it was met.
+
+    Attributes:
+        order: places of the values, in order.
+        firsts: where in `order` each different value begins.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.order = np.argsort(values, kind="stable")
+        ordered = values[self.order]
+        self.firsts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
+        self.values = ordered[self.firsts]
+        self.sizes = np.diff(np.r_[self.firsts, len(ordered)])
+        self.met = np.zeros(len(self.values), np.int64)
+
+    def ranks(self) -> np.ndarray:
+        """Return the place of each value among its equals, in order."""
+        return np.arange(len(self.order)) - np.repeat(self.firsts, self.sizes)
+
+    def find(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of some values are there, a mask, and where among the different ones."""
+        place = np.searchsorted(self.values, values)
+        is_there = place < len(self.values)
+        is_there[is_there] = self.values[place[is_there]] == values[is_there]
+        return is_there, place[is_there]
+
+
 class RowMatcher:
     """Tells rows by their hashes; of equal rows, as many as the dataset has are known.
 
@@ -30,39 +62,43 @@ class RowMatcher:
     """
 
     def __init__(self, hashes: np.ndarray, *, sees_all: bool) -> None:
-        self._hashes, self._sees_all = hashes, sees_all
-        own = identities(hashes)
-        self._order = np.argsort(own, kind="stable")
-        ordered = own[self._order]
-        self._firsts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
-        self._known = ordered[self._firsts]
-        self._counts = np.diff(np.r_[self._firsts, len(ordered)])
-        self._met = np.zeros(len(self._known), np.int64)
+        self._hashes, self._own = hashes, identities(hashes)
+        self._sees_all = sees_all
+        self._known = _Runs(self._own) if sees_all else None
+        self._met: dict[int, int] = {}  # how often each was met, as long as few are looked at
+        self._looked_at = self._added = 0
         self._new_keys: list[np.ndarray] = []
-        self._added = 0
 
     def admit(self, hashes: np.ndarray) -> np.ndarray:
         """Return which rows of a batch are new, a mask; the others count as met."""
-        own = identities(hashes)
-        order = np.argsort(own, kind="stable")
-        ordered = own[order]
-        starts = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
-        firsts = np.flatnonzero(starts)
-        sizes = np.diff(np.r_[firsts, len(ordered)])
-        place = np.searchsorted(self._known, ordered[firsts])
-        is_known = place < len(self._known)
-        is_known[is_known] = self._known[place[is_known]] == ordered[firsts][is_known]
-        left = np.zeros(len(firsts), np.int64)
-        at = place[is_known]
-        left[is_known] = self._counts[at] - self._met[at]
-        self._met[at] += np.minimum(left[is_known], sizes[is_known])
-        rank = np.arange(len(ordered)) - np.repeat(firsts, sizes)
-        is_new = np.empty(len(ordered), bool)
-        is_new[order] = rank >= np.repeat(left, sizes)
+        batch = _Runs(identities(hashes))
+        known = self._known or self._near(batch.values)
+        is_known, at = known.find(batch.values)
+        left = np.zeros(len(batch.values), np.int64)
+        left[is_known] = known.sizes[at] - known.met[at]
+        known.met[at] += np.minimum(left[is_known], batch.sizes[is_known])
+        if known is not self._known:
+            self._met.update(zip(known.values[at].tolist(), known.met[at].tolist(), strict=True))
+        is_new = np.empty(len(hashes), bool)
+        is_new[batch.order] = batch.ranks() >= np.repeat(left, batch.sizes)
         self._added += int(is_new.sum())
         if hashes.shape[1] > 1:
             self._new_keys.append(hashes[is_new, 1])
         return is_new
+
+    def _near(self, values: np.ndarray) -> _Runs:
+        """Return the dataset's rows among which some values are, if they are there at all.
+
+        To sort all of them takes longer than a scan of what is new.
+        """
+        self._looked_at += len(values)
+        if self._looked_at * _FEW > len(self._own):
+            found = self._known = _Runs(self._own)
+        else:
+            found = _Runs(self._own[_may_be_in(self._own, values)])
+        is_there, at = found.find(np.fromiter(self._met, np.uint64, len(self._met)))
+        found.met[at] = np.fromiter(self._met.values(), np.int64, len(self._met))[is_there]
+        return found
 
     def difference(self) -> RowChanges:
         """Return what has changed, as far as batches were seen.
@@ -71,14 +107,16 @@ class RowMatcher:
             DataError: two rows have one key.
         """
         gone = np.zeros(len(self._hashes), bool)
-        if self._sees_all:  # of equal rows the last are left out
-            rank = np.arange(len(self._hashes)) - np.repeat(self._firsts, self._counts)
-            gone[self._order] = rank >= np.repeat(self._met, self._counts)
+        if self._sees_all and self._known is not None:  # of equal rows the last are left out
+            known = self._known
+            gone[known.order] = known.ranks() >= np.repeat(known.met, known.sizes)
         if self._hashes.shape[1] == 1:
             deleted = int(gone.sum()) if self._sees_all else None
             return RowChanges(self._added, None, deleted, np.flatnonzero(gone))
         new = np.sort(np.concatenate([np.empty(0, np.uint64), *self._new_keys]))
-        replaced = is_in(self._hashes[:, 1], new)
+        keys = self._hashes[:, 1]
+        replaced = _may_be_in(keys, new)
+        replaced[replaced] = is_in(keys[replaced], new)
         if (new[1:] == new[:-1]).any() or (self._sees_all and (replaced & ~gone).any()):
             raise DataError(
                 "Two rows of the query have one key.",
@@ -102,3 +140,11 @@ def is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
         return np.zeros(len(values), bool)
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return ordered[place] == values  # type: ignore[no-any-return]
+
+
+def _may_be_in(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which hashes begin as some others do: those that are among them, and few more."""
+    shift = np.uint64(64 - _BITS)
+    begins = np.zeros(1 << _BITS, bool)
+    begins[others >> shift] = True
+    return begins[values >> shift]  # type: ignore[no-any-return]

@@ -31,6 +31,7 @@ from mmdb.train.replay.saving import save_on_either_side
 _Q, _RUNS = load("forgetting"), load("runs")
 MODELS = ("remake", "withdraw")
 NOTE_BYTES = 1000
+_EMPTIED = "No row to train on is left."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +155,10 @@ class _Reached:
         for row in self._runs:
             reason = "Its checkpoints go, its hops stay as lineage."
             steps.append(ForgettingStep(entity=f"run:{row['name']}", action="drop", reason=reason))
+        for one in self.erasure.emptied:
+            steps.append(
+                ForgettingStep(entity=f"dataset:{one.name}", action="drop", reason=_EMPTIED)
+            )
         steps += [self._model_step(model, models) for model in self._models]
         return steps + self._left_to_people()
 
@@ -163,6 +168,8 @@ class _Reached:
             action, reason = "remake", "CALL mmdb.remake() makes it again; it answers until then."
             if model.candidate_id is None:
                 action, reason = "withdraw", "No run has made it, which could be repeated."
+            elif model.dataset_id in {one.dataset_id for one in self.erasure.emptied}:
+                action, reason = "withdraw", _EMPTIED
             elif model.manifest_id is None:
                 reason = "CALL mmdb.remake() makes it again; as a recipe it cannot be read before."
         return ForgettingStep(
@@ -205,7 +212,9 @@ class _Reached:
             connection.run(features.delete_part, **row)
         model_ids = [model.model_id for model in self._models]
         given = {"dataset_ids": self._datasets, "model_ids": model_ids}
-        connection.run(_Q.clear_figures, **given)
+        evaluations = connection.rows(_Q.find_evaluations, **given)
+        for query in (_Q.clear_figures, _Q.delete_slices):
+            connection.run(query, evaluation_ids=[row["evaluation_id"] for row in evaluations])
         withdrawn = {step.model_id for step in steps if step.action == "withdraw"}
         for model in self._models:
             if model.model_id in withdrawn:

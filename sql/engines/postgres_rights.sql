@@ -195,6 +195,7 @@ BEGIN
         ('UPDATE (partitions, validation, row_count, byte_count, content_hash, class_counts) ON mmdb.dataset', keeps),
         ('UPDATE (categories) ON mmdb.transform', keeps),
         ('UPDATE (figures) ON mmdb.evaluation', keeps),
+        ('DELETE ON mmdb.evaluation_metric', keeps),
         ('SELECT ON mmdb.forgetting, mmdb.forgetting_step', trains),
         ('INSERT (dataset_id, row_count, note) ON mmdb.forgetting', keeps),
         ('INSERT ON mmdb.forgetting_step', keeps),

@@ -105,22 +105,31 @@ INNER JOIN mmdb.dataset AS d ON t.dataset_id = d.dataset_id
 WHERE s.dataset_id = %(dataset_id)s::bigint AND s.table_name != '' AND d.dropped_at IS NULL
 ORDER BY d.dataset_id;
 
+-- name: find_evaluations
+-- Evaluations of datasets, of models, and of queries on tables that these datasets read.
+SELECT e.evaluation_id
+FROM mmdb.evaluation AS e
+WHERE
+    e.dataset_id = any(%(dataset_ids)s::bigint[])
+    OR e.model_id = any(%(model_ids)s::bigint[])
+    OR e.evaluation_id IN (
+        SELECT o.evaluation_id
+        FROM mmdb.evaluation_source AS o
+        INNER JOIN mmdb.dataset_source AS s ON o.table_name = s.table_name
+        WHERE s.dataset_id = any(%(dataset_ids)s::bigint[]) AND o.table_name != ''
+    )
+ORDER BY e.evaluation_id;
+
 -- name: clear_figures
--- Take away what evaluations show of single rows, of datasets, of models, and of queries on the same tables.
+-- Take away what evaluations show of single rows.
 UPDATE mmdb.evaluation
 SET figures = NULL
-WHERE
-    figures IS NOT NULL
-    AND (
-        dataset_id = any(%(dataset_ids)s::bigint[])
-        OR model_id = any(%(model_ids)s::bigint[])
-        OR evaluation_id IN (
-            SELECT e.evaluation_id
-            FROM mmdb.evaluation_source AS e
-            INNER JOIN mmdb.dataset_source AS s ON e.table_name = s.table_name
-            WHERE s.dataset_id = any(%(dataset_ids)s::bigint[]) AND e.table_name != ''
-        )
-    );
+WHERE evaluation_id = any(%(evaluation_ids)s::bigint[]) AND figures IS NOT NULL;
+
+-- name: delete_slices
+-- Take away what evaluations show of rows with one value of a column.
+DELETE FROM mmdb.evaluation_metric
+WHERE evaluation_id = any(%(evaluation_ids)s::bigint[]) AND by_name IS NOT NULL;
 
 -- name: add_forgetting
 -- Record a call of forget; return its number.

@@ -60,7 +60,7 @@ EXPERIMENTS = {
         judge.PARTS,
     ),
     "living": Experiment(
-        "datasets refreshed and killed, models retrained",
+        "datasets refreshed and killed, models retrained, rows forgotten",
         living.bench_living,
         living.LivingShare,
         living.PARTS,

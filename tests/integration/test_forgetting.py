@@ -144,6 +144,24 @@ def test_rows_that_are_gone_from_the_table_are_forgotten_without_a_condition(
         db.forget("points")
 
 
+def test_a_model_whose_version_has_no_rows_left_is_withdrawn(db: mmdb.Database) -> None:
+    db.sql("DELETE FROM points WHERE id > 200")
+    create(db, "points")
+    train(db, "m", "points")
+    db.sql(TABLE.replace("points", "more"))
+    db.sql("INSERT INTO points SELECT * FROM more WHERE id > 280")
+    done = db.retrain("m", replay=0.0, workers=1)
+    assert done["dataset"] == "points/2-since-1-0"
+    planned = {row["entity"]: row["action"] for row in db.forget("points", "id > 280")}
+    assert planned["dataset:points/2-since-1-0"] == "drop"
+    assert planned["model:m@2"] == planned["model:m/continue-1-on-2@1"] == "withdraw"
+    assert "model:m@1" not in planned
+    assert find_dataset(db.connection, "points@2").row_count == 200
+    rows = db.sql("SELECT version FROM mmdb.model WHERE name = 'm' AND dropped_at IS NULL")
+    assert [row["version"] for row in rows] == [1]
+    check(db)
+
+
 def test_children_follow_their_parents(db: mmdb.Database) -> None:
     create(db, "points")
     train(db, "m", "points")
@@ -215,10 +233,12 @@ def test_no_byte_of_the_rows_is_left(
     create(db, "points", transforms={"c": {"kind": "index", "min_count": 1}, "f": "passthrough"})
     train(db, "m", "points")
     db.evaluate("m", "points")
-    db.evaluate("m", f"{QUERY} WHERE id < 50")
+    db.evaluate("m", f"{QUERY} WHERE id < 50", by="c")
     for part in find_dataset(db.connection, "points").slices:
         ensure_partition(db.connection, part.part_id, part.content_hash)
-    assert traces(db, cache) >= {"block", "transform", "evaluation", "cache"}
+    assert traces(db, cache) >= {
+        *("block", "transform", "evaluation", "evaluation_metric", "cache")
+    }
     db.forget("points", "id = 42")
     assert traces(db, cache) == set()
     db.remake(workers=1)

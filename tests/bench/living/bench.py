@@ -1,4 +1,4 @@
-"""Experiment `living`: datasets refreshed, and by whom that is killed, and models retrained."""
+"""Experiment `living`: datasets refreshed, models retrained, and rows forgotten."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
+from tests.bench.living.forget import bench_forget
 
-PARTS = ("refresh", "kills", "retrain")
+PARTS = ("refresh", "kills", "retrain", "forget")
 _COLUMNS = 8
 
 
@@ -39,7 +40,7 @@ _Task = tuple[str, str, Mapping[str, Any], Callable[[], None]]
 
 def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figure]:
     """Measure each part on each database."""
-    parts = {"refresh": _refresh, "kills": _kills, "retrain": _retrain}
+    parts = {"refresh": _refresh, "kills": _kills, "retrain": _retrain, "forget": _forget}
     for db in databases:
         with bench_names(db) as prefix:
             for name, part in parts.items():
@@ -136,6 +137,11 @@ def _held(db: Database, dataset: Dataset) -> Counter[float]:
         for given in read_columns(db.connection, part.part_id, dataset.decoding):
             found.update(map(float, given["c0"]))
     return found
+
+
+def _forget(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    url = db.connection.url if engine == "postgres" else None
+    yield from bench_forget(db, share, prefix, engine, url)
 
 
 # -- Retraining ----------------------------------------------------------------------

@@ -38,6 +38,19 @@ def test_as_many_of_equal_rows_are_known_as_there_are(seed: int) -> None:
     assert Counter(left) == after
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_few_rows_are_told_from_many_without_looking_at_all(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 2**64, 2000, np.uint64, endpoint=False)
+    have = values[random.integers(0, 1500, 4000)]
+    now = values[random.integers(1000, 2000, 300 if seed % 2 else 200)]
+    matcher = RowMatcher(have[:, None], sees_all=False)
+    is_new = _feed(matcher, now[:, None], 7)  # some seeds look at so many that all are sorted
+    before, after = Counter(have.tolist()), Counter(now.tolist())
+    assert Counter(now[is_new].tolist()) == after - before
+    assert not len(matcher.difference().gone)
+
+
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize("sees_all", [True, False])
 def test_rows_with_keys_are_added_changed_or_deleted(seed: int, sees_all: bool) -> None:
