@@ -110,6 +110,7 @@ IDENTITIES = {
     "model": "model_id",
     "alias_event": "event_id",
     "model_note": "note_id",
+    "forgetting": "forgetting_id",
     "probe": "probe_id",
     "run_request": "request_id",
     "candidate_request": "request_id",
