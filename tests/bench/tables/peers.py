@@ -81,7 +81,8 @@ def flights() -> pd.DataFrame:
     return found.drop(columns=["dep_time", "arr_time", "air_time"])  # known on arrival alone
 
 
-def _late() -> pd.DataFrame:
+def late() -> pd.DataFrame:
+    """Whether flights are late, by what is known before they leave."""
     found = flights()
     found["late"] = found["arr_delay"] > 15
     return found.drop(columns=["arr_delay", "dep_delay"])
@@ -105,7 +106,7 @@ TABLES = {
 }
 #: Split by time: a model learns January to October, and is asked of November and December.
 FLIGHTS = {
-    "flights_late": Table(rows=_late, label="late", metric="auc"),
+    "flights_late": Table(rows=late, label="late", metric="auc"),
     "flights_delay": Table(rows=flights, label="arr_delay"),
 }
 
