@@ -12,6 +12,23 @@ WHERE run_id IN (
     WHERE r.name LIKE %(prefix)s::text
 );
 
+-- name: delete_forgetting_steps
+-- What rows that a bench's datasets forgot had reached.
+DELETE FROM mmdb.forgetting_step
+WHERE forgetting_id IN (
+    SELECT f.forgetting_id FROM mmdb.forgetting AS f
+    INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+    WHERE d.name LIKE %(prefix)s::text
+);
+
+-- name: delete_forgettings
+-- Calls of forget for a bench's datasets.
+DELETE FROM mmdb.forgetting
+WHERE dataset_id IN (
+    SELECT d.dataset_id FROM mmdb.dataset AS d
+    WHERE d.name LIKE %(prefix)s::text
+);
+
 -- name: delete_checkpoint_chunks
 -- The bytes of a bench's checkpoints.
 DELETE FROM mmdb.checkpoint_chunk
