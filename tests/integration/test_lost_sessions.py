@@ -16,6 +16,7 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.connection import Row
 from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.hops.orders import Order
 from tests.points import NOW, at, fill, logged
@@ -48,6 +49,7 @@ def test_a_killed_worker_process_costs_no_hop_and_changes_no_bit(duckdb_url: str
         for name in ("calm", "r"):
             db.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", search=NOW, epochs=2)
         db.run("calm").train(workers=2)
+        IDLE.close()  # so that those that are killed are at work
         killed = []
 
         def kill() -> None:
@@ -57,6 +59,7 @@ def test_a_killed_worker_process_costs_no_hop_and_changes_no_bit(duckdb_url: str
 
         assert db.run("r").train(workers=2, watch=at(4, kill)).failed == 0
         assert killed and logged(db, "r") == logged(db, "calm")
+        IDLE.close()
         assert worker_processes() == []
 
 

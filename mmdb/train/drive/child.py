@@ -11,14 +11,18 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import accumulate
+from pathlib import Path
 from time import perf_counter
 from typing import IO, Any, TypeVar
 
 from mmdb import errors
 from mmdb.memory import bounded, ran_out
+from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.values.jobs import Job, MapPartition, from_json, job_of
 from mmdb.train.values.runtime import end, keep_freed_memory, trace_of, uncollected
 from mmdb.train.values.spec import HopResult, HopSpec, Payload, Stopped
@@ -81,14 +85,20 @@ class ChildProcess:
         """Start the process; it sees no other GPU than `device`: "cpu", "cuda:0", ..."""
         self.device = device
         paths = os.pathsep.join(p for p in sys.path if p)
-        self._process = subprocess.Popen(
+        self._kind = (device, paths, str(Path.cwd()))
+        self._environment = (
+            os.environ
+            | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MIMALLOC_ARENA_RESERVE": "65536"}
+            | visible(device, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        )
+        self._calls = threading.Lock()  # held while the process answers
+        self._waits = False  # whether it is known to wait for calls
+        self._process = IDLE.take(self._kind) or subprocess.Popen(
             [sys.executable, "-m", "mmdb.train.drive.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pipesize=1 << 20,  # a small state goes through in one piece
-            env=os.environ
-            | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MIMALLOC_ARENA_RESERVE": "65536"}
-            | visible(device, os.environ.get("CUDA_VISIBLE_DEVICES")),
+            env=self._environment,
             start_new_session=True,  # a Ctrl-C is for the owner, which then ends its children
         )
         self._held: dict[int, str] = {}
@@ -111,8 +121,9 @@ class ChildProcess:
         Raises:
             WorkerLost, DeviceMissing
         """
+        asked = {"warm_up": inside(self.device), "environment": self._environment}
         try:
-            header, _ = self._call({"warm_up": inside(self.device)})
+            header, _ = self._call(asked)
         except errors.DeviceMissing as error:
             raise errors.DeviceMissing(
                 f"Device {self.device!r}: {error.message}", hint=error.hint
@@ -163,11 +174,14 @@ class ChildProcess:
 
     def _call(self, header: dict[str, Any], payload: Payload = ()) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin and self._process.stdout
-        try:
-            _write(self._process.stdin, header, payload)
-            answer, data = _read(self._process.stdout)
-        except (OSError, EOFError, ValueError) as error:
-            raise errors.WorkerLost(f"Worker process {self.pid} ended in mid-hop.") from error
+        with self._calls:
+            self._waits = False
+            try:
+                _write(self._process.stdin, header, payload)
+                answer, data = _read(self._process.stdout)
+            except (OSError, EOFError, ValueError) as error:
+                raise errors.WorkerLost(f"Worker process {self.pid} ended in mid-hop.") from error
+            self._waits = True
         if "sqlstate" in answer:
             known = errors.from_sqlstate(answer["sqlstate"], answer["message"], answer["hint"])
             assert known is not None
@@ -181,8 +195,22 @@ class ChildProcess:
         self._process.kill()
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, whatever it is doing; one that only waits is kept for the next call."""
+        if self._calls.acquire(blocking=False):
+            waits = self._waits
+            self._calls.release()
+            if waits and self._rests():
+                IDLE.keep(self._kind, self._process)
+                return
         end(self._process)
+
+    def _rests(self) -> bool:
+        """Return whether the process has let go of all it held, and can serve anybody."""
+        try:
+            answer, _ = self._call({"rest": True})
+        except errors.WorkerLost:
+            return False
+        return bool(answer["rests"])
 
 
 def main() -> None:
@@ -233,7 +261,12 @@ class _ServedChild:
         self._session: Any = None
 
     def __call__(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], Payload]:
+        if "rest" in header:
+            self._session = None
+            return {"rests": not _has_code_of_users()}, ()
         if "warm_up" in header:
+            os.environ.clear()
+            os.environ.update(header["environment"])
             return {"environment": self._warm_up(header["warm_up"])}, ()
         job = job_of(header["job"], header["spec"])
         result, left = job.run(self._session, _pieces(payload, header["sizes"]), lambda: False)
@@ -252,6 +285,15 @@ class _ServedChild:
             if self._session is None:
                 self._session = DeviceWorker(device)
             return warm_up(self._session.device)
+
+
+def _has_code_of_users() -> bool:
+    """Return whether modules are loaded that people may change, which the next call loads anew."""
+    own = str(Path(__file__).parents[2])
+    installed = tuple({sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), own})
+    files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    absolute = (file for file in files if file is not None and Path(file).is_absolute())
+    return not all(file.startswith(installed) for file in absolute)
 
 
 if __name__ == "__main__":
