@@ -208,7 +208,6 @@ class Erasure:
         """Record what is left of a version; return the hashes of partitions that differ."""
         found: dict[int, bytes] = {}
         decoding = find_decoding(self._connection, dataset.dataset_id)
-        kept: list[bytes] = []
         train = saved = 0
         parts = sorted(self._of(dataset), key=lambda part: part.part.row_count == part.rows)
         for part in parts:
@@ -234,7 +233,6 @@ class Erasure:
             if content_hash != old.content_hash:
                 found[old.part_id] = content_hash
         left = dataset_of(self._connection, dataset.dataset_id).slices
-        kept = [part.content_hash for part in left]
         held_out = any(part.role == "validation" for part in left)
         self._connection.run(
             _Q.change_dataset,
@@ -243,7 +241,7 @@ class Erasure:
             validation=dataset.validation if held_out else 0.0,
             row_count=sum(part.row_count for part in left),
             byte_count=max(0, dataset.byte_count - saved),
-            content_hash=dataset_hash(kept),
+            content_hash=dataset_hash(part.content_hash for part in left),
             class_counts=json.dumps(class_counts),
         )
         return found

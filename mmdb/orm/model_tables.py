@@ -333,7 +333,7 @@ class Forgetting(Base, written_by="Database.forget"):
 
 
 class ForgettingStep(Base, written_by="Database.forget"):
-    """What forgotten rows had reached, and what became of each."""
+    """Steps of calls of forget: a thing that the rows had reached, and what became of it."""
 
     forgetting_id: Mapped[BigInt] = foreign_key("forgetting.forgetting_id", primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)

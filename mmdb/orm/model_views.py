@@ -147,7 +147,7 @@ class RetrainingOverview(View):
 
 
 class ForgettingOverview(View):
-    """What rows that were forgotten had reached, and what became of each."""
+    """Things that forgotten rows had reached, with what became of each."""
 
     forgetting_id: Mapped[BigInt] = mapped_column(primary_key=True)
     dataset: Mapped[str | None]

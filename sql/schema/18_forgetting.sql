@@ -32,7 +32,7 @@ CREATE TABLE mmdb.forgetting_step (
     CONSTRAINT forgetting_step_forgetting_fkey FOREIGN KEY (forgetting_id) REFERENCES mmdb.forgetting (forgetting_id),
     CONSTRAINT forgetting_step_action_check CHECK (action IN ('erase', 'drop', 'withdraw', 'remake', 'check'))
 );
-COMMENT ON TABLE mmdb.forgetting_step IS 'What forgotten rows had reached, and what became of each.';
+COMMENT ON TABLE mmdb.forgetting_step IS 'Steps of calls of forget: a thing that the rows had reached, and what became of it.';
 COMMENT ON COLUMN mmdb.forgetting_step.entity IS 'As lineage() takes it: partition:12, model:name@version.';
 COMMENT ON COLUMN mmdb.forgetting_step.action
 IS 'erase: rows of it; drop: all of it; withdraw: a version; remake: a version without the rows; check: left to people.';

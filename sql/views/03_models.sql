@@ -220,4 +220,4 @@ FROM mmdb.forgetting AS f
 INNER JOIN mmdb.forgetting_step AS s ON f.forgetting_id = s.forgetting_id
 INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
 LEFT JOIN mmdb.model AS n ON s.new_model_id = n.model_id;
-COMMENT ON VIEW mmdb.forgetting_overview IS 'What rows that were forgotten had reached, and what became of each.';
+COMMENT ON VIEW mmdb.forgetting_overview IS 'Things that forgotten rows had reached, with what became of each.';

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from mmdb import errors
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import ensure_partition, read_columns, verify_blocks
 from mmdb.db.check import shown
+from tests.lineage_walk import models_below
 
 #: f says in a feature what id says in the key: by it a test knows the rows of a partition.
 TABLE = """
@@ -174,7 +174,7 @@ def test_children_follow_their_parents(db: mmdb.Database) -> None:
     train(db, "unmoved", "elsewhere")
     planned = db.forget("points", "id = 7", dry_run=True)
     models = {row["entity"] for row in planned if row["entity"].startswith("model:")}
-    assert models == brute_force(db, "dataset:points")
+    assert models == models_below(db, "dataset:points")
     assert {row["entity"]: row["action"] for row in planned if row["entity"] in models} == {
         "model:m@1": "remake",
         "model:child@1": "remake",
@@ -197,19 +197,6 @@ def test_children_follow_their_parents(db: mmdb.Database) -> None:
     with pytest.raises(errors.ModelNotFound):
         db.recover("changed@1")
     assert not db.sql("SELECT 1 FROM mmdb.checkpoint WHERE candidate_id <= 2")
-
-
-def brute_force(db: mmdb.Database, start: str) -> set[str]:
-    """Return the models below a node, by every edge that there is."""
-    children = defaultdict(set)
-    for edge in db.sql("SELECT parent, child FROM mmdb.lineage_edge"):
-        children[edge["parent"]].add(edge["child"])
-    left, seen = [start], {start}
-    while left:
-        fresh = children[left.pop()] - seen
-        seen |= fresh
-        left += fresh
-    return {node for node in seen if node.startswith("model:")}
 
 
 def test_withdrawn_models_are_gone_with_their_aliases(db: mmdb.Database) -> None:

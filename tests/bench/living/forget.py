@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from time import sleep
 from typing import Any
@@ -18,6 +17,7 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_columns
+from tests.lineage_walk import models_below
 
 _ROWS = 240
 #: What a draw trains: an architecture, and options of its dataset and of its run.
@@ -81,7 +81,7 @@ class _Draw:
         for condition in self._conditions():
             planned = db.forget(name, condition, dry_run=True)
             listed = {row["entity"] for row in planned if row["entity"].startswith("model:")}
-            missed += len(_reached(db, f"dataset:{name}") - listed)
+            missed += len(models_below(db, f"dataset:{name}") - listed)
             db.forget(name, condition)
             db.sql(f"DELETE FROM {name} WHERE {condition}")
         killed = self._killed(url)
@@ -147,20 +147,3 @@ class _Draw:
             " AND dropped_at IS NULL"
         )
         return bytes(row["weights_hash"])
-
-
-def _reached(db: Database, start: str) -> set[str]:
-    """Return the models below a node by every edge of lineage, walked in a plain loop."""
-    children = defaultdict(set)
-    for edge in db.sql("SELECT parent, child FROM mmdb.lineage_edge"):
-        children[edge["parent"]].add(edge["child"])
-    left, seen = [start], {start}
-    while left:
-        fresh = children[left.pop()] - seen
-        seen |= fresh
-        left += fresh
-    dropped = {row["model"] for row in db.sql(
-        "SELECT name || '@' || CAST(version AS text) AS model FROM mmdb.model"
-        " WHERE dropped_at IS NOT NULL"
-    )}  # fmt: skip
-    return {node for node in seen if node.startswith("model:")} - {f"model:{m}" for m in dropped}
