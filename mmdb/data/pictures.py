@@ -30,7 +30,8 @@ _MODES = {1: "L", 3: "RGB"}
 def decode(given: Transform, file: bytes) -> np.ndarray:
     """Return a picture as its transform says, uint8 (channels * height * width,).
 
-    It is made smaller or larger by Pillow's bilinear filter, whatever its proportions were.
+    It is made smaller or larger by Pillow's bilinear filter, whatever its proportions were; a JPEG
+    that is twice as large in both directions, or more, is first halved as it is decoded.
 
     Raises:
         ValueError: the bytes are no such file, damaged, or of too many pixels.
@@ -40,6 +41,7 @@ def decode(given: Transform, file: bytes) -> np.ndarray:
         with Image.open(io.BytesIO(file), formats=("JPEG", "PNG")) as picture:
             if picture.width * picture.height > MOST_PIXELS:
                 raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
+            picture.draft(_MODES[channels], (width, height))
             picture.load()
             same = picture.mode == _MODES[channels]
             found = picture if same else picture.convert(_MODES[channels])
