@@ -15,6 +15,7 @@ from PIL import Image
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
+from mmdb.data.pictures import decode, picture_transform
 from mmdb.data.reader import read_partition
 
 ROWS = 60
@@ -91,9 +92,23 @@ def test_stored_pixels_are_those_that_pillow_decodes(db: mmdb.Database) -> None:
     expected = set()
     for number in range(ROWS):
         file = io.BytesIO(file_of(number, "JPEG" if number % 3 else "PNG"))
-        small = Image.open(file).convert("L").resize((6, 5), Image.Resampling.BILINEAR)
+        picture = Image.open(file)
+        picture.draft("L", (6, 5))  # halves a JPEG, and leaves a PNG
+        small = picture.convert("L").resize((6, 5), Image.Resampling.BILINEAR)
         expected.add((np.asarray(small, np.uint8)[None] / np.float32(255)).tobytes())
     assert stored == expected
+
+
+def test_a_jpeg_that_is_halved_as_it_is_decoded_looks_as_one_that_is_not() -> None:
+    steps = np.linspace(0, 6, 256)
+    pixels = (np.sin(steps)[:, None, None] + np.cos(steps * [[1], [2], [3]]).T[None]) * 60 + 128
+    sink = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(sink, "JPEG", quality=90)
+    given = picture_transform({"size": [32, 32]})
+    plain = Image.open(sink).resize((32, 32), Image.Resampling.BILINEAR)
+    expected = np.asarray(plain, np.float64).transpose(2, 0, 1).reshape(-1)
+    apart = np.abs(decode(given, sink.getvalue()) - expected)
+    assert apart.mean() < 1 and apart.max() < 8  # of 255
 
 
 def test_content_is_the_same_on_both_engines(duckdb_url: str, postgres_url: str) -> None:
