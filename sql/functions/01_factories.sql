@@ -6,5 +6,8 @@ VALUES
 ('cnn', 'mmdb.graph.factories:cnn'),
 ('resnet', 'mmdb.graph.factories:resnet'),
 ('transformer', 'mmdb.graph.factories:transformer'),
-('tabular', 'mmdb.graph.factories:tabular')
+('tabular', 'mmdb.graph.factories:tabular'),
+('timm', 'mmdb.graph.libraries:timm'),
+('torchvision', 'mmdb.graph.libraries:torchvision'),
+('transformers', 'mmdb.graph.libraries:transformers')
 ON CONFLICT (name) DO NOTHING;

@@ -95,7 +95,7 @@ def build(
     if name not in factories:
         raise _unknown_factory(name, factories)
     factory, given = resolve(factories[name]), {**own, **arguments}
-    if factories[name].startswith("mmdb.graph.factories:"):
+    if factories[name].startswith("mmdb.graph."):
         _single(input_shape, outputs)
         # Ours work on the meta device, which allocates nothing; a stranger's may not.
         with on_meta():

@@ -16,6 +16,9 @@ _MAX_JSON_CHARACTERS = 16_000_000
 _MAX_CALL_CHARACTERS = 10_000  # Python's parser recurses; this keeps it far from its limits
 _FACTORY_NAME = re.compile(r"[A-Za-z0-9_./-]{1,200}", re.ASCII)
 _TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,250}:[A-Za-z_][A-Za-z0-9_.]{0,250}", re.ASCII)
+#: Factories whose networks are named behind a colon: "timm:resnet18" is timm(name="resnet18").
+LIBRARIES = ("timm", "torchvision", "transformers")
+_LIBRARY_NETWORK = re.compile(rf"({'|'.join(LIBRARIES)}):([A-Za-z0-9_.-]{{1,200}})", re.ASCII)
 _SQL_CONSTANTS = {"true": True, "false": False, "null": None}
 #: Of a network with a head of its own; see `mmdb.graph.spec.head`.
 _HEADED_KEYS = ("backbone", "cut", "pool", "head")
@@ -116,7 +119,7 @@ def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
         known: tuple[str, ...] = GRAPH_KEYS
     elif "factory" in architecture:
         known = ("factory", "arguments")
-        architecture = {"arguments": {}, **architecture}
+        architecture = _named({"arguments": {}, **architecture})
         _check_factory(architecture)
     elif "backbone" in architecture:
         known = _HEADED_KEYS
@@ -188,6 +191,15 @@ def _averaged(architecture: Mapping[str, object]) -> dict[str, object]:
     return {**found, "mean": members}
 
 
+def _named(architecture: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a factory's call in which a library's network is an argument."""
+    name, arguments = architecture["factory"], architecture["arguments"]
+    found = _LIBRARY_NETWORK.fullmatch(name) if isinstance(name, str) else None
+    if found is None or not isinstance(arguments, Mapping):
+        return architecture
+    return {**architecture, "factory": found[1], "arguments": {**arguments, "name": found[2]}}
+
+
 def _check_factory(architecture: Mapping[str, object]) -> None:
     name, arguments = architecture["factory"], architecture["arguments"]
     _check_no_target(name)
@@ -243,12 +255,15 @@ def _read_json(text: str) -> object:
 
 
 def _read_call(text: str) -> dict[str, object]:
-    if _FACTORY_NAME.fullmatch(text):
+    if _FACTORY_NAME.fullmatch(text) or _LIBRARY_NETWORK.fullmatch(text):
         return {"factory": text, "arguments": {}}
     name, parenthesis, rest = text.partition("(")
     name = name.strip()
-    _check_no_target(name)
-    if not parenthesis or not _FACTORY_NAME.fullmatch(name) or len(text) > _MAX_CALL_CHARACTERS:
+    is_library = _LIBRARY_NETWORK.fullmatch(name) is not None
+    if not is_library:
+        _check_no_target(name)
+    is_name = is_library or _FACTORY_NAME.fullmatch(name)
+    if not parenthesis or not is_name or len(text) > _MAX_CALL_CHARACTERS:
         raise FactoryFailed(f"cannot read the architecture {show(text)}", hint=_EXAMPLES)
     try:
         call = ast.parse(f"_({rest}", mode="eval").body

@@ -1,0 +1,222 @@
+"""Networks that installed libraries define, such as `timm:resnet18` and `transformers:bert`.
+
+Classes come from the installed package alone: weights are never fetched, a file that an argument
+names is never read, and what a model's folder holds is never run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from mmdb.errors import FactoryFailed, stops_the_caller
+from mmdb.messages import explain, show
+
+#: Networks of torchvision's that have a second output for training unless told otherwise.
+_SECOND_OUTPUT = ("googlenet", "inception_v3")
+#: What would load code, weights or kernels from elsewhere, in a configuration.
+_LOADING = ("auto_map", "quantization_config", "attn_implementation", "experts_implementation")
+
+
+def timm(input_shape: tuple[int, ...], outputs: int, *, name: str, **options: object) -> nn.Module:
+    """Return a network of timm's for pictures (C, H, W).
+
+    Args:
+        name: of its registry, such as "resnet18".
+        options: of the network's class, such as drop_rate.
+    Raises:
+        FactoryFailed: the library or the network is not there, or an argument would load weights.
+    """
+    library = _library("timm")
+    known = library.list_models() if not library.is_model(name) else [name]
+    _check_name("timm", name, known)
+    own = inspect.signature(library.create_model).parameters
+    _check_options("timm", options, {*own} - {"kwargs"})
+    channels, *sides = _picture(name, input_shape)
+    given = {"in_chans": channels, "num_classes": outputs, **options}
+    if library.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+        given.setdefault("img_size", tuple(sides))
+    _check_outputs(name, "num_classes", given["num_classes"], outputs)
+    return cast("nn.Module", library.create_model(name, pretrained=False, **given))
+
+
+def torchvision(
+    input_shape: tuple[int, ...], outputs: int, *, name: str, **options: object
+) -> nn.Module:
+    """Return a network of torchvision's for pictures (3, H, W).
+
+    Args:
+        name: of its registry, such as "mobilenet_v3_small".
+        options: of the network's class, such as dropout.
+    Raises:
+        FactoryFailed: the library or the network is not there, or an argument would load weights.
+    """
+    models = _library("torchvision").models
+    _check_name("torchvision", name, models.list_models(module=models))
+    _check_options("torchvision", options, {"weights", "weights_backbone", "progress"})
+    _picture(name, input_shape)
+    given = {"num_classes": outputs, **options}
+    _check_outputs(name, "num_classes", given["num_classes"], outputs)
+    if name in _SECOND_OUTPUT:
+        given = {"aux_logits": False, "init_weights": False, **given}
+    return cast("nn.Module", models.get_model(name, weights=None, **given))
+
+
+def transformers(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    name: str | None = None,
+    config: Mapping[str, object] | None = None,
+    model: str | None = None,
+    **options: object,
+) -> nn.Module:
+    """Return a network of transformers' for tokens (T,) or for pictures (C, H, W).
+
+    It returns logits; a class without any returns what it pools, or its last hidden states.
+
+    Args:
+        name: a model_type, such as "bert", whose configuration `options` change.
+        config: what is in a config.json, in place of a name.
+        model: the class, such as "BertModel"; None: the one that classifies rows.
+    Raises:
+        FactoryFailed: the library, the model_type or the class is not there.
+    """
+    library = _library("transformers")
+    made = _config(library, name, {**(config or {}), **options})
+    found = _class_of(library, made, model, input_shape)
+    if hasattr(made, "num_labels") and _classifies(found):
+        made.num_labels = outputs
+    if found.main_input_name == "pixel_values":
+        _fit_picture(made, input_shape)
+    elif getattr(made, "pad_token_id", None) is None:
+        made.pad_token_id = 0
+    rows: Any = type(found.__name__, (_RowsOf, found), {"__module__": __name__})
+    return cast("nn.Module", rows._from_config(made, dtype=torch.float32))
+
+
+class _RowsOf:
+    """Makes a class of transformers' take a batch of rows, and return a tensor."""
+
+    main_input_name: str
+    config: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = {self.main_input_name: x}
+        if self.main_input_name == "input_ids":
+            given["attention_mask"] = (x != self.config.pad_token_id).long()
+        found = super().forward(**given)  # type: ignore[misc]
+        for key in ("logits", "pooler_output", "last_hidden_state"):
+            value = getattr(found, key, None)
+            if isinstance(value, Tensor):
+                return value.flatten(1) if key == "pooler_output" else value
+        raise TypeError(f"it returns {type(found).__name__}, which has no logits or states")
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:  # torchvision raises RuntimeError beside another torch's build
+        if stops_the_caller(error):
+            raise
+        raise FactoryFailed(
+            f"the library {name} cannot be imported: {explain(error)}",
+            hint="On each machine that trains: pip install 'mmdb-learn[pretrained]'",
+        ) from error
+
+
+def _check_name(library: str, name: object, known: list[str]) -> None:
+    if not isinstance(name, str) or name not in known:
+        close = get_close_matches(str(name), known, n=3)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Write {library}:NAME."
+        raise FactoryFailed(f"{library} has no network {show(name)}", hint=hint)
+
+
+def _check_options(library: str, options: Mapping[str, object], refused: set[str]) -> None:
+    for key in options:
+        if key in refused or key.startswith("pretrained"):
+            raise FactoryFailed(
+                f"argument {key} of {library} would load something",
+                hint="Networks begin with random weights; import weights with import_model.",
+            )
+
+
+def _picture(name: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(input_shape) != 3:
+        raise FactoryFailed(
+            f"{name} reads pictures (C, H, W), and rows have the shape {tuple(input_shape)}",
+            hint="Use a column of pictures, or options.shape of the dataset.",
+        )
+    return input_shape
+
+
+def _check_outputs(name: str, key: str, given: object, outputs: int) -> None:
+    if given != outputs:
+        raise FactoryFailed(f"{name} has {key} {show(given)}, and the label needs {outputs}")
+
+
+def _config(library: Any, name: str | None, given: dict[str, object]) -> Any:
+    """Return a configuration of the library's own class for its model_type."""
+    kind = name or given.pop("model_type", None)
+    given.pop("model_type", None)
+    known = library.CONFIG_MAPPING
+    if not isinstance(kind, str) or kind not in known:
+        close = get_close_matches(str(kind), list(known), n=3)
+        told = f"Did you mean {' or '.join(close)}?" if close else ""
+        raise FactoryFailed(
+            f"transformers has no model_type {show(kind)}",
+            hint=f"{told} Code in a model's folder is never run.".strip(),
+        )
+    return known[kind].from_dict(_harmless(given))
+
+
+def _harmless(given: Mapping[str, object]) -> dict[str, object]:
+    """Return a configuration without what would load code, weights or kernels from elsewhere."""
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        if key.lstrip("_").startswith(_LOADING):
+            continue
+        found[key] = _harmless(value) if isinstance(value, Mapping) else value
+    if "use_pretrained_backbone" in found:
+        found["use_pretrained_backbone"] = False
+    return found
+
+
+def _class_of(library: Any, config: Any, model: str | None, input_shape: tuple[int, ...]) -> Any:
+    if model is not None:
+        found = getattr(library, model, None)
+        if not inspect.isclass(found) or not issubclass(found, library.PreTrainedModel):
+            raise FactoryFailed(f"transformers has no class {show(model)} of models")
+        return found
+    kind = "ImageClassification" if len(input_shape) == 3 else "SequenceClassification"
+    mapping = getattr(library, f"MODEL_FOR_{_upper(kind)}_MAPPING")
+    if type(config) not in mapping:
+        raise FactoryFailed(
+            f"transformers has no {kind} for model_type {config.model_type}",
+            hint='Name a class of it: transformers:NAME(model="...").',
+        )
+    found = mapping[type(config)]
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _upper(kind: str) -> str:
+    return "".join(f"_{c}" if c.isupper() and n else c for n, c in enumerate(kind)).upper()
+
+
+def _classifies(found: Any) -> bool:
+    return "Classification" in found.__name__
+
+
+def _fit_picture(config: Any, input_shape: tuple[int, ...]) -> None:
+    """Have a configuration read pictures of the rows' size, where it is of one size."""
+    channels, height, width = _picture(config.model_type, input_shape)
+    if getattr(config, "num_channels", channels) != channels:
+        config.num_channels = channels
+    if hasattr(config, "image_size"):
+        config.image_size = height if height == width else [height, width]
