@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb.db.queries import load
@@ -39,6 +39,10 @@ class ExchangeCalls:
         format: Format = "auto",
         key: str | None = None,
         skip: bool = False,
+        architecture: str | Mapping[str, Any] | None = None,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+        dataset: str | None = None,
     ) -> Imported:
         """Save the tensors of a file or folder as the next version of a model; docs/exchange.md.
 
@@ -46,11 +50,21 @@ class ExchangeCalls:
             format: told by what the source looks like if "auto".
             key: entry of a torch file that is the state dict.
             skip: leave out what is not a tensor.
+            architecture: what builds the module; left out, what the source says: mmdb itself, or
+                the config.json of transformers or timm, where the library is installed.
+            input_shape, outputs: of the architecture; the dataset's, or the source's.
+            dataset: whose rows the model reads from now on, so that `predict` takes raw ones.
         Raises:
             FileError: the source cannot be read, is damaged or unsafe.
             ModelNotFound, InvalidName, NoParent
+            ArchitectureError, ModuleMismatch, DatasetNotFound: architecture or dataset do not fit.
         """
         from mmdb.store.files.exchange import import_model
+        from mmdb.train.replay.imported import Wanted, describe
+
+        wanted = Wanted(
+            architecture=architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
+        )
 
         return import_model(
             self.connection,
@@ -61,6 +75,7 @@ class ExchangeCalls:
             format=format,
             key=key,
             skip=skip,
+            describe=lambda tensors: describe(self.connection, tensors, wanted),
         )
 
     def export_model(

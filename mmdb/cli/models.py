@@ -16,6 +16,8 @@ from mmdb.errors import InvalidOption, NotFound
 if TYPE_CHECKING:  # it loads torch
     from mmdb.probe import ProbeSummary
 
+#: Options of `mmdb import` that `import_model` takes.
+IMPORTED = ("parent", "format", "key", "skip", "architecture", "dataset")
 #: What `mmdb.store.files.formats` reads and writes; importing it here would load torch for --help.
 FORMATS = ("auto", "safetensors", "torch", "huggingface")
 
@@ -33,6 +35,8 @@ def add_commands(add: Add) -> None:
     command.add_argument("--format", choices=FORMATS, default="auto")
     command.add_argument("--key", help="entry of a torch file that is the state dict")
     command.add_argument("--skip", action="store_true", help="leave out what is not a tensor")
+    command.add_argument("--architecture", help="what builds it; by its config.json if left out")
+    command.add_argument("--dataset", help="the dataset whose rows it reads from now on")
 
     about = "Write a model to a file or folder, or the zoo to a folder."
     command = add("export", _export, about, database())
@@ -108,7 +112,7 @@ def _import(given: argparse.Namespace) -> int:
         if given.name is None:
             zoo = db.import_zoo(given.source)
             return _done(zoo, given.json, f"{len(zoo.added)} added, {zoo.kept} there already")
-        options = {name: getattr(given, name) for name in ("parent", "format", "key", "skip")}
+        options = {name: getattr(given, name) for name in IMPORTED}
         found = db.import_model(given.source, given.name, **options)
     text = f"{found.model}: {found.tensors} tensors, {found.stored_bytes:,} bytes stored"
     for note in () if given.json else found.notes:

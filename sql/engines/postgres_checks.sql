@@ -35,6 +35,9 @@ BEGIN
                         WHEN a.attname = 'version' THEN '%1$I BETWEEN 0 AND 999999999'
                         -- A candidate that begins with another's weights has its state before any epoch.
                         WHEN a.attname = 'epoch' THEN '%1$I BETWEEN -1 AND 2147483646'
+                        -- A negative position says that a node has tensors of the other one.
+                        WHEN c.relname = 'architecture_edge' AND a.attname = 'position'
+                            THEN '%1$I BETWEEN -2147483647 AND 2147483646'
                         ELSE '%1$I BETWEEN 0 AND 2147483646'
                     END
                     WHEN 'bigint' THEN CASE

@@ -31,7 +31,7 @@ from mmdb.store.models.model_rows import (
     of_file,
 )
 from mmdb.store.models.recover import ModelReader
-from mmdb.store.models.save import save_model
+from mmdb.store.models.save import About, save_model
 from mmdb.store.tensors.state_entries import Entry, ModuleContents, contents_of
 from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 
@@ -41,6 +41,8 @@ CONFIG_TAG = "huggingface.config"
 #: Longest config.json that is kept, in characters.
 MAX_CONFIG = 1_000_000
 
+#: Returns what tensors of a file are, with those that their network ties, and notes on it.
+Describe = Callable[[LazyTensors], tuple[LazyTensors, About | None, tuple[str, ...]]]
 #: Makes the tensors of a model of which only the recipe is kept.
 Replay = Callable[[Connection, SavedModel], nn.Module | Mapping[str, torch.Tensor]]
 
@@ -82,6 +84,7 @@ def import_model(
     format: Format | Literal["auto"] = "auto",
     key: str | None = None,
     skip: bool = False,
+    describe: Describe | None = None,
 ) -> Imported:
     """Save the tensors of a file or folder as the next version of a model.
 
@@ -91,6 +94,7 @@ def import_model(
     Args:
         parent, approach: see `save_model`.
         format, key, skip: see `open_tensors`.
+        describe: says what the tensors are, where the file does not say it in mmdb's own words.
     Raises:
         FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent, ImportMismatch
         InvalidName, InvalidOption, ModelNotFound, NoParent
@@ -99,6 +103,10 @@ def import_model(
     tensors = open_tensors(source, format=format, key=key, skip=skip)
     own: Mapping[str, Any] = tensors.metadata.get(OWN_KEY, {})
     description = Description.parse(own, source)
+    known = None
+    if describe is not None and description.definition is None:
+        tensors, known, more = describe(tensors)
+        tensors.notes += more
     notes = list(tensors.notes)
     config = tensors.metadata.get("config")
     if config and CONFIG_TAG not in description.tags:
@@ -115,7 +123,7 @@ def import_model(
             _contents(tensors, own),
             parent=parent,
             approach=approach,
-            about=description.about(connection),
+            about=_about(description.about(connection), known),
         )
         model = model_of(connection, saved.model_id)
         entries = find_entries(connection, saved.model_id)
@@ -132,6 +140,13 @@ def import_model(
         seconds=saved.seconds,
         notes=tuple(notes),
     )
+
+
+def _about(said: About, known: About | None) -> About:
+    if known is None:
+        return said
+    dataset_id = known.dataset_id or said.dataset_id
+    return replace(said, definition=known.definition, trace=known.trace, dataset_id=dataset_id)
 
 
 def state_hash(entries: Iterable[tuple[Entry, bytes]]) -> bytes:

@@ -50,7 +50,7 @@ def about_module(
     found = find_dataset(connection, dataset) if dataset is not None else None
     definition = None
     if architecture is not None:
-        definition = _definition(connection, architecture, input_shape, outputs, dataset)
+        definition = definition_asked(connection, architecture, input_shape, outputs, dataset)
         tensors = module.state_dict() if isinstance(module, nn.Module) else module
         check_definition(definition, find_factories(connection), tensors)
     return About(
@@ -124,7 +124,7 @@ def structure_asked(
         return traced(architecture)
     if _names_model(architecture):
         return saved_architecture(connection, find_model(connection, architecture))
-    definition = _definition(connection, architecture, input_shape, outputs, dataset)
+    definition = definition_asked(connection, architecture, input_shape, outputs, dataset)
     return _structure_of(connection, definition)
 
 
@@ -132,13 +132,18 @@ def _names_model(architecture: object) -> TypeGuard[str]:
     return isinstance(architecture, str) and "@" in architecture.partition("(")[0]
 
 
-def _definition(
+def definition_asked(
     connection: Connection,
     architecture: str | Mapping[str, Any],
     input_shape: Sequence[int] | Shape | None,
     outputs: Outputs | None,
     dataset: str | None,
 ) -> ModelDefinition:
+    """Return how to build an architecture for an input's shape, or for a dataset.
+
+    Raises:
+        ArchitectureError, DatasetNotFound
+    """
     if dataset is not None and (input_shape is None or outputs is None):
         found = find_dataset(connection, dataset)
         input_shape = input_shape or found.input_shape
