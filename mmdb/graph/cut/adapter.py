@@ -49,19 +49,41 @@ def adapt(
         CutNotFound, NotACut
     Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
     """
-    rank, alpha, patterns = _read(adapter)
+    rank, alpha, _ = _read(adapter)
+    paths = chosen(module, adapter, after, inputs=inputs)
+    parts = {id(part): part for path in paths for part in [module.get_submodule(path)]}
+    for part in parts.values():  # a layer with two paths is one
+        _put_in(cast("nn.Linear | nn.Conv2d", part), rank, alpha / rank)
+    return paths
+
+
+def chosen(
+    module: nn.Module,
+    adapter: Mapping[str, Any],
+    after: str | None = None,
+    *,
+    inputs: TracedInputs = None,
+) -> tuple[str, ...]:
+    """Return the paths of the layers that `adapt` would put an adapter into, in order.
+
+    Raises:
+        HeadMismatch, CutNotFound, NotACut: as `adapt`.
+    """
+    _, _, patterns = _read(adapter)
     there = adaptable(module, after, inputs=inputs)
-    chosen = [path for path in there if any(fnmatchcase(path, one) for one in patterns)]
-    if not chosen:
+    found = tuple(path for path in there if any(fnmatchcase(path, one) for one in patterns))
+    if not found:
         known = ", ".join(there[:_HINTED])
         raise HeadMismatch(
             f"no layer for the adapter is named {show(patterns)}",
             hint=f"Layers that can be adapted: {known}." if known else "There is none to adapt.",
         )
-    parts = {id(part): part for path in chosen for part in [module.get_submodule(path)]}
-    for part in parts.values():  # a layer with two paths is one
-        _put_in(cast("nn.Linear | nn.Conv2d", part), rank, alpha / rank)
-    return tuple(chosen)
+    return found
+
+
+def is_adapter(path: str) -> bool:
+    """Return whether a tensor's path in a state dict is that of an adapter's matrix."""
+    return path.rpartition(".")[2] in (_A, _B)
 
 
 def adaptable(

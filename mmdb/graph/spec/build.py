@@ -81,6 +81,12 @@ def build(
         return build_grouped(
             parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
         )
+    if "adapted" in parsed:
+        from mmdb.graph.adapted import build_adapted
+
+        return build_adapted(
+            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+        )
     if "mean" in parsed:
         from mmdb.graph.mean import build_mean
 

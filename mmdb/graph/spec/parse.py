@@ -26,9 +26,13 @@ _HEADED_KEYS = ("backbone", "cut", "pool", "head")
 _GROUPED_KEYS = ("per", "groups", "place", "network")
 #: Of the mean of several networks; see `mmdb.graph.mean`.
 _MEAN_KEYS = ("mean", "averages")
+#: Of a frozen network with an adapter; see `mmdb.graph.adapted`.
+_ADAPTED_KEYS = ("adapted", "adapter")
 #: What a mean averages: outputs as they are, or the probabilities of a row's classes, or of each of
 #: several labels, of which the network returns the logarithms, or the logits.
 AVERAGES = ("outputs", "probabilities", "label_probabilities")
+#: Of a candidate's arguments, those that are the adapter's; all others are the network's.
+ADAPTER_ARGUMENTS = ("rank", "alpha")
 _MOST_AVERAGED = 16
 _MOST_NESTED = 8  # backbones with heads inside backbones
 _EXAMPLES = (
@@ -46,7 +50,8 @@ def parse(architecture: str | Mapping[str, object]) -> dict[str, object]:
     A third form puts a head on a part of another architecture:
     {"backbone": architecture, "cut": path, "pool": pool, "head": architecture}. A fourth is an
     architecture for each group of rows: {"per": column, "groups": n, "place": p, "network": ...}.
-    A fifth is the mean of several: {"mean": [architecture, ...], "averages": "probabilities"}.
+    A fifth is the mean of several: {"mean": [architecture, ...], "averages": "probabilities"}. A
+    sixth is a frozen network with an adapter: {"adapted": architecture, "adapter": {...}}.
 
     Args:
         architecture: 'mlp', 'mlp(hidden=[64, 32], dropout=0.1)', JSON text, or a mapping.
@@ -91,7 +96,11 @@ def factories_in(architecture: Mapping[str, object]) -> tuple[str, ...]:
 
 def parts_of(architecture: Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
     """Return the architectures that a parsed one is put together from; none of a simple one."""
-    parts = [architecture[key] for key in ("backbone", "head", "network") if key in architecture]
+    parts = [
+        architecture[key]
+        for key in ("backbone", "head", "network", "adapted")
+        if key in architecture
+    ]
     parts += cast("list[object]", architecture.get("mean", []))
     return tuple(cast("Mapping[str, object]", part) for part in parts)
 
@@ -106,9 +115,15 @@ def with_arguments(
     if "backbone" in architecture:
         inner = cast("Mapping[str, object]", architecture["backbone"])
         return {**architecture, "backbone": with_arguments(inner, arguments)}
+    if "adapted" in architecture:
+        own = {key: value for key, value in arguments.items() if key in ADAPTER_ARGUMENTS}
+        others = {key: value for key, value in arguments.items() if key not in own}
+        inner = cast("Mapping[str, object]", architecture["adapted"])
+        adapter = {**cast("Mapping[str, object]", architecture["adapter"]), **own}
+        return {"adapted": with_arguments(inner, others), "adapter": adapter}
     key = "arguments" if "factory" in architecture else "defaults"
-    own = cast("Mapping[str, object]", architecture.get(key, {}))
-    return {**architecture, key: {**own, **arguments}} if arguments else dict(architecture)
+    given = cast("Mapping[str, object]", architecture.get(key, {}))
+    return {**architecture, key: {**given, **arguments}} if arguments else dict(architecture)
 
 
 def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
@@ -127,6 +142,9 @@ def _checked(architecture: object, nested: int = 0) -> dict[str, object]:
     elif "network" in architecture:
         known = _GROUPED_KEYS
         architecture = _grouped(architecture)
+    elif "adapted" in architecture:
+        known = _ADAPTED_KEYS
+        architecture = _adapted(architecture, nested)
     elif "mean" in architecture:
         known = _MEAN_KEYS
         architecture = _averaged(architecture)
@@ -200,6 +218,22 @@ def _named(architecture: Mapping[str, object]) -> Mapping[str, object]:
     return {**architecture, "factory": found[1], "arguments": {**arguments, "name": found[2]}}
 
 
+def _adapted(architecture: Mapping[str, object], nested: int) -> dict[str, object]:
+    """Return a network with an adapter, whose own architecture is read, too."""
+    if not isinstance(architecture.get("adapter"), Mapping):
+        raise InvalidLayerGraph(
+            f"an adapter is an object, not {show(architecture.get('adapter'))}",
+            hint='Such as {"name": "lora", "rank": 8, "layers": ["*.query"], "train": ["head"]}.',
+        )
+    if nested >= _MOST_NESTED:
+        raise InvalidLayerGraph(f"networks stand more than {_MOST_NESTED} deep in each other")
+    inner = architecture["adapted"]
+    network = _checked(parse(inner) if isinstance(inner, str) else inner, nested + 1)
+    if any(key in network for key in ("mean", "network", "adapted")):
+        raise InvalidLayerGraph("what is adapted is one network without an adapter")
+    return {**architecture, "adapted": network}
+
+
 def _check_factory(architecture: Mapping[str, object]) -> None:
     name, arguments = architecture["factory"], architecture["arguments"]
     _check_no_target(name)
@@ -239,7 +273,9 @@ def _dump(value: object) -> str:
 
 
 def _error_of(architecture: Mapping[str, object]) -> type[ArchitectureError]:
-    is_graph = any(key in architecture for key in ("layers", "backbone", "network", "mean"))
+    is_graph = any(
+        key in architecture for key in ("layers", "backbone", "network", "mean", "adapted")
+    )
     return InvalidLayerGraph if is_graph else FactoryFailed
 
 

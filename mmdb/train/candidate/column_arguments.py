@@ -70,6 +70,9 @@ def with_columns(
             architecture["network"], decoding, factories, without=architecture["per"]
         )
         return {**architecture, "network": inner}
+    if "adapted" in architecture:
+        inner = with_columns(architecture["adapted"], decoding, factories, without=without)
+        return {**architecture, "adapted": inner}
     if "mean" in architecture:
         members = [
             with_columns(one, decoding, factories, without=without) for one in architecture["mean"]

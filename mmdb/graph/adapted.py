@@ -1,0 +1,76 @@
+"""A network whose layers are frozen and adapted: two small matrices in each, and what else trains.
+
+Its frozen tensors have the paths of the network's own, so that a version of such a model stores but
+the adapter where its parent is the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from mmdb.errors import HeadMismatch
+from mmdb.graph.cut.adapter import adapt, chosen, is_adapter
+from mmdb.graph.spec.build import MAX_PARAMETERS, build
+from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.graph.spec.parse import ADAPTER_ARGUMENTS
+from mmdb.messages import show
+
+
+def build_adapted(
+    parsed: Mapping[str, Any],
+    arguments: Mapping[str, object],
+    input_shape: Shape,
+    outputs: Outputs,
+    factories: Mapping[str, str],
+    *,
+    max_parameters: int = MAX_PARAMETERS,
+) -> nn.Module:
+    """Return the module of {"adapted", "adapter"}.
+
+    The adapter is that of `mmdb.graph.cut.adapter.adapt`; its "train" are glob patterns of the
+    modules beside it that train as a whole, such as a classifier.
+
+    Raises:
+        ArchitectureError: as `build`. HeadMismatch: the adapter does not fit.
+    """
+    own = {key: arguments[key] for key in ADAPTER_ARGUMENTS if key in arguments}
+    others = {key: value for key, value in arguments.items() if key not in own}
+    module = build(
+        parsed["adapted"], others, input_shape, outputs, factories, max_parameters=max_parameters
+    )
+    adapter = {**parsed["adapter"], **own}
+    patterns = adapter.pop("train", [])
+    trained = [name for name, _ in module.named_modules() if name and _matches(name, patterns)]
+    unknown = [one for one in patterns if not any(fnmatchcase(name, one) for name in trained)]
+    if unknown:
+        known = ", ".join(name for name, _ in module.named_children())
+        raise HeadMismatch(
+            f"no module that trains is named {show(unknown[0])}",
+            hint=f"Give paths or patterns of modules, such as {known}.",
+        )
+    whole = tuple(f"{name}." for name in trained)
+    layers = [path for path in chosen(module, adapter) if not f"{path}.".startswith(whole)]
+    if not layers:
+        raise HeadMismatch(
+            "every layer that the adapter could be put into trains as a whole",
+            hint="Choose other layers for the adapter, or leave some out of train.",
+        )
+    adapt(module, {**adapter, "layers": layers})
+    for path, parameter in module.named_parameters():
+        parameter.requires_grad_(is_adapter(path))
+    for name in trained:
+        module.get_submodule(name).requires_grad_(True)
+    return module
+
+
+def _matches(name: str, patterns: object) -> bool:
+    if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+        raise HeadMismatch(
+            f"what trains beside an adapter are patterns, not {show(patterns)}",
+            hint='Give a list of paths, such as ["classifier"].',
+        )
+    return any(fnmatchcase(name, one) for one in patterns)

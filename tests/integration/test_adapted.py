@@ -1,0 +1,71 @@
+"""Adapters as models of their own: trained on a frozen base, whose tensors they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import mmdb
+
+ROWS = 400
+BASE = "mlp(hidden=[64, 64])"
+ADAPTED = {"adapted": BASE, "adapter": {"name": "lora", "layers": ["1", "3"], "train": ["5"]}}
+SEARCH = {"method": "grid", "space": {"lr": [0.05], "architecture.rank": [1, 2]}}
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[mmdb.Database]:
+    with mmdb.connect(database_url) as database:
+        numbers = ", ".join(f"((i * {7 + k}) % 23)::double precision AS a{k}" for k in range(30))
+        database.sql(
+            f"CREATE TABLE thing AS SELECT i AS id, {numbers}, (i * 7) % 23 > 11 AS y,"
+            f" (i * 8) % 23 > 11 AS z FROM generate_series(1, {ROWS}) AS g (i)"
+        )
+        columns = ", ".join(f"a{k}" for k in range(30))
+        for label in "yz":
+            database.create_dataset(
+                f"of_{label}", f"SELECT {columns}, {label} FROM thing", label=label
+            )
+        database.create_run("base", dataset="of_y", architecture=BASE, epochs=2).train(workers=1)
+        run = database.create_run(
+            "other",
+            dataset="of_z",
+            architecture=ADAPTED,
+            epochs=4,
+            search=SEARCH,
+            warm_start="base",
+        )
+        run.train(workers=1)
+        yield database
+
+
+def test_an_adapter_shares_its_bases_tensors(db: mmdb.Database) -> None:
+    base, module = db.recover("base").state_dict(), db.recover("other")
+    found = module.state_dict()
+    frozen = [path for path in base if not path.startswith("5.")]
+    assert all(torch.equal(base[path], found[path]) for path in frozen)
+    assert not torch.equal(base["5.weight"], found["5.weight"])
+    trained = {path for path, p in module.named_parameters() if p.requires_grad}
+    assert trained == set(found) - set(frozen)
+    own = sum(found[path].nbytes for path in trained)
+    whole = sum(tensor.nbytes for tensor in found.values())
+    (row,) = db.sql("SELECT stored_bytes FROM mmdb.model_overview WHERE model = 'other'")
+    assert row["stored_bytes"] < own + whole / 4  # of the base nothing is stored anew
+    found_rows = list(db.predict_query("other", "SELECT * FROM thing"))
+    assert len(found_rows) == ROWS
+
+
+def test_it_goes_on_learning_from_where_it_is(db: mmdb.Database) -> None:
+    before = db.recover("other").state_dict()
+    db.create_run(
+        "more", dataset="of_z", architecture=ADAPTED, epochs=1, warm_start="other",
+        search={"method": "grid", "space": {"lr": [0.01], "architecture.rank": [
+            before["1.adapter_a"].shape[0]]}},
+    ).train(workers=1)  # fmt: skip
+    after = db.recover("more").state_dict()
+    assert torch.equal(before["1.weight"], after["1.weight"])
+    assert not torch.equal(before["1.adapter_b"], after["1.adapter_b"])
+    apart = (after["1.adapter_b"] - before["1.adapter_b"]).abs().max()
+    assert apart < before["1.adapter_b"].abs().max()
