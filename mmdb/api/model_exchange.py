@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb.db.queries import load
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mmdb.store.sync.push_pull import CopyReport
 
 
-Format = Literal["auto", "safetensors", "torch", "huggingface"]
+Format = Literal["auto", "safetensors", "torch", "huggingface", "peft"]
 _Path = str | os.PathLike[str]
 _Report = Callable[[int, int], None]
 _Weights = Literal["auto", "always", "never"]
@@ -47,7 +48,8 @@ class ExchangeCalls:
         """Save the tensors of a file or folder as the next version of a model; docs/exchange.md.
 
         Args:
-            format: told by what the source looks like if "auto".
+            format: told by what the source looks like if "auto"; a folder of peft is an adapter of
+                `parent`.
             key: entry of a torch file that is the state dict.
             skip: leave out what is not a tensor.
             architecture: what builds the module; left out, what the source says: mmdb itself, or
@@ -59,23 +61,28 @@ class ExchangeCalls:
             ModelNotFound, InvalidName, NoParent
             ArchitectureError, ModuleMismatch, DatasetNotFound: architecture or dataset do not fit.
         """
+        from mmdb.store.files.adapter_exchange import open_adapter
         from mmdb.store.files.exchange import import_model
+        from mmdb.store.files.peft_format import is_peft
         from mmdb.train.replay.imported import Wanted, describe
 
         wanted = Wanted(
             architecture=architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
         )
 
+        is_adapter = format == "peft" or (format == "auto" and is_peft(Path(source)))
+        adapter = open_adapter(self.connection, Path(source), parent) if is_adapter else None
         return import_model(
             self.connection,
             source,
             name,
             parent=parent,
             approach=approach,
-            format=format,
+            format="huggingface" if format == "peft" else format,
             key=key,
             skip=skip,
             describe=lambda tensors: describe(self.connection, tensors, wanted),
+            opened=adapter,
         )
 
     def export_model(
@@ -90,14 +97,18 @@ class ExchangeCalls:
         """Write a model to a file or folder, verified while it is read; docs/exchange.md.
 
         Args:
+            format: told by the target's suffix if "auto"; "peft" writes a model's adapter alone.
             max_shard_bytes: of one file of a Hugging Face folder.
         Raises:
             ModelNotFound, CorruptTensor, FileError, RecipeError, InvalidOption
         """
         from mmdb.arguments import check_flag
+        from mmdb.store.files.adapter_exchange import export_adapter
         from mmdb.store.files.exchange import export_model
         from mmdb.train.replay.recipe_replay import recover_module
 
+        if format == "peft":
+            return export_adapter(self.connection, model, target, replay=recover_module)
         return export_model(
             self.connection,
             model,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it loads torch
 #: Options of `mmdb import` that `import_model` takes.
 IMPORTED = ("parent", "format", "key", "skip", "architecture", "dataset")
 #: What `mmdb.store.files.formats` reads and writes; importing it here would load torch for --help.
-FORMATS = ("auto", "safetensors", "torch", "huggingface")
+FORMATS = ("auto", "safetensors", "torch", "huggingface", "peft")
 
 #: Adds a command: its name, what runs it, what it is about, and parents with its options.
 Add = Callable[..., argparse.ArgumentParser]

@@ -85,6 +85,7 @@ def import_model(
     key: str | None = None,
     skip: bool = False,
     describe: Describe | None = None,
+    opened: LazyTensors | None = None,
 ) -> Imported:
     """Save the tensors of a file or folder as the next version of a model.
 
@@ -94,13 +95,14 @@ def import_model(
     Args:
         parent, approach: see `save_model`.
         format, key, skip: see `open_tensors`.
+        opened: the source's tensors, where it does not hold all of them.
         describe: says what the tensors are, where the file does not say it in mmdb's own words.
     Raises:
         FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent, ImportMismatch
         InvalidName, InvalidOption, ModelNotFound, NoParent
     """
     check_name(name)
-    tensors = open_tensors(source, format=format, key=key, skip=skip)
+    tensors = opened or open_tensors(source, format=format, key=key, skip=skip)
     own: Mapping[str, Any] = tensors.metadata.get(OWN_KEY, {})
     description = Description.parse(own, source)
     known = None
@@ -145,7 +147,7 @@ def import_model(
 def _about(said: About, known: About | None) -> About:
     if known is None:
         return said
-    dataset_id = known.dataset_id or said.dataset_id
+    dataset_id = known.dataset_id or said.dataset_id  # of the base, where an adapter came in
     return replace(said, definition=known.definition, trace=known.trace, dataset_id=dataset_id)
 
 

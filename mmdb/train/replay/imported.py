@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 
@@ -15,6 +15,7 @@ from mmdb.db.connection import Connection
 from mmdb.errors import ArchitectureError, ImportMismatch, ModuleMismatch
 from mmdb.graph.spec.build import check_output
 from mmdb.graph.spec.configuration import ConfiguredNetwork, configured
+from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.store.files.lazy import LazyTensors
 from mmdb.store.models.module import build_empty, build_filled
 from mmdb.store.models.save import About
@@ -45,13 +46,17 @@ def describe(
         ArchitectureError, ModuleMismatch, DatasetNotFound, ImportMismatch: what the caller says
             does not fit. What the file says is but noted then.
     """
-    named = configured(tensors.metadata.get("config") or {})
+    network = tensors.metadata.get("network")  # of a base whose adapter it is
+    named = network or configured(tensors.metadata.get("config") or {})
     if named is None and not wanted.is_told:
         return tensors, None, ()
     try:
-        return _described(connection, tensors, wanted, named)
+        found, about, notes = _described(connection, tensors, wanted, named)
+        if about.dataset_id is None:
+            about = replace(about, dataset_id=tensors.metadata.get("dataset_id"))
+        return found, about, notes
     except (ArchitectureError, ModuleMismatch) as error:
-        if wanted.is_told:
+        if wanted.is_told or network is not None:
             raise
         return tensors, None, (f"config.json is kept as data alone: {error.message}",)
 
@@ -74,13 +79,6 @@ def _described(
             shape, outputs = shape or named.input_shape, outputs or named.outputs
         else:
             notes = _compare_classes(connection, wanted.dataset, named)
-    about = {
-        "architecture": architecture,
-        "input_shape": shape,
-        "outputs": outputs,
-        "dataset": wanted.dataset,
-        "metrics": {},
-    }
     hollow = {
         path: torch.empty(spec.shape, dtype=spec.dtype, device="meta")
         for path, spec in tensors.specs.items()
@@ -90,10 +88,19 @@ def _described(
     if wanted.dataset is not None:
         dtypes = find_dataset(connection, wanted.dataset).input_dtype
         drawn = build_filled(definition, factories, seed=0)  # without numbers few networks run
-        check_output(drawn, definition.input_shape, definition.outputs, dtypes)
+        check_output(drawn, definition.input_shape, definition.outputs, cast("Dtypes", dtypes))
     tied = _tied(build_empty(definition, factories), hollow)
     hollow |= {path: hollow[first] for path, first in tied.items()}
-    return _with_tied(tensors, tied), about_module(connection, hollow, **about), notes
+    about = about_module(
+        connection,
+        hollow,
+        architecture=architecture,
+        input_shape=shape,
+        outputs=outputs,
+        dataset=wanted.dataset,
+        metrics={},
+    )
+    return _with_tied(tensors, tied), about, notes
 
 
 def _tied(module: torch.nn.Module, given: Mapping[str, torch.Tensor]) -> dict[str, str]:
