@@ -104,7 +104,8 @@ def _calibration(db: mmdb.Database, version: int) -> dict[str, Any]:
         "SELECT calibration::text AS calibration FROM mmdb.model_overview"
         f" WHERE model = 'm' AND version = {version}"
     )
-    return json.loads(row["calibration"] or "{}")
+    found: dict[str, Any] = json.loads(row["calibration"] or "{}")
+    return found
 
 
 @pytest.mark.parametrize(
