@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from mmdb.data.decoding import Decoding
     from mmdb.graph.trace.structure import Architecture
     from mmdb.store.models.architectures import SharedPrefix
+    from mmdb.store.models.group import GroupNetworks
     from mmdb.store.models.model_rows import SavedModel
     from mmdb.store.models.recipe import Recipe
     from mmdb.store.models.recover import Cache, ModelReader, Verify
     from mmdb.store.models.save import Saved
     from mmdb.train.warm.transfer_rows import Transferred
 
-#: Datasets of which a session remembers how their rows are read.
-_DECODINGS = 16
+#: Models of groups of which a session remembers what does not change.
+_GROUPED_MODELS = 16
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ class ModelCalls:
         return ModelReader(self.reads)
 
     @cached_property
-    def _decodings(self) -> Cache[int, Decoding]:
+    def _groups(self) -> Cache[int, GroupNetworks]:
         from mmdb.store.models.recover import Cache
 
-        return Cache(_DECODINGS)
+        return Cache(_GROUPED_MODELS)
 
     @property
     def _reader(self) -> ModelReader:
@@ -240,7 +240,7 @@ class ModelCalls:
         """
         from mmdb.store.models.group import GroupReader
 
-        groups = GroupReader(self._reader, self._decodings)
+        groups = GroupReader(self._reader, self._groups)
         return groups.recover(self._reader.find(model), value, lambda: self.recover(model))
 
     def tensor(self, model: str, path: str, *, rows: tuple[int, int] | None = None) -> torch.Tensor:

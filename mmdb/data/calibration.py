@@ -20,6 +20,7 @@ class Calibration:
     isotonic: tuple[Knots, ...] = ()  # by class
     positive: int | None = None  # the class that is predicted from a threshold on
     threshold: float = 0.0
+    goal: Mapping[str, Any] | None = None  # that the threshold meets; None: it is not known
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], classes: Sequence[str]) -> Calibration:
@@ -35,6 +36,7 @@ class Calibration:
         fits = [
             found.temperature is None or is_number(found.temperature, 1e-9),
             is_number(found.threshold, 0, 1),
+            found.goal is None or isinstance(found.goal, dict),
             len(knots) in (0, len(classes)),
             all(map(_is_curve, knots)),
         ]
@@ -47,11 +49,12 @@ class Calibration:
         parts: dict[str, Any] = {"temperature": self.temperature, "isotonic": self.isotonic}
         if self.positive is not None:
             parts |= {"positive": classes[self.positive], "threshold": self.threshold}
+            parts["goal"] = self.goal
         return {name: part for name, part in parts.items() if part not in (None, ())}
 
-    def at(self, positive: int, threshold: float) -> Calibration:
-        """Return the calibration that predicts a class from a probability on."""
-        return replace(self, positive=positive, threshold=threshold)
+    def at(self, positive: int, threshold: float, goal: Mapping[str, Any]) -> Calibration:
+        """Return the calibration that predicts a class from a probability on, to meet a goal."""
+        return replace(self, positive=positive, threshold=threshold, goal=goal)
 
 
 def _is_curve(knots: Knots) -> bool:

@@ -21,7 +21,7 @@ from mmdb.lineage.finding import lineage
 from mmdb.lineage.graph import Step
 from mmdb.messages import show
 from mmdb.server.backend import Backend
-from mmdb.server.retraining import repeat_run
+from mmdb.server.retraining import calibrated_alike, repeat_run
 from mmdb.store.models import registry
 from mmdb.store.models.model_rows import SavedModel, find_members, model_of
 from mmdb.train.drive.run_requests import drop_run
@@ -281,8 +281,9 @@ def next_remake(backend: Backend) -> list[dict[str, Any]]:
             return [{"run": run, "model": old.reference}]
         saved = save_better_mean(connection, run, best[0]["candidate_id"], old.name)
         saved = saved or save_on_either_side(connection, best[0]["candidate_id"], old.name)
-        new = model_of(connection, saved["model_id"])
-        _end(connection, step, old, new, f"Made again by run {run!r}.")
+        with connection.transaction():
+            new, reason = calibrated_alike(backend, model_of(connection, saved["model_id"]), old)
+            _end(connection, step, old, new, f"Made again by run {run!r}. {reason}".strip())
         for row in connection.rows(_Q.find_models, references=[f"{run}@1"]):  # as training saved it
             registry.withdraw(connection, model_of(connection, row["model_id"]))
     return []

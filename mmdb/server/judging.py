@@ -14,15 +14,18 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from mmdb.arguments import check_whole
+from mmdb.data.calibration import Calibration
+from mmdb.data.dataset import dataset_of
 from mmdb.data.decoding import class_text
 from mmdb.data.forms import source_row
 from mmdb.data.names import is_dataset
 from mmdb.data.query import SourceColumn, analyse, parse_select
 from mmdb.db.connection import Connection
+from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
 from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.judge import curves
-from mmdb.judge.calibration import METHODS, Calibrated, calibrated
+from mmdb.judge.calibration import METHODS, Calibrated, Method, calibrated
 from mmdb.judge.figures import class_figures, number_figures
 from mmdb.judge.resampling import CONFIDENCE, differences, intervals, mcnemar
 from mmdb.messages import show
@@ -31,9 +34,9 @@ from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample, read_sample
-from mmdb.store.models.model_rows import find_members
-from mmdb.store.models.save import About, save_model
+from mmdb.server.sample import Sample, read_sample, read_slice
+from mmdb.store.models.model_rows import SavedModel, find_members, model_of
+from mmdb.store.models.save import About, Saved, save_model
 from mmdb.train.candidate.metrics import confusion
 
 _Q = load("evaluations")
@@ -354,7 +357,7 @@ def calibrate_model(
     backend: Backend,
     model: str,
     data: str,
-    method: str | None,
+    method: Method | None,
     goal: str | None,
     positive: str | None,
     slice: str | None,
@@ -382,34 +385,12 @@ def calibrate_model(
             f"Model {predictor.model.reference} predicts several labels.",
             hint="Calibrate a model of one label.",
         )
-    place = None if goal is None else _class_place(names, positive)
+    wanted = None if goal is None else json_object(goal, "goal")
+    place = None if wanted is None else _class_place(names, positive)
     asked = predictor if method is None else predictor.uncalibrated
     sample = read_sample(connection, asked, data, slice=slice)
-    output, y, weight = sample.outputs[0], sample.labels[0], sample.weight
-    chosen = replace(predictor.calibration, positive=None)
-    if method is not None:
-        chosen = calibrated(method, output, y, weight)
-        output = Calibrated(nn.Identity(), chosen)(output)
-    if goal is not None and place is not None:
-        scores = torch.softmax(output.double(), dim=-1)[:, place]
-        found = curves.threshold_for(json_object(goal, "goal"), scores, y == place, weight)
-        lower = scores[scores < found.threshold]
-        # Between two scores, for these differ by rounding from one batch of rows to another.
-        below = float(lower.max()) if len(lower) else 0.0
-        chosen = chosen.at(place, (found.threshold + below) / 2)
-    saved = save_model(
-        connection,
-        predictor.model.name,
-        asked.uncalibrated.module,
-        parent=predictor.model.reference,
-        about=About(
-            dataset_id=predictor.model.dataset_id,
-            candidate_id=predictor.model.candidate_id,
-            epoch=predictor.model.epoch,
-            calibration=chosen.to_json(names),
-            members=find_members(connection, predictor.model.model_id),
-        ),
-    )
+    chosen = _fitted(asked, sample, method, wanted, place)
+    saved = _save_calibrated(connection, predictor, chosen, names)
     shown = json.dumps(chosen.to_json(names))
     return [
         {
@@ -419,6 +400,76 @@ def calibrate_model(
             "calibration": shown,
         }
     ]
+
+
+def _fitted(
+    predictor: Predictor,
+    sample: Sample,
+    method: Method | None,
+    goal: Mapping[str, Any] | None,
+    place: int | None,
+) -> Calibration:
+    """Return a model's calibration by rows; see `calibrate_model`."""
+    output, y, weight = sample.outputs[0], sample.labels[0], sample.weight
+    chosen = replace(predictor.calibration, positive=None)
+    if method is not None:
+        chosen = calibrated(method, output, y, weight)
+        output = Calibrated(nn.Identity(), chosen)(output)
+    if goal is None or place is None:
+        return chosen
+    scores = torch.softmax(output.double(), dim=-1)[:, place]
+    found = curves.threshold_for(goal, scores, y == place, weight)
+    lower = scores[scores < found.threshold]
+    # Between two scores, for these differ by rounding from one batch of rows to another.
+    below = float(lower.max()) if len(lower) else 0.0
+    return chosen.at(place, (found.threshold + below) / 2, goal)
+
+
+def _save_calibrated(
+    connection: Connection, predictor: Predictor, chosen: Calibration, names: Sequence[str]
+) -> Saved:
+    return save_model(
+        connection,
+        predictor.model.name,
+        predictor.uncalibrated.module,
+        parent=predictor.model.reference,
+        about=About(
+            dataset_id=predictor.model.dataset_id,
+            candidate_id=predictor.model.candidate_id,
+            epoch=predictor.model.epoch,
+            calibration=chosen.to_json(names),
+            members=find_members(connection, predictor.model.model_id),
+        ),
+    )
+
+
+def calibrate_again(backend: Backend, new: SavedModel, old: SavedModel) -> SavedModel:
+    """Save a run's model as the next version, calibrated by the rule by which another model is.
+
+    It is fitted on the rows that the dataset of `new` holds out.
+
+    Raises:
+        InvalidInput, InvalidOption: the rule is not known, or cannot be met.
+    """
+    connection = backend.connection
+    said = json.loads(old.calibration or "{}")
+    goal = said.get("goal")
+    if goal is None and "positive" in said:
+        raise InvalidInput(
+            "It was not kept which goal the threshold meets.",
+            hint="Call calibrate_model with the goal.",
+        )
+    predictor = find_predictor(backend, new.reference)
+    names = _classified(predictor)
+    place = None if goal is None else _class_place(names, said["positive"])
+    assert new.dataset_id is not None and new.candidate_id is not None
+    dataset = dataset_of(connection, new.dataset_id)
+    sample = read_slice(connection, predictor, dataset, "validation")
+    method = next((one for one in METHODS if one in said), None)
+    chosen = _fitted(predictor, sample, method, goal, place)
+    with acting_for(connection, new.candidate_id):
+        saved = _save_calibrated(connection, predictor, chosen, names)
+    return model_of(connection, saved.model_id)
 
 
 def residuals(backend: Backend, model: str, query: str, key: str | None) -> _Rows:

@@ -20,7 +20,7 @@ from mmdb.judge.resampling import drawn
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
-from mmdb.server.judging import same_rows
+from mmdb.server.judging import calibrate_again, same_rows
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.store.models import registry
@@ -204,13 +204,25 @@ def end_retraining(
     best_id = best[0]["candidate_id"]
     saved = save_better_mean(connection, run, best_id, old.name)
     saved = saved or save_on_either_side(connection, best_id, old.name)
-    new = model_of(connection, saved["model_id"])
-    said = _judged(backend, old, new, row, asked)
     with connection.transaction():
+        new, reason = calibrated_alike(backend, model_of(connection, saved["model_id"]), old)
+        said = _judged(backend, old, new, row, asked)
+        if reason:
+            said |= {"passed": False, "reason": f"{reason} {said['reason']}"}
         if alias is not None and said["passed"]:
             said |= _promoted(connection, old, new, alias)
         connection.run(_Q.end_retraining, run_id=row["run_id"], new_model_id=new.model_id, **said)
     return [_told(connection.rows(_Q.find_retraining, name=run)[0])]
+
+
+def calibrated_alike(backend: Backend, new: SavedModel, old: SavedModel) -> tuple[SavedModel, str]:
+    """Return a new model calibrated as the old one is; or as it is, with the reason."""
+    if old.calibration is None:
+        return new, ""
+    try:
+        return calibrate_again(backend, new, old), ""
+    except (InvalidInput, InvalidOption) as error:
+        return new, f"It cannot be calibrated as {old.reference} is: {error.message}"
 
 
 def _judged(
@@ -250,16 +262,13 @@ def _judged(
     chance = 1.0
     if draws is not None:
         chance = (float((draws < gate.at_least).sum()) + 1) / (len(draws) + 1)
-    told = gate.reason(metric, values[0][metric], values[1][metric], gain, chance)
-    if old.calibration is not None and new.calibration is None:
-        told += " The version before was calibrated, and this one is not."
     return said | {
         "metric": metric,
         "old_value": values[0][metric],
         "new_value": values[1][metric],
         "chance": chance,
         "passed": gate.passes(gain, chance),
-        "reason": told,
+        "reason": gate.reason(metric, values[0][metric], values[1][metric], gain, chance),
     }
 
 

@@ -17,11 +17,11 @@ FROM mmdb.model AS m
 WHERE m.name = %(name)s::text;
 
 -- name: find_newest
--- The newest version of a model.
+-- The newest version of a model. By two columns DuckDB sorts at once, where by one it would join the table with itself.
 SELECT m.model_id
 FROM mmdb.model AS m
 WHERE m.name = %(name)s::text AND m.dropped_at IS NULL
-ORDER BY m.version DESC
+ORDER BY m.version DESC, m.model_id DESC
 LIMIT 1;
 
 -- name: find_version

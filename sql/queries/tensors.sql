@@ -75,7 +75,18 @@ FROM mmdb.tensor_chunk AS c
 WHERE c.tensor_id = %(tensor_id)s::bigint;
 
 -- name: read_span
--- Some chunks of a tensor and its base. The OR keeps DuckDB to its index: by both columns it would load thousands.
+-- Some chunks of a tensor.
+SELECT
+    c.tensor_id,
+    c.ordinal,
+    c.codec,
+    c.data,
+    c.digest
+FROM mmdb.tensor_chunk AS c
+WHERE c.tensor_id = %(tensor_id)s::bigint AND c.ordinal BETWEEN %(first)s::integer AND %(last)s::integer;
+
+-- name: read_spans
+-- Some chunks of tensors whose numbers lie together: DuckDB reads the data of rows within two ranges alone.
 SELECT
     c.tensor_id,
     c.ordinal,
@@ -84,6 +95,6 @@ SELECT
     c.digest
 FROM mmdb.tensor_chunk AS c
 WHERE
-    c.tensor_id IN (%(tensor_id)s::bigint, %(base_id)s::bigint)
-    AND (c.ordinal BETWEEN %(first)s::integer AND %(last)s::integer OR c.tensor_id IS NULL)
-ORDER BY c.ordinal;
+    c.tensor_id BETWEEN %(lowest)s::bigint AND %(highest)s::bigint
+    AND c.ordinal BETWEEN %(first)s::integer AND %(last)s::integer
+    AND %(places)s::bigint[] @> ARRAY[coalesce(c.tensor_id * 2147483648 + c.ordinal, 0)];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -197,6 +198,22 @@ def test_children_follow_their_parents(db: mmdb.Database) -> None:
     with pytest.raises(errors.ModelNotFound):
         db.recover("changed@1")
     assert not db.sql("SELECT 1 FROM mmdb.checkpoint WHERE candidate_id <= 2")
+
+
+def test_a_calibrated_model_is_made_again_with_its_calibration(db: mmdb.Database) -> None:
+    create(db, "points")
+    train(db, "m", "points")
+    goal = {"recall": 0.9}
+    db.calibrate_model("m", "points", "temperature", goal=goal)
+    db.set_alias("m", "live", version=2)
+    db.forget("points", "id IN (3, 8, 20, 21, 22, 23, 24, 25)")
+    assert db.remake(workers=1) == 1  # both versions are the same candidate
+    shown = "SELECT version, calibration::text AS rule FROM mmdb.model WHERE dropped_at IS NULL"
+    kept = {row["version"]: row["rule"] for row in db.sql(shown)}
+    assert [*sorted(kept)] == [3, 4] and kept[3] is None
+    assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 4}]
+    again = db.calibrate_model("m@3", "points", "temperature", goal=goal)
+    assert again["calibration"] == json.loads(kept[4])
 
 
 def test_withdrawn_models_are_gone_with_their_aliases(db: mmdb.Database) -> None:

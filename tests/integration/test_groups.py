@@ -86,6 +86,10 @@ def test_a_group_is_recovered_by_itself(db: mmdb.Database) -> None:
         own = db.recover_group("sale", shop).state_dict()
         for path, tensor in whole.of(code).state_dict().items():
             assert torch.equal(own[path], tensor)
+    first, second = (db.recover_group("sale", 4) for _ in range(2))
+    torch.nn.init.zeros_(first.get_parameter("1.weight"))
+    first.register_forward_hook(lambda *_: torch.zeros(1))  # of one that is the caller's own
+    assert second(torch.ones(1, 1)) != 0 and not second.training
     assert torch.equal(
         db.recover_group("sale", 4).state_dict()["1.weight"],
         db.tensor("sale", "each.1.weight", rows=(2 + shops.index("4"), 3 + shops.index("4")))[0],

@@ -496,7 +496,8 @@ def test_a_saved_threshold_decides_wherever_a_class_is_told(db: mmdb.Database, l
     kept = db.sql("SELECT count(*) AS n FROM guessed_bus WHERE prediction = 'true'")
     assert kept[0]["n"] == expected.sum()
     both = db.calibrate_model(model, ASKED, "temperature", goal={"precision": 0.6})["calibration"]
-    assert set(both) == {"temperature", "positive", "threshold"}
+    assert set(both) == {"temperature", "positive", "threshold", "goal"}
+    assert both["goal"] == {"precision": 0.6}
     assert set(db.calibrate_model("bus", ASKED, "isotonic")["calibration"]) == {"isotonic"}
 
 

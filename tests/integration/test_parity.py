@@ -282,6 +282,8 @@ SAME = [
     "SELECT id FROM mmdb.left_table AS l WHERE EXISTS"
     " (SELECT 1 FROM mmdb.right_table AS r WHERE r.k = l.k) ORDER BY id",
     "SELECT id FROM mmdb.left_table WHERE n = ANY(ARRAY[3, 7]) ORDER BY id",
+    "SELECT ARRAY[3, 7, NULL] @> ARRAY[coalesce(n, 0)], ARRAY[n] @> ARRAY[3, coalesce(n, 0)]"
+    " FROM mmdb.left_table ORDER BY id",
     "SELECT k LIKE 'c_d', k LIKE '%', k NOT LIKE 'a%' FROM mmdb.left_table ORDER BY id",
     r"SELECT k LIKE 'c\_d', k LIKE 'c\%' FROM mmdb.left_table ORDER BY id",
     "SELECT k || '!', upper(k), lower(k), length(k) FROM mmdb.left_table ORDER BY id",

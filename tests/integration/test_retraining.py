@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -72,6 +74,63 @@ def test_a_model_goes_on_where_rows_are_new(db: mmdb.Database) -> None:
     assert again["reason"] == "m@2 has seen all of points@2."
     shown = db.sql("SELECT model, new_model, passed, reason FROM mmdb.retraining_overview")
     assert shown == [{key: done[key] for key in ("model", "new_model", "passed", "reason")}]
+
+
+COST = {"cost": {"false_positive": 1, "false_negative": 5}}
+RULES = [("temperature", COST), ("isotonic", None), (None, {"recall": 0.9})]
+
+
+@pytest.mark.parametrize(("method", "goal"), RULES, ids=["both", "isotonic", "threshold"])
+def test_a_calibrated_model_is_calibrated_anew(
+    db: mmdb.Database, method: str | None, goal: dict[str, Any] | None
+) -> None:
+    first = db.calibrate_model("m", "points", method, goal=goal)
+    db.set_alias("m", "live", version=first["version"])
+    _add(db, 601, 700)
+    done = db.retrain("m@live", gate={"at_least": -1.0}, workers=1)
+    assert (done["model"], done["new_model"], done["alias"]) == ("m@2", "m@4", "live")
+    kept = _calibration(db, 4)
+    assert kept.keys() == first["calibration"].keys() and kept != first["calibration"]
+    assert kept.get("goal") == goal
+    # As it would be by hand, of the version before, on the rows that are held out.
+    again = db.calibrate_model("m@3", done["dataset"], method, goal=goal)
+    assert again["calibration"] == kept
+    found = db.evaluate("m@4", done["dataset"], metrics=["accuracy"])
+    assert done["new_value"] == pytest.approx(found["accuracy"])
+
+
+def _calibration(db: mmdb.Database, version: int) -> dict[str, Any]:
+    (row,) = db.sql(
+        "SELECT calibration::text AS calibration FROM mmdb.model_overview"
+        f" WHERE model = 'm' AND version = {version}"
+    )
+    found: dict[str, Any] = json.loads(row["calibration"] or "{}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("null", "It was not kept which goal"),  # by a version of mmdb that did not
+        ('{"precision": 1.0}', "No threshold gives a precision of 1.0"),
+    ],
+)
+def test_a_rule_that_cannot_be_met_stops_the_new_model(
+    db: mmdb.Database, goal: str, said: str
+) -> None:
+    db.calibrate_model("m", "points", goal=COST)
+    rule = f'{{"positive": "yes", "threshold": 0.5, "goal": {goal}}}'
+    db.sql(f"UPDATE mmdb.model SET calibration = '{rule}' WHERE version = 2")
+    db.set_alias("m", "live", version=2)
+    # y hangs on nothing any more: of the rows that come first by their scores, few are yes.
+    db.sql("UPDATE points SET y = CASE WHEN id % 10 = 0 THEN 'yes' ELSE 'no' END")
+    done = db.retrain("m@live", mode="scratch", gate={"at_least": -1.0}, workers=1)
+    assert (done["new_model"], done["passed"], done["alias"]) == ("m@3", False, None)
+    assert f"It cannot be calibrated as m@2 is: {said}" in done["reason"]
+    assert done["metric"] is not None
+    versions = db.sql("SELECT version FROM mmdb.model WHERE name = 'm' ORDER BY version")
+    assert [row["version"] for row in versions] == [1, 2, 3]
+    assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 2}]
 
 
 def test_a_gate_stops_what_is_worse_and_an_alias_goes_back(db: mmdb.Database) -> None:

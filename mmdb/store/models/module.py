@@ -105,13 +105,13 @@ def assemble(
         raise DefinitionMissing(f"How to build the module of model {reference} is not known.")
     try:
         module = build_empty(definition, factories)
-        _fill(module, _moved(tensors, device), trainable, reference)
+        fill(module, _moved(tensors, device), trainable, reference)
         is_whole = not any(t.is_meta for t in (*module.parameters(), *module.buffers()))
     except ArchitectureError:  # a factory that cannot work without memory
         is_whole = False
     if not is_whole:  # transient buffers that were not saved, too, are the factory's to make
         module = build_filled(definition, factories, seed=0).to(device)
-        _fill(module, _moved(tensors, device), trainable, reference)
+        fill(module, _moved(tensors, device), trainable, reference)
     return module.eval()
 
 
@@ -127,10 +127,15 @@ def _moved(tensors: Tensors, device: str | None) -> dict[str, torch.Tensor]:
     return found
 
 
-def _fill(
+def fill(
     module: nn.Module, tensors: Tensors, trainable: Mapping[str, bool], reference: str
 ) -> None:
-    """Put tensors in the places of a module's own; the same tensor becomes one parameter."""
+    """Put tensors in the places of a module's own; the same tensor becomes one parameter.
+
+    Args: as of `assemble`.
+    Raises:
+        ModuleMismatch
+    """
     own = module.state_dict()
     transients = {path for path, _ in module.named_buffers() if path not in own}
     given = {path: tensor for path, tensor in tensors.items() if path not in transients}

@@ -20,7 +20,14 @@ from mmdb.store.models.model_rows import (
     find_model_id,
     model_of,
 )
-from mmdb.store.tensors.reading import BadTensor, Encoding, find_bad_chunk, read_bytes, read_tensors
+from mmdb.store.tensors.reading import (
+    BadTensor,
+    Encoding,
+    Span,
+    find_bad_chunk,
+    read_spans,
+    read_tensors,
+)
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -189,28 +196,49 @@ class ModelReader:
             TensorNotFound: no such path, or the rows are not there.
             CorruptTensor
         """
+        return self.rows_of(model, [path], lo, hi, verify=verify)[path]
+
+    def rows_of(
+        self,
+        model: SavedModel,
+        paths: Collection[str],
+        lo: int,
+        hi: int | None,
+        *,
+        verify: Verify = "full",
+    ) -> dict[str, torch.Tensor]:
+        """Return rows lo..hi of several tensors by path, in one query; see `rows`.
+
+        Raises:
+            TensorNotFound, CorruptTensor
+        """
         catalog = self.catalog(model)
-        (entry,) = catalog.select([path])
-        end = _row_end(model, entry, lo, hi)
-        if catalog.first(entry).layout is not None:
-            return self.tensors(model, [path], verify=verify)[path][lo:end].clone()
-        row = math.prod(entry.shape[1:]) * _itemsize(entry)
-        start, stop = lo * row, end * row
-        shape, dtype = (end - lo, *entry.shape[1:]), getattr(torch, entry.dtype)
-        if start == stop:
-            return torch.empty(shape, dtype=dtype)
-        holder = catalog.holder(entry)
-        assert holder is not None
-        encoding, offset = catalog.encoding(holder), catalog.offset(entry)
-        data = self._read(
+        found: dict[str, torch.Tensor] = {}
+        spans: dict[str, Span] = {}
+        for entry in catalog.select(paths):
+            end = _row_end(model, entry, lo, hi)
+            row = math.prod(entry.shape[1:]) * _dtype(entry).itemsize
+            holder = catalog.holder(entry)
+            if catalog.first(entry).layout is not None:
+                whole = self.tensors(model, [entry.path], verify=verify)[entry.path]
+                found[entry.path] = whole[lo:end].clone()
+            elif holder is None or lo == end:
+                found[entry.path] = torch.empty((end - lo, *entry.shape[1:]), dtype=_dtype(entry))
+            else:
+                start = catalog.offset(entry) + lo * row
+                spans[entry.path] = Span(catalog.encoding(holder), start, start + (end - lo) * row)
+        read = self._read(
             [catalog],
-            [encoding],
-            lambda c: read_bytes(
-                c, encoding, offset + start, offset + stop, checked=verify != "none"
-            ),
-            stop - start,
+            [span.encoding for span in spans.values()],
+            lambda c: read_spans(c, list(spans.values()), checked=verify != "none"),
+            sum(span.stop - span.start for span in spans.values()),
         )
-        return torch.from_numpy(data.copy()).view(dtype).reshape(shape)
+        for (path, data), entry in zip(
+            zip(spans, read, strict=True), catalog.select(spans), strict=True
+        ):
+            rows = torch.from_numpy(data.copy()).view(_dtype(entry))
+            found[path] = rows.reshape(-1, *entry.shape[1:])
+        return found
 
     def _read(
         self,
@@ -263,9 +291,9 @@ def read_many(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list
     return ModelReader(connection).many(found)
 
 
-def _itemsize(entry: StoredEntry) -> int:
+def _dtype(entry: StoredEntry) -> torch.dtype:
     dtype: torch.dtype = getattr(torch, entry.dtype)
-    return dtype.itemsize
+    return dtype
 
 
 def _row_end(model: SavedModel, entry: StoredEntry, lo: int, hi: int | None) -> int:

@@ -128,7 +128,7 @@ def _raw(exchange: TensorExchange, content: Content, bases: Mapping[bytes, Descr
         byte_count=content.byte_count,
         statistics=content.statistics().row(),
         word=content.word,
-        chunk_bytes=chunk_bytes(content.shape, max(1, itemsize)),
+        chunk_bytes=chunk_bytes(content.shape, max(1, itemsize), by_row=content.by_row),
     )
     raw = Raw(tensor=tensor, data=content.load())
     base = bases.get(content.tensor_hash)

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from mmdb.graph.grouped import EACH
 from mmdb.store.tensors.pipeline import batches, drop, shared_pool
 from mmdb.store.tensors.state_entries import Entry, ModuleContents, named_hash
 from mmdb.store.tensors.tensor_bytes import (
@@ -92,6 +93,7 @@ def contents_to_store(
             word=word_bytes(DTYPES[entry.dtype]),
             load=lambda entry=entry: raw_bytes(contents.tensor(entry)),  # type: ignore[misc]
             describe=lambda entry=entry: Statistics.of(contents.tensor(entry)),  # type: ignore[misc]
+            by_row=entry.path.startswith(EACH),
             has_chunks=entry.layout is None and not entry.is_small,
             base_id=bases.get(entry.ordinal),
         )

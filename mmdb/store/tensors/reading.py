@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ _Q = load("tensors")
 DIGEST_BYTES = 16
 #: Bytes of tensors that are fetched at once rather than streamed.
 _AT_ONCE = 2 << 20
+#: Numbers of tensors that lie apart by more are read by themselves.
+_NEAR = 8
 
 
 class BadTensor(Exception):
@@ -242,68 +243,118 @@ def _decode_chunks(
         decoding.finish()
 
 
-def read_bytes(
-    connection: Connection, encoding: Encoding, start: int, stop: int, *, checked: bool = True
-) -> np.ndarray:
-    """Return bytes start..stop of a tensor, uint8 (stop - start,), from the chunks they lie in.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes start..stop of a tensor, one or more."""
+
+    encoding: Encoding
+    start: int
+    stop: int
+
+    @property
+    def ordinals(self) -> range:
+        """The chunks that they lie in."""
+        size = self.encoding.chunk_bytes
+        return range(self.start // size, (self.stop - 1) // size + 1)
+
+    def check(self) -> None:
+        """Raise BadTensor where the tensor cannot have them."""
+        self.encoding.check()
+        if self.stop > self.encoding.byte_count:
+            reason = f"it has only {self.encoding.byte_count} bytes"
+            raise BadTensor(self.encoding.tensor_id, reason)
+
+
+def read_spans(
+    connection: Connection, spans: Sequence[Span], *, checked: bool = True
+) -> list[np.ndarray]:
+    """Return the bytes of each span, uint8 (stop - start,), and read no chunk that has none.
 
     Args:
         checked: compare each chunk with its digest.
     Raises:
         BadTensor
     """
-    encoding.check()
-    if stop > encoding.byte_count:
-        raise BadTensor(encoding.tensor_id, f"it has only {encoding.byte_count} bytes")
-    size = encoding.chunk_bytes
-    first, last = start // size, (stop - 1) // size
-    limit = min((last + 1) * size, encoding.byte_count)
-    memory = np.empty(limit - first * size, np.uint8)
-    for row in _read_span(connection, encoding, first, last, checked):
-        place = (row["ordinal"] - first) * size
-        out = memory[place : place + size]
-        _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
-    return memory[start - first * size : stop - first * size]
+    wanted: dict[int, set[int]] = {}  # tensor_id -> ordinals
+    for span in spans:
+        span.check()
+        for tensor_id in {span.encoding.tensor_id, span.encoding.base_id} - {None}:
+            wanted.setdefault(tensor_id, set()).update(span.ordinals)  # type: ignore[arg-type]
+    found: dict[tuple[int, int], list[Row]] = {}
+    for row in _find_chunks(connection, wanted):
+        found.setdefault((row["tensor_id"], row["ordinal"]), []).append(row)
+    return [_decode_span(span, found, checked) for span in spans]
 
 
-def _read_span(
-    connection: Connection, encoding: Encoding, first: int, last: int, checked: bool
-) -> list[Row]:
-    """Return some chunks of a tensor, after those of its base that they are differences to."""
-    own_id = encoding.tensor_id
-    base_id = own_id if encoding.base_id is None else encoding.base_id
-    span = {"tensor_id": own_id, "base_id": base_id, "first": first, "last": last}
-    rows = connection.rows(_Q.read_span, **span)
-    own = [row for row in rows if row["tensor_id"] == own_id]
-    _check_span(own_id, own, range(first, last + 1), encoding.whole if checked else None)
-    leaning = {row["ordinal"] for row in own if needs_base(row["codec"])}
-    base = [row for row in rows if row["tensor_id"] != own_id and row["ordinal"] in leaning]
+def _find_chunks(connection: Connection, wanted: Mapping[int, Collection[int]]) -> list[Row]:
+    """Return some chunks of some tensors; the numbers of those saved together lie together."""
+    if len(wanted) == 1:
+        ((tensor_id, own),) = wanted.items()
+        span = {"tensor_id": tensor_id, "first": min(own), "last": max(own)}
+        return connection.rows(_Q.read_span, **span)
+    runs: list[list[int]] = []
+    for tensor_id in sorted(wanted):
+        if not runs or tensor_id - runs[-1][-1] > _NEAR:
+            runs.append([])
+        runs[-1].append(tensor_id)
+    rows: list[Row] = []
+    for run in runs:
+        ordinals = [ordinal for tensor_id in run for ordinal in wanted[tensor_id]]
+        rows += connection.rows(
+            _Q.read_spans,
+            lowest=run[0],
+            highest=run[-1],
+            first=min(ordinals),
+            last=max(ordinals),
+            places=[(one << 31) + ordinal for one in run for ordinal in wanted[one]],
+        )
+    return rows
+
+
+def _decode_span(
+    span: Span, found: Mapping[tuple[int, int], Sequence[Row]], checked: bool
+) -> np.ndarray:
+    encoding, ordinals, size = span.encoding, span.ordinals, span.encoding.chunk_bytes
+    own = _checked(encoding.tensor_id, found, ordinals, encoding.whole if checked else None)
+    leaning = [row["ordinal"] for row in own if needs_base(row["codec"])]
+    base: list[Row] = []
     try:
-        whole = Whole(encoding.base_hash or b"", None, encoding.word, encoding.chunk_bytes)
-        _check_span(base_id, base, sorted(leaning), whole if checked else None)
+        whole = Whole(encoding.base_hash or b"", None, encoding.word, size)
+        base_id = encoding.tensor_id if encoding.base_id is None else encoding.base_id
+        base = _checked(base_id, found, leaning, whole if checked else None)
         for row in base:
             if needs_base(row["codec"]):
-                raise BadTensor(own_id, "the chunk is a difference itself", row["ordinal"])
+                raise BadTensor(base_id, "the chunk is a difference itself", row["ordinal"])
     except BadTensor as error:
         reason = f"it is a difference to a tensor of which {error.reason}"
-        raise BadTensor(own_id, reason, error.ordinal) from error
-    return base + own
+        raise BadTensor(encoding.tensor_id, reason, error.ordinal) from error
+    first = ordinals[0] * size
+    memory = np.empty(min(ordinals[-1] * size + size, encoding.byte_count) - first, np.uint8)
+    for row in base + own:
+        place = row["ordinal"] * size - first
+        out = memory[place : place + size]
+        _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
+    return memory[span.start - first : span.stop - first]
 
 
-def _check_span(
-    tensor_id: int, rows: Sequence[Row], ordinals: Sequence[int], whole: Whole | None
-) -> None:
-    """Check that chunks are there, each once; and compare them with their digests."""
-    there = Counter(row["ordinal"] for row in rows)
-    for ordinal in ordinals:
-        if there[ordinal] != 1:
-            reason = "the chunk is there twice" if there[ordinal] else "the chunk is missing"
+def _checked(
+    tensor_id: int,
+    found: Mapping[tuple[int, int], Sequence[Row]],
+    ordinals: Sequence[int],
+    whole: Whole | None,
+) -> list[Row]:
+    """Return chunks that are there, each once; and which are as their digests say."""
+    there = [found.get((tensor_id, ordinal), ()) for ordinal in ordinals]
+    for ordinal, rows in zip(ordinals, there, strict=True):
+        if len(rows) != 1:
+            reason = "the chunk is there twice" if rows else "the chunk is missing"
             raise BadTensor(tensor_id, reason, ordinal)
-    for row in rows:
+    for (row,) in there:
         if whole and bytes(row["digest"]) != whole.digest(
             row["ordinal"], row["codec"], row["data"]
         ):
             raise BadTensor(tensor_id, "the chunk is not as it was written", row["ordinal"])
+    return [row for (row,) in there]
 
 
 def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
@@ -313,7 +364,7 @@ def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
         encoding.check()
         for ordinal in range(encoding.chunks):
             stop = min((ordinal + 1) * size, encoding.byte_count)
-            read_bytes(connection, encoding, ordinal * size, stop)
+            read_spans(connection, [Span(encoding, ordinal * size, stop)])
     except BadTensor as error:
         return error
     return BadTensor(

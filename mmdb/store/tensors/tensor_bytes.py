@@ -237,16 +237,19 @@ def _computable(values: torch.Tensor) -> torch.Tensor:
 #: Bytes of a chunk before it is encoded. A quarter of a MiB stays in the processor's cache while
 #: it is decoded, and a few rows of a tensor cost one chunk.
 CHUNK_BYTES = 256 << 10
+#: The same of a tensor whose rows are read one by one.
+ROW_CHUNK_BYTES = 32 << 10
 #: Tensors below this lie in their model's pack.
 PACKED_BELOW = 8 << 10
 
 
-def chunk_bytes(shape: Sequence[int], itemsize: int) -> int:
+def chunk_bytes(shape: Sequence[int], itemsize: int, *, by_row: bool = False) -> int:
     """Return the bytes of a chunk: as many whole rows as fit, else a part of one row."""
     row = math.prod(shape[1:]) * itemsize
-    if not 0 < row <= CHUNK_BYTES:
-        return CHUNK_BYTES // itemsize * itemsize
-    return CHUNK_BYTES // row * row
+    limit = min(ROW_CHUNK_BYTES, CHUNK_BYTES) if by_row else CHUNK_BYTES
+    if not 0 < row <= limit:
+        return limit // itemsize * itemsize
+    return limit // row * row
 
 
 def chunk_count(byte_count: int, size: int) -> int:

@@ -120,6 +120,7 @@ class Content:
     word: int
     load: Callable[[], np.ndarray]  # the bytes, uint8 (byte_count,)
     describe: Callable[[], Statistics]
+    by_row: bool = False  # whether its rows are read one by one
     has_chunks: bool = True  # else its bytes lie in a pack, or in the storage that it is a view of
     base_id: int | None = None  # of the same dtype and shape, which it may be a difference to
 
@@ -340,7 +341,8 @@ def _base_of(content: Content, bases: _Bases) -> np.ndarray | None:
 
 
 def _size(content: Content) -> int:
-    return chunk_bytes(content.shape, content.byte_count // max(1, math.prod(content.shape)))
+    itemsize = content.byte_count // max(1, math.prod(content.shape))
+    return chunk_bytes(content.shape, itemsize, by_row=content.by_row)
 
 
 def _encoding_row(

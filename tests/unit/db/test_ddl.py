@@ -344,6 +344,7 @@ def test_a_change_without_a_faithful_form_is_refused(statement: str) -> None:
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM mmdb.t",
         "SELECT format('%I', a) FROM mmdb.t",
         "SELECT hashtext(a) FROM mmdb.t",
+        "SELECT a @> ARRAY[b] FROM mmdb.t",
         "SELECT random()",
         "SELECT clock_timestamp()",
         "SELECT current_user",

@@ -67,7 +67,7 @@ def test_a_calibration_survives_json() -> None:
     for calibration in (
         Calibration(),
         calibrated("temperature", output, y),
-        calibrated("isotonic", output, y).at(2, 0.0),
+        calibrated("isotonic", output, y).at(2, 0.0, {"recall": 0.5}),
     ):
         text = json.dumps(calibration.to_json(names))
         assert Calibration.from_json(json.loads(text), names) == calibration
@@ -85,6 +85,7 @@ def test_a_calibration_survives_json() -> None:
         {"isotonic": [[[], []]] * 2},
         {"isotonic": [[[0.1], [float("nan")]]] * 2},
         {"isotonic": 5},
+        {"positive": "a", "goal": 0.9},
         {"further": 1},
     ],
 )
@@ -96,8 +97,8 @@ def test_what_is_no_calibration_is_refused(bad: dict[str, object]) -> None:
 def test_a_threshold_decides_for_a_class_and_else_for_the_best_of_the_others() -> None:
     chances = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
     assert guesses(Calibration(), chances).tolist() == [0, 0, 1, 2]
-    assert guesses(Calibration().at(2, 0.25), chances).tolist() == [0, 2, 1, 2]
-    assert guesses(Calibration().at(0, 0.55), chances).tolist() == [1, 0, 1, 2]
+    assert guesses(Calibration().at(2, 0.25, {"recall": 0.9}), chances).tolist() == [0, 2, 1, 2]
+    assert guesses(Calibration().at(0, 0.55, {"recall": 0.9}), chances).tolist() == [1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("method", METHODS)

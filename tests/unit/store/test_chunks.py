@@ -11,6 +11,7 @@ from mmdb.store.tensors.tensor_bytes import (
     CHUNK_BYTES,
     DTYPES,
     PACKED_BELOW,
+    ROW_CHUNK_BYTES,
     chunk_bytes,
     chunk_count,
     pack_layout,
@@ -28,14 +29,17 @@ members = st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), st.integers(0, 40)
 )
 
 
-@given(st.lists(sizes, max_size=4), itemsizes)
-def test_a_chunk_holds_whole_rows_or_whole_elements(shape: list[int], itemsize: int) -> None:
-    size, row = chunk_bytes(shape, itemsize), math.prod(shape[1:]) * itemsize
-    assert 0 < size <= CHUNK_BYTES
+@given(st.lists(sizes, max_size=4), itemsizes, st.booleans())
+def test_a_chunk_holds_whole_rows_or_whole_elements(
+    shape: list[int], itemsize: int, by_row: bool
+) -> None:
+    size, row = chunk_bytes(shape, itemsize, by_row=by_row), math.prod(shape[1:]) * itemsize
+    limit = ROW_CHUNK_BYTES if by_row else CHUNK_BYTES
+    assert 0 < size <= limit
     assert size % itemsize == 0
-    if 0 < row <= CHUNK_BYTES:
+    if 0 < row <= limit:
         assert size % row == 0
-        assert size + row > CHUNK_BYTES
+        assert size + row > limit
 
 
 @given(st.integers(0, 50_000), st.integers(1, 5_000))
