@@ -1,9 +1,9 @@
-"""Samples of a dataset's versions: what is new and a share of what was there, or some partitions."""
+"""Samples of a dataset's versions: what is new and a share of what was there; or a shard."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -111,7 +111,7 @@ def _write(
     newest: Dataset,
     name: str,
     trains: Sequence[Sequence[StoredBlock]],
-    changes: dict[str, object],
+    changes: Mapping[str, object],
 ) -> None:
     """Write a dataset whose train partitions are some blocks each, and its other slices as is."""
     counts = ClassCounts(newest.decoding.labels)

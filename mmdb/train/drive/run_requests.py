@@ -60,7 +60,7 @@ def drop_run(connection: Connection, name: str) -> int:
         for candidate_id in ids if connection.engine == "postgres" else ():
             connection.run(load("states").drop_in_flight, candidate_id=candidate_id, kept=[])
         connection.run(_RUNS.mark_run_dropped, run_id=run_id)
-    return freed + sum(row["bytes"] for row in checkpoints)
+    return freed + sum(int(row["bytes"]) for row in checkpoints)
 
 
 def _lock(connection: Connection, name: str, run_id: int) -> None:

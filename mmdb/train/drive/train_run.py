@@ -92,13 +92,16 @@ def train(
         for worker in opened:
             driver.add_worker(worker)
     driver.drive()
-    done = 0
-    for one in shards or [name]:
-        outcome = driver.outcomes[one]
+    summaries = []
+    for run in runs:
+        outcome = driver.outcomes[run.name]
         if isinstance(outcome, MmdbError):
             raise outcome
-        done += outcome.hops
-    return summarise(connection, name, done, perf_counter() - started) if shards else outcome
+        summaries.append(outcome)
+    if not shards:
+        return summaries[0]
+    hops = sum(summary.hops for summary in summaries)
+    return summarise(connection, name, hops, perf_counter() - started)
 
 
 def useful_workers(run: RunState) -> int:

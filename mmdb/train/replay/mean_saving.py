@@ -120,7 +120,9 @@ def save_mean_of(
         children = recover_module(connection, old).children()
         for key, module in zip(find_members(connection, old.model_id), children, strict=True):
             kept[key[0]] = (key[1], module)
-    members = [judge.contender(candidate_id, kept.get(candidate_id)) for candidate_id in candidate_ids]
+    members = [
+        judge.contender(candidate_id, kept.get(candidate_id)) for candidate_id in candidate_ids
+    ]
     return _save(connection, name, judge, members, dataset_id)
 
 
@@ -141,9 +143,7 @@ class _Judge:
                 read = read_partition(connection, part.part_id, part.content_hash)
                 self._rows = tensors_of(read)
 
-    def contender(
-        self, candidate_id: int, kept: tuple[int, nn.Module] | None = None
-    ) -> _Contender:
+    def contender(self, candidate_id: int, kept: tuple[int, nn.Module] | None = None) -> _Contender:
         """Return a candidate with what it says of the slice.
 
         Args:

@@ -1,4 +1,4 @@
-"""What a run came to: its model, which is its best candidate, or the mean of a few, or of shards."""
+"""What a run came to: its model, which is its best candidate, or a mean of several."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def summarise(connection: Connection, name: str, hops: int, seconds: float) -> S
     candidate_id = best[0]["candidate_id"]
     model = save_better_mean(connection, name, candidate_id)
     model = model or save_on_either_side(connection, candidate_id, name)
-    if (whole := whole_of(connection, name)) is not None:
-        _save_whole(connection, whole)
+    if (run := whole_of(connection, name)) is not None:
+        _save_whole(connection, run)
     (counted,) = connection.rows(load("runs").count_candidates, name=name)
     return Summary(
         run=name,
@@ -79,10 +79,9 @@ def _save_whole(connection: Connection, whole: Row) -> Row | None:
 
     Whoever ends the last shard does so, and notes that the run is finished.
     """
-    queries, best = load("runs"), []
-    for shard in shard_runs(whole):
-        best += connection.rows(queries.find_trained, name=shard)[:1] or [None]
-    if None in best:
+    queries, shards = load("runs"), shard_runs(whole)
+    best = [row for shard in shards for row in connection.rows(queries.find_trained, name=shard)]
+    if len(best) < len(shards):
         return None
     candidates = [row["candidate_id"] for row in best]
     with connection.transaction():
