@@ -106,6 +106,8 @@ def begin_retraining(
 
 def find_shards(connection: Connection, model: SavedModel) -> list[Row]:
     """Return the shards of a dataset that a model is the mean of, in order; of others none."""
+    if not find_members(connection, model.model_id):
+        return []
     rows = connection.rows(load("forgetting").find_shards, model_id=model.model_id)
     return rows if len({row["run_id"] for row in rows}) > 1 else []
 

