@@ -1,9 +1,10 @@
-"""Samples of a dataset's versions: what is new in one, and a share of what was there before."""
+"""Samples of a dataset's versions: what is new and a share of what was there; or a shard."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from blake3 import blake3
@@ -41,15 +42,38 @@ def sample_since(connection: Connection, newest: Dataset, seen: Dataset, replay:
     """
     origin = newest.name.removesuffix(f"@{newest.version}")
     name = f"{origin}/{newest.version}-since-{seen.version}-{replay:g}"
+    if (found := _made(connection, name)) is not None:
+        return found
+    blocks = _chosen(connection, newest, seen, replay, name)
+    most = max(part.row_count for part in newest.slices if part.role == "train")
+    pieces = min(max(1, -(-_rows(blocks) // most)), len(blocks))
+    trains = [blocks[ordinal::pieces] for ordinal in range(pieces)]
+    _write(connection, newest, name, trains, {"of": newest.dataset_id, "replay": replay})
+    return find_dataset(connection, name)
+
+
+def shard_of(connection: Connection, dataset: Dataset, shard: int, shards: int) -> Dataset:
+    """Return a dataset of every `shards`-th train partition of a version, from `shard` on.
+
+    It is made once, shares the blocks of the version, and holds out what that does.
+    """
+    origin = dataset.name.removesuffix(f"@{dataset.version}")
+    name = f"{origin}/{dataset.version}-shard-{shard + 1}-of-{shards}"
+    if (found := _made(connection, name)) is not None:
+        return found
+    parts = [part for part in dataset.slices if part.role == "train"][shard::shards]
+    trains = [stored_blocks(connection, dataset, part.part_id) for part in parts]
+    changes = {"of": dataset.dataset_id, "shard": shard + 1, "shards": shards}
+    _write(connection, dataset, name, trains, changes)
+    return find_dataset(connection, name)
+
+
+def _made(connection: Connection, name: str) -> Dataset | None:
     try:
         found = find_dataset(connection, name)
     except DatasetNotFound:
-        found = None
-    if found is not None and not found.dropped:
-        return found
-    blocks = _chosen(connection, newest, seen, replay, name)
-    _write(connection, newest, name, blocks, {"of": newest.dataset_id, "replay": replay})
-    return find_dataset(connection, name)
+        return None
+    return None if found.dropped else found
 
 
 def _chosen(
@@ -86,16 +110,15 @@ def _write(
     connection: Connection,
     newest: Dataset,
     name: str,
-    blocks: Sequence[StoredBlock],
-    changes: dict[str, object],
+    trains: Sequence[Sequence[StoredBlock]],
+    changes: Mapping[str, object],
 ) -> None:
+    """Write a dataset whose train partitions are some blocks each, and its other slices as is."""
     counts = ClassCounts(newest.decoding.labels)
-    for block in blocks:
+    for block in chain.from_iterable(trains):
         count_classes(connection, newest.decoding, block, counts)
-    most = max(part.row_count for part in newest.slices if part.role == "train")
-    pieces = min(max(1, -(-_rows(blocks) // most)), len(blocks))
-    places: list[tuple[str, int]] = [("train", ordinal) for ordinal in range(pieces)]
-    own = [list(blocks[ordinal::pieces]) for ordinal in range(pieces)]
+    places: list[tuple[str, int]] = [("train", ordinal) for ordinal in range(len(trains))]
+    own = [*map(list, trains)]
     for part in newest.slices:
         if part.role != "train":
             places.append((part.role, part.ordinal))
@@ -114,7 +137,7 @@ def _write(
         "label": newest.label,
         "options": json.dumps(newest.options),
         "seed": newest.seed,
-        "partitions": pieces,
+        "partitions": len(trains),
         "validation": newest.validation,
         "row_count": sum(one["row_count"] for one in described),
         "byte_count": 0,

@@ -12,13 +12,14 @@ from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Query, load
-from mmdb.errors import DatasetDropped, EmptySearch
+from mmdb.errors import DatasetDropped, EmptySearch, InvalidOption
 from mmdb.plan.profile.measurements import Stamp
 from mmdb.store import stored_features
 from mmdb.store.stored_features import FeatureUse, StoredFeature, find_of_run
 from mmdb.train.candidate.config import Config, architecture_hash, parse_config
 from mmdb.train.hops.turn import workload
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
+from mmdb.train.ledger.shards import shard_runs
 from mmdb.train.schedule import Workload
 from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options, unshared
 from mmdb.train.values.feature_spec import READY
@@ -262,6 +263,11 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
     row = found_run(connection.rows(_Q.find_run, name=name), name)
     if row["dropped"]:
         raise DatasetDropped(f"Dataset {row['dataset']!r} of run {name!r} has been dropped.")
+    if shards := shard_runs(row):
+        raise InvalidOption(
+            f"Run {name!r} is made of {len(shards)} runs, one for each shard of its dataset.",
+            hint=f"Explain one of them, such as {shards[0]!r}.",
+        )
     dataset = dataset_of(connection, row["dataset_id"])
     functions = find_functions(connection)
     architecture = json.loads(row["architecture"])

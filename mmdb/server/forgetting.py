@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mmdb.arguments import check_flag
@@ -21,11 +21,11 @@ from mmdb.lineage.finding import lineage
 from mmdb.lineage.graph import Step
 from mmdb.messages import show
 from mmdb.server.backend import Backend
-from mmdb.server.retraining import calibrated_alike, repeat_run
+from mmdb.server.retraining import calibrated_alike, find_shards, repeat_run
 from mmdb.store.models import registry
 from mmdb.store.models.model_rows import SavedModel, find_members, model_of
 from mmdb.train.drive.run_requests import drop_run
-from mmdb.train.replay.mean_saving import save_better_mean
+from mmdb.train.replay.mean_saving import save_better_mean, save_mean_of
 from mmdb.train.replay.saving import save_on_either_side
 
 _Q, _RUNS = load("forgetting"), load("runs")
@@ -271,22 +271,51 @@ def next_remake(backend: Backend) -> list[dict[str, Any]]:
         if step["is_dropped"]:
             _end(connection, step, old, None, "It was dropped before it was made again.")
             continue
+        if shards := find_shards(connection, old):
+            if (run := _mean_again(backend, step, old, shards)) is not None:
+                return [{"run": run, "model": old.reference}]
+            continue
         try:
             run = _run_of(backend, step, old)
         except ModelNotFound as error:
             _end(connection, step, old, None, f"It cannot be made again: {error.message}")
             continue
-        best = connection.rows(_Q.find_trained, name=run)
+        best = connection.rows(_RUNS.find_trained, name=run)
         if not best:
             return [{"run": run, "model": old.reference}]
         saved = save_better_mean(connection, run, best[0]["candidate_id"], old.name)
         saved = saved or save_on_either_side(connection, best[0]["candidate_id"], old.name)
-        with connection.transaction():
-            new, reason = calibrated_alike(backend, model_of(connection, saved["model_id"]), old)
-            _end(connection, step, old, new, f"Made again by run {run!r}. {reason}".strip())
-        for row in connection.rows(_Q.find_models, references=[f"{run}@1"]):  # as training saved it
-            registry.withdraw(connection, model_of(connection, row["model_id"]))
+        _end_made(backend, step, old, saved["model_id"], f"Made again by run {run!r}.", [run])
     return []
+
+
+def _mean_again(backend: Backend, step: Row, old: SavedModel, shards: Sequence[Row]) -> str | None:
+    """Make the mean of the shards of a dataset again; return the run that is to be trained first.
+
+    Those that had met no forgotten row are taken from the mean as it was.
+    """
+    connection = backend.connection
+    runs: list[str] = []
+    candidates: list[int] = []
+    for place, row in enumerate(shards):
+        if row["has_met"] and not row["is_emptied"]:
+            member = replace(old, **{key: row[key] for key in ("candidate_id", "dataset_id")})
+            run = _run_of(backend, step, member, place + 1)
+            best = connection.rows(_RUNS.find_trained, name=run)
+            if not best:
+                return run
+            runs.append(run)
+            candidates.append(best[0]["candidate_id"])
+        elif not row["is_emptied"]:
+            candidates.append(row["candidate_id"])
+    if len(candidates) < 2:
+        _end(connection, step, old, None, "Of its shards none, or one alone, has a row left.")
+        return None
+    assert old.dataset_id is not None
+    saved = save_mean_of(connection, old.name, candidates, old.dataset_id, old)
+    told = f"Made again: {len(runs)} of its {len(shards)} shards had met the rows."
+    _end_made(backend, step, old, saved["model_id"], told, runs)
+    return None
 
 
 def remake(backend: Backend, workers: int | None) -> dict[str, Any]:
@@ -304,23 +333,26 @@ def remake(backend: Backend, workers: int | None) -> dict[str, Any]:
     return {"trained": trained}
 
 
-def _run_of(backend: Backend, step: Row, old: SavedModel) -> str:
+def _run_of(backend: Backend, step: Row, old: SavedModel, shard: int | None = None) -> str:
     """Return the run that makes a model again, created unless it is there.
 
+    Args:
+        shard: the model is the mean of shards, and its candidate and dataset are those of this one.
     Raises:
         ModelNotFound: what the model began with is gone.
     """
     connection = backend.connection
     made = connection.rows(
-        _Q.find_made_again, forgetting_id=step["forgetting_id"], candidate_id=step["candidate_id"]
+        _Q.find_made_again, forgetting_id=step["forgetting_id"], candidate_id=old.candidate_id
     )
     if made:  # another version is the same candidate
         return str(made[0]["run"])
-    name = f"{old.name}/{old.version}-without-{step['forgetting_id']}"
+    which = f"{old.version}" if shard is None else f"{old.version}-shard-{shard}"
+    name = f"{old.name}/{which}-without-{step['forgetting_id']}"
     if not connection.rows(_RUNS.find_run, name=name):
         assert old.dataset_id is not None
         dataset = dataset_of(connection, old.dataset_id)
-        whole = bool(find_members(connection, old.model_id))
+        whole = shard is None and bool(find_members(connection, old.model_id))
         with connection.transaction(), acting_as(connection, step["owner"]):
             repeat_run(
                 backend, name, old, dataset, whole=whole, warm_start=_warm_start(connection, step)
@@ -340,9 +372,25 @@ def _warm_start(connection: Connection, step: Row) -> str:
     return parent
 
 
-def _end(
-    connection: Connection, step: Row, old: SavedModel, new: SavedModel | None, reason: str
+def _end_made(
+    backend: Backend, step: Row, old: SavedModel, model_id: int, said: str, runs: Sequence[str]
 ) -> None:
+    """Record that a model is made again, calibrated as it was."""
+    connection = backend.connection
+    with connection.transaction():
+        new, doubt = calibrated_alike(backend, model_of(connection, model_id), old)
+        _end(connection, step, old, new, f"{said} {doubt}".strip(), runs)
+
+
+def _end(
+    connection: Connection,
+    step: Row,
+    old: SavedModel,
+    new: SavedModel | None,
+    reason: str,
+    runs: Sequence[str] = (),
+) -> None:
+    """Record what became of a model; what training saved of the runs that made it again goes."""
     with connection.transaction():
         if not step["is_dropped"]:
             registry.withdraw(connection, old, new)
@@ -355,3 +403,5 @@ def _end(
             after_hash=None if new is None else new.weights_hash.hex(),
             reason=reason,
         )
+    for row in connection.rows(_Q.find_models, references=[f"{run}@1" for run in runs]):
+        registry.withdraw(connection, model_of(connection, row["model_id"]))

@@ -76,6 +76,11 @@ def begin_retraining(
             f"Model {old.reference!r} comes from no run, which could be repeated.",
             hint="Train one with create_run, and save it under this name.",
         )
+    if find_shards(connection, old):
+        raise InvalidOption(
+            f"Model {old.reference!r} is the mean of shards of its dataset.",
+            hint="Create another run with strategy => 'sisa' on the dataset's last version.",
+        )
     if mode != "search" and find_members(connection, old.model_id):
         raise InvalidOption(
             f"Model {old.reference!r} is the mean of several candidates.",
@@ -97,6 +102,14 @@ def begin_retraining(
             run_id = _create(backend, run, old, newest, seen, mode, float(replay), epochs)
             connection.run(_Q.add_retraining, run_id=run_id, model_id=old.model_id, mode=mode)
     return [told | {"run": run, "reason": f"{old.reference} is retrained on {newest.name}."}]
+
+
+def find_shards(connection: Connection, model: SavedModel) -> list[Row]:
+    """Return the shards of a dataset that a model is the mean of, in order; of others none."""
+    if not find_members(connection, model.model_id):
+        return []
+    rows = connection.rows(load("forgetting").find_shards, model_id=model.model_id)
+    return rows if len({row["run_id"] for row in rows}) > 1 else []
 
 
 def _create(

@@ -17,6 +17,7 @@ from mmdb.errors import AlreadyExists, NoWorkerLogin
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed, passed_on
 from mmdb.train.drive import run_requests
+from mmdb.train.ledger.shards import shards_of
 from mmdb.train.values.runtime import uncollected
 from mmdb.train.watch import Notices, Snapshot, Watch
 
@@ -196,5 +197,7 @@ def _submit(backend: Backend, run: str) -> Summary:
     before = submit(connection, run)["hops_done"]
     backend.notice(f"Run {run!r} is handed to the worker processes.")
     wait_for(connection, run, backend.pause)
-    (progress,) = connection.rows(load("service").find_requested_run, run=run)
-    return summarise(connection, run, progress["hops_done"] - before, perf_counter() - started)
+    find = load("service").find_requested_run
+    rows = [connection.rows(find, run=one)[0] for one in shards_of(connection, run) or [run]]
+    done = sum(row["hops_done"] for row in rows) - before
+    return summarise(connection, run, done, perf_counter() - started)

@@ -181,6 +181,27 @@ FROM mmdb.warm_start AS w
 INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
 WHERE w.candidate_id = %(candidate_id)s::bigint AND t.parent_id IS NOT NULL;
 
+-- name: find_shards
+-- What a model is the mean of, in order, and whether it had met rows that were forgotten since, of which any row is left.
+SELECT
+    k.candidate_id,
+    c.run_id,
+    r.dataset_id,
+    d.dropped_at IS NOT NULL AS is_emptied,
+    r.dataset_id IN (
+        SELECT p.dataset_id
+        FROM mmdb.forgetting_step AS s
+        INNER JOIN mmdb.forgetting_step AS e ON s.forgetting_id = e.forgetting_id AND e.action = 'erase'
+        INNER JOIN mmdb.partition AS p ON e.entity = 'partition:' || p.part_id::text
+        WHERE s.model_id = %(model_id)s::bigint AND p.role != 'test'
+    ) AS has_met
+FROM mmdb.model_member AS k
+INNER JOIN mmdb.candidate AS c ON k.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+INNER JOIN mmdb.dataset AS d ON r.dataset_id = d.dataset_id
+WHERE k.model_id = %(model_id)s::bigint
+ORDER BY k.ordinal;
+
 -- name: find_replaced
 -- The versions that took the place of models, and what those were.
 SELECT
@@ -215,20 +236,4 @@ WHERE
     AND o.candidate_id = %(candidate_id)s::bigint
     AND r.dropped_at IS NULL
 ORDER BY r.run_id
-LIMIT 1;
-
--- name: find_trained
--- The best candidate of a run that was trained to its end, and saved.
-SELECT l.candidate_id
-FROM mmdb.leaderboard AS l
-WHERE
-    l.run = %(name)s::text AND l.error IS NULL
-    AND (
-        SELECT count(*) > 0
-        FROM mmdb.model AS m
-        INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
-        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
-        WHERE r.name = %(name)s::text AND r.dropped_at IS NULL
-    )
-ORDER BY l.rank
 LIMIT 1;

@@ -351,3 +351,31 @@ WHERE
         WHERE m.model_id = k.model_id
     )
 ORDER BY m.version DESC;
+
+-- name: find_trained
+-- The best candidate of a run that was trained to its end, and saved.
+SELECT l.candidate_id
+FROM mmdb.leaderboard AS l
+WHERE
+    l.run = %(name)s::text AND l.error IS NULL
+    AND (
+        SELECT count(*) > 0
+        FROM mmdb.model AS m
+        INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
+        INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+        WHERE r.name = %(name)s::text AND r.dropped_at IS NULL
+    )
+ORDER BY l.rank
+LIMIT 1;
+
+-- name: note_finished
+-- Note that a run is finished, once.
+INSERT INTO mmdb.run_event (run_id, event, workers)
+SELECT
+    %(run_id)s::bigint AS run_id,
+    'finished' AS event,
+    0 AS workers
+WHERE NOT EXISTS (
+    SELECT 1 FROM mmdb.run_event AS e
+    WHERE e.run_id = %(run_id)s::bigint
+);

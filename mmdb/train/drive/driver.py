@@ -129,6 +129,15 @@ class Driver:
         self._introduce(job)
         return job.run
 
+    def add_runs(self, names: Sequence[str], workers: int | None) -> list[RunState]:
+        """Train several runs, or none where one of them cannot be; see `add_run`."""
+        try:
+            return [self.add_run(name, workers) for name in names]
+        except BaseException as error:
+            for name in self.runs:
+                self._end(name, error)
+            raise
+
     @property
     def _jobs(self) -> list[RunJob]:
         return [active.job for active in self._runs.values()]

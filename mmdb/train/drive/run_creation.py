@@ -10,6 +10,8 @@ from mmdb.arguments import check_seconds
 from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
+from mmdb.data.replay_sample import shard_of
+from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.db.totals import unseal
@@ -37,7 +39,8 @@ from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.drive.stack_choice import choose_stack
 from mmdb.train.features.feature_planning import check_request, with_transfer
-from mmdb.train.ledger.run_options import SAME, RunOptions, parse_run_options
+from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
+from mmdb.train.ledger.shards import SISA, shard_name
 from mmdb.train.schedule.workload import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
 from mmdb.train.values.seeds import candidate_seed
@@ -46,7 +49,7 @@ from mmdb.train.warm.warm_options import AUTO, OFF, parse_warm_options
 
 _Q = load("runs")
 
-STRATEGIES = ("auto", *SCHEDULED)
+STRATEGIES = ("auto", *SCHEDULED, SISA)
 
 
 def create_run(
@@ -114,6 +117,9 @@ def create_run(
         if "freeze_up_to" in {**options, **search.get("space", {})}:
             raise InvalidOption("per is given with freeze_up_to.", hint="All of a group trains.")
         parsed = per_group(parsed, found.decoding, per)
+    if strategy == SISA:
+        shards = _check_sharded(connection, found, asked, parsed, warm_start)
+        options = {**options, "shards": shards}
     parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
     configs = possible(search, epochs=epochs, seed=seed)
@@ -135,7 +141,22 @@ def create_run(
         check=check,
     )
     starts = [start for start in chosen.begin() if isinstance(start, Start)]
+    added = 0
     with connection.transaction():
+        for shard in range(shards if strategy == SISA else 0):
+            added += create_run(
+                connection,
+                shard_name(name, shard),
+                shard_of(connection, found, shard, shards).name,
+                architecture,
+                search=search,
+                epochs=epochs,
+                strategy="mop",
+                warm_start=warm_start,
+                seed=seed ^ shard,
+                options={key: value for key, value in options.items() if key != "shards"},
+                say=say,
+            )[1]
         (row,) = connection.rows(
             _Q.add_run,
             name=name,
@@ -150,8 +171,9 @@ def create_run(
             metric=objective.metric if objective else None,
             maximize=objective.maximize if objective else None,
         )
-        _add_candidates(connection, row["run_id"], parsed, seed, starts)
-    return row["run_id"], len(starts)
+        if not added:
+            _add_candidates(connection, row["run_id"], parsed, seed, starts)
+    return row["run_id"], added or len(starts)
 
 
 def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
@@ -185,6 +207,42 @@ def _check_averaged(
             "labels, or holds out nothing.",
             hint="Leave it out: the best candidate is the run's model.",
         )
+
+
+def _check_sharded(
+    connection: Connection,
+    dataset: Dataset,
+    asked: RunOptions,
+    architecture: Mapping[str, Any],
+    warm_start: str,
+) -> int:
+    """Return of how many shards a run of `sisa` is, once it can be."""
+    parts = sum(part.role == "train" for part in dataset.partitions)
+    shards = asked.shards or parts
+    if not 2 <= shards <= min(parts, MOST_MEMBERS):
+        raise InvalidOption(
+            f"The strategy is 'sisa' with {shards} shards, and dataset {dataset.name!r} has "
+            f"{parts} train partitions.",
+            hint=f"A shard is one partition or several, and there are 2 to {MOST_MEMBERS} shards: "
+            "create the dataset with partitions => 5, or set options.shards.",
+        )
+    for what, wrong in (
+        ("options.ensemble", asked.ensemble > 1),
+        ("an architecture that is a mean", "mean" in architecture),
+        (f"warm_start {warm_start!r}", warm_start != OFF),
+        (
+            f"dataset {dataset.name!r}, which has several inputs or labels",
+            not dataset.decoding.is_one_input or len(dataset.decoding.labels) > 1,
+        ),
+        ("a dataset whose partitions lie on several nodes", is_spread(connection)),
+    ):
+        if wrong:
+            raise InvalidOption(
+                f"The strategy is 'sisa' with {what}.",
+                hint="The run's model is the mean of one model for each shard, which has met the "
+                "rows of that shard alone.",
+            )
+    return shards
 
 
 def _check_choices(epochs: int, strategy: str) -> None:

@@ -27,6 +27,7 @@ from mmdb.errors import (
     from_sqlstate,
 )
 from mmdb.messages import show
+from mmdb.train.ledger.shards import shard_runs, shards_of
 
 _RUNS, _GC, _LOCKS = load("runs"), load("gc"), load("locks")
 
@@ -34,16 +35,21 @@ _RUNS, _GC, _LOCKS = load("runs"), load("gc"), load("locks")
 def drop_run(connection: Connection, name: str) -> int:
     """Delete the checkpoints of a run, keep its hops as lineage, free its name; return the bytes.
 
-    Models that were saved from it stay; what those that are kept as a recipe begin with stays, too.
+    With it go those of its shards, where it is made of such. Models that were saved from it stay;
+    what those that are kept as a recipe begin with stays, too.
 
     Raises:
         RunNotFound: there is none, or it is dropped already.
         RunBusy: it is being trained, or one of its candidates is.
         RightsMissing: it is another role's.
     """
+    freed = 0
     with connection.transaction():
         found = connection.rows(_RUNS.find_run, name=name)
         found_run(found, name)
+        for shard in shard_runs(found[0]):
+            if connection.rows(_RUNS.find_run, name=shard):
+                freed += drop_run(connection, shard)
         run_id = found[0]["run_id"]
         require_owner(connection, "run", name, run_id)
         _lock(connection, name, run_id)
@@ -54,7 +60,7 @@ def drop_run(connection: Connection, name: str) -> int:
         for candidate_id in ids if connection.engine == "postgres" else ():
             connection.run(load("states").drop_in_flight, candidate_id=candidate_id, kept=[])
         connection.run(_RUNS.mark_run_dropped, run_id=run_id)
-    return sum(row["bytes"] for row in checkpoints)
+    return freed + sum(int(row["bytes"]) for row in checkpoints)
 
 
 def _lock(connection: Connection, name: str, run_id: int) -> None:
@@ -191,6 +197,10 @@ def wait_for(
     """
     _check_timeout(timeout_s)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    for shard in shards_of(connection, run):
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not wait_for(connection, shard, on_wait, left):
+            return False
     while True:
         found = _find(connection, run)
         if found["request"] == "cancel":
@@ -259,11 +269,20 @@ def _check_timeout(timeout_s: object) -> None:
 
 
 def _last_priority(connection: Connection, found: Row) -> int:
+    for shard in shards_of(connection, found["run"])[:1]:
+        return _last_priority(connection, _find(connection, shard))
     rows = connection.rows(_Q.find_priority, run_id=found["run_id"])
     return int(rows[0]["priority"]) if rows else _priority(found, None)
 
 
 def _ask(connection: Connection, found: Row, request: Request, priority: int) -> dict[str, Any]:
+    """Ask for something of a run; where it is made of shards, of those that are not finished."""
+    shards = [_find(connection, shard) for shard in shards_of(connection, found["run"])]
+    if shards:
+        left = [shard for shard in shards if shard["status"] != "finished"] or shards[-1:]
+        asked = [_ask(connection, shard, request, priority) for shard in left][-1]
+        hops = {name: sum(shard[name] for shard in shards) for name in ("hops_done", "hops_total")}
+        return asked | hops | {"run": found["run"], "status": found["status"]}
     (row,) = connection.rows(
         _Q.add_request, run_id=found["run_id"], request=request, priority=priority
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from time import perf_counter
 
 from mmdb.arguments import is_whole
 from mmdb.db.install import Mode
@@ -18,7 +19,8 @@ from mmdb.train.drive.run_state import RunState, load_run
 from mmdb.train.drive.server_worker import processors
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.ledger.run_options import Decide
-from mmdb.train.replay.summary import Summary
+from mmdb.train.ledger.shards import shards_of
+from mmdb.train.replay.summary import Summary, summarise
 from mmdb.train.watch import Watch
 
 
@@ -70,10 +72,19 @@ def train(
         name = f"worker {next(serial)} on {node}"
         return workers_of(connection, share, devices=devices, name=name, nodes=[node])
 
-    driver = Driver(connection, watch=watch, on_wait=on_wait, decide=decide, workers_on=workers_on)
-    run = driver.add_run(name, workers)
-    if not driver.is_finished(name):  # else there is nothing to open sessions for
-        useful = min(count, useful_workers(run))
+    shards = shards_of(connection, name)
+    started = perf_counter()
+    driver = Driver(
+        connection,
+        watch=watch,
+        on_wait=on_wait,
+        decide=None if shards else decide,
+        workers_on=workers_on,
+    )
+    runs = driver.add_runs(shards or [name], workers)
+    if not all(map(driver.is_finished, driver.runs)):  # else there is no need of sessions
+        run = runs[0]
+        useful = min(count, sum(map(useful_workers, runs)))
         if workers is None and run.workers is not None:
             useful = min(useful, run.workers)
         opened = workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes)
@@ -81,10 +92,16 @@ def train(
         for worker in opened:
             driver.add_worker(worker)
     driver.drive()
-    outcome = driver.outcomes[name]
-    if isinstance(outcome, MmdbError):
-        raise outcome
-    return outcome
+    summaries = []
+    for run in runs:
+        outcome = driver.outcomes[run.name]
+        if isinstance(outcome, MmdbError):
+            raise outcome
+        summaries.append(outcome)
+    if not shards:
+        return summaries[0]
+    hops = sum(summary.hops for summary in summaries)
+    return summarise(connection, name, hops, perf_counter() - started)
 
 
 def useful_workers(run: RunState) -> int:

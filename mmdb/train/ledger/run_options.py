@@ -11,6 +11,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
+from mmdb.train.ledger.shards import SISA
 from mmdb.train.ledger.state_history import CHECKPOINTS
 from mmdb.train.schedule.workload import STRATEGIES
 from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
@@ -99,6 +100,7 @@ KNOWN = (
     "group_patience",
     "hop_limit_s",
     "priority",
+    "shards",
     "stack",
     "strategies",
 )
@@ -106,7 +108,7 @@ KNOWN = (
 _LARGEST_STACK, _STACKING = 1024, ("mop", "task")
 #: Of how many candidates a run's model may be the mean, at most: of none but the best, of a few.
 NO_ENSEMBLE, AUTO_ENSEMBLE = ENSEMBLE = ("never", "auto")
-_AUTO_MEMBERS, _MOST_MEMBERS = 3, 16
+_AUTO_MEMBERS, MOST_MEMBERS = 3, 16
 #: What `auto` may choose from, if it is not told: they train the same thing.
 SAME = ("mop", "task")
 
@@ -126,6 +128,7 @@ class RunOptions:
     stack: int  # candidates that train in one pass, at most; 1: each by itself
     group_patience: int | None  # epochs without a better loss after which a network of `per` stops
     ensemble: int  # candidates whose mean the run's model may be, at most; 1: the best one is it
+    shards: int | None  # of the dataset, for sisa; None: one for each train partition
 
 
 def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
@@ -177,11 +180,22 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint=f"Candidates train together where each trains alone: {' or '.join(_STACKING)}.",
         )
     ensemble = raw.get("ensemble", NO_ENSEMBLE)
-    if ensemble not in ENSEMBLE and not is_whole(ensemble, 2, _MOST_MEMBERS):
+    if ensemble not in ENSEMBLE and not is_whole(ensemble, 2, MOST_MEMBERS):
         raise InvalidOption(
             f"options.ensemble is {show(ensemble)}.",
             hint=f"It is {' or '.join(map(repr, ENSEMBLE))}, or a whole number from 2 to "
-            f"{_MOST_MEMBERS}.",
+            f"{MOST_MEMBERS}.",
+        )
+    shards = raw.get("shards")
+    if shards is not None and strategy != SISA:
+        raise InvalidOption(
+            f"options.shards is given with the strategy {strategy!r}.",
+            hint="Only sisa trains a model for each shard.",
+        )
+    if shards is not None and not is_whole(shards, 2, MOST_MEMBERS):
+        raise InvalidOption(
+            f"options.shards is {show(shards)}.",
+            hint=f"It is a whole number from 2 to {MOST_MEMBERS}.",
         )
     patience = raw.get("group_patience")
     if patience is not None and not is_whole(patience, 1, 2**31 - 1):
@@ -193,6 +207,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         group_patience=patience,
         stack=stack_of(raw),
         ensemble=ensemble_of(raw),
+        shards=shards,
         group=group,
         strategies=strategies,
         hop_limit_s=limits["hop_limit_s"],

@@ -1,4 +1,4 @@
-"""The mean of a run's best candidates, saved as its model where the validation slice says so."""
+"""Means saved as models: of a run's best candidates, where that is better, and of its shards."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from mmdb.errors import (
 from mmdb.graph.mean import BY_TASK, MeanOf, mean_of
 from mmdb.graph.spec.layer_form import traced
 from mmdb.graph.spec.parse import with_arguments
-from mmdb.store.models.model_rows import ModelDefinition, find_members
+from mmdb.store.models.model_rows import ModelDefinition, SavedModel, find_members
 from mmdb.store.models.save import About, save_model
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.device import CPU
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import HopOutcome, blaming_the_model, measured, outputs_on
 from mmdb.train.ledger.run_options import ensemble_of
+from mmdb.train.replay.recipe_replay import recover_module
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition, module_at
 from mmdb.train.search.mean_choice import best_mean
-from mmdb.train.values.row_batch import tensors_of
+from mmdb.train.values.row_batch import Partition, tensors_of
 from mmdb.train.values.spec import CandidateSpec
 
 _Q = load("runs")
@@ -54,7 +55,7 @@ class _Contender:
     epoch: int
     form: dict[str, object]  # its architecture, its own arguments within
     module: nn.Module
-    outputs: Tensor  # of the validation slice, (n, size)
+    outputs: Tensor | None  # of the validation slice, (n, size)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -93,7 +94,36 @@ def save_better_mean(
     )
     if len(places) < 2:
         return None
-    return _save(connection, name or run, judge, [found[k] for k in places])
+    chosen = [found[k] for k in places]
+    return _save(connection, name or run, judge, chosen, chosen[0].candidate["dataset_id"])
+
+
+def save_mean_of(
+    connection: Connection,
+    name: str,
+    candidate_ids: Sequence[int],
+    dataset_id: int,
+    old: SavedModel | None = None,
+) -> Row:
+    """Save the mean of candidates of several runs, those of a dataset's shards, once.
+
+    Args:
+        dataset_id: the dataset.
+        old: a version before, which has those of the candidates already that it is the mean of.
+    Returns:
+        model_id, name, version and members.
+    """
+    (first,) = connection.rows(load("hops").find_candidate, candidate_id=candidate_ids[0])
+    judge = _Judge(connection, first)
+    kept = {}
+    if old is not None:
+        children = recover_module(connection, old).children()
+        for key, module in zip(find_members(connection, old.model_id), children, strict=True):
+            kept[key[0]] = (key[1], module)
+    members = [
+        judge.contender(candidate_id, kept.get(candidate_id)) for candidate_id in candidate_ids
+    ]
+    return _save(connection, name, judge, members, dataset_id)
 
 
 class _Judge:
@@ -107,44 +137,56 @@ class _Judge:
         self._setup: Setup = setup_of_candidate(spec, 0)
         self._averages = BY_TASK[spec.targets[0].task]
         dataset = dataset_of(connection, best["dataset_id"])
-        (part,) = [part for part in dataset.partitions if part.role == "validation"]
-        rows = tensors_of(read_partition(connection, part.part_id, part.content_hash))
-        self._inputs, self._labels = rows
+        self._rows: Partition | None = None
+        for part in dataset.partitions:
+            if part.role == "validation":
+                read = read_partition(connection, part.part_id, part.content_hash)
+                self._rows = tensors_of(read)
 
-    def contender(self, candidate_id: int) -> _Contender:
-        """Return a candidate with what it says of the slice."""
+    def contender(self, candidate_id: int, kept: tuple[int, nn.Module] | None = None) -> _Contender:
+        """Return a candidate with what it says of the slice.
+
+        Args:
+            kept: its best epoch and its module then, where its checkpoint is not asked.
+        """
         (row,) = self._connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
         definition = candidate_definition(row)
-        _, checkpoint = best_checkpoint(self._connection, row)
-        module = module_at(self._connection, row, checkpoint)
-        with exact(0, device=CPU), blaming_the_model():
-            (outputs,) = outputs_on(module, self._inputs, self._setup.targets)
+        if kept is None:
+            _, checkpoint = best_checkpoint(self._connection, row)
+            kept = checkpoint["epoch"], module_at(self._connection, row, checkpoint)
+        epoch, module = kept
+        outputs = None
+        if self._rows is not None:
+            with exact(0, device=CPU), blaming_the_model():
+                (outputs,) = outputs_on(module, self._rows[0], self._setup.targets)
         return _Contender(
             candidate=row,
-            epoch=checkpoint["epoch"],
+            epoch=epoch,
             form=with_arguments(definition.architecture, definition.arguments),
             module=module,
             outputs=outputs,
         )
 
-    def measured(self, members: Sequence[_Contender]) -> HopOutcome:
-        """Return what a validation says of the mean of some candidates.
+    def measured(self, members: Sequence[_Contender]) -> HopOutcome | None:
+        """Return what a validation says of the mean of some candidates; None where there is none.
 
         Raises:
             NotANumber
         """
-        output = members[0].outputs
-        if len(members) > 1:
-            output = mean_of([member.outputs for member in members], self._averages)
+        outputs = [member.outputs for member in members if member.outputs is not None]
+        if self._rows is None:
+            return None
+        output = mean_of(outputs, self._averages) if len(outputs) > 1 else outputs[0]
         with exact(0, device=CPU):
-            return measured([output], self._labels, self._setup, CPU)
+            return measured([output], self._rows[1], self._setup, CPU)
 
     def worth(self, members: Sequence[_Contender]) -> float | None:
         """Return the objective of a mean as a number of which more is better; None: it has none."""
         try:
-            value = self.measured(members).objective
+            found = self.measured(members)
         except NotANumber:
             return None
+        value = found.objective if found else None
         if value is None:
             return None
         return value if self._setup.objective.maximize else -value
@@ -163,7 +205,13 @@ class _Judge:
         return MeanOf([member.module for member in members], self._averages)
 
 
-def _save(connection: Connection, name: str, judge: _Judge, members: Sequence[_Contender]) -> Row:
+def _save(
+    connection: Connection,
+    name: str,
+    judge: _Judge,
+    members: Sequence[_Contender],
+    dataset_id: int,
+) -> Row:
     """Save a mean by its weights, unless the name has it; its first member is its candidate."""
     first, keys = members[0], [member.key for member in members]
     listed = {"members": tuple(candidate_id for candidate_id, _ in keys)}
@@ -171,7 +219,7 @@ def _save(connection: Connection, name: str, judge: _Judge, members: Sequence[_C
         for there in connection.rows(_Q.find_means, name=name, candidate_id=first.key[0]):
             if find_members(connection, there["model_id"]) == keys:
                 return dict(there) | listed
-        module = judge.module(members)
+        module, found = judge.module(members), judge.measured(members)
         saved = save_model(
             connection,
             name,
@@ -180,10 +228,10 @@ def _save(connection: Connection, name: str, judge: _Judge, members: Sequence[_C
             about=About(
                 definition=judge.definition(members),
                 trace=lambda: traced(module),
-                dataset_id=first.candidate["dataset_id"],
+                dataset_id=dataset_id,
                 candidate_id=first.key[0],
                 epoch=first.epoch,
-                metrics=judge.measured(members).metrics,
+                metrics=found.metrics if found else {},
                 members=keys,
             ),
         )

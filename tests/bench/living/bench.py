@@ -1,4 +1,4 @@
-"""Experiment `living`: datasets refreshed, models retrained, and rows forgotten."""
+"""Experiment `living`: datasets refreshed, models retrained, and rows forgotten, also by shards."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
 from tests.bench.living.forget import bench_forget
+from tests.bench.living.sisa import bench_sisa
 from tests.bench.tables.peers import late
 
-PARTS = ("refresh", "kills", "retrain", "forget")
+PARTS = ("refresh", "kills", "retrain", "forget", "sisa")
 _COLUMNS = 8
 
 
@@ -42,7 +43,13 @@ _Task = tuple[str, str, Mapping[str, Any], Callable[[], object]]
 
 def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figure]:
     """Measure each part on each database."""
-    parts = {"refresh": _refresh, "kills": _kills, "retrain": _retrain, "forget": _forget}
+    parts = {
+        "refresh": _refresh,
+        "kills": _kills,
+        "retrain": _retrain,
+        "forget": _forget,
+        "sisa": _sisa,
+    }
     for db in databases:
         with bench_names(db) as prefix:
             for name, part in parts.items():
@@ -144,6 +151,10 @@ def _held(db: Database, dataset: Dataset) -> Counter[float]:
 def _forget(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
     url = db.connection.url if engine == "postgres" else None
     yield from bench_forget(db, share, prefix, engine, url)
+
+
+def _sisa(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    yield from bench_sisa(db, share, share.seeds, prefix, engine)
 
 
 # -- Retraining ----------------------------------------------------------------------
