@@ -64,9 +64,9 @@ class ExchangeCalls:
         from mmdb.store.files.adapter_exchange import open_adapter
         from mmdb.store.files.exchange import import_model
         from mmdb.store.files.peft_format import is_peft
-        from mmdb.train.replay.imported import Wanted, describe
+        from mmdb.train.replay.imported import ImportRequest, describe
 
-        wanted = Wanted(
+        wanted = ImportRequest(
             architecture=architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
         )
 

@@ -355,7 +355,13 @@ def _run_of(backend: Backend, step: Row, old: SavedModel, shard: int | None = No
         whole = shard is None and bool(find_members(connection, old.model_id))
         with connection.transaction(), acting_as(connection, step["owner"]):
             repeat_run(
-                backend, name, old, dataset, whole=whole, warm_start=_warm_start(connection, step)
+                backend,
+                name,
+                old,
+                dataset,
+                whole=whole,
+                warm_start=_warm_start(connection, step),
+                exactly=True,
             )
     return name
 

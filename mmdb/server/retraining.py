@@ -26,6 +26,7 @@ from mmdb.server.model_functions import find_predictor
 from mmdb.store.models import registry
 from mmdb.store.models.model_rows import SavedModel, find_members, find_model, model_of
 from mmdb.train.drive.run_creation import create_run
+from mmdb.train.ledger.run_options import SAME
 from mmdb.train.replay.mean_saving import save_better_mean
 from mmdb.train.replay.saving import save_on_either_side
 from mmdb.train.values.warm_spec import row_map
@@ -35,7 +36,7 @@ MODES = ("continue", "scratch", "search")
 #: Of the epochs that a model took, how many it takes to go on from its weights.
 _SHARE_OF_EPOCHS = 0.2
 #: Options of a search, which a single candidate does not have.
-_OF_SEARCHES = ("budget_s", "stack", "ensemble")
+_OF_SEARCHES = ("budget_s", "ensemble", "shards")
 
 
 def begin_retraining(
@@ -150,6 +151,7 @@ def repeat_run(
     whole: bool = False,
     warm_start: str = "off",
     epochs: int | None = None,
+    exactly: bool = False,
 ) -> int:
     """Create the run of a model again; return run_id.
 
@@ -158,16 +160,22 @@ def repeat_run(
         whole: search as its run did; else only the model's own candidate is trained.
         warm_start: see `create_run`.
         epochs: None: as many as its run had.
+        exactly: by the strategy that it was trained with, and not by the simplest one.
     """
     connection = backend.connection
     (made,) = connection.rows(_Q.find_made, candidate_id=old.candidate_id)
     architecture, options = json.loads(made["architecture"]), json.loads(made["options"])
-    search, per = json.loads(made["search"]), None
+    search, per, strategy = json.loads(made["search"]), None, made["strategy"]
     if "network" in architecture:
         architecture, per = architecture["network"], architecture["per"]
     if not whole:
         search = {"space": {key: [value] for key, value in json.loads(made["config"]).items()}}
         options = {key: value for key, value in options.items() if key not in _OF_SEARCHES}
+        # Its seeds come of its place in the run.
+        options["first_candidate"] = options.get("first_candidate", 0) + made["ordinal"]
+        strategy = made["taken"] if exactly and made["taken"] not in SAME else "mop"
+        if strategy == "data_parallel" and made["group_size"] is not None:
+            options["group"] = made["group_size"]
     run_id, _ = create_run(
         connection,
         name,
@@ -175,7 +183,7 @@ def repeat_run(
         architecture=architecture,
         search=search,
         epochs=epochs or made["epochs"],
-        strategy=made["strategy"] if whole else "mop",
+        strategy=strategy,
         warm_start=warm_start,
         seed=made["seed"],
         options=options,

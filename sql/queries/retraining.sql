@@ -1,15 +1,19 @@
 -- name: find_made
 -- What a candidate was made with, in its run.
 SELECT
+    c.ordinal,
     c.config::text AS config,
     r.architecture::text AS architecture,
     r.search::text AS search,
     r.options::text AS options,
     r.epochs,
     r.strategy,
+    coalesce(s.strategy, r.strategy) AS taken,
+    s.group_size,
     r.seed
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.run_strategy AS s ON r.run_id = s.run_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
 
 -- name: add_retraining

@@ -116,6 +116,7 @@ VALUES (
 SELECT
     r.seed,
     r.architecture::text AS architecture,
+    r.options::text AS options,
     r.warm_start
 FROM mmdb.run AS r
 WHERE r.run_id = %(run_id)s::bigint;
@@ -364,6 +365,12 @@ WHERE
         INNER JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
         INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
         WHERE r.name = %(name)s::text AND r.dropped_at IS NULL
+    )
+    -- One that is saved by hand while others train is not what the run came to.
+    AND (
+        SELECT count(*) = 0
+        FROM mmdb.candidate_overview AS o
+        WHERE o.run = %(name)s::text AND o.status NOT IN ('trained', 'stopped', 'failed')
     )
 ORDER BY l.rank
 LIMIT 1;

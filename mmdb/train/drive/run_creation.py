@@ -172,7 +172,8 @@ def create_run(
             maximize=objective.maximize if objective else None,
         )
         if not added:
-            _add_candidates(connection, row["run_id"], parsed, seed, starts)
+            first = options.get("first_candidate", 0)
+        _add_candidates(connection, row["run_id"], parsed, seed, first, starts)
     return row["run_id"], added or len(starts)
 
 
@@ -348,6 +349,7 @@ def _add_candidates(
     run_id: int,
     architecture: Mapping[str, Any],
     seed: int,
+    first: int,
     starts: Sequence[Start],
 ) -> None:
     connection.run_many(
@@ -357,7 +359,7 @@ def _add_candidates(
                 "run_id": run_id,
                 "ordinal": ordinal,
                 "config": json.dumps(start.config),
-                "seed": candidate_seed(seed, ordinal),
+                "seed": candidate_seed(seed, first + ordinal),
                 "architecture_hash": architecture_hash(architecture, start.config),
             }
             for ordinal, start in enumerate(starts)
@@ -396,6 +398,7 @@ def add_candidate(
         StateNotFound: the parent has no checkpoint.
     """
     (run,) = connection.rows(_Q.find_new_candidate, run_id=run_id)
+    first = json.loads(run["options"]).get("first_candidate", 0)
     (row,) = connection.rows(_Q.next_ordinal, run_id=run_id)
     ordinal = int(row["ordinal"])
     origin: dict[str, Any] = {"parent_id": None, "parent_state": None}
@@ -408,7 +411,7 @@ def add_candidate(
         run_id=run_id,
         ordinal=ordinal,
         config=json.dumps(config),
-        seed=candidate_seed(run["seed"], ordinal),
+        seed=candidate_seed(run["seed"], first + ordinal),
         architecture_hash=architecture_hash(json.loads(run["architecture"]), config),
         **origin,
     )

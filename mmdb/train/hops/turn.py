@@ -39,6 +39,7 @@ def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
         free=options.get("order") == "free",
         strategy=strategy,
         group=_group(run, options) if strategy == "data_parallel" else 1,
+        first=options.get("first_candidate", 0),
     )
 
 
@@ -107,7 +108,7 @@ def next_step(
         partition=part["content_hash"].hex(),
         epoch=now.epoch,
         ordinal=done,
-        seed=hop_seed(load.seed, candidate["ordinal"], now.epoch, ordinal),
+        seed=hop_seed(load.seed, load.first + candidate["ordinal"], now.epoch, ordinal),
         validates=ordinal == VALIDATION,
         ends_epoch=ordinal != VALIDATION and len(now.visited) == load.partitions - 1,
         publishes=publish,

@@ -96,6 +96,7 @@ KNOWN = (
     "budget_s",
     "ensemble",
     "features",
+    "first_candidate",
     "group",
     "group_patience",
     "hop_limit_s",
@@ -196,6 +197,11 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
         raise InvalidOption(
             f"options.shards is {show(shards)}.",
             hint=f"It is a whole number from 2 to {MOST_MEMBERS}.",
+        )
+    if not is_whole(raw.get("first_candidate", 0), 0, 2**31 - 2):
+        raise InvalidOption(
+            f"options.first_candidate is {show(raw['first_candidate'])}.",
+            hint="It is a whole number from 0.",
         )
     patience = raw.get("group_patience")
     if patience is not None and not is_whole(patience, 1, 2**31 - 1):

@@ -23,7 +23,7 @@ from mmdb.train.replay.model_facts import about_module, definition_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ImportRequest:
     """What the caller says of the tensors; None: what the file says."""
 
     architecture: str | Mapping[str, Any] | None = None
@@ -38,7 +38,7 @@ class Wanted:
 
 
 def describe(
-    connection: Connection, tensors: LazyTensors, wanted: Wanted
+    connection: Connection, tensors: LazyTensors, wanted: ImportRequest
 ) -> tuple[LazyTensors, About | None, tuple[str, ...]]:
     """Return the tensors, those that the network ties among them, what they are, and notes.
 
@@ -64,7 +64,7 @@ def describe(
 def _described(
     connection: Connection,
     tensors: LazyTensors,
-    wanted: Wanted,
+    wanted: ImportRequest,
     named: ConfiguredNetwork | None,
 ) -> tuple[LazyTensors, About, tuple[str, ...]]:
     architecture, shape, outputs = wanted.architecture, wanted.input_shape, wanted.outputs

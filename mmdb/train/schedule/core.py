@@ -261,7 +261,7 @@ class RunLayout:
                 self._base.clear()
             order = visit_order(load.seed, 0, epoch, load.partitions)
             self._base[epoch] = tuple(self.part_of[ordinal] for ordinal in order)
-        base, start = self._base[epoch], candidate % load.partitions
+        base, start = self._base[epoch], (load.first + candidate) % load.partitions
         return [*base[start:], *base[:start]]
 
 

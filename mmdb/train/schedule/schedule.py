@@ -79,7 +79,7 @@ class Schedule:
         if len(visited) >= load.visits:
             epoch, visited = epoch + 1, ()
         trained = [layout.part_of[o] for o in visited if o >= 0]
-        last = trained[-1] if trained else ordinal % load.partitions - 1
+        last = trained[-1] if trained else (load.first + ordinal) % load.partitions - 1
         hop_s = progress.hop_s
         self.progress.add(progress, visited)
         self._queue.add(epoch, goal, layout.set_of(visited), last, hop_s or self._costs.guess_s)

@@ -126,6 +126,7 @@ class Workload:
     free: bool = False  # partition order: chosen here for speed, or fixed by the seed
     strategy: str = "mop"
     group: int = 1  # workers that train one candidate together, for `data_parallel`
+    first: int = 0  # what the first candidate counts as where seeds are drawn
 
     @property
     def merges(self) -> bool:
@@ -205,7 +206,7 @@ Event = Ready | Done | Failed | Lost
 
 def next_parts(load: Workload, candidate: int, progress: TrainingProgress) -> tuple[int, ...]:
     """Return the part ordinals of which any may be a candidate's next, the preferred one first."""
-    order = visit_order(load.seed, candidate, progress.epoch, load.partitions)
+    order = visit_order(load.seed, load.first + candidate, progress.epoch, load.partitions)
     visited = set(progress.visited)
     left = tuple(p for p in order if p not in visited)
     if not left:
