@@ -123,10 +123,13 @@ class RetrainingCalls:
         Raises:
             RightsMissing, RunBusy, RunFailed, and what training raises.
         """
-        trained = 0
+        from mmdb.server.forgetting import check_trained
+
+        trained, before = 0, list[Row]()
         while begun := self._call("next_remake"):
+            check_trained(before, begun)
             self.run(begun[0]["run"]).train(workers=workers)
-            trained += 1
+            trained, before = trained + 1, begun
         return trained
 
     def rollback_alias(self, model: str, alias: str) -> str:

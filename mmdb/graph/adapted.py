@@ -1,16 +1,19 @@
 """A network whose layers are frozen and adapted: two small matrices in each, and what else trains.
 
 Its frozen tensors have the paths of the network's own, so that a version of such a model stores but
-the adapter where its parent is the network.
+the adapter where its parent is the network. So that they stay as they are, frozen batch
+normalisations go by the statistics that they have, and learn no others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.adapter import adapt, chosen, is_adapter
@@ -64,7 +67,22 @@ def build_adapted(
         parameter.requires_grad_(is_adapter(path))
     for name in trained:
         module.get_submodule(name).requires_grad_(True)
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and not f"{name}.".startswith(whole):
+            cls: Any = type(part)
+            part.__class__ = _kept(cls)
+            part.eval()
     return module
+
+
+@cache
+def _kept(cls: type[nn.Module]) -> Any:
+    """Return the class of a normalisation that goes by its statistics also while others train."""
+
+    def train(self: nn.Module, mode: bool = True) -> nn.Module:
+        return cls.train(self, False)
+
+    return type(f"Kept{cls.__name__}", (cls,), {"train": train, "__module__": cls.__module__})
 
 
 def _matches(name: str, patterns: object) -> bool:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -97,8 +98,12 @@ def transformers(
         _fit_picture(made, input_shape)
     elif getattr(made, "pad_token_id", None) is None:
         made.pad_token_id = 0
-    rows: Any = type(found.__name__, (_RowsOf, found), {"__module__": __name__})
-    return cast("nn.Module", rows._from_config(made, dtype=torch.float32))
+    return cast("nn.Module", _rows_of(found)._from_config(made, dtype=torch.float32))
+
+
+@cache
+def _rows_of(found: type) -> Any:
+    return type(found.__name__, (_RowsOf, found), {"__module__": __name__})
 
 
 class _RowsOf:

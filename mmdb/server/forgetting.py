@@ -15,7 +15,7 @@ from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_as, require_owner
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, InvalidOption, ModelNotFound
+from mmdb.errors import DatasetDropped, InvalidOption, ModelNotFound, RunFailed
 from mmdb.lineage.entity import kind_of, numbers
 from mmdb.lineage.finding import lineage
 from mmdb.lineage.graph import Step
@@ -289,6 +289,16 @@ def next_remake(backend: Backend) -> list[dict[str, Any]]:
     return []
 
 
+def check_trained(before: Sequence[Row], begun: Sequence[Row]) -> None:
+    """Check that `next_remake` does not return the run that was just trained.
+
+    Raises:
+        RunFailed
+    """
+    if before and before[0]["run"] == begun[0]["run"]:
+        raise RunFailed(f"Run {begun[0]['run']!r} was trained, and no model came of it.")
+
+
 def _mean_again(backend: Backend, step: Row, old: SavedModel, shards: Sequence[Row]) -> str | None:
     """Make the mean of the shards of a dataset again; return the run that is to be trained first.
 
@@ -325,11 +335,12 @@ def remake(backend: Backend, workers: int | None) -> dict[str, Any]:
     """
     from mmdb.server.run_functions import train_to_its_end  # loads torch
 
-    trained = 0
+    trained, before = 0, list[dict[str, Any]]()
     while begun := next_remake(backend):
+        check_trained(before, begun)
         backend.pause()  # what trains it sees it only now
         train_to_its_end(backend, begun[0]["run"], workers)
-        trained += 1
+        trained, before = trained + 1, begun
     return {"trained": trained}
 
 

@@ -370,7 +370,7 @@ WHERE
     AND (
         SELECT count(*) = 0
         FROM mmdb.candidate_overview AS o
-        WHERE o.run = %(name)s::text AND o.status NOT IN ('trained', 'stopped', 'failed')
+        WHERE o.run = %(name)s::text AND o.status = 'training'
     )
 ORDER BY l.rank
 LIMIT 1;

@@ -23,7 +23,7 @@ WITH visit AS (
         p.dataset_id,
         count(*) AS visits
     FROM mmdb.partition AS p
-    WHERE p.role != 'test'
+    WHERE p.role != 'test' AND p.row_count > 0  -- of those that were forgotten none is met again
     GROUP BY p.dataset_id
 ),
 

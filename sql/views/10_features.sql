@@ -28,7 +28,7 @@ LEFT JOIN (
         t.dataset_id,
         count(*) AS partitions
     FROM mmdb.partition AS t
-    WHERE t.role != 'test'
+    WHERE t.role != 'test' AND t.row_count > 0
     GROUP BY t.dataset_id
 ) AS w ON f.dataset_id = w.dataset_id
 LEFT JOIN (

@@ -92,6 +92,7 @@ def drawn(db: mmdb.Database, kind: str, seed: int) -> set[int]:
 
 
 SECOND = {"space": {"lr": [1e-6, 0.05]}}
+ASHA = {"space": {"lr": {"low": 1e-4, "high": 0.1}}, "method": "asha", "trials": 5, "eta": 2}
 CASES = [
     ("partition", {"architecture": "tabular(hidden=[8])"}),
     ("both", {"architecture": "mlp(hidden=[8], dropout=0.3)", "epochs": 2}),
@@ -100,6 +101,8 @@ CASES = [
     ("rows", {"search": SECOND}),
     ("rows", {"search": SECOND, "options": {"stack": 2}}),
     ("partition", {"search": SECOND, "strategy": "model_average", "epochs": 2}),
+    # candidates that never train to the end of theirs
+    ("rows", {"search": ASHA, "options": {"ensemble": 2}, "epochs": 4}),
 ]
 
 

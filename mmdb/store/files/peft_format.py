@@ -60,6 +60,8 @@ def open_peft(folder: Path) -> tuple[dict[str, Any], LazyTensors]:
     stored = open_safetensors(folder / WEIGHTS)
     names = {_own_path(folder, name): name for name in stored}
     whole = config.get("modules_to_save") or []
+    if not isinstance(whole, list):
+        raise FileDamaged(f"{folder / CONFIG} has modules_to_save that are no list.")
     adapter = {
         "name": "lora",
         "rank": rank,

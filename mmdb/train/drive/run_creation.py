@@ -173,7 +173,7 @@ def create_run(
         )
         if not added:
             first = options.get("first_candidate", 0)
-        _add_candidates(connection, row["run_id"], parsed, seed, first, starts)
+            _add_candidates(connection, row["run_id"], parsed, seed, first, starts)
     return row["run_id"], added or len(starts)
 
 

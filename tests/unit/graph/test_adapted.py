@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from mmdb.errors import ArchitectureError, HeadMismatch, InvalidLayerGraph
 from mmdb.graph.factories import SHIPPED
@@ -33,6 +35,21 @@ def test_only_the_adapter_and_what_is_named_trains() -> None:
     x = torch.randn(4, 5)
     assert torch.equal(module(x), plain(x))  # B is zero, and the network has the seed's weights
     assert set(plain.state_dict()) == set(module.state_dict()) - adapters
+
+
+@pytest.mark.parametrize("trained", [[], ["2"]])
+def test_frozen_normalisations_learn_no_statistics(trained: list[str]) -> None:
+    plain = made("mlp(hidden=[8], batch_norm=true)")
+    (norm,) = (name for name, part in plain.named_modules() if isinstance(part, nn.BatchNorm1d))
+    assert norm == "2"
+    adapter = {"name": "lora", "layers": ["1"], "train": trained}
+    module = made({"adapted": "mlp(hidden=[8], batch_norm=true)", "adapter": adapter}).train()
+    before = {path: buffer.clone() for path, buffer in module.named_buffers()}
+    x = torch.randn(6, 5)
+    assert torch.equal(module(x), plain.eval()(x)) is not bool(trained)
+    same = [torch.equal(before[path], buffer) for path, buffer in module.named_buffers()]
+    assert all(same) is not bool(trained)
+    assert isinstance(copy.deepcopy(module).get_submodule("2"), nn.BatchNorm1d)
 
 
 def test_rank_and_alpha_may_be_searched_for() -> None:
