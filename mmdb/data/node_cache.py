@@ -18,6 +18,8 @@ from mmdb.errors import EngineError
 
 #: Which decoding made the files, for those of an older mmdb may stay: one more for each change.
 _DECODED_AS = 1
+#: Of rows, and of models' tensors.
+_SUFFIXES = (".npy", ".json", ".safetensors")
 #: Seconds after which an unfinished file is taken for a dead process's.
 STALE_S = 3600
 
@@ -136,7 +138,7 @@ def _name(key: bytes, file: str) -> str:
 def clear() -> None:
     """Remove every partition from this node's cache; who needs one decodes it again."""
     for path in directory().iterdir():
-        if path.suffix in (".npy", ".json"):  # what is unfinished its process moves or removes
+        if path.suffix in _SUFFIXES:  # what is unfinished its process moves or removes
             path.unlink(missing_ok=True)
 
 
@@ -155,7 +157,7 @@ def _evict(folder: Path, kept: bytes) -> None:
             if path.suffix == ".part":
                 if time.time() - status.st_mtime > STALE_S:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-            elif path.suffix in (".npy", ".json"):
+            elif path.suffix in _SUFFIXES:
                 entries.setdefault(path.name.split(".")[0], []).append((path, status))
     sizes = {key: sum(s.st_size for _, s in found) for key, found in entries.items()}
     total = sum(sizes.values())

@@ -22,6 +22,8 @@ from mmdb.graph.spec.factory_call import Outputs, Shape
 from mmdb.graph.spec.parse import ADAPTER_ARGUMENTS
 from mmdb.messages import show
 
+_IS_KEPT = "_is_kept"
+
 
 def build_adapted(
     parsed: Mapping[str, Any],
@@ -62,7 +64,7 @@ def build_adapted(
             "every layer that the adapter could be put into trains as a whole",
             hint="Choose other layers for the adapter, or leave some out of train.",
         )
-    adapt(module, {**adapter, "layers": layers})
+    adapt(module, {**adapter, "layers": layers}, apart=True)
     for path, parameter in module.named_parameters():
         parameter.requires_grad_(is_adapter(path))
     for name in trained:
@@ -75,6 +77,17 @@ def build_adapted(
     return module
 
 
+def frozen_paths(module: nn.Module) -> frozenset[str]:
+    """Return the paths, in its state dict, of an adapted network's tensors that never change."""
+    paths = {
+        path for path, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad
+    }
+    for name, part in module.named_modules(remove_duplicate=False):
+        if hasattr(type(part), _IS_KEPT):
+            paths |= {f"{name}.{path}" for path, _ in part.named_buffers(recurse=False)}
+    return frozenset(paths & module.state_dict().keys())
+
+
 @cache
 def _kept(cls: type[nn.Module]) -> Any:
     """Return the class of a normalisation that goes by its statistics also while others train."""
@@ -82,7 +95,8 @@ def _kept(cls: type[nn.Module]) -> Any:
     def train(self: nn.Module, mode: bool = True) -> nn.Module:
         return cls.train(self, False)
 
-    return type(f"Kept{cls.__name__}", (cls,), {"train": train, "__module__": cls.__module__})
+    body = {"train": train, "__module__": cls.__module__, _IS_KEPT: True}
+    return type(f"Kept{cls.__name__}", (cls,), body)
 
 
 def _matches(name: str, patterns: object) -> bool:

@@ -65,7 +65,19 @@ SELECT
     m.name,
     m.version
 FROM mmdb.model AS m
-WHERE m.parent_id = %(model_id)s::bigint AND m.approach = 'provenance' AND m.dropped_at IS NULL
+WHERE
+    m.approach = 'provenance' AND m.dropped_at IS NULL
+    AND (
+        m.parent_id = %(model_id)s::bigint
+        OR m.candidate_id IN (
+            SELECT w.candidate_id
+            FROM mmdb.warm_start AS w
+            INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+            INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
+            INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+            WHERE t.parent_id = %(model_id)s::bigint AND (r.architecture ->> 'adapted') IS NOT NULL
+        )
+    )
 ORDER BY m.model_id
 LIMIT 1;
 

@@ -56,3 +56,33 @@ WHERE
     AND o.status IN ('trained', 'stopped', 'resting')
     AND o.hops > 0
 ORDER BY o.candidate_id;
+
+-- name: find_adapted
+-- The model that an adapted candidate began with, whose tensors its states leave out.
+SELECT
+    m.model_id,
+    m.name,
+    m.version
+FROM mmdb.warm_start AS w
+INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+INNER JOIN mmdb.model AS m ON t.parent_id = m.model_id
+INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+WHERE w.candidate_id = %(candidate_id)s::bigint AND (r.architecture ->> 'adapted') IS NOT NULL;
+
+-- name: find_base
+-- The model of some weights that a candidate adapts, the one that it began with first, and the dataset whose columns it reads.
+SELECT
+    m.model_id,
+    r.dataset_id
+FROM mmdb.candidate AS c
+INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN mmdb.warm_start AS w ON c.candidate_id = w.candidate_id
+LEFT JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+CROSS JOIN mmdb.model AS m
+WHERE
+    c.candidate_id = %(candidate_id)s::bigint
+    AND m.weights_hash = %(weights_hash)s::bytea
+    AND m.dropped_at IS NULL
+ORDER BY (m.model_id = coalesce(t.parent_id, 0)) DESC, m.model_id ASC
+LIMIT 1;

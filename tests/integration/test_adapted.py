@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import mmdb
+from mmdb.errors import BackboneMissing, ModelInUse
 
 ROWS = 400
 BASE = "mlp(hidden=[64, 64])"
@@ -55,6 +56,47 @@ def test_an_adapter_shares_its_bases_tensors(db: mmdb.Database) -> None:
     assert row["stored_bytes"] < own + whole / 4  # of the base nothing is stored anew
     found_rows = list(db.predict_query("other", "SELECT * FROM thing"))
     assert len(found_rows) == ROWS
+
+
+def test_a_state_leaves_out_what_the_base_has(db: mmdb.Database) -> None:
+    base, module = db.recover("base").state_dict(), db.recover("other")
+    frozen = sum(tensor.nbytes for tensor in base.values())
+    hops = db.sql(
+        "SELECT h.state_bytes FROM mmdb.hop AS h"
+        " INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id"
+        " INNER JOIN mmdb.run AS r ON c.run_id = r.run_id"
+        " WHERE r.name = 'other' AND h.state_bytes > 0"
+    )
+    own = sum(p.nbytes for p in module.parameters() if p.requires_grad)
+    assert max(row["state_bytes"] for row in hops) < 3 * own + 8000 < frozen
+
+
+def test_a_recipe_needs_the_base_and_says_so(db: mmdb.Database) -> None:
+    (best,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'other' AND rank = 1")
+    saved = db.save_candidate(best["candidate_id"], "recipe", approach="provenance")
+    with pytest.raises(ModelInUse, match=r"where the recipe of model 'recipe@1' begins"):
+        db.drop_model("base")
+    expected = db.recover("other").state_dict()
+    for path, tensor in db.recover(saved).state_dict().items():
+        assert torch.equal(expected[path], tensor), path
+    db.drop_model("recipe")
+    db.drop_model("base")
+    with pytest.raises(BackboneMissing, match="adapts was dropped"):
+        db.save_candidate(best["candidate_id"], "late")
+
+
+def test_a_clone_goes_on_over_the_same_base(db: mmdb.Database) -> None:
+    (best,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'other' AND rank = 1")
+    clone = db.clone_candidate(best["candidate_id"], {"lr": 0.02})
+    db.run("other").train(workers=2)
+    (trained,) = db.sql(
+        f"SELECT status, hops_done FROM mmdb.candidate_overview WHERE candidate_id = {clone}"
+    )
+    assert trained["status"] == "trained"
+    assert trained["hops_done"] > 0
+    base = db.recover("base").state_dict()
+    found = db.recover(db.save_candidate(clone, "clone")).state_dict()
+    assert torch.equal(base["1.weight"], found["1.weight"])
 
 
 def test_it_goes_on_learning_from_where_it_is(db: mmdb.Database) -> None:

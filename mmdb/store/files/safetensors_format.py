@@ -357,3 +357,17 @@ def decode(state: bytes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     if not isinstance(header, dict):
         raise StateCorrupt(f"A state of {len(state)} bytes has no header.")
     return tensors, header
+
+
+def decode_mapped(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return what `decode` does of a file's bytes; the tensors are mapped, copied as they change.
+
+    Raises:
+        OSError, StateCorrupt
+    """
+    try:
+        with safetensors.safe_open(path, "pt") as opened:
+            header = json.loads((opened.metadata() or {})["mmdb"])
+            return {name: opened.get_tensor(name) for name in opened.keys()}, header
+    except (ValueError, LookupError, safetensors.SafetensorError) as error:
+        raise StateCorrupt(f"{path} is no encoded state: {error}") from error

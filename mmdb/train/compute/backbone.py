@@ -12,8 +12,10 @@ from itertools import product
 from typing import TypeVar
 
 import torch
+from blake3 import blake3
 from torch import Tensor, nn
 
+from mmdb.data import node_cache
 from mmdb.errors import (
     ArchitectureError,
     BackboneMismatch,
@@ -33,9 +35,10 @@ from mmdb.graph.cut.cut import (
 from mmdb.graph.spec.build import initial_module
 from mmdb.graph.spec.factory_call import Shape
 from mmdb.messages import explain
+from mmdb.store.tensors.tensor_bytes import raw_bytes
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
 from mmdb.train.compute.device import CPU
-from mmdb.train.compute.live import weights
+from mmdb.train.compute.live import mapped_weights, weights
 from mmdb.train.values.feature_spec import Frozen
 from mmdb.train.values.row_batch import Inputs, call
 from mmdb.train.values.spec import CandidateSpec
@@ -45,6 +48,9 @@ from mmdb.train.values.spec import CandidateSpec
 BACKBONE_BYTES = int(os.environ.get("MMDB_BACKBONE_BYTES", 2 << 30))
 #: Inputs whose dtypes are found out by trying; those of others are taken to be float32.
 _TRIED_INPUTS = 6
+
+#: Tensors of a model that are as large are mapped.
+_MAPPED_BYTES = 1 << 20
 
 _V = TypeVar("_V")
 
@@ -190,6 +196,7 @@ class Backbones:
         self.device, self._limit = device, limit
         self._tensors: OrderedDict[str, tuple[int, dict[str, Tensor]]] = OrderedDict()
         self._networks: OrderedDict[str, tuple[int, Backbone]] = OrderedDict()
+        self._digests: dict[tuple[str, frozenset[str]], str] = {}
 
     @property
     def names(self) -> list[str]:
@@ -206,8 +213,36 @@ class Backbones:
         Raises:
             StateCorrupt
         """
-        self._tensors[name] = len(tensors), weights(tensors)
+        self._tensors[name] = len(tensors), _shared(tensors)
+        self._digests = {key: found for key, found in self._digests.items() if key[0] != name}
         _shrink(self._tensors, self._limit)
+
+    def tensors(self, name: str) -> Mapping[str, Tensor]:
+        """Return the tensors of a model on the device, to be shared and never to be changed.
+
+        Raises:
+            BackboneMissing: they are not here.
+        """
+        if name not in self._tensors:
+            raise BackboneMissing("The model that a candidate adapts is not here.")
+        size, found = self._tensors[name]
+        if any(tensor.device != self.device for tensor in found.values()):
+            moved = {id(tensor): tensor.to(self.device) for tensor in found.values()}
+            found = {path: moved[id(tensor)] for path, tensor in found.items()}
+            self._tensors[name] = size, found
+        self._tensors.move_to_end(name)
+        return found
+
+    def digest(self, name: str, paths: frozenset[str]) -> str:
+        """Return `digest_of` of some tensors of a model.
+
+        Raises:
+            BackboneMissing: the model's are not here.
+        """
+        tensors = self.tensors(name)
+        if (name, paths) not in self._digests:
+            self._digests[name, paths] = digest_of(tensors, paths)
+        return self._digests[name, paths]
 
     def of(self, candidate: CandidateSpec) -> Backbone:
         """Return the network of a candidate with frozen layers.
@@ -245,6 +280,32 @@ class Backbones:
         else:
             raise BackboneMissing("The model whose layers are frozen is not here.")
         return backbone.byte_count, backbone
+
+
+def _shared(tensors: bytes) -> dict[str, Tensor]:
+    """Return encoded tensors as the sessions of a node share them: mapped from its cache."""
+    if len(tensors) < _MAPPED_BYTES:
+        return weights(tensors)
+    digest = blake3(tensors).digest()
+    key = blake3(b"mmdb.tensors" + digest).digest()
+    path = node_cache.path_of(key, "tensors.safetensors")
+    try:
+        if not path.exists() or blake3().update_mmap(path).digest() != digest:
+            with node_cache.placing(key) as folder:
+                (folder / "tensors.safetensors").write_bytes(tensors)
+        os.utime(path)
+        return mapped_weights(path)
+    except OSError:  # no room, or another session has just made room
+        return weights(tensors)
+
+
+def digest_of(tensors: Mapping[str, Tensor], paths: Iterable[str]) -> str:
+    """Return the hash in hex of some tensors and their paths."""
+    found = blake3()
+    for path in sorted(paths):
+        found.update(f"{path} {tensors[path].dtype} {list(tensors[path].shape)}".encode())
+        found.update(raw_bytes(tensors[path]).data)
+    return found.hexdigest()
 
 
 def network_of(candidate: CandidateSpec, seed: int) -> nn.Module:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blake3
@@ -17,7 +18,7 @@ from mmdb.errors import InvalidHyperparameter, StateCorrupt
 from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.build import initial_module
 from mmdb.messages import explain
-from mmdb.store.files.safetensors_format import StateEncoding, decode
+from mmdb.store.files.safetensors_format import StateEncoding, decode, decode_mapped
 from mmdb.train.candidate.config import Config, parse_config
 from mmdb.train.compute.device import CPU, scaler_of, synchronize
 from mmdb.train.compute.optimizer import advance, check_memory, make_optimizer, make_schedule
@@ -44,6 +45,7 @@ class Live:
         scaler: of float16 gradients.
         frozen: layers that rows pass first, which are no part of the state.
         omitted: paths of the module's tensors that are no part of the state: its backbone has them.
+        base: names what has the omitted ones of an adapted network; see `shared_base`.
     """
 
     module: nn.Module
@@ -54,6 +56,7 @@ class Live:
     device: torch.device = CPU
     frozen: nn.Module | None = None
     omitted: frozenset[str] = frozenset()
+    base: str | None = None
 
 
 def build_live(
@@ -63,12 +66,13 @@ def build_live(
     *,
     frozen: nn.Module | None = None,
     omitted: frozenset[str] = frozenset(),
+    base: str | None = None,
     is_partial: bool = False,
 ) -> Live:
     """Return `module`, moved to a device, with a fresh optimizer, schedule and scaler.
 
     Args:
-        frozen, omitted: see `Live`.
+        frozen, omitted, base: see `Live`.
         is_partial: whether the optimizer has only the parameters that require gradients.
     Raises:
         InvalidHyperparameter: torch refuses the optimizer's or the schedule's arguments.
@@ -85,6 +89,7 @@ def build_live(
         device,
         frozen,
         omitted,
+        base,
     )
 
 
@@ -124,6 +129,8 @@ def encoding(live: Live) -> StateEncoding:
         "scalars": scalars,
         "schedule": live.schedule.state_dict() if live.schedule else None,
     }
+    if live.base is not None:
+        header["base"] = live.base
     if live.scaler is not None:
         header["scaler"] = live.scaler.state_dict()
     on_host = _to_host(tensors, live.device)
@@ -239,10 +246,12 @@ def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
 def _load_module(
     live: Live, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
 ) -> None:
-    given = _weights(tensors, header)
-    if live.omitted:
-        given |= {path: t for path, t in live.module.state_dict().items() if path in live.omitted}
-    live.module.load_state_dict(given)
+    if header.get("base") != live.base:
+        raise KeyError("another base")
+    found = live.module.load_state_dict(_weights(tensors, header), strict=False)
+    # What others share is not written, not even with what it has.
+    if found.unexpected_keys or not live.omitted.issuperset(found.missing_keys):
+        raise KeyError(*found.unexpected_keys, *found.missing_keys)
     for path in _transient(live.module):
         owner, _, name = path.rpartition(".")
         buffer = tensors[_TRANSIENT + path].to(live.device)
@@ -289,6 +298,15 @@ def _schedule_state(schedule: lr_scheduler.LRScheduler, state: dict[str, Any]) -
 def weights(state: bytes) -> dict[str, torch.Tensor]:
     """Return the module's state dict out of an encoded state; tied paths share one tensor."""
     return _weights(*decode(state))
+
+
+def mapped_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Return the same out of a file; processes share its pages.
+
+    Raises:
+        OSError, StateCorrupt
+    """
+    return _weights(*decode_mapped(path))
 
 
 def _weights(
@@ -344,8 +362,9 @@ def build(
         blank, feature_shape: see `head_of`; nothing to candidates without frozen layers.
     """
     config = parse_config(candidate.config, candidate.targets, candidate.functions)
-    if candidate.frozen is not None:
+    if candidate.frozen is not None or candidate.base is not None:
         from mmdb.train.compute.backbone import Backbones  # loads torch.fx
+    if candidate.frozen is not None:
         from mmdb.train.compute.trainable_head import head_of
 
         tail = head_of(
@@ -362,6 +381,12 @@ def build(
             omitted=tail.omitted,
             is_partial=True,
         )
+    if candidate.base is not None:
+        from mmdb.train.compute.shared_base import shared_module
+
+        module, omitted = shared_module(candidate, backbones or Backbones(device))
+        base = candidate.base
+        return build_live(module, config, device, omitted=omitted, base=base, is_partial=True)
     module = initial_module(
         candidate.architecture,
         config.arguments,

@@ -33,7 +33,7 @@ class FeatureCache:
 
     def __init__(self, connection: Connection, executor: Executor, ledger: Ledger) -> None:
         self._connection, self._executor, self._ledger = connection, executor, ledger
-        self._producer = Producer(connection, executor, self._hold)
+        self._producer = Producer(connection, executor, self.hold)
         self._stored: set[tuple[int, int]] = set()  # feature_id and part_id seen in the database
         self._has_settled = False  # in the statement under way
 
@@ -53,7 +53,7 @@ class FeatureCache:
             candidate = self._ledger.read(candidate_id)
             if candidate.row["feature_id"] is None:
                 self._ledger.check_alive(candidate)
-                planner = FeaturePlanner(self._connection, self._executor, self.spec, self._hold)
+                planner = FeaturePlanner(self._connection, self._executor, self.spec, self.hold)
                 with acting_for(self._connection, candidate_id):
                     planner.plan_features(candidate.row)
                 self._has_settled = True
@@ -135,7 +135,7 @@ class FeatureCache:
             else:
                 self._raw(step)
         if needs_backbone(spec, state):
-            self._hold(spec, candidate.row["run"])
+            self.hold(spec, candidate.row["run"])
         return found
 
     def _raw(self, step: HopStep) -> None:
@@ -183,14 +183,13 @@ class FeatureCache:
 
     # -- backbones ---------------------------------------------------------------------
 
-    def _hold(self, spec: CandidateSpec, run: str) -> None:
-        """Have the executor hold the model whose layers a candidate freezes.
+    def hold(self, spec: CandidateSpec, run: str) -> None:
+        """Have the executor hold the model whose layers a candidate freezes, or adapts.
 
         Raises:
             BackboneMissing
         """
-        assert spec.frozen is not None
-        name = spec.frozen.backbone
+        name = spec.base if spec.frozen is None else spec.frozen.backbone
         if name is None or self._executor.has_backbone(name):
             return
         from mmdb.train.replay.hop_replay import read_backbone  # imports torch

@@ -305,10 +305,10 @@ class DeviceWorker:
 
     def _build(self, candidate: CandidateSpec, partition: str, *, blank: bool = False) -> Live:
         """Return a candidate with its initial state; with no particular one where it is blank."""
-        if candidate.frozen is None:
+        if candidate.frozen is None and candidate.base is None:
             return build(candidate, self.device)
         shape = None
-        if candidate.frozen.choice in READY:
+        if candidate.frozen is not None and candidate.frozen.choice in READY:
             (x,) = tensors_in(self.partition(partition)[0])
             shape = tuple(x.shape[1:])
         backbones = self._features.backbones

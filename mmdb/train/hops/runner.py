@@ -470,6 +470,9 @@ class HopRunner:
         found = self._locate(turn.candidate, turn.state_in, turn.left_at)
         find_s = perf_counter() - begun if found.state is not None else 0.0
         candidate = CandidateSpec.from_row(turn.candidate.row, *(code or self._code()))
+        candidate = candidate.over(found.state)
+        if candidate.base is not None:
+            self._features.hold(candidate, turn.candidate.row["run"])
         spec = HopSpec(
             candidate=candidate.comparing(turn.candidate.parts),
             step=step,

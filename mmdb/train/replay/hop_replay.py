@@ -42,7 +42,7 @@ from mmdb.train.compute.trainable_head import whole_module
 from mmdb.train.ledger.state_history import Located, history, locate
 from mmdb.train.replay.stages import Differs, repeat, train_together
 from mmdb.train.stack.stacked_pass import candidate_pass
-from mmdb.train.values.feature_spec import ON_FEATURES, READY, ids_of
+from mmdb.train.values.feature_spec import ON_FEATURES, READY, base_hash, ids_of
 from mmdb.train.values.row_batch import Partition, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopStep, Stage
 
@@ -54,7 +54,8 @@ def read_backbones(
     begins: bool = False,
     follow: Callable[..., Any] | None = None,
 ) -> Backbones | None:
-    """Return where a candidate's network with frozen layers can be had; None: it freezes nothing.
+    """Return where a candidate's network with frozen layers, or the tensors that it adapts, can be
+    had; None: it has no such.
 
     Args:
         begins: whether its initial state is wanted; any other of the choice "whole" is complete.
@@ -62,10 +63,12 @@ def read_backbones(
     Raises:
         BackboneMissing, CorruptTensor, RecipeError
     """
-    frozen = candidate.frozen
+    frozen, backbones = candidate.frozen, Backbones()
+    if candidate.base is not None:
+        backbones.take(candidate.base, read_backbone(connection, candidate, follow=follow))
+        return backbones
     if frozen is None:
         return None
-    backbones = Backbones()
     if frozen.backbone is not None and (begins or frozen.choice != "whole"):
         backbones.take(frozen.backbone, read_backbone(connection, candidate, follow=follow))
     return backbones
@@ -74,8 +77,8 @@ def read_backbones(
 def read_backbone(
     connection: Connection, candidate: CandidateSpec, *, follow: Callable[..., Any] | None = None
 ) -> bytes:
-    """Return the tensors of the model whose layers a candidate freezes, packed, in the order of
-    the columns of the candidate's dataset.
+    """Return the tensors of the model whose layers a candidate freezes, or that it adapts, packed,
+    in the order of the columns of the candidate's dataset.
 
     Raises:
         BackboneMissing, BackboneMismatch, CorruptTensor, RecipeError
@@ -83,8 +86,7 @@ def read_backbone(
     from mmdb.train.compute.translate import by_name
     from mmdb.train.replay.parent_models import example_of, model_and_weights, packed_weights
 
-    assert candidate.frozen is not None and candidate.frozen.backbone is not None
-    model_id, dataset_id = ids_of(candidate.frozen.backbone)
+    model_id, dataset_id = _backbone_ids(connection, candidate)
     decoding = find_decoding(connection, dataset_id)
     given = {} if follow is None else {"follow": follow}
     try:
@@ -98,6 +100,27 @@ def read_backbone(
             f"Candidate {candidate.candidate_id} freezes layers of a model that is gone: "
             f"{error.message}"
         ) from error
+
+
+def _backbone_ids(connection: Connection, candidate: CandidateSpec) -> tuple[int, int]:
+    """Return the ids of a candidate's backbone or base, and of the dataset whose columns it reads.
+
+    Raises:
+        BackboneMissing
+    """
+    if candidate.base is None:
+        assert candidate.frozen is not None and candidate.frozen.backbone is not None
+        return ids_of(candidate.frozen.backbone)
+    found = connection.rows(
+        load("warm").find_base,
+        weights_hash=base_hash(candidate.base),
+        candidate_id=candidate.candidate_id,
+    )
+    if not found:
+        raise BackboneMissing(
+            f"The model that candidate {candidate.candidate_id} adapts was dropped."
+        )
+    return found[0]["model_id"], found[0]["dataset_id"]
 
 
 def read_features(
@@ -352,6 +375,7 @@ def _prepare(
         located = replace(locate(connection, None, row, parts, None), replays=replays)
     else:
         located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
+    candidate = candidate.over(located.state)
     prepared = HopReplay(
         model=model,
         candidate=candidate,

@@ -114,19 +114,23 @@ def save_candidate(
 
 
 def _hold_backbone(connection: Connection, candidate: Row) -> None:
-    """Keep the model whose layers a candidate freezes from being dropped before its recipe is kept.
+    """Keep the model whose layers a candidate freezes, or adapts, from being dropped before its
+    recipe is kept.
 
     Raises:
         BackboneMissing: it is dropped already.
     """
-    if candidate["backbone_id"] is None:
+    model_id, reference = candidate["backbone_id"], candidate["backbone"]
+    for row in connection.rows(load("warm").find_adapted, candidate_id=candidate["candidate_id"]):
+        model_id, reference = row["model_id"], f"{row['name']}@{row['version']}"
+    if model_id is None:
         return
-    connection.rows(load("registry").hold_model, model_id=candidate["backbone_id"])
+    connection.rows(load("registry").hold_model, model_id=model_id)
     try:
-        find_model(connection, candidate["backbone"])
+        find_model(connection, reference)
     except ModelNotFound as error:
         raise BackboneMissing(
-            f"Candidate {candidate['candidate_id']} freezes layers of {candidate['backbone']}, "
+            f"Candidate {candidate['candidate_id']} freezes layers of {reference}, "
             "which was dropped: its hops alone are no recipe.",
             hint="Save it as a snapshot.",
         ) from error
@@ -160,7 +164,7 @@ def module_at(connection: Connection, candidate: Row, checkpoint: Row) -> nn.Mod
     if state is None or state_hash(state) != wanted:
         raise StateCorrupt(f"A checkpoint of candidate {candidate_id} is damaged.")
     factories, functions = find_factories(connection), find_functions(connection)
-    spec = CandidateSpec.from_row(candidate, factories, functions)
+    spec = CandidateSpec.from_row(candidate, factories, functions).over(state)
     backbones = read_backbones(connection, spec)
     with neutral(spec.seed):
         live = build(spec, backbones=backbones, blank=True)

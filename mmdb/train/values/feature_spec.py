@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from mmdb.errors import StateCorrupt
 
 #: Rows that pass the frozen layers at once: part of what decides the bits of features.
 FEATURE_ROWS = 128
@@ -51,6 +54,40 @@ def ids_of(name: str) -> tuple[int, int]:
     """Return the ids of the model and of the dataset that `backbone_name` was given."""
     model_id, _, dataset_id = name.partition("/")
     return int(model_id), int(dataset_id)
+
+
+def base_name(weights_hash: str, digest: str) -> str:
+    """Return what names the frozen tensors of a model that candidates adapt.
+
+    Args:
+        weights_hash: of the model, in hex.
+        digest: of the tensors as they are for the candidates' columns, in hex.
+    """
+    return f"{weights_hash}/{digest}"
+
+
+def base_hash(name: str) -> bytes:
+    """Return the hash of the weights of the model that `base_name` was given."""
+    return bytes.fromhex(name.partition("/")[0])
+
+
+def base_digest(name: str) -> str:
+    """Return the digest, in hex, that `base_name` was given."""
+    return name.partition("/")[2]
+
+
+def base_in(state: bytes) -> str | None:
+    """Return what has the tensors that an encoded state leaves out; None where it is whole.
+
+    Raises:
+        StateCorrupt
+    """
+    size = int.from_bytes(state[:8], "little")
+    try:
+        found = json.loads(json.loads(state[8 : 8 + size])["__metadata__"]["mmdb"]).get("base")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise StateCorrupt(f"A state of {len(state)} bytes has no header.") from error
+    return None if found is None else str(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

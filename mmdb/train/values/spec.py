@@ -14,7 +14,7 @@ from mmdb.errors import InvalidOption
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.messages import show
 from mmdb.train.values.feature_options import frozen_of, parse_frozen_options, unshared
-from mmdb.train.values.feature_spec import Frozen, backbone_name
+from mmdb.train.values.feature_spec import Frozen, backbone_name, base_in
 from mmdb.train.values.seeds import frozen_seed
 
 #: Asked between steps of a job: whether somebody wants it to end.
@@ -94,6 +94,8 @@ class CandidateSpec:
     lr_scale: float = 1.0  # of the learning rate in the first epochs after a warm start
     lr_epochs: int = 0  # how many epochs that are
     frozen: Frozen | None = None  # what of it does not train; None: all of it trains
+    # What has the frozen tensors that its states leave out; see `mmdb.train.compute.shared_base`.
+    base: str | None = None
     # part_id and key of the rows by which groups stop; None: no epoch of a group is compared.
     held_out: tuple[int, str] | None = None
 
@@ -108,6 +110,12 @@ class CandidateSpec:
             return self
         (part,) = [one for one in parts if one["role"] == "validation"]
         return replace(self, held_out=(part["part_id"], bytes(part["content_hash"]).hex()))
+
+    def over(self, state: bytes | None) -> CandidateSpec:
+        """Return it with the base that an encoded state of it names."""
+        if state is None or "adapted" not in self.architecture:
+            return self
+        return replace(self, base=base_in(state))
 
     @property
     def stacks(self) -> bool:

@@ -333,6 +333,8 @@ class WarmSpec:
     Attributes:
         example: of the candidate's dataset.
         shrink: see `WarmOptions`.
+        base: hash of the parent's weights in hex, where states may leave out what stays as it has
+            it; None: they are whole.
     """
 
     result: ClassVar[Any] = WarmResult
@@ -341,6 +343,7 @@ class WarmSpec:
     example: Example
     parent: ParentForm
     shrink: float | None = None
+    base: str | None = None
 
     def run(self, worker: Any, payload: Payload, stopped: Stopped) -> tuple[WarmResult, bytes]:
         """Make the state that the candidate begins with, of the parent's tensors in `payload`."""

@@ -17,6 +17,7 @@ from typing import Any
 from mmdb.data.dataset import find_decoding
 from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories, find_functions
+from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import ArchitectureError, StateCorrupt, StateNotFound
@@ -27,9 +28,11 @@ from mmdb.graph.spec.parse import factories_in
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store import states
 from mmdb.store.models.architectures import outlined
-from mmdb.store.models.model_rows import ModelDefinition
+from mmdb.store.models.model_rows import ModelDefinition, model_of
 from mmdb.store.parents import Limits, ParentGoal, take_parent
-from mmdb.train.compute.live import state_hash
+from mmdb.train.compute.live import packed, state_hash, weights
+from mmdb.train.ledger.run_options import SAME
+from mmdb.train.replay.hop_replay import read_backbone
 from mmdb.train.replay.parent_models import example_of, read_model
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition
 from mmdb.train.values.jobs import Executor
@@ -149,6 +152,9 @@ def read_candidate(
         raise StateNotFound(f"The state {name[:12]} of {offer.name} has just been replaced.")
     if state_hash(state) != offer.state:
         raise StateCorrupt(f"A checkpoint of {offer.name} is damaged.")
+    spec = CandidateSpec.from_row(row, factories).over(state)
+    if spec.base is not None:
+        state = packed({**weights(read_backbone(connection, spec)), **weights(state)})
     form = ParentForm(
         reference=offer.name,
         definition=candidate_definition(row),
@@ -259,16 +265,22 @@ class Beginner:
         return True
 
     def _make(self, child: _Child, offer: Offer) -> tuple[WarmResult, bytes]:
-        connection, factories = self._connection, child.spec.factories
+        connection, factories, base = self._connection, child.spec.factories, None
         if isinstance(offer, ModelOffer):
             model_id, follow = offer.chosen.model_id, self._executor.follow
+            if _may_share(child.row) and find_cluster(connection) is None:
+                base = model_of(connection, model_id).weights_hash.hex()
             form, tensors = read_model(
                 connection, factories, model_id, decoding=child.decoding, follow=follow
             )
         else:
             form, tensors = read_candidate(connection, factories, child.example, offer)
         spec = WarmSpec(
-            candidate=child.spec, example=child.example, parent=form, shrink=child.options.shrink
+            candidate=child.spec,
+            example=child.example,
+            parent=form,
+            shrink=child.options.shrink,
+            base=base,
         )
         result, state = self._executor.compute(spec, (tensors,))
         assert state is not None
@@ -324,6 +336,12 @@ class Beginner:
             match_s=child.offers.match_s,
             **(fresh | columns),
         )
+
+
+def _may_share(row: Row) -> bool:
+    """Return whether the states of a candidate may leave out what its parent has: where sessions
+    hand them on to each other as they are, and can read the parent."""
+    return "adapted" in json.loads(row["architecture"]) and row["strategy"] in SAME
 
 
 def _structure(row: Row, factories: dict[str, str]) -> Architecture:

@@ -24,7 +24,8 @@ from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import assemble, build_empty, build_filled
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.live import build, encode, weights
-from mmdb.train.compute.translate import ByName, Translated, resized, translate
+from mmdb.train.compute.shared_base import left_out
+from mmdb.train.compute.translate import ByName, Translated, by_name, resized, translate
 from mmdb.train.values.warm_spec import ParentForm, TensorOrigin, WarmResult, WarmSpec
 
 _LONGEST_REASON = 200
@@ -286,6 +287,10 @@ def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         except Unfit as refusal:
             return WarmResult(refused=str(refusal), is_final=refusal.is_final), b""
         fill(live.module, carried.tensors)
+        if spec.base is not None:
+            rows, inputs = weights(tensors), spec.example.inputs()
+            parents = by_name(spec.parent, rows, inputs)
+            live = left_out(live, spec.candidate, spec.base, parents)
         state = encode(live)
     result = WarmResult(
         similarity=carried.similarity,
