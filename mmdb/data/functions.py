@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+
+from blake3 import blake3
 
 from mmdb.data.names import check_name
 from mmdb.data.tokenize import BUILT_IN, Encoder, Tokenizer, encoder
+from mmdb.data.tokenizer_json import TARGET, JsonTokenizer, read_tokenizer, target_of
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -25,6 +29,8 @@ KINDS = ("tokenizer", "augmentation", "loss", "metric")
 def register_function(connection: Connection, name: str, target: str, kind: str) -> None:
     """Put a function on the allow-list; the engine's rights say who may.
 
+    Args:
+        target: package.module:callable; or the text of a tokenizer.json, which is kept as it is.
     Raises:
         InvalidName, InvalidOption: the kind is unknown. AlreadyExists
         FunctionFailed: the target cannot be imported or called.
@@ -37,9 +43,43 @@ def register_function(connection: Connection, name: str, target: str, kind: str)
     taken = kind == "tokenizer" and name in BUILT_IN
     if taken or name in find_functions(connection).get(kind, {}):
         raise AlreadyExists(f"There is a {kind} {name!r} already.", hint="Choose another name.")
+    if kind == "tokenizer" and target.lstrip().startswith("{"):
+        read_tokenizer(name, target)
+        connection.run(_Q.add_tokenizer, name=name, definition=target)
+        return
     with connection.transaction():  # what the caller may not register is not imported
         connection.run(_Q.add_function, name=name, kind=kind, target=target)
         resolve_function(target, kind)
+
+
+def keep_tokenizer(connection: Connection, name: str, definition: str) -> str:
+    """Return the name under which a tokenizer.json is registered, now at the latest.
+
+    Args:
+        name: of the model that came with it; the hash is added where another one has that name.
+    Raises:
+        FunctionFailed: see `read_tokenizer`. RightsMissing
+    """
+    known = connection.rows(_Q.find_same_tokenizer, definition=definition)
+    if known:
+        return str(known[0]["name"])
+    if name in (*BUILT_IN, *find_functions(connection).get("tokenizer", {})):
+        name = f"{name}-{blake3(definition.encode()).hexdigest()[:8]}"
+    register_function(connection, name, definition, "tokenizer")
+    return name
+
+
+def find_tokenizer(connection: Connection, name: str) -> tuple[str, JsonTokenizer]:
+    """Return the text of a tokenizer.json that is registered, and the tokenizer.
+
+    Raises:
+        FunctionNotFound: there is none of this name. FunctionFailed: see `read_tokenizer`.
+    """
+    rows = connection.rows(_Q.find_tokenizer, name=name)
+    if not rows:
+        raise FunctionNotFound(f"There is no tokenizer.json {name!r}.")
+    definition = str(rows[0]["definition"])
+    return definition, read_tokenizer(name, definition)
 
 
 def find_factories(connection: Connection) -> dict[str, str]:
@@ -74,12 +114,17 @@ def with_targets(
     """Return tokenizers with the targets that are registered for their functions.
 
     Raises:
-        FunctionNotFound
+        FunctionNotFound, FunctionFailed
     """
-    return {
-        column: replace(tokenizer, target=_target(connection, tokenizer))
-        for column, tokenizer in tokenizers.items()
-    }
+    found = {}
+    for column, tokenizer in tokenizers.items():
+        target = _target(connection, tokenizer)
+        found[column] = replace(tokenizer, target=target)
+        if target is not None and target.startswith(TARGET):
+            _, own = find_tokenizer(connection, tokenizer.function)
+            pad = own.pad if tokenizer.pad is None else tokenizer.pad
+            found[column] = replace(found[column], vocabulary=own.vocabulary, pad=pad)
+    return found
 
 
 def encoders(connection: Connection, tokenizers: Mapping[str, Tokenizer]) -> dict[str, Encoder]:
@@ -100,7 +145,12 @@ def encoders(connection: Connection, tokenizers: Mapping[str, Tokenizer]) -> dic
                 f"{tokenizer.target}.",
                 hint="Register that one under this name again.",
             )
-        function = None if target is None else resolve_function(target, "tokenizer")
+        function: Callable[..., object] | None = None
+        if target is not None and target.startswith(TARGET):
+            _, own = find_tokenizer(connection, tokenizer.function)
+            function = partial(own.encode, length=tokenizer.length)
+        elif target is not None:
+            function = resolve_function(target, "tokenizer")
         found[column] = encoder(tokenizer, function)  # type: ignore[arg-type]
     return found
 
@@ -114,4 +164,6 @@ def _target(connection: Connection, tokenizer: Tokenizer) -> str | None:
             f"There is no tokenizer {tokenizer.function!r}.",
             hint=f"Known: {', '.join((*BUILT_IN, *known))}. {FunctionNotFound.default_hint}",
         )
+    if known[tokenizer.function] == TARGET:
+        return target_of(find_tokenizer(connection, tokenizer.function)[0])
     return known[tokenizer.function]

@@ -193,10 +193,11 @@ def _tokenize(name: str, value: object) -> Mapping[str, Tokenizer]:
 
 def _tokenizer(name: str, value: object) -> Tokenizer:
     given = dict(_mapping(name, value))
-    unknown = sorted(set(given) - {"function", "length", "vocabulary"})
+    unknown = sorted(set(given) - {"function", "length", "vocabulary", "pad"})
     if unknown:
         raise InvalidOption(
-            f"Option {name} has no {unknown[0]!r}.", hint="Known: function, length, vocabulary."
+            f"Option {name} has no {unknown[0]!r}.",
+            hint="Known: function, length, vocabulary, pad.",
         )
     function, length = given.get("function"), given.get("length")
     if not isinstance(function, str):
@@ -219,7 +220,15 @@ def _tokenizer(name: str, value: object) -> Tokenizer:
             f"Option {name}.vocabulary must be from 2 to {MAX_ID}.",
             hint=f"It is {show(vocabulary)}; {DEFAULT_VOCABULARY} if left out.",
         )
-    return Tokenizer(function=function, length=length, vocabulary=cast("int | None", vocabulary))
+    pad = given.get("pad")
+    if pad is not None and (function in BUILT_IN or not is_whole(pad, 0, MAX_ID)):
+        raise InvalidOption(
+            f"Option {name}.pad is {show(pad)}.",
+            hint="It is the id that fills rows up; what is built in does it with 0.",
+        )
+    return Tokenizer(
+        function=function, length=length, vocabulary=cast("int | None", vocabulary), pad=pad
+    )
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

@@ -1,7 +1,7 @@
 """Texts as tokens: rows of ids of one length, 0 where a text has ended.
 
 A tokenizer is a callable that takes a list of texts and returns for each a list of ids, whole
-numbers from 0 to 2**31 - 1. Two need no registration:
+numbers from 0 to 2**31 - 1; or the text of a tokenizer.json. Two need no registration:
 
     bytes   the UTF-8 bytes, each plus 1: 1 to 256
     words   a hash of each lower-cased word: 1 to vocabulary - 1
@@ -38,12 +38,16 @@ class Tokenizer:
 
     function: str  # "bytes", "words", or a registered one
     length: int  # ids of a row
-    vocabulary: int | None = None  # of "words": ids are below it
-    target: str | None = None  # of a registered function: package.module:callable
+    vocabulary: int | None = None  # of "words" and of a tokenizer.json: ids are below it
+    target: str | None = None  # package.module:callable, or tokenizer.json:hash
+    pad: int | None = None  # id that fills a row up; None: 0
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""
-        return asdict(self)
+        given = asdict(self)
+        if self.pad is None:  # as it was hashed before there was one
+            del given["pad"]
+        return given
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Tokenizer:
@@ -82,7 +86,7 @@ def encoder(tokenizer: Tokenizer, function: Function | None = None) -> Encoder:
 
 
 def _encode(tokenizer: Tokenizer, function: Function, texts: Sequence[str]) -> np.ndarray:
-    """Return ids, int32 (n, length): cut to the length, or filled up with 0.
+    """Return ids, int32 (n, length): cut to the length, or filled up.
 
     Raises:
         FunctionFailed: the function raised, or returned something else than lists of ids.
@@ -103,7 +107,7 @@ def _encode(tokenizer: Tokenizer, function: Function, texts: Sequence[str]) -> n
         raise FunctionFailed(
             f"Tokenizer {tokenizer.function!r} returned {len(found)} lists for {len(texts)} texts."
         )
-    tokens = np.zeros((len(found), tokenizer.length), np.int32)
+    tokens = np.full((len(found), tokenizer.length), tokenizer.pad or 0, np.int32)
     for row, ids in zip(tokens, found, strict=True):
         if ids:
             row[: len(ids)] = _checked(tokenizer, ids)
