@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from blake3 import blake3
 
 from mmdb.data.names import check_name
-from mmdb.data.tokenize import BUILT_IN, Encoder, Tokenizer, encoder
+from mmdb.data.tokenize import (
+    BUILT_IN,
+    BYTES_END,
+    Encoder,
+    Tokenizer,
+    bytes_ids,
+    bytes_text,
+    encoder,
+)
 from mmdb.data.tokenizer_json import TARGET, JsonTokenizer, read_tokenizer, target_of
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -109,12 +117,15 @@ def resolve_function(target: str, kind: str) -> Callable[..., object]:
 
 
 def with_targets(
-    connection: Connection, tokenizers: Mapping[str, Tokenizer]
+    connection: Connection, tokenizers: Mapping[str, Tokenizer], label: str
 ) -> dict[str, Tokenizer]:
     """Return tokenizers with the targets that are registered for their functions.
 
+    Args:
+        label: the column that is predicted; of texts each next token.
     Raises:
         FunctionNotFound, FunctionFailed
+        InvalidOption: a tokenizer has no end, or ids that cannot become a text again.
     """
     found = {}
     for column, tokenizer in tokenizers.items():
@@ -123,8 +134,36 @@ def with_targets(
         if target is not None and target.startswith(TARGET):
             _, own = find_tokenizer(connection, tokenizer.function)
             pad = own.pad if tokenizer.pad is None else tokenizer.pad
-            found[column] = replace(found[column], vocabulary=own.vocabulary, pad=pad)
+            end = tokenizer.end
+            if end is None and column == label:
+                end = own.end
+            found[column] = replace(found[column], vocabulary=own.vocabulary, pad=pad, end=end)
+        elif tokenizer.function == "bytes" and column == label:
+            found[column] = replace(found[column], vocabulary=BYTES_END + 1, end=BYTES_END)
+        _check_end(column, found[column], is_label=column == label)
     return found
+
+
+def _check_end(column: str, tokenizer: Tokenizer, *, is_label: bool) -> None:
+    if not is_label:
+        if tokenizer.end is None and not tokenizer.pack:
+            return
+        raise InvalidOption(
+            f"Option tokenize.{column} has end or pack, which are of texts whose next tokens are "
+            "predicted.",
+            hint=f"Pass label => {column!r}, or leave them out.",
+        )
+    if tokenizer.vocabulary is None or tokenizer.function == "words":
+        raise InvalidOption(
+            f"Next tokens of tokenizer {tokenizer.function!r} cannot become a text again.",
+            hint="Use bytes, or a tokenizer.json.",
+        )
+    if tokenizer.end is None or tokenizer.end >= tokenizer.vocabulary or tokenizer.length < 2:
+        raise InvalidOption(
+            f"Next tokens of {column!r} need a token that ends a text, and rows of 2 tokens.",
+            hint=f"Pass end, an id below {tokenizer.vocabulary}, and length from 2, "
+            "in option tokenize.",
+        )
 
 
 def encoders(connection: Connection, tokenizers: Mapping[str, Tokenizer]) -> dict[str, Encoder]:
@@ -148,11 +187,45 @@ def encoders(connection: Connection, tokenizers: Mapping[str, Tokenizer]) -> dic
         function: Callable[..., object] | None = None
         if target is not None and target.startswith(TARGET):
             _, own = find_tokenizer(connection, tokenizer.function)
-            function = partial(own.encode, length=tokenizer.length)
+            length = None if tokenizer.pack else tokenizer.length
+            function = partial(own.encode, length=length)
         elif target is not None:
             function = resolve_function(target, "tokenizer")
         found[column] = encoder(tokenizer, function)  # type: ignore[arg-type]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """From a text to ids and back: of prompts and of what follows them."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    vocabulary: int  # ids are below it
+    end: int | None
+
+
+def codec(connection: Connection, tokenizer: Tokenizer) -> Codec:
+    """Return the codec of a dataset of next tokens.
+
+    Raises:
+        FunctionNotFound, FunctionFailed: see `encoders`.
+    """
+    encoders(connection, {"": tokenizer})
+    if tokenizer.function == "bytes":
+        return Codec(bytes_ids, bytes_text, BYTES_END + 1, tokenizer.end)
+    return codec_of(find_tokenizer(connection, tokenizer.function)[1], tokenizer.end)
+
+
+def codec_of(own: JsonTokenizer, end: int | None = None) -> Codec:
+    """Return the codec of a tokenizer.json."""
+    end = own.end if end is None else end
+
+    def encode(text: str) -> list[int]:
+        (ids,) = own.encode([text])
+        return ids[:-1] if ids[-1:] == [end] else ids  # the text is to go on
+
+    return Codec(encode, own.decode, own.vocabulary, end)
 
 
 def _target(connection: Connection, tokenizer: Tokenizer) -> str | None:

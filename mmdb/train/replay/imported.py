@@ -91,9 +91,15 @@ def _described(
     definition = definition_asked(connection, architecture, shape, outputs, wanted.dataset)
     factories = find_factories(connection)
     if wanted.dataset is not None:
-        dtypes = find_dataset(connection, wanted.dataset).input_dtype
+        decoding = find_dataset(connection, wanted.dataset).decoding
         drawn = build_filled(definition, factories, seed=0)  # without numbers few networks run
-        check_output(drawn, definition.input_shape, definition.outputs, cast("Dtypes", dtypes))
+        check_output(
+            drawn,
+            definition.input_shape,
+            definition.outputs,
+            cast("Dtypes", decoding.input_dtype),
+            per_token=decoding.task == "next_token",
+        )
     empty = build_empty(definition, factories)
     _check_vocabulary(connection, empty, wanted.dataset, text)
     tied = _tied(empty, hollow)

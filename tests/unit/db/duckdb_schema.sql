@@ -11,7 +11,7 @@ COMMENT ON TABLE mmdb.function IS 'Allow-list of the Python callables that datas
 COMMENT ON COLUMN mmdb.function.target IS 'package.module:callable; of a tokenizer that is data: tokenizer.json.';
 COMMENT ON COLUMN mmdb.function.definition IS 'The text of a tokenizer.json; null of code.';
 CREATE SEQUENCE mmdb.dataset_dataset_id_seq;
-/* Datasets freeze the rows of a query, shuffled into partitions of packed blocks. */ CREATE TABLE mmdb.dataset (dataset_id BIGINT DEFAULT NEXTVAL('mmdb.dataset_dataset_id_seq') NOT NULL, name TEXT NOT NULL, query TEXT NOT NULL, label TEXT NOT NULL, task TEXT NOT NULL, seed BIGINT NOT NULL, partitions INT NOT NULL, validation DOUBLE NOT NULL, row_count BIGINT NOT NULL, byte_count BIGINT NOT NULL, content_hash BLOB NOT NULL, input_shape INT[] NOT NULL, classes JSON, options JSON NOT NULL, created_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, dropped_at TIMESTAMPTZ, targets JSON, inputs JSON, class_counts JSON, owner TEXT, version INT NOT NULL DEFAULT 1, origin_id BIGINT, changes JSON, CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id), CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel')));
+/* Datasets freeze the rows of a query, shuffled into partitions of packed blocks. */ CREATE TABLE mmdb.dataset (dataset_id BIGINT DEFAULT NEXTVAL('mmdb.dataset_dataset_id_seq') NOT NULL, name TEXT NOT NULL, query TEXT NOT NULL, label TEXT NOT NULL, task TEXT NOT NULL, seed BIGINT NOT NULL, partitions INT NOT NULL, validation DOUBLE NOT NULL, row_count BIGINT NOT NULL, byte_count BIGINT NOT NULL, content_hash BLOB NOT NULL, input_shape INT[] NOT NULL, classes JSON, options JSON NOT NULL, created_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, dropped_at TIMESTAMPTZ, targets JSON, inputs JSON, class_counts JSON, owner TEXT, version INT NOT NULL DEFAULT 1, origin_id BIGINT, changes JSON, CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id), CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel', 'next_token')));
 COMMENT ON TABLE mmdb.dataset IS 'A registered query, fixed to the rows it returned on that day.';
 COMMENT ON COLUMN mmdb.dataset.validation IS 'Share of the rows held out for validation, 0 to 1.';
 COMMENT ON COLUMN mmdb.dataset.content_hash IS 'BLAKE3-256 over the partitions'' hashes: equal rows and options give an equal hash.';
@@ -510,7 +510,7 @@ COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
 COMMENT ON COLUMN mmdb.dataset_overview.name IS 'Name, unique among datasets in use.';
 COMMENT ON COLUMN mmdb.dataset_overview.query IS 'The SELECT that it was read from, once.';
 COMMENT ON COLUMN mmdb.dataset_overview.label IS 'Output column that models predict.';
-COMMENT ON COLUMN mmdb.dataset_overview.task IS 'classification, regression or multilabel: of the first label.';
+COMMENT ON COLUMN mmdb.dataset_overview.task IS 'classification, regression, multilabel or next_token: of the first label.';
 COMMENT ON COLUMN mmdb.dataset_overview.row_count IS 'Rows, those held out included.';
 COMMENT ON COLUMN mmdb.dataset_overview.byte_count IS 'Bytes of its packed blocks.';
 COMMENT ON COLUMN mmdb.dataset_overview.partitions IS 'Train slices.';
