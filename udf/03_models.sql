@@ -82,3 +82,25 @@ return predict_query(plpy, GD, model, query, key, probabilities)
 $$;
 COMMENT ON FUNCTION mmdb.predict_query(text, text, text, boolean)
 IS 'Predictions for every row of a SELECT, with its key; on request the probability of every class.';
+
+CREATE OR REPLACE FUNCTION mmdb.generate(
+    model text,
+    prompt text,
+    max_tokens integer DEFAULT 50,
+    temperature double precision DEFAULT 0,
+    top_k integer DEFAULT NULL,
+    seed bigint DEFAULT 0,
+    time_limit double precision DEFAULT NULL
+) RETURNS TABLE (
+    generated text,
+    tokens integer,
+    stopped text
+)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import generate
+return generate(plpy, GD, model, prompt, max_tokens, temperature, top_k, seed, time_limit)
+$$;
+COMMENT ON FUNCTION mmdb.generate(text, text, integer, double precision, integer, bigint, double precision)
+IS 'How a language model goes on with a text, and why it stopped: end, tokens, time or context.';

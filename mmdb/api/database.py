@@ -17,6 +17,7 @@ from mmdb.api.saved_models import ModelCalls
 from mmdb.api.schedules import ScheduleCalls
 from mmdb.arguments import check_whole
 from mmdb.data import refresh, registration
+from mmdb.data.functions import register_function
 from mmdb.data.names import check_name, found_run
 from mmdb.data.refresh import RefreshedDataset
 from mmdb.data.registration import DatasetSummary
@@ -223,11 +224,16 @@ class Database(
         """Allow `package.module:callable` to be named by datasets or runs. Owner only.
 
         Args:
+            target: of a tokenizer it may be the text of a tokenizer.json, too, which is data:
+                whoever trains may register it.
             kind: "tokenizer", "augmentation", "loss" or "metric".
         Raises:
             FunctionFailed, AlreadyExists, InvalidOption, RightsMissing
         """
-        self._call("register_function", name=name, target=target, kind=kind)
+        if kind == "tokenizer" and target.lstrip().startswith("{"):
+            register_function(self.connection, name, target, kind)
+        else:
+            self._call("register_function", name=name, target=target, kind=kind)
 
     def create_run(
         self,

@@ -39,6 +39,44 @@ class ResultCalls:
         """
         return list(self._call("predict", model=model, x=input_text(x)))
 
+    def generate(
+        self,
+        model: str,
+        prompt: str,
+        *,
+        max_tokens: int = 50,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        seed: int = 0,
+        time_limit: float | None = None,
+    ) -> Row:
+        """Return how a language model goes on with a text; docs/text.md.
+
+        Args:
+            temperature: 0 for the likeliest token each time; else tokens are drawn, the more evenly
+                the higher it is.
+            top_k: tokens that are drawn from, the likeliest ones; None: all.
+            seed: of what is drawn.
+            time_limit: seconds.
+        Returns:
+            generated, the text behind the prompt; tokens, how many it is, its end among them;
+            stopped: "end", "tokens" (as many as were asked for), "time", or "context" (the network
+            reads no more).
+        Raises:
+            ModelNotFound, InvalidOption, InvalidInput
+        """
+        rows = self._call(
+            "generate",
+            model=model,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
+            time_limit=time_limit,
+        )
+        return dict(rows[0])
+
     def predict_query(
         self, model: str, query: str, *, key: str | None = None, probabilities: bool = False
     ) -> list[Row]:

@@ -83,6 +83,18 @@ def _parser() -> argparse.ArgumentParser:
     about = "add the predictions to this table, made as needed"
     predict.add_argument("--into", metavar="TABLE", help=about)
 
+    generate = add("generate", _generate, "Go on with a text by a language model.", database())
+    generate.add_argument("model", help="name or name@version")
+    generate.add_argument("prompt")
+    about = "tokens at most, 50 if left out"
+    generate.add_argument("--max-tokens", type=int, default=50, metavar="N", help=about)
+    about = "0, the likeliest token each time, if left out; else tokens are drawn"
+    generate.add_argument("--temperature", type=float, default=0.0, metavar="T", help=about)
+    about = "draw from so many tokens, the likeliest ones"
+    generate.add_argument("--top-k", type=int, metavar="K", help=about)
+    generate.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    generate.add_argument("--time-limit", type=float, metavar="SECONDS")
+
     add_plan_commands(add)
     add_lineage_command(add)
     add_report_command(add)
@@ -125,6 +137,15 @@ def _predict(given: argparse.Namespace) -> int:
             return say(given, found, f"{count} rows added to {given.into}")
         rows = db.predict_query(given.model, given.query, key=given.key)
     return _print_rows(f"Predictions of {given.model}", rows, given.json)
+
+
+def _generate(given: argparse.Namespace) -> int:
+    names = ("max_tokens", "temperature", "top_k", "seed", "time_limit")
+    with opened(given) as db:
+        found = db.generate(
+            given.model, given.prompt, **{name: getattr(given, name) for name in names}
+        )
+    return say(given, dict(found), f"{given.prompt}{found['generated']}")
 
 
 def _sql(given: argparse.Namespace) -> int:

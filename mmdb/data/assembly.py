@@ -63,7 +63,7 @@ def numbers_of(column: Column, values: Values) -> np.ndarray:
     if column.kind == "bytes":
         return found if column.transform is not None else found / np.float32(255)
     if column.kind == "tokens":
-        return found
+        return found.clip(0)  # behind a text any token will do: its label is left out
     with np.errstate(over="ignore"):
         found = found.astype(np.float32, copy=False)
     if not np.isfinite(found).all():

@@ -39,6 +39,7 @@ _DTYPES = {
     "classification": "<i8",
     "regression": "<f4",
     "multilabel": "u1",
+    "next_token": "<i4",
     "weight": "<f4",
 }
 
@@ -93,6 +94,11 @@ class Request:
     def label(self) -> Field:
         """The column of the first target."""
         return self.labels[0]
+
+    @property
+    def packs(self) -> bool:
+        """Whether a row holds several texts, whose next tokens are predicted."""
+        return self.label.tokenizer is not None and self.label.tokenizer.pack
 
     def kinds(self) -> list[tuple[str, Kind]]:
         """Return what the scan is to deliver."""
@@ -248,6 +254,7 @@ _RANKS = {
     "classification": 4,
     "bytes": 5,
     "tokens": 6,
+    "next_token": 6,
     "multilabel": 7,
 }
 
@@ -367,7 +374,10 @@ class LabelValues:
         classes = self._found(texts) if task == "classification" else None
         if classes is not None and len(classes) < 2:
             raise OneClass(f"Label {self._field.name!r} has the single class {classes[0]!r}.")
-        return Label(name=self._field.name, task=task, width=width, classes=classes)
+        tokenizer = self._field.tokenizer
+        vocabulary = 0 if tokenizer is None else tokenizer.vocabulary or 0
+        name = self._field.name
+        return Label(name=name, task=task, width=width, classes=classes, vocabulary=vocabulary)
 
     def _found(self, texts: Sequence[str]) -> tuple[Class, ...]:
         if self._field.scanned == "text":
@@ -383,7 +393,7 @@ class ClassCounts:
         self._counts = {
             label.name: np.zeros(label.target.size, np.int64)
             for label in labels
-            if label.task != "regression"
+            if label.task not in ("regression", "next_token")
         }
 
     def add(self, name: str, values: np.ndarray) -> None:

@@ -12,8 +12,10 @@ from mmdb.data.tokenize import Tokenizer
 from mmdb.data.transform.transform import Transform
 from mmdb.db.connection import Row
 
-Task = Literal["classification", "regression", "multilabel"]
-TASKS: tuple[Task, ...] = ("classification", "regression", "multilabel")
+Task = Literal["classification", "regression", "multilabel", "next_token"]
+TASKS: tuple[Task, ...] = ("classification", "regression", "multilabel", "next_token")
+#: The label of a token after which none is to be predicted: torch's losses leave it out.
+IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +23,13 @@ class Target:
     """One label of a dataset and what predicts it.
 
     A model's output for it is float32 (n, size). Its labels are class indices, int64 (n,), numbers,
-    float32 (n,), or 0 and 1 for each of several labels, float32 (n, size).
+    float32 (n,), or 0 and 1 for each of several labels, float32 (n, size). Of next tokens the
+    output is (n, length, size), and labels are int64 (n, length), `IGNORED` where there is none.
     """
 
     name: str  # the label's column
     task: Task
-    size: int  # classes of a classification, labels of a multilabel task, 1 of a regression
+    size: int  # classes, labels of a multilabel task, tokens of a vocabulary, 1 of a regression
     scale: tuple[float, float] | None = None  # mean and deviation of a regression's train rows
 
 
@@ -134,7 +137,8 @@ class Label:
 
     name: str
     task: Task
-    width: int = 1  # values of a multilabel row
+    width: int = 1  # values of a multilabel row, tokens of a text
+    vocabulary: int = 0  # of next tokens: ids are below it
     classes: tuple[Class, ...] | None = None  # of a classification, in the order of the outputs
     scale: tuple[float, float] | None = None  # see `Target`
 
@@ -142,23 +146,31 @@ class Label:
     def target(self) -> Target:
         """The target that a model predicts for this label."""
         size = self.width if self.classes is None else len(self.classes)
+        size = self.vocabulary or size
         return Target(name=self.name, task=self.task, size=size, scale=self.scale)
 
     @property
     def dtype(self) -> Literal["<i8", "<f4"]:
         """Of its array: class indices, or numbers."""
-        return "<i8" if self.task == "classification" else "<f4"
+        return "<i8" if self.task in ("classification", "next_token") else "<f4"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one row's label."""
-        return (self.width,) if self.task == "multilabel" else ()
+        return (self.width,) if self.task in ("multilabel", "next_token") else ()
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether blocks hold its values; a text's next tokens are its own, moved by one."""
+        return self.task != "next_token"
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` reads, and BI tools may show."""
         classes = None if self.classes is None else list(self.classes)
         target = self.target
-        scale = {} if self.scale is None else {"scale": list(self.scale)}
+        scale: dict[str, Any] = {} if self.scale is None else {"scale": list(self.scale)}
+        if self.task == "next_token":
+            scale["length"] = self.width
         return {
             "name": target.name,
             "task": target.task,
@@ -174,7 +186,8 @@ class Label:
         return cls(
             name=value["name"],
             task=value["task"],
-            width=value["size"] if value["task"] == "multilabel" else 1,
+            width=value["size"] if value["task"] == "multilabel" else value.get("length", 1),
+            vocabulary=value["size"] if value["task"] == "next_token" else 0,
             classes=None if classes is None else tuple(classes),
             scale=tuple(value["scale"]) if "scale" in value else None,
         )

@@ -14,6 +14,7 @@ import numpy as np
 from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, quote, view
 from mmdb.data.decoding import Decoding, class_text
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
+from mmdb.data.packing import PLACE, packed
 from mmdb.data.query import Engine
 from mmdb.data.rows import RowPacker
 from mmdb.data.shuffle import Shuffle, cut
@@ -169,8 +170,11 @@ def gather(
         clamped: see `Request.cast_select`.
     """
     shuffle = None
-    with closing(_scan(connection, select, request, clamped=clamped)) as batches:
-        for batch in batches:
+    with closing(_scan(connection, select, request, clamped=clamped)) as scanned:
+        given: Iterator[Batch] = scanned
+        if request.packs:
+            given = packed(scanned, request.label.name, packer.encoders[request.label.name])
+        for batch in given:
             rows, keys = packer.pack(batch)
             if admits is not None:
                 kept = admits(packer.layout.hashes_of(rows), batch)
@@ -189,9 +193,10 @@ def _scan(
 ) -> Generator[Batch, None, None]:
     try:
         with connection.snapshot():
-            yield from connection.scan(
-                request.cast_select(select, clamped=clamped), request.kinds()
-            )
+            statement = request.cast_select(select, clamped=clamped)
+            if request.packs:
+                statement += f" ORDER BY q.{quote(PLACE)}"
+            yield from connection.scan(statement, request.kinds())
     except NullFound:
         raise _count_nulls(connection, select, request) from None
     except RaggedFound as error:

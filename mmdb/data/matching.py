@@ -174,6 +174,7 @@ _TO_PREDICT = {
     "classification": "a class to predict",
     "regression": "a number to predict",
     "multilabel": "{} labels to predict",
+    "next_token": "the next of {} tokens to predict",
 }
 
 

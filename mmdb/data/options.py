@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from keyword import iskeyword
 from typing import Any, TypeGuard, cast
 
-from mmdb.arguments import is_whole
+from mmdb.arguments import check_flag, is_whole
 from mmdb.data.decoding import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
@@ -193,10 +193,11 @@ def _tokenize(name: str, value: object) -> Mapping[str, Tokenizer]:
 
 def _tokenizer(name: str, value: object) -> Tokenizer:
     given = dict(_mapping(name, value))
-    unknown = sorted(set(given) - {"function", "length", "vocabulary"})
+    unknown = sorted(set(given) - {"function", "length", "vocabulary", "pad", "end", "pack"})
     if unknown:
         raise InvalidOption(
-            f"Option {name} has no {unknown[0]!r}.", hint="Known: function, length, vocabulary."
+            f"Option {name} has no {unknown[0]!r}.",
+            hint="Known: function, length, vocabulary, pad, end, pack.",
         )
     function, length = given.get("function"), given.get("length")
     if not isinstance(function, str):
@@ -219,7 +220,21 @@ def _tokenizer(name: str, value: object) -> Tokenizer:
             f"Option {name}.vocabulary must be from 2 to {MAX_ID}.",
             hint=f"It is {show(vocabulary)}; {DEFAULT_VOCABULARY} if left out.",
         )
-    return Tokenizer(function=function, length=length, vocabulary=cast("int | None", vocabulary))
+    for key, what in (("pad", "fills rows up"), ("end", "ends a text")):
+        value = given.get(key)
+        if value is not None and (function in BUILT_IN or not is_whole(value, 0, MAX_ID)):
+            raise InvalidOption(
+                f"Option {name}.{key} is {show(value)}.",
+                hint=f"It is the id that {what}; what is built in has its own.",
+            )
+    return Tokenizer(
+        function=function,
+        length=length,
+        vocabulary=cast("int | None", vocabulary),
+        pad=cast("int | None", given.get("pad")),
+        end=cast("int | None", given.get("end")),
+        pack=check_flag(given.get("pack", False), f"{name}.pack"),
+    )
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

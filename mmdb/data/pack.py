@@ -17,7 +17,8 @@ from blake3 import blake3
 from mmdb.data.arrays import Decoded, Inputs
 from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import Layout, Slot
-from mmdb.data.decoding import Decoding, Label
+from mmdb.data.decoding import IGNORED, Decoding, Label
+from mmdb.data.tokenize import FILL
 from mmdb.db.connection import Texts
 from mmdb.db.row_formats import columns_of
 from mmdb.errors import BlockCorrupt
@@ -67,6 +68,8 @@ def pack(rows: np.ndarray, layout: Layout, texts: Mapping[str, pa.Array]) -> byt
                 values = _values(rows, slot.offset, slot.width, slot.field.dtype)
             arrays.append((slot.field.name, _stored(slot, values, texts)))
     for slot in layout.labels:
+        if slot.field.kind != "label":  # next tokens are those of a feature
+            continue
         values = _values(rows, slot.offset, slot.width, slot.field.dtype)
         flat = slot.field.task != "multilabel"
         arrays.append(("label", _flat(values) if flat else _fixed_list(values)))
@@ -138,13 +141,15 @@ def unpack(
         batch = _batch(data, masked)
         places = _places(decoding)
         features = max(places.values(), default=-1) + 1
-        if batch.num_columns != features + len(decoding.labels) + decoding.is_weighted:
+        own = [label for label in decoding.labels if label.is_stored]
+        if batch.num_columns != features + len(own) + decoding.is_weighted:
             raise BlockCorrupt("A block holds other columns than its dataset.")
         stored = [_to_values(column) for column in batch.columns]
-        y = tuple(map(_label, decoding.labels, stored[features:]))
+        columns = _columns(stored, decoding, places)
+        y = tuple(map(_label, own, stored[features:]))
+        y += tuple(_next(columns[one.name]) for one in decoding.labels if not one.is_stored)
         if decoding.is_weighted:
             y = (*y, np.asarray(stored[-1], np.float32))
-        columns = _columns(stored, decoding, places)
         if model is None and _is_one_stack(decoding):
             x: Inputs = np.asarray(stored[0]).reshape(batch.num_rows, *decoding.inputs[0].shape)
         else:
@@ -225,6 +230,15 @@ def _label(label: Label, values: Values) -> np.ndarray:
     if values.dtype != np.dtype(label.dtype):
         raise BlockCorrupt("A block holds other columns than its dataset.")
     return values.reshape(-1, *label.shape)
+
+
+def _next(tokens: Values) -> np.ndarray:
+    """Return the label of each token, the one after it, int64 (n, length)."""
+    assert isinstance(tokens, np.ndarray)
+    found = np.full(tokens.shape, IGNORED, np.int64)
+    after = tokens[:, 1:]
+    found[:, :-1] = np.where(after == FILL, IGNORED, after)
+    return found
 
 
 def _is_one_stack(decoding: Decoding) -> bool:

@@ -193,6 +193,11 @@ class _Refresh:
     def __init__(self, connection: Connection, dataset: Dataset, grows: str | None) -> None:
         self._connection, self._dataset, self._grows = connection, dataset, grows
         self._prepared = _prepare(connection, dataset, lambda _: None)
+        if self._prepared.request.packs:
+            raise InvalidOption(
+                f"Rows of dataset {dataset.name!r} hold several texts: which are new is not known.",
+                hint="Pass fit => true, which reads all of them anew.",
+            )
         self._keyed = 1 + bool(self._prepared.request.keys)
         if grows is not None and self._keyed == 1:
             raise InvalidOption(

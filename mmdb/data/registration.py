@@ -11,12 +11,13 @@ from pathlib import Path
 
 from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
-from mmdb.data.column_layout import Request, cast_select, quote
+from mmdb.data.column_layout import SPLIT, Request, cast_select, quote
 from mmdb.data.forms import add_columns, decoding_row
 from mmdb.data.ingest import Sealed, SealedPartition, read_sealed, seal
 from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
+from mmdb.data.packing import ordered_select, split_field
 from mmdb.data.parts import steps_of, with_parts
 from mmdb.data.pictures import with_pictures
 from mmdb.data.query import SourceColumn, analyse
@@ -168,7 +169,7 @@ def prepare(
     Args:
         keys: columns that are known to be keys; None: as the options say, or a unique id.
     """
-    tokenizers = functions.with_targets(connection, options.tokenize)
+    tokenizers = functions.with_targets(connection, options.tokenize, label)
     analysis = analyse(query, connection.engine, connection)
     with connection.snapshot():
         written = connection.columns(analysis.select)
@@ -213,6 +214,8 @@ def register(
     """
     if split.by == "time":
         split = _timed(connection, prepared.select, prepared.request, split)
+    if prepared.request.packs:
+        prepared, split = _packed(prepared, split)
     with tempfile.TemporaryDirectory(prefix="mmdb-dataset-") as directory:
         sealed = seal(
             connection,
@@ -242,6 +245,24 @@ def register(
         bytes=sealed.byte_count,
         content_hash=sealed.content_hash,
     )
+
+
+def _packed(prepared: PreparedQuery, split: Split) -> tuple[PreparedQuery, Split]:
+    """Return what reads texts in the order in which they fill rows, each with its slice.
+
+    Raises:
+        InvalidOption: the split is none by chance.
+    """
+    if split.by != "random":
+        raise InvalidOption(
+            f"Texts are packed, and split by {split.by}.",
+            hint="Split them by chance, or leave pack out.",
+        )
+    request = prepared.request
+    select = ordered_select(prepared.select, request.label.name, split)
+    request = replace(request, split=split_field(), keys=())
+    split = replace(split, by="column", column=SPLIT)
+    return replace(prepared, select=select, request=request), split
 
 
 def add_dataset(connection: Connection, row: Mapping[str, object], owner: str | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mmdb.data.column_layout import KEY, SPLIT, Field, Request, check_twins
@@ -46,19 +47,27 @@ def plan_request(
         QueryError: two columns have one name. DataError: there is no feature.
         InvalidOption: a task does not fit its label, or an option its columns.
     """
-    names = [name for name, _ in columns]
+    names, types = [name for name, _ in columns], dict(columns)
     check_twins(names, engine)
     labels = _label_names(names, label, options)
     unused = _unused(names, labels, options)
     weights = [name for name, role in options.roles.items() if role == "weight"]
-    features = [name for name in names if name not in (*labels, *unused, *weights)]
+    is_next = label in options.tokenize and types.get(label) == "text"
+    beside = labels[1:] if is_next else labels  # a text is read and predicted
+    features = [name for name in names if name not in (*beside, *unused, *weights)]
+    if (is_next and features != [label]) or (is_next and (labels[1:] or weights or options.inputs)):
+        others = [name for name in (*features, *labels, *weights) if name != label]
+        raise InvalidOption(
+            f"Next tokens of {label!r} are predicted; the query returns {', '.join(others)}, too.",
+            hint="They are read off the text alone: leave the others out, or give them the role "
+            "excluded.",
+        )
     if not features:
         named = f"label {label!r}" if len(labels) == 1 else "labels"
         raise DataError(
             f"The query returns only the {named} and no feature.",
             hint="SELECT at least one other column.",
         )
-    types = dict(columns)
     _check_weights(weights, types)
     _check_names(
         "transforms", [name for name in options.transforms if name != "*"], [*features, *labels]
@@ -67,13 +76,20 @@ def plan_request(
     _check_tokenize(types, features, options)
     planned = {
         name: _label_field(name, kind, forced.get(name), options.transforms.get(name, "auto"))
-        if name in labels
+        if name in labels and not is_next
         else Field(name=name, type=kind, kind="weight", scanned="real")
         if name in weights
         else _feature_field(name, kind, options)
         for name, kind in columns
         if name not in unused
     }
+    if is_next:
+        planned[label] = replace(planned[label], task="next_token")
+    if forced.get(label) not in (None, planned[label].task):
+        raise InvalidOption(
+            f"Label {label!r} becomes tokens, of which each next one is predicted.",
+            hint="Leave task out, or option tokenize.",
+        )
     return Request(
         names=tuple(names),
         unused=unused,

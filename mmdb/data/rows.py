@@ -63,7 +63,7 @@ class RowPacker:
     def __init__(self, request: Request, split: Split, encoders: Mapping[str, Encoder]) -> None:
         """Args: encoders: of the columns that become tokens, by name."""
         self.row_count = 0
-        self._request, self._split, self._encoders = request, split, encoders
+        self._request, self._split, self.encoders = request, split, encoders
         self._roles = np.zeros(len(ROLES), np.int64)  # rows of each
         self._layout: Layout | None = None
         self._multipliers = np.empty((0, 2), np.uint64)
@@ -193,7 +193,7 @@ class RowPacker:
             found = np.fromiter(map(codes.__getitem__, values.distinct), np.int64)
             return found[values.places]  # type: ignore[no-any-return]
         if not isinstance(values, np.ndarray):
-            return self._encoders[field.name](values)
+            return self.encoders[field.name](values)
         if field.source is not None:
             return self._checked(field, values + 0.0)  # engines differ in the sign of zero
         if field.kind == "weight" and (values < 0).any():
@@ -326,7 +326,7 @@ class RowPacker:
         )
         self._final = self._final_codes(transforms, labels)
         by_name = {c.name: c for c in columns if c.decoded_width and c.kind != "weight"}
-        if len(by_name) == len(labels):
+        if all(column.kind == "label" for column in by_name.values()):
             raise DataError(
                 "No feature is left: each has one value in all train rows.",
                 hint="SELECT a column whose values differ.",

@@ -76,6 +76,7 @@ def transformers(
     name: str | None = None,
     config: Mapping[str, object] | None = None,
     model: str | None = None,
+    causal: bool = False,
     **options: object,
 ) -> nn.Module:
     """Return a network of transformers' for tokens (T,) or for pictures (C, H, W).
@@ -86,24 +87,31 @@ def transformers(
         name: a model_type, such as "bert", whose configuration `options` change.
         config: what is in a config.json, in place of a name.
         model: the class, such as "BertModel"; None: the one that classifies rows.
+        causal: the class that says of each token the next one, of as many as there are outputs. It
+            sees no token after it, so that what fills rows up changes nothing.
     Raises:
-        FactoryFailed: the library, the model_type or the class is not there.
+        FactoryFailed: the library, the model_type or the class is not there, or the network has
+            fewer tokens than outputs.
     """
     library = _library("transformers")
     made = _config(library, name, {**(config or {}), **options})
-    found = _class_of(library, made, model, input_shape)
+    found = _class_of(library, made, model, input_shape, causal=causal)
+    causal = causal or found in _classes(library.MODEL_FOR_CAUSAL_LM_MAPPING, made)
     if hasattr(made, "num_labels") and _classifies(found):
         made.num_labels = outputs
     if found.main_input_name == "pixel_values":
         _fit_picture(made, input_shape)
+    elif causal:
+        _fit_tokens(made, outputs, {*(config or {}), *options})
     elif getattr(made, "pad_token_id", None) is None:
         made.pad_token_id = 0
-    return cast("nn.Module", _rows_of(found)._from_config(made, dtype=torch.float32))
+    return cast("nn.Module", _rows_of(found, causal)._from_config(made, dtype=torch.float32))
 
 
 @cache
-def _rows_of(found: type) -> Any:
-    return type(found.__name__, (_RowsOf, found), {"__module__": __name__})
+def _rows_of(found: type, causal: bool) -> Any:
+    kind = _TokensOf if causal else _RowsOf
+    return type(found.__name__, (kind, found), {"__module__": __name__})
 
 
 class _RowsOf:
@@ -111,10 +119,11 @@ class _RowsOf:
 
     main_input_name: str
     config: Any
+    is_masked = True  # whether what fills rows up is hidden
 
     def forward(self, x: Tensor) -> Tensor:
         given = {self.main_input_name: x}
-        if self.main_input_name == "input_ids":
+        if self.is_masked and self.main_input_name == "input_ids":
             given["attention_mask"] = (x != self.config.pad_token_id).long()
         found = super().forward(**given)  # type: ignore[misc]
         for key in ("logits", "pooler_output", "last_hidden_state"):
@@ -122,6 +131,25 @@ class _RowsOf:
             if isinstance(value, Tensor):
                 return value.flatten(1) if key == "pooler_output" else value
         raise TypeError(f"it returns {type(found).__name__}, which has no logits or states")
+
+
+class _TokensOf(_RowsOf):
+    """The same of a class that says of each token the next one."""
+
+    is_masked = False
+
+    def go_on(self, x: Tensor, past: Any) -> tuple[Tensor, Any]:
+        """Return the outputs of tokens (n, T) that follow others, and what is known of all now.
+
+        Args:
+            past: what the call before has returned. None at the beginning, and of networks that
+                keep nothing: they take all tokens each time.
+        """
+        own = super(_RowsOf, self).forward  # type: ignore[misc]
+        keeps = "cache" in inspect.signature(own).parameters
+        given = {"cache": past, "use_cache": True} if keeps else {}
+        found = own(**{self.main_input_name: x}, **given)
+        return found.logits, getattr(found, "cache", None)
 
 
 def _library(name: str) -> Any:
@@ -193,21 +221,30 @@ def _harmless(given: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _class_of(library: Any, config: Any, model: str | None, input_shape: tuple[int, ...]) -> Any:
+def _class_of(
+    library: Any, config: Any, model: str | None, input_shape: tuple[int, ...], *, causal: bool
+) -> Any:
     if model is not None:
         found = getattr(library, model, None)
         if not inspect.isclass(found) or not issubclass(found, library.PreTrainedModel):
             raise FactoryFailed(f"transformers has no class {show(model)} of models")
         return found
     kind = "ImageClassification" if len(input_shape) == 3 else "SequenceClassification"
-    mapping = getattr(library, f"MODEL_FOR_{_upper(kind)}_MAPPING")
-    if type(config) not in mapping:
+    kind = "CausalLM" if causal else kind
+    name = "CAUSAL_LM" if causal else _upper(kind)
+    classes = _classes(getattr(library, f"MODEL_FOR_{name}_MAPPING"), config)
+    if not classes:
         raise FactoryFailed(
             f"transformers has no {kind} for model_type {config.model_type}",
             hint='Name a class of it: transformers:NAME(model="...").',
         )
-    found = mapping[type(config)]
-    return found[0] if isinstance(found, tuple) else found
+    return classes[0]
+
+
+def _classes(mapping: Any, config: Any) -> tuple[Any, ...]:
+    """Return the classes that one of the library's mappings has for a configuration."""
+    found = mapping[type(config)] if type(config) in mapping else ()
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _upper(kind: str) -> str:
@@ -216,6 +253,21 @@ def _upper(kind: str) -> str:
 
 def _classifies(found: Any) -> bool:
     return "Classification" in found.__name__
+
+
+def _fit_tokens(config: Any, outputs: int, given: set[str]) -> None:
+    """Have a configuration know as many tokens as there are outputs, unless it says how many."""
+    if "vocab_size" not in given:
+        config.vocab_size = outputs
+    if config.vocab_size < outputs:
+        raise FactoryFailed(
+            f"{config.model_type} knows {config.vocab_size} tokens, and the dataset's tokenizer "
+            f"has {outputs}",
+            hint="Leave vocab_size out, or use the network's own tokenizer.",
+        )
+    config.use_cache = False  # of what generation goes on from
+    if hasattr(config, "is_decoder"):
+        config.is_decoder = True  # else some see the tokens that they are to predict
 
 
 def _fit_picture(config: Any, input_shape: tuple[int, ...]) -> None:

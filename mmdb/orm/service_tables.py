@@ -48,6 +48,7 @@ class Function(Base, written_by="Database.register_function"):
     kind: Mapped[str]
     target: Mapped[str]
     created_at: Mapped[datetime]
+    definition: Mapped[str | None]
 
 
 class Trainer(Base, written_by="Database.register_trainer"):

@@ -110,6 +110,7 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
     return predictor.find_predictor
 
 
+generate = deferred("mmdb.server.generating.generate")
 # Judged and explained: their modules load torch within the call.
 evaluate = deferred("mmdb.server.judging.evaluate")
 compare_models = deferred("mmdb.server.judging.compare_models")

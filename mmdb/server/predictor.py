@@ -134,9 +134,30 @@ def find_predictor(backend: Backend, reference: str) -> Predictor:
     A statement asks once which model a reference names.
 
     Raises:
-        ModelNotFound, InvalidInput: it was saved without a dataset.
+        ModelNotFound, InvalidInput: it was saved without a dataset, or generates texts.
     """
-    kept: OrderedDict[int, Predictor] = backend.models
+    found = kept_model(backend, reference, _load)
+    if not isinstance(found, Predictor):
+        raise _generates(found.model)
+    return found
+
+
+def _generates(model: SavedModel) -> InvalidInput:
+    return InvalidInput(
+        f"Model {model.reference} predicts next tokens, not a label of rows.",
+        hint="Call mmdb.generate(model, prompt).",
+    )
+
+
+def kept_model(backend: Backend, reference: str, load: Callable[[Backend, int], Any]) -> Any:
+    """Return what a session keeps of a model: it predicts rows, or goes on with texts.
+
+    Args:
+        load: makes it of the model's number.
+    Raises:
+        ModelNotFound, and what `load` raises.
+    """
+    kept: OrderedDict[int, Any] = backend.models
     asked = None if this_call() or getattr(backend.connection, "is_spread", False) else statement()
     if asked is None or asked != backend.known[0]:
         backend.known = (asked, {})
@@ -146,7 +167,7 @@ def find_predictor(backend: Backend, reference: str) -> Predictor:
     model_id = known[reference]
     if model_id not in kept:
         with backend.bounded():
-            kept[model_id] = _load(backend, model_id)
+            kept[model_id] = load(backend, model_id)
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
     kept.move_to_end(model_id)
@@ -162,6 +183,8 @@ def _load(backend: Backend, model_id: int) -> Predictor:
             hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
         )
     decoding = find_decoding(connection, saved.dataset_id)
+    if decoding.task == "next_token":
+        raise _generates(saved)
     encoders = encoders_of(connection, decoding)
     module = backend.recover(saved).eval()
     network = row_network(module, _examples(decoding)) if decoding.is_plain else None

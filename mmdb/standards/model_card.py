@@ -86,6 +86,7 @@ def _find(connection: Connection, model: str) -> tuple[str, int, list[str]]:
 _TASKS = {
     "classification": "tabular-classification",
     "multilabel": "tabular-classification",
+    "next_token": "text-generation",
     "regression": "tabular-regression",
 }
 #: What would be a list, a heading or a rule at the beginning of a line.

@@ -201,7 +201,8 @@ BEGIN
         ('INSERT ON mmdb.forgetting_step', keeps),
         ('UPDATE (action, after_hash, new_model_id, reason, done_at) ON mmdb.forgetting_step', keeps),
         ('INSERT (name, target) ON mmdb.factory, mmdb.trainer', keeps),
-        ('INSERT (name, kind, target) ON mmdb.function', keeps)
+        ('INSERT (name, kind, target) ON mmdb.function', keeps),
+        ('INSERT (name, kind, definition) ON mmdb.function', trains)
     LOOP
         EXECUTE format('GRANT %s TO %I', granted, member);
     END LOOP;
@@ -211,8 +212,8 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mmdb TO mmdb_trainer, mmdb_system;
 REVOKE EXECUTE ON FUNCTION mmdb.caller(), mmdb.caller_owns(), mmdb.caller_is(text) FROM mmdb_trainer;
 GRANT EXECUTE ON ALL PROCEDURES IN SCHEMA mmdb TO mmdb_trainer;
 GRANT EXECUTE ON FUNCTION mmdb.too_long(integer) TO mmdb_predictor;  -- which domain mmdb.numbers asks
--- A predictor may not read what a model is made of, so that predict reads it with the system's rights. It takes a row and
--- no query. On Citus statements run with their caller's rights, and predictors have none.
+-- A predictor may not read what a model is made of, so that predict and generate read it with the system's rights. They
+-- take a row or a text and no query. On Citus statements run with their caller's rights, and predictors have none.
 DO $$
 DECLARE
     predicts record;
@@ -221,7 +222,7 @@ BEGIN
         SELECT p.oid::regprocedure AS called, l.lanname = 'plpython3u' AS reads
         FROM pg_catalog.pg_proc AS p
         INNER JOIN pg_catalog.pg_language AS l ON p.prolang = l.oid
-        WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname = 'predict'
+        WHERE p.pronamespace = 'mmdb'::regnamespace AND p.proname IN ('predict', 'generate')
             AND current_setting('mmdb.engine', TRUE) IS DISTINCT FROM 'citus'
     LOOP
         IF predicts.reads THEN
@@ -275,6 +276,9 @@ BEGIN
             allowing || '_add', allowing
         );
     END LOOP;
+    -- The text of a tokenizer.json is data: a check holds that its target names no code.
+    DROP POLICY IF EXISTS function_add_text ON mmdb.function;
+    CREATE POLICY function_add_text ON mmdb.function FOR INSERT TO public WITH CHECK (definition IS NOT NULL);
 END
 $$;
 

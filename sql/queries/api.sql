@@ -297,6 +297,17 @@ FROM mmdb.save_candidate(
 -- Predict one row.
 SELECT mmdb.predict(%(model)s::text, %(x)s::jsonb) AS output;
 
+-- name: generate
+-- How a language model goes on with a text.
+SELECT
+    t.generated,
+    t.tokens,
+    t.stopped
+FROM mmdb.generate(
+    %(model)s::text, %(prompt)s::text, %(max_tokens)s::integer, %(temperature)s::double precision,
+    %(top_k)s::integer, %(seed)s::bigint, %(time_limit)s::double precision
+) AS t;
+
 -- name: begin_retraining
 -- Create the run that retrains a model.
 SELECT

@@ -29,10 +29,15 @@ COMMENT ON COLUMN mmdb.factory.target IS 'package.module:callable, returning a t
 CREATE TABLE mmdb.function (
     name text NOT NULL,
     kind text NOT NULL,
-    target text NOT NULL,
+    target text NOT NULL DEFAULT 'tokenizer.json',
     created_at timestamptz NOT NULL DEFAULT now(),
+    definition text,
     CONSTRAINT function_pkey PRIMARY KEY (kind, name),
-    CONSTRAINT function_kind_check CHECK (kind IN ('tokenizer', 'augmentation', 'loss', 'metric'))
+    CONSTRAINT function_kind_check CHECK (kind IN ('tokenizer', 'augmentation', 'loss', 'metric')),
+    CONSTRAINT function_definition_check CHECK (
+        CASE WHEN definition IS NULL THEN target <> 'tokenizer.json' ELSE kind = 'tokenizer' AND target = 'tokenizer.json' END
+    )
 );
 COMMENT ON TABLE mmdb.function IS 'Allow-list of the Python callables that datasets and runs may name besides factories.';
-COMMENT ON COLUMN mmdb.function.target IS 'package.module:callable.';
+COMMENT ON COLUMN mmdb.function.target IS 'package.module:callable; of a tokenizer that is data: tokenizer.json.';
+COMMENT ON COLUMN mmdb.function.definition IS 'The text of a tokenizer.json; null of code.';

@@ -25,7 +25,7 @@ CREATE TABLE mmdb.dataset (
     origin_id bigint,
     changes jsonb,
     CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
-    CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel'))
+    CONSTRAINT dataset_task_check CHECK (task IN ('classification', 'regression', 'multilabel', 'next_token'))
 );
 COMMENT ON TABLE mmdb.dataset IS 'A registered query, fixed to the rows it returned on that day.';
 COMMENT ON COLUMN mmdb.dataset.validation IS 'Share of the rows held out for validation, 0 to 1.';

@@ -26,7 +26,7 @@ COMMENT ON VIEW mmdb.dataset_overview IS 'The registered datasets.';
 COMMENT ON COLUMN mmdb.dataset_overview.name IS 'Name, unique among datasets in use.';
 COMMENT ON COLUMN mmdb.dataset_overview.query IS 'The SELECT that it was read from, once.';
 COMMENT ON COLUMN mmdb.dataset_overview.label IS 'Output column that models predict.';
-COMMENT ON COLUMN mmdb.dataset_overview.task IS 'classification, regression or multilabel: of the first label.';
+COMMENT ON COLUMN mmdb.dataset_overview.task IS 'classification, regression, multilabel or next_token: of the first label.';
 COMMENT ON COLUMN mmdb.dataset_overview.row_count IS 'Rows, those held out included.';
 COMMENT ON COLUMN mmdb.dataset_overview.byte_count IS 'Bytes of its packed blocks.';
 COMMENT ON COLUMN mmdb.dataset_overview.partitions IS 'Train slices.';

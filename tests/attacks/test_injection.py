@@ -91,6 +91,7 @@ GOOD: dict[str, Any] = {
     "reason": "x",
     "strategy": "mop",
     "role": "attack_reader",
+    "prompt": "once",
 }
 NUMBERS = {"version": 1, "k": 1, "epoch": 0}
 #: What a function needs where that is something else, or where nothing is given by default.
@@ -134,6 +135,7 @@ NOT_IN_SCENE = {
     ("drop_features", "layer"): "of the layer '1'",
     ("refresh_dataset", "grows"): "have no key",
     ("residuals", ""): "is no number",
+    ("generate", ""): "does not predict next tokens",
     ("end_retraining", ""): "retrains a model",
     ("rollback_alias", ""): "was at no other version",
 }

@@ -270,6 +270,7 @@ PUT = {
 }
 CALL = {
     "predict": "SELECT mmdb.predict('best_north', ARRAY[1]::real[])",
+    "generate": "SELECT * FROM mmdb.generate('best_north', 'x')",
     "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
     "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
     "calibrate_model": "SELECT * FROM mmdb.calibrate_model('best_south', 'data_north', 'isotonic')",
@@ -674,8 +675,8 @@ def test_definers_are_few_and_pinned(teams: Teams) -> None:
             " AND has_function_privilege('public', oid, 'EXECUTE')"
         ).fetchall()
     assert {name for name, _ in definers} == {
-        "keeps", "know_caller", "note_past_owner", "owns_candidate", "owns_name", "predict",
-        "reads_manifest", "reads_model", "reads_tensor", "set_price", "share_dataset",
+        "generate", "keeps", "know_caller", "note_past_owner", "owns_candidate", "owns_name",
+        "predict", "reads_manifest", "reads_model", "reads_tensor", "set_price", "share_dataset",
         "share_model", "share_run", "shows_dataset",
     }  # fmt: skip
     assert {tuple(config) for _, config in definers} == {("search_path=pg_catalog, pg_temp",)}

@@ -84,7 +84,11 @@ def test_it_may_call_no_other_function(session: Any) -> None:
     ).fetchall()
     assert len(functions) > 200
     for shown, schema, name, types, kind in functions:
-        if schema == "mmdb" and name in ("predict", "too_long"):  # the latter is a domain's check
+        if schema == "mmdb" and name in (
+            "predict",
+            "generate",
+            "too_long",
+        ):  # the latter is a domain's check
             continue
         nulls = ", ".join(f"NULL::{one}" for one in types)
         word = "CALL" if kind == "p" else "SELECT"
@@ -133,6 +137,12 @@ def test_a_bad_call_says_what_is_wrong(session: Any, model: str, x: str, state: 
     with pytest.raises(psycopg.Error) as raised:
         session.execute(f"SELECT mmdb.predict(%s, {x})", [model])
     assert raised.value.sqlstate == state, raised.value
+
+
+def test_it_may_have_texts_written(session: Any) -> None:
+    with pytest.raises(psycopg.Error, match="does not predict next tokens") as raised:
+        session.execute("SELECT * FROM mmdb.generate('search', 'x')")
+    assert raised.value.sqlstate == "MM170"
 
 
 def test_what_a_search_path_offers_is_not_called(session: Any) -> None:

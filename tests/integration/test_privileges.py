@@ -331,7 +331,7 @@ def test_every_function_runs_with_its_callers_rights(postgres_url: str) -> None:
             " WHERE c = 'search_path=pg_catalog, pg_temp') ORDER BY 1"
         ).fetchall()
     # A predictor may call predict, and read nothing: tests/integration/test_predictor_role.py.
-    assert {name for (name,) in definers} == {"keeps", "set_price", "predict"}
+    assert {name for (name,) in definers} == {"keeps", "set_price", "predict", "generate"}
     assert calls == [(True, ["search_path=pg_catalog, pg_temp"])]
     # These run a query of the caller's, whose names are found as the caller finds them.
     assert {name for (name,) in unpinned} == READ_A_QUERY

@@ -162,17 +162,28 @@ def architecture_of(
 
 
 def check_output(
-    module: nn.Module, input_shape: Shape, outputs: Outputs, dtypes: Dtypes = "float32"
+    module: nn.Module,
+    input_shape: Shape,
+    outputs: Outputs,
+    dtypes: Dtypes = "float32",
+    *,
+    per_token: bool = False,
 ) -> None:
     """Run a batch of two zeros; nothing of the module or of torch's generator changes.
 
+    Args:
+        per_token: the outputs are of each token of a row; a network may know more of them.
     Raises:
         OutputMismatch: the result is not float (2, outputs), or (2,) when there is one output;
-            for several labels, not one such tensor for each.
+            for several labels, not one such tensor for each; per token not (2, length, outputs).
         FactoryFailed: `forward` raised.
     """
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     result = _run_in_eval(module, _zeros(input_shape, dtypes, device))
+    if per_token:
+        assert isinstance(outputs, int)
+        _check_tokens(result, cast("tuple[int, ...]", input_shape), outputs)
+        return
     if isinstance(outputs, int):
         _check_result("the model", result, outputs)
         return
@@ -212,6 +223,17 @@ def output_shape(module: nn.Module, input_shape: Shape) -> tuple[int, ...]:
             failure = failure or exc
     assert failure is not None
     raise failure
+
+
+def _check_tokens(result: object, shape: tuple[int, ...], size: int) -> None:
+    found = tuple(result.shape) if isinstance(result, Tensor) else ()
+    if found[:-1] != (2, *shape) or found[-1] < size:
+        what = f"shape {found}" if found else f"a {_describe(result)}"
+        raise OutputMismatch(
+            f"the model returns {what} for a batch of 2; next tokens need (2, {shape[0]}, {size})",
+            hint="It returns a number for each token that may be next, at each place of a row, as "
+            "transformers:gpt2 does.",
+        )
 
 
 def _check_result(what: str, result: object, size: int) -> None:

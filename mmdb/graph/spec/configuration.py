@@ -39,7 +39,9 @@ def _of_transformers(config: Mapping[str, Any]) -> ConfiguredNetwork:
     names = config.get("id2label")
     classes = tuple(map(str, names.values())) if isinstance(names, Mapping) else ()
     outputs = len(classes) or _whole(config, ("num_labels",), 2)
-    if model is not None and "Classification" not in model:
+    if model is not None and model.endswith(("ForCausalLM", "LMHeadModel")):
+        classes, outputs = (), _whole(config, ("vocab_size",), 1)
+    elif model is not None and "Classification" not in model:
         classes, outputs = (), _whole(config, _WIDTHS, 1)
     arguments: dict[str, object] = {"config": dict(config)}
     if model is not None:

@@ -13,10 +13,12 @@ import blake3
 import torch
 from torch import nn
 
+from mmdb.data.functions import find_tokenizer, keep_tokenizer
 from mmdb.data.names import check_name
+from mmdb.data.tokenizer_json import read_tokenizer
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import ImportMismatch, NotReplayable
+from mmdb.errors import FunctionFailed, FunctionNotFound, ImportMismatch, NotReplayable
 from mmdb.store.files.description import Description
 from mmdb.store.files.formats import Format, format_of_source, open_tensors, write_tensors
 from mmdb.store.files.huggingface_format import SHARD_BYTES
@@ -38,6 +40,8 @@ from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 _Q = load("exchange")
 #: Tag under which the config.json of an imported folder is kept.
 CONFIG_TAG = "huggingface.config"
+#: Tag that names the tokenizer that came with an imported folder.
+TOKENIZER_TAG = "huggingface.tokenizer"
 #: Longest config.json that is kept, in characters.
 MAX_CONFIG = 1_000_000
 
@@ -118,7 +122,17 @@ def import_model(
         else:
             notes.append("config.json was not kept: it is too long or holds a NUL")
     origin = of_file(source, format_of_source(Path(source)) if format == "auto" else format)
+    tokenizer_json: str | None = tensors.metadata.get("tokenizer")
+    if tokenizer_json is not None:
+        try:
+            read_tokenizer(name, tokenizer_json)
+        except FunctionFailed as error:  # texts become tokens elsewhere, or not at all
+            notes.append(f"tokenizer.json was not kept: {error.message}")
+            tokenizer_json = None
     with connection.transaction():
+        if tokenizer_json is not None:
+            tokenizer = keep_tokenizer(connection, name, tokenizer_json)
+            description = replace(description, tags={**description.tags, TOKENIZER_TAG: tokenizer})
         saved = save_model(
             connection,
             name,
@@ -236,6 +250,7 @@ def export_model(
         tensors,
         own=_own(source, description),
         config=json.loads(config) if config else None,
+        tokenizer=_tokenizer(connection, description),
         format=format,
         overwrite=overwrite,
         max_shard_bytes=max_shard_bytes,
@@ -248,6 +263,17 @@ def export_model(
         bytes=written.bytes,
         notes=(f"left out {len(left_out)} buffers that no state dict holds",) if left_out else (),
     )
+
+
+def _tokenizer(connection: Connection, description: Description) -> str | None:
+    """Return the text of the tokenizer.json that came with a model."""
+    name = description.tags.get(TOKENIZER_TAG)
+    if name is None:
+        return None
+    try:
+        return find_tokenizer(connection, name)[0]
+    except (FunctionFailed, FunctionNotFound):  # it came here from another database
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from mmdb.store.files.huggingface_format import (
     CONFIG,
     INDEX,
     SHARD_BYTES,
+    TOKENIZER,
     open_huggingface,
     write_huggingface,
 )
@@ -146,6 +147,7 @@ def write_tensors(
     *,
     own: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
+    tokenizer: str | None = None,
     format: Format | Literal["auto"] = "auto",
     overwrite: bool = False,
     max_shard_bytes: int = SHARD_BYTES,
@@ -155,6 +157,7 @@ def write_tensors(
     Args:
         own: what mmdb knows of the model; a torch file has no place for it.
         config: of a folder's config.json.
+        tokenizer: the text of its tokenizer.json.
         overwrite: take the place of a file; in a folder, of its weights, index and JSON.
     Raises:
         FileExists, FileNotWritten, UnsupportedContent, InvalidOption
@@ -166,7 +169,7 @@ def write_tensors(
             raise InvalidOption(
                 "max_shard_bytes must be at least 1.", hint="It is 5 GB if left out."
             )
-        about = (config or {}, own or {})
+        about = (config or {}, own or {}, tokenizer)
         count = _write_folder(path, tensors, about, overwrite, max_shard_bytes)
     elif kind == "torch":
         with replacing(path, overwrite=overwrite) as file:
@@ -181,7 +184,7 @@ def write_tensors(
 def _write_folder(
     target: Path,
     tensors: LazyTensors,
-    about: tuple[Mapping[str, Any], Mapping[str, Any]],
+    about: tuple[Mapping[str, Any], Mapping[str, Any], str | None],
     overwrite: bool,
     shard: int,
 ) -> int:
@@ -206,7 +209,8 @@ def _move_into(folder: Path, target: Path) -> None:
     for path in sorted(old, key=lambda p: not p.name.endswith(INDEX)):
         path.unlink()
     for path in sorted(
-        folder.iterdir(), key=lambda p: (p.name.endswith(INDEX), p.name in (CONFIG, OWN_FILE))
+        folder.iterdir(),
+        key=lambda p: (p.name.endswith(INDEX), p.name in (CONFIG, OWN_FILE, TOKENIZER)),
     ):
         os.replace(path, target / path.name)
     sync_folder(target)

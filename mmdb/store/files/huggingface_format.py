@@ -26,6 +26,7 @@ from mmdb.store.files.safetensors_format import (
 from mmdb.store.files.torch_format import open_torch
 
 CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
 INDEX = ".index.json"
 #: Bytes that a shard holds at most, unless a single tensor is larger.
 SHARD_BYTES = 5_000_000_000
@@ -39,7 +40,10 @@ _PATTERNS = ("*.safetensors", "*.bin")
 
 
 def open_huggingface(folder: Path) -> LazyTensors:
-    """Return the tensors of a folder; `metadata` holds its config.json under 'config'.
+    """Return the tensors of a folder.
+
+    `metadata` holds its config.json under 'config', and the text of its tokenizer.json, where there
+    is one, under 'tokenizer'.
 
     safetensors files are taken before .bin files. Tied weights that the folder leaves out stay
     out: its config says how they are tied, and code would have to act on it.
@@ -54,6 +58,9 @@ def open_huggingface(folder: Path) -> LazyTensors:
     found = _open_index(folder, first, own) if is_index else _open(folder, first.name)
     metadata = found.metadata | {"config": config}
     metadata[OWN_KEY] = own or metadata.get(OWN_KEY, {})
+    if (folder / TOKENIZER).is_file():
+        read_json(folder / TOKENIZER)
+        metadata["tokenizer"] = (folder / TOKENIZER).read_text(encoding="utf-8")
     notes = list(found.notes)
     if config.get("tie_word_embeddings") is True and not any(
         name.endswith("lm_head.weight") for name in found
@@ -207,10 +214,13 @@ def write_huggingface(
     tensors: LazyTensors,
     config: Mapping[str, Any],
     own: Mapping[str, Any],
+    tokenizer: str | None = None,
     *,
     max_shard_bytes: int = SHARD_BYTES,
 ) -> int:
     """Write weights, config.json and mmdb.json into an empty folder; return the weights' bytes.
+
+    And the text of a tokenizer.json, where there is one.
 
     A tensor larger than `max_shard_bytes` is a shard by itself.
 
@@ -228,6 +238,9 @@ def write_huggingface(
         own = {**own, "tied": tensors.tied, "order": order}
     write_json(folder / CONFIG, config)
     write_json(folder / OWN_FILE, own)
+    if tokenizer is not None:
+        with replacing(folder / TOKENIZER) as file:
+            file.write(tokenizer.encode())
     return written
 
 

@@ -105,6 +105,8 @@ def with_columns(
     is_class = len(decoding.labels) < 2 and decoding.task == "classification"
     if "averages" in takes and "averages" not in given and is_class:
         found["averages"] = "probabilities"
+    if "causal" in takes and "causal" not in given and decoding.task == "next_token":
+        found["causal"] = True
     return {**architecture, "arguments": {**given, **found}} if found else dict(architecture)
 
 

@@ -45,6 +45,7 @@ LOSSES: dict[Task, dict[str, type[nn.Module]]] = {
         "bce": nn.BCEWithLogitsLoss,
         "soft_margin": nn.MultiLabelSoftMarginLoss,
     },
+    "next_token": {"cross_entropy": nn.CrossEntropyLoss},
 }
 
 #: Arguments that `class_weights` sets, and those that would change what a loss is: a mean.
@@ -79,7 +80,8 @@ class Criterion:
         """Return the loss, a scalar.
 
         Args:
-            outputs: in the targets' order, (n, size) or (n,) each, or (n, members, size).
+            outputs: in the targets' order, (n, size) or (n,) each, or (n, members, size); of next
+                tokens (n, length, size).
             labels: in that order, too; then the rows' weights if they have any.
         Raises:
             FunctionFailed: a registered loss would have to weigh rows.
@@ -114,6 +116,8 @@ class Criterion:
 
     def _compared(self, place: int, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return a target's outputs and labels as its loss takes them."""
+        if y.ndim == 2 and not y.is_floating_point():  # tokens of texts, each by itself
+            return output.flatten(0, 1), y.flatten()
         if output.ndim == 3:  # the members of an ensemble, each compared by itself
             y = y.repeat_interleave(output.shape[1], 0)
             output = output.flatten(0, 1)

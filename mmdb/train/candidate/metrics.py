@@ -1,8 +1,9 @@
 """Metrics by name, computed in float64 from a module's raw outputs.
 
 A function takes the outputs and the labels of one target: (n, classes) and int64 (n,), (n,) and
-(n,), or (n, labels) and 0 or 1 in (n, labels); and float64 weights of the rows (n,), None for equal
-ones. It returns NaN where the metric is not defined.
+(n,), or (n, labels) and 0 or 1 in (n, labels); of next tokens the logarithms of the probabilities
+of the labels and these, both (n, length), as outputs would be too many; and float64 weights of the
+rows (n,), None for equal ones. It returns NaN where the metric is not defined.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmdb.data.decoding import Target, Task
+from mmdb.data.decoding import IGNORED, Target, Task
 
 Compute = Callable[..., float]
 Weight = Tensor | None
@@ -267,6 +268,18 @@ def f1_micro(output: Tensor, y: Tensor, weight: Weight = None) -> float:
     return float(_share(hits.sum(), both.sum()))
 
 
+# -- Next tokens -------------------------------------------------------------------
+
+
+def perplexity(output: Tensor, y: Tensor, weight: Weight = None) -> float:
+    """Return exp of the mean negative logarithm of the probabilities given to the tokens.
+
+    Args:
+        output: the logarithm of each label's probability, (n, length).
+    """
+    return float(torch.exp(-output[y != IGNORED].double().mean()))
+
+
 # -- Numbers -----------------------------------------------------------------------
 
 
@@ -360,6 +373,7 @@ METRICS: dict[str, Metric] = {
     "hamming": _only("multilabel", hamming, maximize=False),
     "f1_macro": _only("multilabel", f1_macro, maximize=True),
     "f1_micro": _only("multilabel", f1_micro, maximize=True),
+    "perplexity": _only("next_token", perplexity, maximize=False),
 }
 
 #: Recorded whatever the options say; the first is a run's objective where they name none.
@@ -367,6 +381,7 @@ DEFAULTS: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy",),
     "regression": ("rmse", "mae"),
     "multilabel": ("f1_macro", "hamming"),
+    "next_token": ("perplexity",),
 }
 
 

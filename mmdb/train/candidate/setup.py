@@ -157,6 +157,6 @@ def check_setup(setup: Setup) -> None:
 
 
 def _label(target: Target) -> Tensor:
-    if target.task == "classification":
+    if target.task in ("classification", "next_token"):
         return torch.zeros(2, dtype=torch.int64)
     return torch.zeros(2) if target.task == "regression" else torch.zeros(2, target.size)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmdb.data.decoding import Target
+from mmdb.data.decoding import IGNORED, Target
 from mmdb.errors import (
     Cancelled,
     MmdbError,
@@ -47,6 +47,8 @@ from mmdb.train.values.runtime import trace_of
 
 #: Rows of one forward pass when nothing is learned.
 EVALUATION_BATCH = 1024
+#: Tokens of one forward pass when nothing is learned: each has an output for every token there is.
+EVALUATION_TOKENS = 4096
 #: Losses that wait on the device before they are added up, so that a step waits for none.
 _WAITING_LOSSES = 256
 
@@ -256,10 +258,39 @@ def validate_pass(
         NotANumber, TrainingFailed, Cancelled
     """
     with exact(0, device=live.device), blaming_the_model():
+        if setup.targets[0].task == "next_token":
+            return _validate_tokens(live, x, tensors_in(y)[0], setup, stopped)
         outputs = outputs_on(
             live.module, x, setup.targets, device=live.device, frozen=live.frozen, stopped=stopped
         )
         return measured(outputs, labels_to(y, live.device), setup, live.device)
+
+
+def _validate_tokens(
+    live: Live, x: Inputs, y: Tensor, setup: Setup, stopped: Callable[[], bool]
+) -> HopOutcome:
+    """Measure next tokens a few rows at a time: all outputs together would not fit into memory."""
+    criterion, count, total = setup.criterion.to(live.device), 0, 0.0
+    found: list[Tensor] = []
+    for index in torch.arange(len(y)).split(max(1, EVALUATION_TOKENS // y.shape[1])):
+        (output,) = outputs_on(
+            live.module,
+            take_inputs(x, index.to(tensors_in(x)[0].device)),
+            setup.targets,
+            device=live.device,
+            frozen=live.frozen,
+            stopped=stopped,
+        )
+        labels = y.index_select(0, index.to(y.device)).to(live.device)
+        each = nn.functional.cross_entropy(
+            output.float().transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
+        )
+        found.append(-each.to(CPU))
+        if tokens := int((labels != IGNORED).sum()):
+            total += float(criterion([output.float()], labels)) * tokens
+            count += tokens
+    loss = total / count if count else math.nan
+    return _outcome([torch.cat(found)], [y.to(CPU)], loss, setup, live.device)
 
 
 def outputs_on(
@@ -301,12 +332,22 @@ def measured(
     loss = float(setup.criterion.to(device)(outputs, labels))
     true = [label.to(CPU) for label in tensors_in(labels)]  # weights come after labels
     fitting = [fitted(o.to(CPU), y) for o, y in zip(outputs, true, strict=False)]
+    return _outcome(fitting, true, loss, setup, device)
+
+
+def _outcome(
+    fitting: Sequence[Tensor],
+    true: Sequence[Tensor],
+    loss: float,
+    setup: Setup,
+    device: torch.device,
+) -> HopOutcome:
     here = environment(device)
     if not math.isfinite(loss):
         raise NotANumber(f"The validation loss became {loss}.")
     metrics = setup.measure(fitting, true)
     return HopOutcome(
-        rows=len(outputs[0]),
+        rows=len(true[0]),
         steps=0,
         loss=loss,
         metrics=metrics,

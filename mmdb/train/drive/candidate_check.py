@@ -118,6 +118,12 @@ class CandidateCheck:
             module = build(
                 self.architecture, config.arguments, self.input_shape, outputs, self.factories
             )
-            check_output(module, self.input_shape, outputs, self.input_dtype)
+            check_output(
+                module,
+                self.input_shape,
+                outputs,
+                self.input_dtype,
+                per_token=self.targets[0].task == "next_token",
+            )
             self._built = {key: module}  # the last: a grid varies other dimensions meanwhile
         return self._built[key]

@@ -208,6 +208,10 @@ def _check_averaged(
             "labels, or holds out nothing.",
             hint="Leave it out: the best candidate is the run's model.",
         )
+    if dataset.decoding.task == "next_token":
+        raise InvalidOption(
+            "options.ensemble is given, and next tokens are predicted.", hint="Leave it out."
+        )
 
 
 def _check_sharded(
@@ -235,6 +239,7 @@ def _check_sharded(
             f"dataset {dataset.name!r}, which has several inputs or labels",
             not dataset.decoding.is_one_input or len(dataset.decoding.labels) > 1,
         ),
+        ("a dataset of next tokens", dataset.decoding.task == "next_token"),
         ("a dataset whose partitions lie on several nodes", is_spread(connection)),
     ):
         if wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -10,9 +11,10 @@ import torch
 
 from mmdb.data.dataset import find_dataset
 from mmdb.data.decoding import class_text
-from mmdb.data.functions import find_factories
+from mmdb.data.functions import find_factories, find_tokenizer
+from mmdb.data.tokenizer_json import TARGET, is_same, read_tokenizer
 from mmdb.db.connection import Connection
-from mmdb.errors import ArchitectureError, ImportMismatch, ModuleMismatch
+from mmdb.errors import ArchitectureError, FunctionFailed, ImportMismatch, ModuleMismatch
 from mmdb.graph.spec.build import check_output
 from mmdb.graph.spec.configuration import ConfiguredNetwork, configured
 from mmdb.graph.spec.factory_call import Dtypes
@@ -83,13 +85,24 @@ def _described(
         path: torch.empty(spec.shape, dtype=spec.dtype, device="meta")
         for path, spec in tensors.specs.items()
     }
+    text = tensors.metadata.get("tokenizer")
+    if text is not None and wanted.dataset is not None:
+        _check_tokenizer(connection, wanted.dataset, text)
     definition = definition_asked(connection, architecture, shape, outputs, wanted.dataset)
     factories = find_factories(connection)
     if wanted.dataset is not None:
-        dtypes = find_dataset(connection, wanted.dataset).input_dtype
+        decoding = find_dataset(connection, wanted.dataset).decoding
         drawn = build_filled(definition, factories, seed=0)  # without numbers few networks run
-        check_output(drawn, definition.input_shape, definition.outputs, cast("Dtypes", dtypes))
-    tied = _tied(build_empty(definition, factories), hollow)
+        check_output(
+            drawn,
+            definition.input_shape,
+            definition.outputs,
+            cast("Dtypes", decoding.input_dtype),
+            per_token=decoding.task == "next_token",
+        )
+    empty = build_empty(definition, factories)
+    _check_vocabulary(connection, empty, wanted.dataset, text)
+    tied = _tied(empty, hollow)
     hollow |= {path: hollow[first] for path, first in tied.items()}
     about = about_module(
         connection,
@@ -101,6 +114,48 @@ def _described(
         metrics={},
     )
     return _with_tied(tensors, tied), about, notes
+
+
+def _check_tokenizer(connection: Connection, dataset: str, text: str) -> None:
+    """Refuse a tokenizer.json that is not what a dataset's texts became tokens by.
+
+    Raises:
+        ImportMismatch
+    """
+    for one in find_dataset(connection, dataset).decoding.tokenizers.values():
+        is_json = (one.target or "").startswith(TARGET)
+        if not is_json or not is_same(text, find_tokenizer(connection, one.function)[0]):
+            raise ImportMismatch(
+                f"The folder's tokenizer.json is not tokenizer {one.function!r} of dataset "
+                f"{dataset!r}: the network knows its tokens by other ids.",
+                hint="Register the folder's own, and create the dataset with it.",
+            )
+
+
+def _check_vocabulary(
+    connection: Connection, module: torch.nn.Module, dataset: str | None, text: str | None
+) -> None:
+    """Refuse tokens that a network of transformers has no embedding of.
+
+    Raises:
+        ImportMismatch
+    """
+    own = getattr(module, "get_input_embeddings", lambda: None)()
+    if not isinstance(own, torch.nn.Embedding):
+        return
+    sizes = {}
+    if dataset is not None:
+        known = find_dataset(connection, dataset).decoding.tokenizers.values()
+        sizes = {f"tokenizer {one.function!r}": one.vocabulary or 0 for one in known}
+    if text is not None:
+        with suppress(FunctionFailed):  # it is not kept, then
+            sizes["the folder's tokenizer.json"] = read_tokenizer("tokenizer.json", text).vocabulary
+    for name, size in sizes.items():
+        if size > own.num_embeddings:
+            raise ImportMismatch(
+                f"The network has an embedding of {own.num_embeddings} tokens; {name} has {size}.",
+                hint="Import the tokenizer that the network was trained with.",
+            )
 
 
 def _tied(module: torch.nn.Module, given: Mapping[str, torch.Tensor]) -> dict[str, str]:
