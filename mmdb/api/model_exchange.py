@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb.db.queries import load
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
     from mmdb.store.models.recover import Verify
     from mmdb.store.sync.push_pull import CopyReport
+    from mmdb.train.replay.imported import Attached
 
 
 Format = Literal["auto", "safetensors", "torch", "huggingface", "peft"]
@@ -61,29 +61,51 @@ class ExchangeCalls:
             ModelNotFound, InvalidName, NoParent
             ArchitectureError, ModuleMismatch, DatasetNotFound: architecture or dataset do not fit.
         """
-        from mmdb.store.files.adapter_exchange import open_adapter
-        from mmdb.store.files.exchange import import_model
-        from mmdb.store.files.peft_format import is_peft
-        from mmdb.train.replay.imported import ImportRequest, describe
+        from mmdb.train.replay.imported import ImportRequest, import_source
 
         wanted = ImportRequest(
             architecture=architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
         )
-
-        is_adapter = format == "peft" or (format == "auto" and is_peft(Path(source)))
-        adapter = open_adapter(self.connection, Path(source), parent) if is_adapter else None
-        return import_model(
+        return import_source(
             self.connection,
             source,
             name,
+            wanted,
             parent=parent,
             approach=approach,
-            format="huggingface" if format == "peft" else format,
+            format=format,
             key=key,
             skip=skip,
-            describe=lambda tensors: describe(self.connection, tensors, wanted),
-            opened=adapter,
         )
+
+    def attach_model(
+        self,
+        model: str,
+        *,
+        architecture: str | Mapping[str, Any] | None = None,
+        dataset: str | None = None,
+        input_shape: Sequence[int] | None = None,
+        outputs: int | None = None,
+    ) -> Attached:
+        """Give a model that was imported or saved without them its architecture and dataset.
+
+        What does not fit is refused as at an import. No tensor is copied: it is the same version.
+
+        Args:
+            architecture: what builds the module; left out, what it has, or its config.json says.
+            dataset: whose rows the model reads from now on, so that `predict` takes raw ones.
+            input_shape, outputs: of an architecture without a dataset.
+        Raises:
+            AlreadyExists: it has an architecture, or a dataset, already.
+            ModelNotFound, DatasetNotFound, RightsMissing, InvalidOption
+            ArchitectureError, ModuleMismatch, ImportMismatch: they do not fit the tensors.
+        """
+        from mmdb.train.replay.imported import ImportRequest, attach
+
+        wanted = ImportRequest(
+            architecture=architecture, input_shape=input_shape, outputs=outputs, dataset=dataset
+        )
+        return attach(self.connection, model, wanted)
 
     def export_model(
         self,

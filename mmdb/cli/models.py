@@ -38,6 +38,11 @@ def add_commands(add: Add) -> None:
     command.add_argument("--architecture", help="what builds it; by its config.json if left out")
     command.add_argument("--dataset", help="the dataset whose rows it reads from now on")
 
+    about = "Say what builds a model that was imported bare, and whose rows it reads."
+    command = add("attach", _attach, about, MODEL, database())
+    command.add_argument("--architecture", help="what builds it; what is known if left out")
+    command.add_argument("--dataset", help="the dataset whose rows it reads from now on")
+
     about = "Write a model to a file or folder, or the zoo to a folder."
     command = add("export", _export, about, database())
     command.add_argument("model", nargs="?", help="name, name@version or name@alias")
@@ -106,8 +111,6 @@ def _copy(given: argparse.Namespace) -> int:
 
 
 def _import(given: argparse.Namespace) -> int:
-    from mmdb.terminal import console
-
     with opened(given) as db:
         if given.name is None:
             zoo = db.import_zoo(given.source)
@@ -115,9 +118,23 @@ def _import(given: argparse.Namespace) -> int:
         options = {name: getattr(given, name) for name in IMPORTED}
         found = db.import_model(given.source, given.name, **options)
     text = f"{found.model}: {found.tensors} tensors, {found.stored_bytes:,} bytes stored"
-    for note in () if given.json else found.notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
-    return _done(found, given.json, text)
+    return _noted(found, given.json, text)
+
+
+def _attach(given: argparse.Namespace) -> int:
+    with opened(given) as db:
+        options = {name: getattr(given, name) for name in ("architecture", "dataset")}
+        found = db.attach_model(given.model, **options)
+    return _noted(found, given.json, f"{found.model} attached")
+
+
+def _noted(found: Any, as_json: bool, text: str) -> int:
+    """Print the notes of a result, unless it is for machines, before what was done."""
+    from mmdb.terminal import console
+
+    for note in () if as_json else found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    return _done(found, as_json, text)
 
 
 def _export(given: argparse.Namespace) -> int:

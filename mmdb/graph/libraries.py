@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, cast
@@ -23,6 +23,10 @@ from mmdb.messages import explain, show
 _SECOND_OUTPUT = ("googlenet", "inception_v3")
 #: What would load code, weights or kernels from elsewhere, in a configuration.
 _LOADING = ("auto_map", "quantization_config", "attn_implementation", "experts_implementation")
+
+#: How names of options end that say how often a part of a network is repeated; and how often.
+_REPEATING = ("layer", "layers", "depth", "depths", "blocks", "experts", "stages", "groups")
+MOST_REPEATED = 2000
 
 
 def timm(input_shape: tuple[int, ...], outputs: int, *, name: str, **options: object) -> nn.Module:
@@ -121,6 +125,11 @@ class _RowsOf:
     config: Any
     is_masked = True  # whether what fills rows up is hidden
 
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Return whether the library's own names of tensors are not its: they are."""
+        return False
+
     def forward(self, x: Tensor) -> Tensor:
         given = {self.main_input_name: x}
         if self.is_masked and self.main_input_name == "input_ids":
@@ -150,6 +159,27 @@ class _TokensOf(_RowsOf):
         given = {"cache": past, "use_cache": True} if keeps else {}
         found = own(**{self.main_input_name: x}, **given)
         return found.logits, getattr(found, "cache", None)
+
+
+def current_names(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
+    """Return what a network of transformers calls tensors of older names, by these.
+
+    Files have the names of the library's version that wrote them, or older ones: it loads them all.
+    Where tensors would have to be cut or joined as well, names stay.
+    """
+    if not isinstance(module, _RowsOf):
+        return {}
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, apply_renamings, dot_natural_key
+    except ImportError:  # before version 5 names were those of files
+        return {}
+    own = module.state_dict()
+    found = get_model_conversion_mapping(cast("Any", module))
+    renamings = [one for one in found if isinstance(one, WeightRenaming)]
+    ordered = sorted((name for name in names if name not in own), key=dot_natural_key)
+    renamed = {name: apply_renamings(name, renamings) for name in ordered}
+    return {name: new for name, new in renamed.items() if new in own}
 
 
 def _library(name: str) -> Any:
@@ -206,7 +236,29 @@ def _config(library: Any, name: str | None, given: dict[str, object]) -> Any:
             f"transformers has no model_type {show(kind)}",
             hint=f"{told} Code in a model's folder is never run.".strip(),
         )
-    return known[kind].from_dict(_harmless(given))
+    given = _harmless(given)
+    _check_counts(given)
+    return known[kind].from_dict(given)
+
+
+def _check_counts(given: Mapping[str, object]) -> None:
+    """Check that a network is built in bounded time, whatever a file says: layers are objects.
+
+    Raises:
+        FactoryFailed
+    """
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            _check_counts(value)
+        counts = value if isinstance(value, list | tuple) else [value]
+        repeats = key.endswith(_REPEATING) and any(
+            isinstance(one, int | float) and one > MOST_REPEATED for one in counts
+        )
+        if repeats or len(counts) > MOST_REPEATED:
+            raise FactoryFailed(
+                f"config has {key} {show(value)}; {MOST_REPEATED:,} is the most",
+                hint="No network that is known has so many.",
+            )
 
 
 def _harmless(given: Mapping[str, object]) -> dict[str, object]:

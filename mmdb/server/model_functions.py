@@ -131,6 +131,8 @@ retrain = deferred("mmdb.server.retraining.retrain")
 forget = deferred("mmdb.server.forgetting.forget")
 next_remake = deferred("mmdb.server.forgetting.next_remake")
 remake = deferred("mmdb.server.forgetting.remake")
+import_model = deferred("mmdb.server.importing.import_model")
+attach = deferred("mmdb.server.importing.attach")
 # Of triggers.
 score_on_insert = deferred("mmdb.server.scoring.score_on_insert")
 stop_scoring = deferred("mmdb.server.scoring.stop_scoring")

@@ -230,6 +230,15 @@ CREATE TYPE mmdb.dropped_row AS (
 );
 COMMENT ON TYPE mmdb.dropped_row IS 'A model that was dropped, and the bytes that gc can free.';
 
+CREATE TYPE mmdb.imported_row AS (
+    name text,
+    version integer,
+    tensors bigint,
+    stored_bytes bigint,
+    notes text []
+);
+COMMENT ON TYPE mmdb.imported_row IS 'A model that was imported, and what was decided on the way.';
+
 CREATE TYPE mmdb.request_row AS (
     request_id bigint,
     run text,

@@ -124,6 +124,19 @@ VALUES (
 ON CONFLICT (name, version) DO NOTHING
 RETURNING model_id;
 
+-- name: attach
+-- Say what builds a model, and whose rows it reads, where one of both is not known; no row where they are.
+UPDATE mmdb.model
+SET
+    definition_id = %(definition_id)s::bigint,
+    architecture_id = coalesce(%(architecture_id)s::bigint, architecture_id),
+    dataset_id = coalesce(dataset_id, %(dataset_id)s::bigint)
+WHERE
+    model_id = %(model_id)s::bigint
+    AND dropped_at IS NULL
+    AND (definition_id IS NULL OR dataset_id IS NULL)
+RETURNING model_id;
+
 -- name: add_change
 -- Put a tensor in the place of the manifest's.
 INSERT INTO mmdb.model_change (model_id, ordinal, tensor_id)

@@ -116,7 +116,10 @@ SELECT
             THEN
                 'its first ' || (t.parameters ->> 'length') || ' words, each one of '
                 || (t.parameters ->> 'buckets') || ' codes, by a hash'
-        WHEN 'picture' THEN 'decoded, 0 to 1; channels, height and width: ' || (t.statistics ->> 'shape')
+        WHEN 'picture'
+            THEN
+                'decoded, 0 to 1; channels, height and width: ' || (t.statistics ->> 'shape')
+                || coalesce('; minus ' || (t.parameters ->> 'mean') || ', divided by ' || (t.parameters ->> 'std'), '')
         WHEN 'drop' THEN 'left out: all train rows have one value'
     END AS meaning,
     cast(t.statistics ->> 'missing' AS bigint) AS missing,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
 import psycopg
+import torch
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from safetensors.torch import save_file
 
 import mmdb
 from mmdb.db.postgres import translate_error
@@ -54,12 +56,14 @@ class Scene:
 
     Attributes:
         ids: of what it holds, by one of IDS; `trained` is a candidate that is.
+        imports: the folder from which the owner allows imports.
     """
 
     def __init__(self, cluster: Cluster, template: str) -> None:
         self.cluster = cluster
         self.url = cluster.create_database(DATABASE, template)
         self._log = cluster.directory / "log"
+        self.imports = cluster.directory / "imports"
         self.owner: Any = psycopg.connect(self.url, autocommit=True)
         self._sessions: dict[str, Any] = {}
         try:
@@ -147,6 +151,13 @@ class Scene:
             db.create_run("r", dataset="d", architecture="linear").train(workers=1)
             db.set_alias("r@1", "good")
             db.save_candidate(db.run("r").leaderboard()[0]["candidate_id"], "q")
+            state = db.recover("q").state_dict()
+            db.save("bare", {path: tensor + 1 for path, tensor in state.items()})
+            self._put_imports(state)
+            db.sql(
+                "INSERT INTO mmdb.setting (name, value) VALUES ('import_directory', %(folder)s)",
+                {"folder": str(self.imports)},
+            )
             db.sql("CREATE SCHEMA own AUTHORIZATION attack_trainer")
             db.create_run("s", dataset="d", architecture="linear", epochs=2)
             db.sql("SET ROLE attack_trainer")
@@ -162,6 +173,15 @@ class Scene:
                 "schedule",
             ):  # so that no call is refused for its owner
                 db.sql(f"UPDATE mmdb.{table} SET owner = 'attack_trainer'")
+
+    def _put_imports(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Write a model where the owner allows imports, and one beside that folder."""
+        for folder in (self.imports, self.imports.with_name("private")):
+            folder.mkdir(exist_ok=True)
+            torch.save({"weights": dict(state)}, folder / "net.pt")
+            save_file(dict(state), folder / "net.safetensors")
+            for path in (folder, *folder.iterdir()):
+                path.chmod(0o755)
 
     def _find_ids(self) -> dict[str, int]:
         query: LiteralString = """

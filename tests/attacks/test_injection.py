@@ -92,6 +92,8 @@ GOOD: dict[str, Any] = {
     "strategy": "mop",
     "role": "attack_reader",
     "prompt": "once",
+    "parent": "r",
+    "format": "torch",
 }
 NUMBERS = {"version": 1, "k": 1, "epoch": 0}
 #: What a function needs where that is something else, or where nothing is given by default.
@@ -119,6 +121,14 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "end_retraining": {"gate": '{"at_least": 0}'},
     "common_prefix": {"dataset": "d"},
     "drop_model": {"model": "q"},
+    "import_model": {
+        "path": "net.pt",
+        "architecture": "linear",
+        "dataset": "d",
+        "key": "weights",
+        "name": "new",
+    },
+    "attach": {"model": "bare", "dataset": "d", "architecture": "linear"},
     "tensor_values": {"path": "head.weight"},
     "predict_into": {"target": "own.predictions"},
     "register_function": {"target": "torch.nn.functional:cross_entropy"},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mmdb import errors
 from mmdb.db.connection import Row
@@ -315,6 +319,8 @@ CALL = {
     "share_objects": "SELECT mmdb.share_objects('model', ARRAY[{model_id}]::bigint[], 'bob', true)",
     "common_prefix": "SELECT * FROM mmdb.common_prefix('model_north@1')",
     "match": "SELECT * FROM mmdb.match('model_north@1')",
+    "import_model": "SELECT * FROM mmdb.import_model('x', 'mine', parent => 'model_north')",
+    "attach": "SELECT * FROM mmdb.attach('model_north', 'linear', 'data_south')",
     "train": "CALL mmdb.train('run_north')",
 }
 
@@ -371,6 +377,19 @@ def test_nothing_is_written_beside_what_is_anothers(teams: Teams) -> None:
                 assert raised.value.sqlstate in {"42501", "MM155"}, (what, str(raised.value))
 
 
+@pytest.fixture
+def imports(teams: Teams) -> Iterator[None]:
+    """Let the owner name a folder with a file 'x' in it."""
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        save_file({"w": torch.ones(2)}, Path(folder, "x"))
+        os.chmod(Path(folder, "x"), 0o644)
+        teams.run(f"INSERT INTO mmdb.setting VALUES ('import_directory', '{folder}')")
+        yield
+    teams.run("DELETE FROM mmdb.setting WHERE name = 'import_directory'")
+
+
+@pytest.mark.usefixtures("imports")
 def test_no_call_does_anything_with_what_is_anothers(teams: Teams) -> None:
     known = numbers(teams)
     with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:

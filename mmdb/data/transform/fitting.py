@@ -43,7 +43,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "hash": ("buckets", "dimension"),
     "words": ("length", "buckets", "dimension"),
     "drop": (),
-    "picture": ("size", "channels", "on_error"),
+    "picture": ("size", "channels", "mean", "std", "on_error"),
 }
 
 
@@ -212,6 +212,8 @@ def check_asked(name: str, source: Source | None, asked: object) -> dict[str, An
                 f"Option transforms.{name} has {key} = {show(value)}.",
                 hint=f"Parameters of {kind}: {', '.join(known) or 'none'}; {_ALLOWED}",
             )
+    if kind == "picture":
+        _check_channels(name, found)
     if kind == "hash":
         found = {"buckets": BUCKETS, **found}
     return {**WORDS, **found} if kind == "words" else found
@@ -230,14 +232,35 @@ _CHECKS: dict[str, Callable[[object], bool]] = {
     "buckets": lambda value: is_whole(value, 2, 2**20),
     "size": lambda value: _is_size(value),
     "channels": lambda value: value in (1, 3) and is_whole(value, 1),
+    "mean": lambda value: _are_numbers(value, -1e6),
+    "std": lambda value: _are_numbers(value, 1e-6),
     "on_error": lambda value: value in ("fail", "skip"),
 }
 _ALLOWED = (
     "impute is mean, median or a number, knots 3 to 1025, dimension 1 to 1024, min_count from 1, "
     "length 1 to 4096, "
-    "buckets 2 to 1048576, size is [height, width] of 1 to 1024, channels 3 or 1, on_error fail or "
-    "skip."
+    "buckets 2 to 1048576, size is [height, width] of 1 to 1024, channels 3 or 1, mean and std "
+    "a number for each, on_error fail or skip."
 )
+
+
+def _check_channels(name: str, found: Mapping[str, Any]) -> None:
+    """Check that pictures have a mean and a deviation for each channel, or none.
+
+    Raises:
+        InvalidOption
+    """
+    counts = {len(found[key]) for key in ("mean", "std") if key in found}
+    if counts and (counts != {found.get("channels", 3)} or not {"mean", "std"} <= found.keys()):
+        raise InvalidOption(
+            f"Option transforms.{name} needs a mean and a std for each of its channels.",
+            hint='Such as {"kind": "picture", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}.',
+        )
+
+
+def _are_numbers(value: object, least: float) -> bool:
+    is_list = isinstance(value, list | tuple) and len(value) in (1, 3)
+    return is_list and all(is_number(one, least, 1e6) for one in value)  # type: ignore[attr-defined]
 
 
 def _is_size(value: object) -> bool:

@@ -99,7 +99,7 @@ class Transform:
         if self.source == "text":
             return self._words(values) if self.kind == "words" else self._coded(values)
         if self.source == "picture":
-            return np.asarray(values) / np.float32(255)
+            return self._scaled(np.asarray(values) / np.float32(255))
         numbers = np.asarray(values, np.float64)
         missing = np.isnan(numbers)
         if missing.any():
@@ -112,6 +112,14 @@ class Transform:
         for place, column in enumerate(columns):
             out[:, place] = column
         return out
+
+    def _scaled(self, pixels: np.ndarray) -> np.ndarray:
+        """Return pixels, 0 to 1, less the mean of their channel and by its deviation, if asked."""
+        if "mean" not in self.parameters:
+            return pixels
+        mean, std = (np.array(self.parameters[key], np.float32)[:, None] for key in ("mean", "std"))
+        by_channel = pixels.reshape(len(pixels), len(mean), -1)
+        return ((by_channel - mean) / std).reshape(pixels.shape)
 
     def _words(self, values: Raw) -> np.ndarray:
         """Return the codes of each text's first words, float32 (n, length)."""

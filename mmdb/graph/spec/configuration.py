@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmdb.arguments import is_whole
+from mmdb.errors import ArchitectureError
+from mmdb.messages import show
 
 #: Tokens of a row where a configuration says none, or more.
 _TOKENS = 512
@@ -48,8 +50,8 @@ def _of_transformers(config: Mapping[str, Any]) -> ConfiguredNetwork:
         arguments["model"] = model
     if "image_size" in config:
         size = config["image_size"]
-        sides = tuple(size) if isinstance(size, list) else (size, size)
-        shape = (_whole(config, ("num_channels",), 3), *sides)
+        sides = size if isinstance(size, list) else [size, size]
+        shape = _sizes("image_size", [_whole(config, ("num_channels",), 3), *sides])
     else:
         shape = (min(_whole(config, ("max_position_embeddings", "n_positions"), _TOKENS), _TOKENS),)
     own = any(name != f"LABEL_{place}" for place, name in enumerate(classes))
@@ -70,10 +72,24 @@ def _of_timm(config: Mapping[str, Any]) -> ConfiguredNetwork:
     arguments = {"name": config["architecture"], **(given if isinstance(given, Mapping) else {})}
     return ConfiguredNetwork(
         architecture={"factory": "timm", "arguments": arguments},
-        input_shape=tuple(size),
+        input_shape=_sizes("input_size", size),
         outputs=_whole(config, ("num_classes",), _whole(about, ("num_classes",), 1000)),
         classes=tuple(map(str, names)) if isinstance(names, list) else (),
     )
+
+
+def _sizes(name: str, value: object) -> tuple[int, ...]:
+    """Return channels, height and width.
+
+    Raises:
+        ArchitectureError
+    """
+    is_list = isinstance(value, list | tuple) and len(value) == 3
+    if not is_list or not all(is_whole(side, 1, 2**20) for side in value):  # type: ignore[attr-defined]
+        raise ArchitectureError(
+            f"config.json has {name} {show(value)}.", hint="It is a size, or height and width."
+        )
+    return tuple(value)  # type: ignore[arg-type]
 
 
 def _whole(config: Mapping[str, Any], names: tuple[str, ...], other: int) -> int:

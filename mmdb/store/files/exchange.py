@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,17 +34,19 @@ from mmdb.store.models.model_rows import (
     of_file,
 )
 from mmdb.store.models.recover import ModelReader
+from mmdb.store.models.registry import TAG_BYTES
 from mmdb.store.models.save import About, save_model
 from mmdb.store.tensors.state_entries import Entry, ModuleContents, contents_of
 from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 
 _Q = load("exchange")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which is no text
 #: Tag under which the config.json of an imported folder is kept.
 CONFIG_TAG = "huggingface.config"
 #: Tag that names the tokenizer that came with an imported folder.
 TOKENIZER_TAG = "huggingface.tokenizer"
-#: Longest config.json that is kept, in characters.
-MAX_CONFIG = 1_000_000
+#: Tags under which JSON files of an imported folder are kept, by the files' keys in its metadata.
+TAGS = {"config": CONFIG_TAG, "preprocessor": "huggingface.preprocessor_config"}
 
 #: Returns what tensors of a file are, with those that their network ties, and notes on it.
 Describe = Callable[[LazyTensors], tuple[LazyTensors, About | None, tuple[str, ...]]]
@@ -114,13 +117,15 @@ def import_model(
         tensors, known, more = describe(tensors)
         tensors.notes += more
     notes = list(tensors.notes)
-    config = tensors.metadata.get("config")
-    if config and CONFIG_TAG not in description.tags:
-        text = json.dumps(config, ensure_ascii=False)
-        if len(text) <= MAX_CONFIG and "\\u0000" not in text:
-            description = replace(description, tags={**description.tags, CONFIG_TAG: text})
-        else:
-            notes.append("config.json was not kept: it is too long or holds a NUL")
+    for kept, tag in TAGS.items():
+        value = tensors.metadata.get(kept)
+        if value and tag not in description.tags:
+            text = json.dumps(value, ensure_ascii=False)
+            is_text = "\\u0000" not in text and not _SURROGATE.search(text)
+            if is_text and len(text.encode()) <= TAG_BYTES:
+                description = replace(description, tags={**description.tags, tag: text})
+            elif known is None:  # else what builds the model holds it
+                notes.append(f"{tag.split('.')[1]}.json was not kept: it is too long, or has a NUL")
     origin = of_file(source, format_of_source(Path(source)) if format == "auto" else format)
     tokenizer_json: str | None = tensors.metadata.get("tokenizer")
     if tokenizer_json is not None:
@@ -243,13 +248,12 @@ def export_model(
     source = open_model(connection, model, replay)
     description = Description.of(connection, model)
     left_out = [entry.path for entry in source.entries if entry.kind == "transient"]
-    config = description.tags.get(CONFIG_TAG)
     tensors = state_dict(source)
     written = write_tensors(
         target,
         tensors,
         own=_own(source, description),
-        config=json.loads(config) if config else None,
+        config=known_files(connection, model)["config"],
         tokenizer=_tokenizer(connection, description),
         format=format,
         overwrite=overwrite,
@@ -274,6 +278,20 @@ def _tokenizer(connection: Connection, description: Description) -> str | None:
         return find_tokenizer(connection, name)[0]
     except (FunctionFailed, FunctionNotFound):  # it came here from another database
         return None
+
+
+def known_files(connection: Connection, model: SavedModel) -> dict[str, dict[str, Any]]:
+    """Return the JSON files of the folder that a model came from, by key of `TAGS`; else empty.
+
+    A config.json too long for a tag is what builds a network of transformers.
+    """
+    tags = Description.of(connection, model).tags
+    found = {key: json.loads(tags.get(tag, "{}")) for key, tag in TAGS.items()}
+    if not found["config"] and model.definition is not None:
+        arguments = model.definition.architecture.get("arguments")
+        given = arguments.get("config") if isinstance(arguments, Mapping) else None
+        found["config"] = dict(given) if isinstance(given, Mapping) else {}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

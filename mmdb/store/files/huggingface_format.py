@@ -25,13 +25,18 @@ from mmdb.store.files.safetensors_format import (
 )
 from mmdb.store.files.torch_format import open_torch
 
-CONFIG = "config.json"
+CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
 TOKENIZER = "tokenizer.json"
 INDEX = ".index.json"
 #: Bytes that a shard holds at most, unless a single tensor is larger.
 SHARD_BYTES = 5_000_000_000
 #: Largest JSON file that is read, in bytes.
 MAX_JSON = 100_000_000
+#: Largest file that says how a network is built, or what its pictures become; with the names of
+#: 21,000 classes it has 2 MB.
+MAX_CONFIG = 10_000_000
+#: Objects and lists of a JSON file that lie within each other.
+MOST_NESTED = 100
 
 _PATTERNS = ("*.safetensors", "*.bin")
 
@@ -51,12 +56,14 @@ def open_huggingface(folder: Path) -> LazyTensors:
     Raises:
         FileNotRead, FileDamaged, UnsafeFile, UnsupportedContent
     """
-    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    own = read_json(folder / OWN_FILE) if (folder / OWN_FILE).is_file() else {}
+    config, preprocessor, own = (
+        read_json(inside(folder, name), most) if (folder / name).is_file() else {}
+        for name, most in ((CONFIG, MAX_CONFIG), (PREPROCESSOR, MAX_CONFIG), (OWN_FILE, MAX_JSON))
+    )
     first = _weights(folder)
     is_index = first.name.endswith(INDEX)
     found = _open_index(folder, first, own) if is_index else _open(folder, first.name)
-    metadata = found.metadata | {"config": config}
+    metadata = found.metadata | {"config": config, "preprocessor": preprocessor}
     metadata[OWN_KEY] = own or metadata.get(OWN_KEY, {})
     if (folder / TOKENIZER).is_file():
         read_json(folder / TOKENIZER)
@@ -105,7 +112,7 @@ def _is_weights(name: str) -> bool:
 
 
 def _open_index(folder: Path, index: Path, own: Mapping[str, Any]) -> LazyTensors:
-    places = read_json(index).get("weight_map")
+    places = read_json(inside(folder, index.name)).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
         raise FileDamaged(f"{index} has no weight_map of names to files.")
     shards = {name: _open(folder, name) for name in dict.fromkeys(places.values())}
@@ -155,11 +162,11 @@ def _check_shard(index: Path, name: str, meant: set[str], there: set[str]) -> No
 
 
 def _open(folder: Path, name: str) -> LazyTensors:
-    path = _inside(folder, name)
+    path = inside(folder, name)
     return open_safetensors(path) if name.endswith(".safetensors") else open_torch(path)
 
 
-def _inside(folder: Path, name: str) -> Path:
+def inside(folder: Path, name: str) -> Path:
     """Return the path of a plain file of the folder, wherever an index took its name from."""
     path = folder / name
     if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
@@ -177,15 +184,15 @@ def _blobs(folder: Path) -> Path | None:
     return folder.parent.parent / "blobs" if folder.parent.name == "snapshots" else None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object that a JSON file holds.
+def read_json(path: Path, most: int = MAX_JSON) -> dict[str, Any]:
+    """Return the object that a JSON file of at most so many bytes holds.
 
     Raises:
         FileNotRead, FileDamaged
     """
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise FileDamaged(f"{path} is larger than {MAX_JSON:,} bytes.")
+        if path.stat().st_size > most:
+            raise FileDamaged(f"{path} is larger than {most:,} bytes.")
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise FileNotRead(f"{path} cannot be read: {error.strerror}.") from error
@@ -193,6 +200,16 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FileDamaged(f"{path} is not JSON: {error}.") from error
     if not isinstance(found, dict):
         raise FileDamaged(f"{path} does not hold an object.")
+    level: list[Any] = [found]
+    for _ in range(MOST_NESTED):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+    if level:
+        raise FileDamaged(f"{path} is nested more than {MOST_NESTED} deep.")
     return found
 
 

@@ -78,6 +78,26 @@ class LazyTensors(Mapping[str, torch.Tensor]):
         specs = {path: Spec.of(tensor) for path, tensor in tensors.items()}
         return cls(specs, lambda paths: {p: tensors[p] for p in paths}, tied=tied, **more)
 
+    def renamed(self, names: Mapping[str, str]) -> LazyTensors:
+        """Return the same tensors with some paths in place of others; two never become one."""
+        paths = {names.get(path, path): path for path in self.specs}
+        if not names or len(paths) < len(self.specs):
+            return self
+        tied = {names.get(path, path): names.get(first, first) for path, first in self.tied.items()}
+
+        def load(wanted: Sequence[str]) -> dict[str, torch.Tensor]:
+            read = self._load([paths[path] for path in wanted])
+            return {path: read[paths[path]] for path in wanted}
+
+        return LazyTensors(
+            {path: self.specs[old] for path, old in paths.items()},
+            load,
+            tied=tied,
+            metadata=self.metadata,
+            notes=self.notes,
+            is_mapped=self.is_mapped,
+        )
+
     def __getitem__(self, path: str) -> torch.Tensor:
         path = self.tied.get(path, path)
         if path in self._kept:

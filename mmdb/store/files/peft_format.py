@@ -17,7 +17,7 @@ import torch
 
 from mmdb.arguments import is_number, is_whole
 from mmdb.errors import FileDamaged, FileNotRead, UnsupportedContent
-from mmdb.store.files.huggingface_format import read_json, write_json
+from mmdb.store.files.huggingface_format import inside, read_json, write_json
 from mmdb.store.files.lazy import LazyTensors, Spec
 from mmdb.store.files.safetensors_format import open_safetensors, write_safetensors
 
@@ -44,7 +44,7 @@ def open_peft(folder: Path) -> tuple[dict[str, Any], LazyTensors]:
         FileNotRead, FileDamaged
         UnsupportedContent: it is no LoRA, or one with options that mmdb does not have.
     """
-    config = read_json(folder / CONFIG)
+    config = read_json(inside(folder, CONFIG))
     if config.get("peft_type") != "LORA":
         raise UnsupportedContent(f"{folder} holds an adapter of kind {config.get('peft_type')!r}.")
     for key, plain in _PLAIN.items():
@@ -57,7 +57,7 @@ def open_peft(folder: Path) -> tuple[dict[str, Any], LazyTensors]:
         alpha *= math.sqrt(rank)
     if not (folder / WEIGHTS).is_file():
         raise FileNotRead(f"{folder} lacks its file {WEIGHTS}.", hint="Fetch the missing file.")
-    stored = open_safetensors(folder / WEIGHTS)
+    stored = open_safetensors(inside(folder, WEIGHTS))
     names = {_own_path(folder, name): name for name in stored}
     whole = config.get("modules_to_save") or []
     if not isinstance(whole, list):

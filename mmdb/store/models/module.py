@@ -75,11 +75,28 @@ def check_definition(definition: ModelDefinition, factories: Factories, tensors:
     Raises:
         ModuleMismatch, ArchitectureError
     """
+    check_built(build_cheaply(definition, factories), tensors)
+
+
+def build_cheaply(definition: ModelDefinition, factories: Factories) -> nn.Module:
+    """Return the definition's module, on the meta device unless its factory cannot work there.
+
+    Raises:
+        ArchitectureError
+    """
     try:
-        built = build_empty(definition, factories)
+        return build_empty(definition, factories)
     except ArchitectureError:  # a factory that cannot work without memory
-        built = build_filled(definition, factories, seed=0)
-    _check_alike(built.state_dict(), tensors, "the architecture", "the module", dtypes=False)
+        return build_filled(definition, factories, seed=0)
+
+
+def check_built(module: nn.Module, tensors: Tensors) -> None:
+    """Check that an architecture's module has these tensors; their dtypes may differ.
+
+    Raises:
+        ModuleMismatch: names the first tensor that does not fit, and both shapes.
+    """
+    _check_alike(module.state_dict(), tensors, "the architecture", "the module", dtypes=False)
 
 
 def assemble(
