@@ -14,6 +14,7 @@ ALLOWED = (
     "apt does not know the packages of this machine's server",
     "no Chromium",
     "the extension Citus is not installed",
+    "the extension vector is not installed",
     "There is no program `(ip|nsenter)`",
     "this server has no dblink",
     # Peers that benches are measured against; they are no dependencies.

@@ -69,6 +69,51 @@ $$;
 COMMENT ON FUNCTION mmdb.predict(text, record)
 IS 'The same for a row of a table: SELECT mmdb.predict(model, t) FROM t.';
 
+CREATE OR REPLACE FUNCTION mmdb.embed(
+    model text,
+    x mmdb.numbers,
+    layer text DEFAULT NULL,
+    normalized boolean DEFAULT FALSE
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import embed
+return embed(plpy, GD, model, x, layer, normalized)
+$$;
+COMMENT ON FUNCTION mmdb.embed(text, mmdb.numbers, text, boolean)
+IS 'What a layer makes of one row of features, or what the last layer reads: a vector.';
+
+CREATE OR REPLACE FUNCTION mmdb.embed(
+    model text,
+    x text,
+    layer text DEFAULT NULL,
+    normalized boolean DEFAULT FALSE
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import embed
+return embed(plpy, GD, model, x, layer, normalized)
+$$;
+COMMENT ON FUNCTION mmdb.embed(text, text, text, boolean)
+IS 'The same for a row as the text of a JSON object, or of a JSON list of numbers.';
+
+CREATE OR REPLACE FUNCTION mmdb.embed(
+    model text,
+    x jsonb,
+    layer text DEFAULT NULL,
+    normalized boolean DEFAULT FALSE
+) RETURNS real[]
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import embed
+return embed(plpy, GD, model, x, layer, normalized)
+$$;
+COMMENT ON FUNCTION mmdb.embed(text, jsonb, text, boolean)
+IS 'The same for a row as an object with the dataset''s column names.';
+
 CREATE OR REPLACE FUNCTION mmdb.predict_query(
     model text,
     query text,

@@ -1,4 +1,4 @@
--- Predictions written to tables.
+-- Predictions and embeddings written to tables.
 
 -- It reads a query of the caller's, so its search_path is the caller's too.
 CREATE OR REPLACE FUNCTION mmdb.predict_into(
@@ -15,3 +15,20 @@ return predict_into(plpy, GD, model, query, target, key, probabilities)
 $$;
 COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text, boolean)
 IS 'Predict every row of a SELECT into a table, which is made as needed; returns the rows written.';
+
+CREATE OR REPLACE FUNCTION mmdb.embed_into(
+    model text,
+    query text,
+    target text,
+    key text DEFAULT NULL,
+    into_column text DEFAULT 'embedding',
+    layer text DEFAULT NULL,
+    normalized boolean DEFAULT FALSE
+) RETURNS bigint
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+AS $$
+from mmdb.server.model_functions import embed_into
+return embed_into(plpy, GD, model, query, target, key, into_column, layer, normalized)
+$$;
+COMMENT ON FUNCTION mmdb.embed_into(text, text, text, text, text, text, boolean)
+IS 'Write the embedding of every row of a SELECT to a table, which is made as needed; returns the rows written.';

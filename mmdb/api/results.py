@@ -77,6 +77,28 @@ class ResultCalls:
         )
         return dict(rows[0])
 
+    def embed(
+        self,
+        model: str,
+        x: Sequence[Any] | Mapping[str, Any],
+        *,
+        layer: str | None = None,
+        normalized: bool = False,
+    ) -> list[float]:
+        """Return the embedding of one row: float32, as long as the layer is wide.
+
+        Args:
+            model, x: see `predict`.
+            layer: path of the module whose output it is; None: it is what the model's last layer
+                reads. Of a sequence or a map it is the mean over the positions.
+            normalized: whether it is divided by its length.
+        Raises:
+            ModelNotFound, InvalidInput
+            CutNotFound: there is no such layer. NotACut: its output is not one tensor.
+        """
+        about = {"layer": layer, "normalized": normalized}
+        return list(self._call("embed", model=model, x=input_text(x), **about))
+
     def predict_query(
         self, model: str, query: str, *, key: str | None = None, probabilities: bool = False
     ) -> list[Row]:
@@ -108,8 +130,33 @@ class ResultCalls:
         given = {"target": target, "model": model, "into_column": into_column}
         return int(self._call("score_on_insert", **given))
 
+    def embed_on_insert(
+        self,
+        target: str,
+        model: str,
+        into_column: str = "embedding",
+        *,
+        layer: str | None = None,
+        normalized: bool = False,
+    ) -> int:
+        """Have a model fill a column of each new row with its embedding, on PostgreSQL.
+
+        Args:
+            target, model: see `score_on_insert`.
+            into_column: of type real[], or pgvector's vector.
+            layer, normalized: see `embed`.
+        Returns:
+            The number that `mmdb.scoring_overview` has it by.
+        Raises:
+            ModelNotFound, CutNotFound, NotACut
+            TargetMismatch, UnknownColumn, RightsMissing, InvalidOption
+        """
+        given = {"target": target, "model": model, "into_column": into_column}
+        about = {"layer": layer, "normalized": normalized}
+        return int(self._call("embed_on_insert", **given, **about))
+
     def stop_scoring(self, target: str, into_column: str) -> None:
-        """Have no model predict a column of new rows any more.
+        """Have no model fill a column of new rows any more.
 
         Raises:
             ScoringNotFound, TargetMismatch, UnknownColumn, RightsMissing
@@ -139,15 +186,47 @@ class ResultCalls:
             TargetMismatch: the table has other columns, or is one of the system.
             InTransaction, RightsMissing
         """
+        arguments = {"model": model, "query": query, "key": key, "probabilities": probabilities}
+        return self._write("predict_into", target, arguments)
+
+    def embed_into(
+        self,
+        model: str,
+        query: str,
+        target: str,
+        *,
+        key: str | None = None,
+        into_column: str = "embedding",
+        layer: str | None = None,
+        normalized: bool = False,
+    ) -> int:
+        """Write the embedding of every row of a SELECT to a table; return the rows written.
+
+        The table is made as needed, with the key, the embedding, model and predicted_at. The
+        embedding's type is pgvector's vector(n) where the extension is there, else real[]; on
+        DuckDB FLOAT[n].
+
+        Args:
+            target, key: see `predict_into`.
+            into_column: the embedding's name.
+            layer, normalized: see `embed`.
+        Raises:
+            CutNotFound, NotACut, ModelNotFound, QueryError, UnknownColumn, InvalidName
+            TargetMismatch: the table has other columns, or vectors of another length.
+            InTransaction, RightsMissing
+        """
+        about = {"into_column": into_column, "layer": layer, "normalized": normalized}
+        arguments = {"model": model, "query": query, "key": key, **about}
+        return self._write("embed_into", target, arguments)
+
+    def _write(self, function: str, target: str, arguments: dict[str, Any]) -> int:
         PredictionTarget.parse(target, self.connection.engine)  # no driver sends every text
         if self.connection.engine == "duckdb" and self.connection.in_transaction:
             raise InTransaction(  # a function of DuckDB has a session of its own
                 "Predictions are written in a transaction of their own.",
                 hint="COMMIT or ROLLBACK first.",
             )
-        arguments: dict[str, Any] = {"model": model, "query": query, "target": target}
-        arguments |= {"key": key, "probabilities": probabilities}
-        return int(self._call("predict_into", **arguments))
+        return int(self._call(function, target=target, **arguments))
 
     def lineage(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ _SCANNED: dict[str, Kind] = {
 
 def scan_inputs(
     connection: Connection, decoding: Decoding, query: str, key: str
-) -> Iterator[tuple[list[str], Inputs]]:
+) -> Generator[tuple[list[str], Inputs]]:
     """Run a SELECT and yield its keys with the inputs of as many rows; see `scan_values`."""
     for batch, values in scan_values(connection, decoding, query, {KEY: (key, "text")}):
         yield list(batch[KEY]), assemble(decoding, values)
@@ -51,10 +51,10 @@ def scan_values(
         QueryError: the query cannot be used. UnknownColumn: it lacks a column.
         NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
     """
-    from mmdb.data.query import parse_select  # loads a parser of SQL: a row alone needs none
+    from mmdb.data.query import checked_select  # loads a parser of SQL: a row alone needs none
 
     encoders = encoders_of(connection, decoding)
-    select, _ = parse_select(query, connection.engine)
+    select = checked_select(query, connection.engine)
     written = connection.columns(select)
     wanted = dict.fromkeys(dict(written)) | {
         c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features

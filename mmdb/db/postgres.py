@@ -350,13 +350,11 @@ class PostgresConnection:
     def append_predictions(
         self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
-        insert = prediction_table.insert_postgres(
-            table, ["%b"] * (4 + table.has_probabilities), percent="%%"
-        )
+        insert, _ = prediction_table.insert_postgres(table, lambda _: "%b", percent="%%")
         own = on_own_tables("INSERT", self._as_role)
         with self._translated(), own, self.raw.cursor() as cursor:
             for batch in batches:
-                cursor.execute(insert, (model, *(c.to_pylist() for c in batch.columns)))
+                cursor.execute(insert, (model, *prediction_table.sent(table, batch)))
 
     def notifications(self, timeout_s: float) -> list[str]:
         """Wait for the next notification that the session listens to; return what came."""

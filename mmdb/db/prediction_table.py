@@ -1,10 +1,10 @@
-"""Tables of predictions: what they are called and must be; found, made, and added to."""
+"""Tables of predictions and embeddings: what they are called and must be; found, made, filled."""
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,8 @@ from mmdb import errors
 from mmdb.db.queries import load
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mmdb.db.connection import Connection
 
 
@@ -37,22 +39,45 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 80
 
 
+#: Columns that every such table has, of a call; all others hold what is written of a row.
+OF_CALLS = ("model", "predicted_at")
+
+
+def prediction_columns(engine: Engine, *, has_probabilities: bool = False) -> dict[str, str]:
+    """Return the types of the columns beside the key, by name.
+
+    Args:
+        has_probabilities: of all classes, in a column of their own.
+    """
+    types = {name: pair[engine == "duckdb"] for name, pair in COLUMNS.items()}
+    if not has_probabilities:
+        del types["probabilities"]
+    return types
+
+
+def embedding_columns(engine: Engine, column: str, kind: str) -> dict[str, str]:
+    """Return the types of the columns beside the key of a table of embeddings, by name."""
+    return {column: kind} | {name: COLUMNS[name][engine == "duckdb"] for name in OF_CALLS}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTarget:
-    """The name of a table, as the engine compares it."""
+    """The name of a table, as the engine compares it, and what is written to it."""
 
     schema: str | None  # None: by the session's search path
     table: str
-    has_probabilities: bool = False  # of all classes, in a column of their own
+    types: Mapping[str, str]  # of the columns beside the key, in order
 
     @classmethod
     def parse(
-        cls, text: str, engine: Engine, *, has_probabilities: bool = False
+        cls, text: str, engine: Engine, types: Mapping[str, str] | None = None
     ) -> PredictionTarget:
         """Return the table that `table` or `schema.table` names.
 
         A part that is no plain name is quoted as in SQL. PostgreSQL folds what is not quoted.
 
+        Args:
+            types: of its columns beside the key; None: those of `prediction_columns`.
         Raises:
             InvalidName: the text is no such name, or longer than PostgreSQL keeps.
             TargetMismatch: it is in a schema of the system or of mmdb.
@@ -66,7 +91,7 @@ class PredictionTarget:
         assert table is not None
         if schema is not None:
             check_schema(schema)
-        return cls(schema=schema, table=table, has_probabilities=has_probabilities)
+        return cls(schema=schema, table=table, types=types or prediction_columns(engine))
 
     @property
     def sql(self) -> str:
@@ -85,19 +110,17 @@ class NamedTable:
     is_base: bool = True  # no view, foreign table or the like
     columns: tuple[tuple[str, str], ...] = ()  # name and type, without the type's modifiers
     key_cast: str = ""  # PostgreSQL's: what a text is cast to for the first column
-    has_probabilities: bool = False  # see `PredictionTarget`
+    types: Mapping[str, str]  # see `PredictionTarget`
 
     @property
     def sql(self) -> str:
         """The name as SQL text."""
         return _dotted(self.catalog, self.schema, self.name)
 
-    def further_types(self, engine: Engine) -> dict[str, str]:
-        """Return the types of the columns beside the key, by name."""
-        types = {name: pair[engine == "duckdb"] for name, pair in COLUMNS.items()}
-        if not self.has_probabilities:
-            del types["probabilities"]
-        return types
+    @property
+    def values(self) -> dict[str, str]:
+        """The types of the columns that hold what is written of a row, by name."""
+        return {name: kind for name, kind in self.types.items() if name not in OF_CALLS}
 
     @property
     def reference(self) -> str:
@@ -124,11 +147,11 @@ def check_schema(schema: str) -> None:
         )
 
 
-def check_key(key: str) -> None:
+def check_key(key: str, others: Iterable[str] = COLUMNS) -> None:
     """Raise where the key is no name, or that of another column of the table."""
     if not isinstance(key, str):
         raise errors.InvalidName(f"The key is {_shown.repr(key)}, no column's name.", hint=_KEY)
-    if key.lower() in COLUMNS:
+    if key.lower() in map(str.lower, others):
         raise errors.TargetMismatch(
             f"The key is named {key}, as a column of the predictions.",
             hint=f"Give it another name in the query: SELECT {key} AS id, ...",
@@ -139,7 +162,7 @@ def check_columns(table: NamedTable, key: str, key_type: str, engine: Engine) ->
     """Raise TargetMismatch unless a table takes predictions whose key has some name and type."""
     if not table.is_base:
         raise errors.TargetMismatch(f"{table.reference} is no table.")
-    wanted = [(key, key_type), *table.further_types(engine).items()]
+    wanted = [(key, key_type), *table.types.items()]
     if _compared(table.columns, engine) != _compared(wanted, engine):
         raise errors.TargetMismatch(
             f"Table {table.reference} has the columns {_listed(table.columns)}; "
@@ -185,8 +208,8 @@ def _name(part: str, engine: Engine) -> str:
 
 def create_statement(table: NamedTable, select: str, key: str) -> str:
     """Return the statement that makes a table; the key has the type that the SELECT gives it."""
-    types = table.further_types("postgres" if table.catalog is None else "duckdb")
-    others = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in types.items())
+    given = table.types.items()
+    others = ", ".join(f"CAST(NULL AS {kind}) AS {quote_name(name)}" for name, kind in given)
     return (
         f"CREATE TABLE {table.sql} AS SELECT q.{quote_name(key)}, {others} "
         f"FROM ({select}\n) AS q WITH NO DATA"
@@ -206,16 +229,15 @@ def find_postgres(connection: Connection, target: PredictionTarget) -> NamedTabl
     rows = connection.rows(query, name=target.sql, schema=target.schema)
     first = rows[0]
     schema = _existing(target, first["schema_name"])
-    has = target.has_probabilities
     if first["table_name"] is None:
-        return NamedTable(schema=schema, name=target.table, exists=False, has_probabilities=has)
+        return NamedTable(schema=schema, name=target.table, exists=False, types=target.types)
     return NamedTable(
         schema=schema,
         name=first["table_name"],
         is_base=first["is_base"],
         columns=tuple((r["column_name"], r["type"]) for r in rows if r["column_name"] is not None),
         key_cast=first["key_cast"] or "",
-        has_probabilities=has,
+        types=target.types,
     )
 
 
@@ -236,29 +258,54 @@ def key_type_postgres(select: str, key: str) -> str:
     return f"SELECT pg_catalog.pg_typeof(({inner}))::text AS type"
 
 
-def insert_postgres(table: NamedTable, marks: Sequence[str], percent: str = "%") -> str:
-    """Return the INSERT of one batch.
+def insert_postgres(
+    table: NamedTable, mark: Callable[[int], str], percent: str = "%"
+) -> tuple[str, list[str]]:
+    """Return the INSERT of one batch, and the types of its parameters.
 
     Args:
-        marks: placeholders of the model, the keys, predictions and probabilities; a fifth one of
-            all classes' probabilities if the table has them.
+        mark: makes the placeholder of a parameter's place: the model, the keys, and the values of
+            each column in turn, see `sent`.
         percent: what stands for a percent sign in a name.
     """
-    model, keys, predictions, probabilities, *all_classes = marks
     into, key, cast = (
         text.replace("%", percent)
         for text in (table.sql, quote_name(table.columns[0][0]), table.key_cast)
     )
-    column, value, further = "", "", ""
-    for mark in all_classes:
-        column, value = ", probabilities", ", u.a::pg_catalog.jsonb"
-        further = f", pg_catalog.unnest({mark}::text[]) AS a"
+    columns = [quote_name(name).replace("%", percent) for name in table.values]
+    kinds = [k if k == "double precision" else "text" for k in table.values.values()]
+    taken = [f"pg_catalog.unnest({mark(1)}::text[]) AS k"]
+    taken += [f"pg_catalog.unnest({mark(n + 2)}::{kind}[]) AS v{n}" for n, kind in enumerate(kinds)]
+    given = [f"u.v{n}::{kind}" for n, kind in enumerate(table.values.values())]
     return (  # functions in a SELECT's list keep no rows on the way, as those after FROM do
-        f"INSERT INTO {into} (model, {key}, prediction, probability, predicted_at{column}) "
-        f"SELECT {model}::text, u.k::{cast}, u.p, u.q, pg_catalog.now(){value} FROM (SELECT "
-        f"pg_catalog.unnest({keys}::text[]) AS k, pg_catalog.unnest({predictions}::text[]) AS p, "
-        f"pg_catalog.unnest({probabilities}::double precision[]) AS q{further}) AS u"
-    )
+        f"INSERT INTO {into} (model, {key}, predicted_at, {', '.join(columns)}) "
+        f"SELECT {mark(0)}::text, u.k::{cast}, pg_catalog.now(), {', '.join(given)} "
+        f"FROM (SELECT {', '.join(taken)}) AS u"
+    ), ["text", "text[]", *(f"{kind}[]" for kind in kinds)]
+
+
+def sent(table: NamedTable, batch: pa.RecordBatch) -> list[list[Any]]:
+    """Return the columns of a batch as PostgreSQL is sent them: vectors as texts."""
+    kinds = ["", *table.values.values()]
+    columns = [column.to_pylist() for column in batch.columns]
+    return [
+        [vector_text(one, kind) for one in column] if _is_vector(kind) else column
+        for column, kind in zip(columns, kinds, strict=True)
+    ]
+
+
+def _is_vector(kind: str) -> bool:
+    return kind not in ("", *(postgres for postgres, _ in COLUMNS.values()))
+
+
+def vector_text(vector: Sequence[float], kind: str) -> str:
+    """Return a vector as PostgreSQL reads it: of type real[], or pgvector's vector.
+
+    >>> vector_text([1.5, 2.0], "real[]"), vector_text([1.5, 2.0], "public.vector(2)")
+    ('{1.5, 2.0}', '[1.5, 2.0]')
+    """
+    inner = repr(list(vector))[1:-1]
+    return f"{{{inner}}}" if kind.endswith("[]") else f"[{inner}]"
 
 
 @contextmanager
@@ -317,7 +364,7 @@ def find_duckdb(session: Any, target: PredictionTarget) -> NamedTable:
         schema=schema,
         name=target.table,
         exists=False,
-        has_probabilities=target.has_probabilities,
+        types=target.types,
     )
     if not rows:
         return found
@@ -333,10 +380,10 @@ def key_type_duckdb(session: Any, select: str, key: str) -> str:
 
 
 def insert_duckdb(table: NamedTable, batch: str) -> str:
-    """Return the statement that adds the predictions of a table named `batch`, by `$model`."""
-    key = quote_name(table.columns[0][0])
-    further = ", probabilities" if table.has_probabilities else ""
+    """Return the statement that adds the key and values of a table named `batch`, by `$model`."""
+    names = ", ".join(map(quote_name, [table.columns[0][0], *table.values]))
+    given = ", ".join(f"v{n}" for n in range(1 + len(table.values)))
     return (
-        f"INSERT INTO {table.sql} ({key}, prediction, probability, model, predicted_at{further}) "
-        f"SELECT key, prediction, probability, $model, now(){further} FROM {batch}"
+        f"INSERT INTO {table.sql} ({names}, model, predicted_at) "
+        f"SELECT {given}, $model, now() FROM {batch} AS b ({given})"
     )

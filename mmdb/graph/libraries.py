@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from mmdb.errors import FactoryFailed, stops_the_caller
 from mmdb.messages import explain, show
@@ -137,7 +138,8 @@ class _RowsOf:
         found = super().forward(**given)  # type: ignore[misc]
         for key in ("logits", "pooler_output", "last_hidden_state"):
             value = getattr(found, key, None)
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor | Proxy):  # the latter in a trace
+                value = cast("Tensor", value)
                 return value.flatten(1) if key == "pooler_output" else value
         raise TypeError(f"it returns {type(found).__name__}, which has no logits or states")
 

@@ -361,8 +361,9 @@ class TabularNetwork(nn.Module):
         y = self.linear(row) * self.gain
         if self.deep is not None:
             found = self.deep(row)
-            y = (y[:, None, :] if found.ndim == 3 else y) + found
-            if found.ndim == 3 and not self.training:
+            is_ensemble = self.deep.members > 1  # a trace knows no shapes
+            y = (y[:, None, :] if is_ensemble else y) + found
+            if is_ensemble and not self.training:
                 y = self._mean(y)
         return self.scale(y)  # type: ignore[no-any-return]
 

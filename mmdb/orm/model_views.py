@@ -233,7 +233,9 @@ class TransferMap(View):
 
 
 class PredictionOverview(View):
-    """Predictions that were written to tables, one row a call of predict_into."""
+    """Predictions and embeddings that were written to tables, one row a call of predict_into or
+    embed_into.
+    """
 
     prediction_id: Mapped[BigInt] = mapped_column(primary_key=True)
     model: Mapped[str | None]
@@ -244,6 +246,7 @@ class PredictionOverview(View):
     query: Mapped[str | None]
     row_count: Mapped[BigInt | None]
     seconds: Mapped[float | None]
+    embedding: Mapped[str | None]
     author: Mapped[str | None]
     predicted_at: Mapped[datetime | None]
 

@@ -78,6 +78,7 @@ class ScoringOverview(View):
     column_name: Mapped[str | None]
     key_name: Mapped[str | None]
     model: Mapped[str | None]
+    embedding: Mapped[str | None]
     owner: Mapped[str | None]
     created_at: Mapped[datetime | None]
     unscored: Mapped[BigInt | None]

@@ -166,6 +166,7 @@ class Scoring(Base, written_by="Database.score_on_insert"):
     column_name: Mapped[str]
     key_name: Mapped[str]
     model: Mapped[str]
+    embedding: Mapped[str | None]
     owner: Mapped[str | None]
     created_at: Mapped[datetime]
 

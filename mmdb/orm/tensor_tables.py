@@ -179,6 +179,7 @@ class Prediction(Base, written_by="Database.predict_into"):
     query: Mapped[str]
     row_count: Mapped[BigInt]
     seconds: Mapped[float]
+    embedding: Mapped[str | None]
     author: Mapped[str]
     predicted_at: Mapped[datetime]
 

@@ -316,13 +316,14 @@ def ending_with(*actions: Callable[[], None]) -> None:
 def exposed(
     function: Callable[..., Any],
     *,
-    is_quick: Callable[[PlpyBackend], bool] = lambda backend: False,
+    is_quick: Callable[..., bool] = lambda backend, *arguments: False,
     is_bounded: bool = False,
 ) -> Callable[..., Any]:
     """Return `function` in the form that a PL/Python body calls; see the module's docstring.
 
     Args:
-        is_quick: whether a call heeds a cancel by itself: it is over at once, or computes apart.
+        is_quick: whether a call of a backend with these arguments heeds a cancel by itself: it is
+            over at once, or computes apart.
         is_bounded: whether it bounds its memory by itself, where its texts are short, and reads
             what nobody but the owner locks: each costs a prediction a tenth of its time.
     """
@@ -337,7 +338,7 @@ def exposed(
                 backend.bound_waits()
             is_long = any([isinstance(one, str) and len(one) > _SHORT for one in arguments])
             with backend.bounded() if is_long or not is_bounded else UNBOUNDED:
-                if is_quick(backend):
+                if is_quick(backend, *arguments):
                     return function(backend, *arguments)
                 return apart(plpy, functools.partial(function, backend, *arguments))
         except MmdbError as error:
@@ -354,10 +355,15 @@ def exposed(
     return body
 
 
-def deferred(path: str) -> Callable[..., Any]:
+def deferred(
+    path: str, is_quick: Callable[..., bool] = lambda backend, *arguments: False
+) -> Callable[..., Any]:
     """Return a function of a backend, by its module and name, as an exposed one.
 
     It is loaded within the call, which a cancel can end.
+
+    Args:
+        is_quick: see `exposed`.
     """
     module, _, name = path.rpartition(".")
 
@@ -365,7 +371,7 @@ def deferred(path: str) -> Callable[..., Any]:
         return getattr(import_module(module), name)(backend, *arguments)
 
     function.__name__ = name
-    return exposed(function)
+    return exposed(function, is_quick=is_quick)
 
 
 def passed_on(path: str, *keywords: str) -> Callable[..., Any]:

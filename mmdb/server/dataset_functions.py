@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any
@@ -21,7 +22,13 @@ from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.query_rows import scan_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
-from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_columns, check_key
+from mmdb.db.prediction_table import (
+    NamedTable,
+    PredictionTarget,
+    check_columns,
+    check_key,
+    prediction_columns,
+)
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped
 from mmdb.server.arguments import json_object
@@ -140,23 +147,52 @@ def predict_into(
     """
     from mmdb.server.predictor import find_predictor  # loads torch
 
-    started = perf_counter()
-    connection = backend.connection
-    has_all = bool(probabilities)
-    place = PredictionTarget.parse(target, connection.engine, has_probabilities=has_all)
+    has_all, engine = bool(probabilities), backend.connection.engine
+    place = PredictionTarget.parse(
+        target, engine, prediction_columns(engine, has_probabilities=has_all)
+    )
     if key is not None:
         check_key(key)
     predictor = find_predictor(backend, model)
+
+    def columns_of(inputs: Inputs) -> Sequence[Any]:
+        return predictor.predictions(inputs, of_all=has_all)[: 2 + has_all]
+
+    schema = pa.schema([*_SPOOLED.items()][: 3 + has_all])
+    return fill_table(backend, predictor, query, place, key, schema, columns_of)
+
+
+def fill_table(
+    backend: Backend,
+    predictor: Predictor,
+    query: str,
+    place: PredictionTarget,
+    key: str | None,
+    schema: pa.Schema,
+    columns_of: Callable[[Inputs], Sequence[Any]],
+    embedding: str | None = None,
+) -> int:
+    """Write what a model gives for every row of a SELECT to a table; return the rows.
+
+    Args:
+        schema: of the key and what `columns_of` returns for the rows of a batch.
+        embedding: which one is written, as `mmdb.prediction` has it.
+    Raises:
+        see `predict_into`.
+    """
+    started = perf_counter()
+    connection = backend.connection
     key = predictor.key(key)
-    check_key(key)  # a dataset's may be named as a column of the table is
+    check_key(key, place.types)  # a dataset's may be named as a column of the table is
     analysis = analyse(query, connection.engine, connection)
     with tempfile.TemporaryFile(prefix="mmdb-predict-") as file:
         with connection.snapshot():
             names = [name for name, _ in connection.columns(analysis.select)]
             if key in names:  # else the scan says what is missing
                 _find_table(connection, place, analysis.select, key)
-            batches = scan_inputs(connection, predictor.decoding, query, key)
-            rows = _spool(predictor, batches, file, row_count(backend), of_all=has_all)
+            scanned = scan_inputs(connection, predictor.decoding, query, key)
+            with closing(scanned) as batches:  # else DuckDB would not end the transaction
+                rows = _spool(columns_of, batches, file, row_count(backend), schema)
         with connection.transaction():
             table = _find_table(connection, place, analysis.select, key)
             if not table.exists:
@@ -165,7 +201,7 @@ def predict_into(
             file.seek(0)
             with pa.ipc.open_stream(file) as spooled:
                 connection.append_predictions(table, predictor.model.reference, spooled)
-            about = {"key_name": key, "query": query, "row_count": rows}
+            about = {"key_name": key, "query": query, "row_count": rows, "embedding": embedding}
             about |= {"schema_name": table.schema, "table_name": table.name}
             about |= {"model_id": predictor.model.model_id, "seconds": perf_counter() - started}
             _record(connection, analysis.sources_of(names), **about)
@@ -187,21 +223,22 @@ def _find_table(
 
 
 def _spool(
-    predictor: Predictor,
+    columns_of: Callable[[Inputs], Sequence[Any]],
     batches: Iterable[tuple[list[str], Inputs]],
     file: IO[bytes],
     counted: RowCount,
-    *,
-    of_all: bool,
+    schema: pa.Schema,
 ) -> int:
-    """Predict rows into a file; return how many they are."""
+    """Write keys and what there is of each row into a file; return how many rows they are."""
     rows = 0
-    schema = pa.schema([*_SPOOLED.items()][: 3 + of_all])
     with pa.ipc.new_stream(file, schema) as writer:
         for keys, inputs in batches:
             counted.add(len(keys))
-            columns = (keys, *predictor.predictions(inputs, of_all=of_all))[: len(schema)]
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+            columns = (keys, *columns_of(inputs))
+            arrays = [
+                c if isinstance(c, pa.Array) else pa.array(c, f.type)
+                for c, f in zip(columns, schema, strict=True)
+            ]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
             rows += len(keys)
     return rows

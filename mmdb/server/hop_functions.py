@@ -24,7 +24,7 @@ from mmdb.train.values.spec import group_of
 
 #: Their queries are many and short, and what computes goes apart by itself: handing over each query
 #: would take longer than all of them. Loading torch, in a session's first call, goes apart, too.
-_of_hops = functools.partial(exposed, is_quick=lambda backend: "torch" in sys.modules)
+_of_hops = functools.partial(exposed, is_quick=lambda backend, *_: "torch" in sys.modules)
 
 
 @_of_hops

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mmdb.server.predictor import Predictor
 
 
+#: Characters of the keys of a few rows: a thread of their own costs more than their predictions.
+_FEW_KEYS = 64
 #: Numbers, or characters, of a row that takes less memory than the model has taken already: a limit
 #: of the process costs a tenth of its prediction.
 _SHORT_ROW = 4096
@@ -47,16 +49,21 @@ def save_candidate(
     return [{key: row[key] for key in ("model_id", "name", "version")}]
 
 
-@functools.partial(exposed, is_quick=lambda backend: bool(backend.models), is_bounded=True)
+@functools.partial(exposed, is_quick=lambda backend, *_: bool(backend.models), is_bounded=True)
 def predict(backend: Backend, model: str, x: Any) -> list[float]:
     """Return probabilities, or the value of a regression, of each target in turn, for one row."""
     predictor = find_predictor(backend, model)
     row_count(backend).add(1)
     with UNBOUNDED if x is None or len(x) <= _SHORT_ROW else backend.bounded():
-        return predictor.one(_given(backend, predictor, x))
+        return predictor.one(given_row(backend, predictor, x))
 
 
-def _given(backend: Backend, predictor: Predictor, x: Any) -> Inputs:
+def given_row(backend: Backend, predictor: Predictor, x: Any) -> Inputs:
+    """Return one row, as `predict` takes it, as the model's inputs.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     if predictor.plan is not None:
         try:
             row = json.loads(x) if isinstance(x, str) else x
@@ -111,6 +118,13 @@ def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
 
 
 generate = deferred("mmdb.server.generating.generate")
+
+
+def _is_small(backend: Backend, scoring_id: int, target: str, keys: str, *_: object) -> bool:
+    """Return whether new rows are so few that a thread of their own takes longer than they do."""
+    return bool(backend.models) and len(keys) <= _FEW_KEYS
+
+
 # Judged and explained: their modules load torch within the call.
 evaluate = deferred("mmdb.server.judging.evaluate")
 compare_models = deferred("mmdb.server.judging.compare_models")
@@ -133,8 +147,13 @@ next_remake = deferred("mmdb.server.forgetting.next_remake")
 remake = deferred("mmdb.server.forgetting.remake")
 import_model = deferred("mmdb.server.importing.import_model")
 attach = deferred("mmdb.server.importing.attach")
+
+
+embed = deferred("mmdb.server.embedding.embed")
+embed_into = deferred("mmdb.server.embedding.embed_into")
 # Of triggers.
 score_on_insert = deferred("mmdb.server.scoring.score_on_insert")
+embed_on_insert = deferred("mmdb.server.scoring.embed_on_insert")
 stop_scoring = deferred("mmdb.server.scoring.stop_scoring")
-score_rows = deferred("mmdb.server.scoring.score_rows")
+score_rows = deferred("mmdb.server.scoring.score_rows", is_quick=_is_small)
 note_unscored = deferred("mmdb.server.scoring.note_unscored")

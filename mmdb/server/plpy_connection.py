@@ -177,10 +177,9 @@ class PlpyConnection:
     def append_predictions(
         self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]
     ) -> None:
-        types = ["text", "text[]", "text[]", "double precision[]", "text[]"]
-        types = types[: 4 + table.has_probabilities]
-        marks = [f"${place}" for place in range(1, len(types) + 1)]
-        plan = self._plpy.prepare(prediction_table.insert_postgres(table, marks), types)
+        plan = self._plpy.prepare(
+            *prediction_table.insert_postgres(table, lambda place: f"${place + 1}")
+        )
         with on_own_tables("INSERT", self._as_role):
             for batch in batches:
-                plan.execute([model, *(c.to_pylist() for c in batch.columns)])
+                plan.execute([model, *prediction_table.sent(table, batch)])

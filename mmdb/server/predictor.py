@@ -6,7 +6,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +55,7 @@ class Predictor:
     encoders: Mapping[str, Encoder]
     plan: Callable[[Mapping[str, Any]], np.ndarray] | None  # see `row_plan`
     network: Callable[[np.ndarray], np.ndarray] | None  # see `row_network`
+    kept: dict[object, Any] = field(default_factory=dict)  # what others make of it once
 
     def one(self, inputs: Inputs) -> list[float]:
         """Return the `values` of one row in turn, which may differ by rounding."""
@@ -70,15 +71,8 @@ class Predictor:
 
     def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return the module's output for each target, float32 (n, size)."""
-        before, targets = torch.get_num_threads(), self.decoding.targets
-        if before != 1:
-            torch.set_num_threads(1)
-        try:
-            with torch.no_grad():
-                found = [outputs_of(call(self.module, x), targets) for x in _parts(inputs)]
-        finally:
-            if before != 1:
-                torch.set_num_threads(before)
+        targets = self.decoding.targets
+        found = [outputs_of(output, targets) for output in passes(self.module, inputs)]
         return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
 
     def values(self, inputs: Inputs) -> list[np.ndarray]:
@@ -212,6 +206,19 @@ def _probable(label: Label, output: Tensor) -> Tensor:
     if label.task == "classification":
         return torch.softmax(output, dim=-1)
     return torch.sigmoid(output) if label.task == "multilabel" else output
+
+
+def passes(module: nn.Module, inputs: Inputs) -> list[object]:
+    """Return what a module gives for rows, batch by batch, in one thread and without gradients."""
+    before = torch.get_num_threads()
+    if before != 1:
+        torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            return [call(module, x) for x in _parts(inputs)]
+    finally:
+        if before != 1:
+            torch.set_num_threads(before)
 
 
 def _parts(inputs: Inputs) -> Iterator[Tensor | dict[str, Tensor]]:

@@ -1,5 +1,7 @@
 """Columns that a model fills in new rows of a table: the trigger, and what it asks for.
 
+They hold predictions or embeddings.
+
 The trigger's function is the table owner's, and runs with that role's rights: who inserts needs
 none of mmdb's. It hands over the keys of the new rows; they are read again and predicted in
 batches, as any query's rows are.
@@ -7,12 +9,15 @@ batches, as any query's rows are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
+from mmdb.data.arrays import Inputs
 from mmdb.data.query_rows import scan_inputs
 from mmdb.db.connection import Row
-from mmdb.db.prediction_table import PredictionTarget, check_schema, quote_name
+from mmdb.db.prediction_table import PredictionTarget, check_schema, quote_name, vector_text
 from mmdb.db.queries import load
 from mmdb.errors import (
     DataError,
@@ -28,7 +33,9 @@ from mmdb.errors import (
     stops_the_caller,
 )
 from mmdb.messages import show
+from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
+from mmdb.server.embedding import Embedder, find_embedder, vector_types
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.predictor import Predictor
@@ -52,19 +59,58 @@ def score_on_insert(backend: Backend, target: str, model: str, into_column: str)
     """
     connection = _in_server(backend)
     find_predictor(backend, model)
+    return _make(connection, _find_table(connection, target, into_column), model, None)
+
+
+def embed_on_insert(
+    backend: Backend,
+    target: str,
+    model: str,
+    into_column: str,
+    layer: str | None,
+    normalized: bool,
+) -> int:
+    """Make the trigger that fills a column with embeddings; return the number of its record.
+
+    Raises:
+        CutNotFound, NotACut: of the layer. TargetMismatch: the column is of another type or length.
+        ModelNotFound, and others: see `score_on_insert`.
+    """
+    connection = _in_server(backend)
+    embedder = find_embedder(backend, model, layer, normalized)
     found = _find_table(connection, target, into_column)
+    kind, kinds = found["column_kind"], vector_types(connection, embedder.size)
+    if kind not in kinds:
+        raise TargetMismatch(
+            f"Column {into_column!r} is {kind}, and these embeddings are {kinds[0]}.",
+            hint=f"ALTER TABLE … ADD COLUMN … {kinds[0]}.",
+        )
+    about = {**embedder.about, "type": kind}
+    return _make(connection, found, model, json.dumps(about))
+
+
+def _make(connection: PlpyConnection, found: Row, model: str, embedding: str | None) -> int:
+    """Make the trigger that fills the column of a table that `_find_table` has found.
+
+    Args:
+        embedding: which one it is, as the table of scorings has it; None: predictions are.
+    """
+    into_column = found["column_name"]
     names = {name: found[name] for name in ("schema_name", "table_name", "column_name")}
     if connection.rows(_Q.find_scorings, **names):
         raise TargetMismatch(
             f"Column {into_column!r} is filled already.", hint="stop_scoring takes that away."
         )
-    (added,) = connection.rows(_Q.add_scoring, **names, key_name=found["key_name"], model=model)
+    (added,) = connection.rows(
+        _Q.add_scoring, **names, key_name=found["key_name"], model=model, embedding=embedding
+    )
     number = int(added["scoring_id"])
     trigger = _trigger(number)
     name = f"{found['schema_sql']}.{trigger}"
     given = [
         *(str(number), found["key_name"], into_column, model),
         *(found["key_type"], found["column_type"]),
+        *(() if embedding is None else (embedding,)),
     ]
     (made,) = connection.rows(_Q.write_function, name=name)
     connection.script(made["ddl"])
@@ -97,18 +143,35 @@ def stop_scoring(backend: Backend, target: str, into_column: str) -> int:
 
 
 def score_rows(
-    backend: Backend, scoring_id: int, target: str, keys: str, model: str
+    backend: Backend, scoring_id: int, target: str, keys: str, model: str, embedding: str | None
 ) -> list[dict[str, Any]]:
     """Return keys and predictions of rows of a table; those that have none are written down.
 
     Args:
         target: the table, as `score_on_insert` takes it.
         keys: of the rows, as PostgreSQL writes an array.
+        embedding: which one is to be returned, as the table of scorings has it, in place of
+            predictions.
     """
     connection = _in_server(backend)
-    predictor = find_predictor(backend, model)
+    texts_of: Callable[[Inputs], Sequence[str]]
+    if embedding is None:
+        predictor = find_predictor(backend, model)
+        texts_of = _predicted(predictor)
+    else:
+        about = json_object(embedding, "embedding")
+        embedder = find_embedder(backend, model, about.get("layer"), about.get("normalized", False))
+        predictor, texts_of = embedder.predictor, _embedded(embedder, str(about.get("type")))
     found = _find_table(connection, target, None)
-    return list(_Scoring(backend, connection, predictor, found, scoring_id).rows(keys))
+    return list(_Scoring(backend, connection, predictor, found, scoring_id, texts_of).rows(keys))
+
+
+def _predicted(predictor: Predictor) -> Callable[[Inputs], Sequence[str]]:
+    return lambda inputs: predictor.predictions(inputs).values
+
+
+def _embedded(embedder: Embedder, kind: str) -> Callable[[Inputs], Sequence[str]]:
+    return lambda inputs: [vector_text(v, kind) for v in embedder.vectors(inputs).tolist()]
 
 
 def note_unscored(
@@ -183,8 +246,10 @@ class _Scoring:
         predictor: Predictor,
         table: Row,
         scoring_id: int,
+        texts_of: Callable[[Inputs], Sequence[str]],
     ) -> None:
         self._backend, self._connection, self._predictor = backend, connection, predictor
+        self._texts_of = texts_of
         self._key, self._scoring_id = str(table["key_name"]), scoring_id
         #: A row with a NULL in one of these has no prediction.
         self._filled = [c.name for c in predictor.decoding.features if c.transform is None]
@@ -236,12 +301,11 @@ class _Scoring:
         connection.run(_Q.name_keys, keys=keys)
         counted, found = row_count(self._backend), []
         try:
-            with connection.transaction():
-                for texts, inputs in scan_inputs(
-                    connection, predictor.decoding, self._query, self._key
-                ):
+            scanned = scan_inputs(connection, predictor.decoding, self._query, self._key)
+            with connection.transaction(), closing(scanned) as batches:
+                for texts, inputs in batches:
                     counted.add(len(texts))
-                    values = predictor.predictions(inputs).values
+                    values = self._texts_of(inputs)
                     found += [
                         {"row_key": key, "prediction": value}
                         for key, value in zip(texts, values, strict=True)

@@ -151,7 +151,7 @@ BEGIN
             mmdb.feature, mmdb.feature_part, mmdb.feature_block, mmdb.run_feature, mmdb.candidate_feature,
             mmdb.model_tag, mmdb.model_metric, mmdb.probe, mmdb.retraining', trains),
         ('SELECT, DELETE ON mmdb.schedule, mmdb.schedule_run, mmdb.scoring, mmdb.scoring_failure', trains),
-        ('INSERT (schema_name, table_name, column_name, key_name, model) ON mmdb.scoring', trains),
+        ('INSERT (schema_name, table_name, column_name, key_name, model, embedding) ON mmdb.scoring', trains),
         ('INSERT (scoring_id, row_count, row_key, sqlstate, message) ON mmdb.scoring_failure', trains),
         -- Whose a schedule is nobody may say, and what it runs is never changed.
         ('INSERT (name, statement, search_path, every_s, starts_at, is_outside) ON mmdb.schedule', trains),
@@ -160,7 +160,10 @@ BEGIN
         -- Who moved an alias or wrote a note is the session's user, and when is now: nobody may say otherwise.
         ('INSERT (model, alias, version) ON mmdb.alias_event', trains),
         ('INSERT (model_id, note) ON mmdb.model_note', trains),
-        ('INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds) ON mmdb.prediction', trains),
+        (
+            'INSERT (model_id, schema_name, table_name, key_name, query, row_count, seconds, embedding) ON mmdb.prediction',
+            trains
+        ),
         ('INSERT (model_id, dataset_id, slice, query, row_count, seconds, figures) ON mmdb.evaluation', trains),
         ('INSERT (model_id, checked_at, ordinal, column_name, role, row_count, psi, distance, p_value, nulls_before, nulls_now,
             unseen, value_before, value_now, drifted) ON mmdb.drift_check', trains),

@@ -126,8 +126,15 @@ FROM mmdb.drift(%(model)s::text, %(query)s::text) AS t;
 -- Have a model predict a column of new rows.
 SELECT mmdb.score_on_insert(%(target)s::text, %(model)s::text, %(into_column)s::text) AS scoring_id;
 
+-- name: embed_on_insert
+-- Have a model fill a column of new rows with their embeddings.
+SELECT
+    mmdb.embed_on_insert(
+        %(target)s::text, %(model)s::text, %(into_column)s::text, %(layer)s::text, %(normalized)s::boolean
+    ) AS scoring_id;
+
 -- name: stop_scoring
--- Have no model predict a column of new rows any more.
+-- Have no model fill a column of new rows any more.
 SELECT mmdb.stop_scoring(%(target)s::text, %(into_column)s::text) AS scoring_id;
 
 -- name: schedule
@@ -378,6 +385,18 @@ SELECT
     mmdb.predict_into(
         %(model)s::text, %(query)s::text, %(target)s::text, %(key)s::text,
         %(probabilities)s::boolean
+    ) AS row_count;
+
+-- name: embed
+-- Embed one row.
+SELECT mmdb.embed(%(model)s::text, %(x)s::jsonb, %(layer)s::text, %(normalized)s::boolean) AS output;
+
+-- name: embed_into
+-- Write the embedding of every row of a query to a table.
+SELECT
+    mmdb.embed_into(
+        %(model)s::text, %(query)s::text, %(target)s::text, %(key)s::text, %(into_column)s::text,
+        %(layer)s::text, %(normalized)s::boolean
     ) AS row_count;
 
 -- name: evaluate

@@ -31,12 +31,13 @@ WHERE
 
 -- name: find_target
 -- A table by its name as SQL text, its columns in order, and the schema that it is in or would be made in.
+-- A vector's type is shown with its length.
 SELECT
     coalesce(n.nspname, s.nspname)::text AS schema_name,
     c.relname::text AS table_name,
     c.relkind IN ('r', 'p') AS is_base,
     a.attname::text AS column_name,
-    pg_catalog.format_type(a.atttypid, NULL) AS type,
+    pg_catalog.format_type(a.atttypid, CASE WHEN t.typname = 'vector' THEN a.atttypmod END) AS type,
     pg_catalog.format_type(a.atttypid, -1) AS key_cast
 FROM (SELECT pg_catalog.to_regclass(%(name)s::text) AS found) AS f
 LEFT JOIN pg_catalog.pg_class AS c ON f.found::oid = c.oid
@@ -45,6 +46,7 @@ LEFT JOIN pg_catalog.pg_namespace AS s
     ON coalesce(%(schema)s::text, pg_catalog.current_schema()::text) = s.nspname
 LEFT JOIN pg_catalog.pg_attribute AS a
     ON c.oid = a.attrelid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_type AS t ON a.atttypid = t.oid
 ORDER BY a.attnum;
 
 -- name: find_factories

@@ -11,6 +11,7 @@ SELECT
     quote_ident(kn.nspname) || '.' || quote_ident(kt.typname) AS key_type,
     a.attname::text AS column_name,
     quote_ident(an.nspname) || '.' || quote_ident(at.typname) AS column_type,
+    format_type(a.atttypid, CASE WHEN at.typname = 'vector' THEN a.atttypmod END) AS column_kind,
     a.attgenerated <> '' OR a.attidentity <> '' OR a.attnum = k.attnum AS is_made
 FROM pg_catalog.pg_class AS c
 INNER JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
@@ -30,7 +31,8 @@ SELECT 'CREATE FUNCTION ' || %(name)s::text || $ddl$() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $mmdb_score$
--- Made by score_on_insert. Arguments: its number, the key, the column, the model, and the types of key and column.
+-- Made by score_on_insert or embed_on_insert. Arguments: its number, the key, the column, the model, the types of key
+-- and column, and which embedding.
 DECLARE
     keys text;
     state text;
@@ -43,10 +45,10 @@ BEGIN
     BEGIN
         EXECUTE 'UPDATE ' || quote_ident(tg_table_schema) || '.' || quote_ident(tg_table_name) || ' AS t SET '
             || quote_ident(tg_argv[2]) || ' = p.prediction::' || tg_argv[5]
-            || ' FROM mmdb.score_rows($1, $2, $3, $4) AS p WHERE t.'
+            || ' FROM mmdb.score_rows($1, $2, $3, $4, $5) AS p WHERE t.'
             || quote_ident(tg_argv[1]) || ' = p.row_key::' || tg_argv[4]
         USING tg_argv[0]::bigint, quote_ident(tg_table_schema) || '.' || quote_ident(tg_table_name),
-            keys, tg_argv[3];
+            keys, tg_argv[3], tg_argv[6];
     EXCEPTION WHEN OTHERS THEN  -- a cancel and a timeout are none of these
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, said = MESSAGE_TEXT;
         IF state LIKE '40%%' OR state LIKE '57%%' OR state IN ('MM409', 'MM410', 'MM411') THEN
@@ -86,9 +88,10 @@ WHERE t.tgrelid = to_regclass(%(target)s::text) AND t.tgname = %(name)s::text;
 
 -- name: add_scoring
 -- Record a column that a model fills.
-INSERT INTO mmdb.scoring (schema_name, table_name, column_name, key_name, model)
+INSERT INTO mmdb.scoring (schema_name, table_name, column_name, key_name, model, embedding)
 VALUES (
-    %(schema_name)s::text, %(table_name)s::text, %(column_name)s::text, %(key_name)s::text, %(model)s::text
+    %(schema_name)s::text, %(table_name)s::text, %(column_name)s::text, %(key_name)s::text, %(model)s::text,
+    %(embedding)s::text
 )
 RETURNING scoring_id;
 

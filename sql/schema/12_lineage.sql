@@ -9,6 +9,7 @@ CREATE TABLE mmdb.prediction (
     query text NOT NULL,
     row_count bigint NOT NULL,
     seconds double precision NOT NULL,
+    embedding text,
     author text NOT NULL DEFAULT '',
     predicted_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT prediction_pkey PRIMARY KEY (prediction_id),
@@ -17,6 +18,7 @@ CREATE TABLE mmdb.prediction (
 COMMENT ON TABLE mmdb.prediction IS 'Predictions of a model that were written to a table.';
 COMMENT ON COLUMN mmdb.prediction.schema_name IS 'Of the table that was written to, as table_name; the table may be gone since.';
 COMMENT ON COLUMN mmdb.prediction.key_name IS 'The column of the query that names a row.';
+COMMENT ON COLUMN mmdb.prediction.embedding IS 'Of embeddings: JSON of layer and normalized; null for predictions.';
 COMMENT ON COLUMN mmdb.prediction.query IS 'The SELECT whose rows were predicted.';
 COMMENT ON COLUMN mmdb.prediction.row_count IS 'Rows that were added.';
 COMMENT ON COLUMN mmdb.prediction.author IS 'The session''s user; empty on DuckDB, which has none.';

@@ -11,11 +11,13 @@ SELECT
     p.query,
     p.row_count,
     p.seconds,
+    p.embedding,
     p.author,
     p.predicted_at
 FROM mmdb.prediction AS p
 INNER JOIN mmdb.model AS m ON p.model_id = m.model_id;
-COMMENT ON VIEW mmdb.prediction_overview IS 'Predictions that were written to tables, one row a call of predict_into.';
+COMMENT ON VIEW mmdb.prediction_overview
+IS 'Predictions and embeddings that were written to tables, one row a call of predict_into or embed_into.';
 COMMENT ON COLUMN mmdb.prediction_overview.prediction_id IS 'Number of the call.';
 COMMENT ON COLUMN mmdb.prediction_overview.model IS 'Name of the model that predicted.';
 COMMENT ON COLUMN mmdb.prediction_overview.version IS 'Its version.';
@@ -25,6 +27,7 @@ COMMENT ON COLUMN mmdb.prediction_overview.key_name IS 'The column that names a 
 COMMENT ON COLUMN mmdb.prediction_overview.query IS 'The SELECT whose rows were predicted.';
 COMMENT ON COLUMN mmdb.prediction_overview.row_count IS 'Rows that were added.';
 COMMENT ON COLUMN mmdb.prediction_overview.seconds IS 'Seconds from the call to the last row.';
+COMMENT ON COLUMN mmdb.prediction_overview.embedding IS 'Of embeddings: JSON of layer and normalized; null for predictions.';
 COMMENT ON COLUMN mmdb.prediction_overview.author IS 'The session''s user; empty on DuckDB, which has none.';
 COMMENT ON COLUMN mmdb.prediction_overview.predicted_at IS 'When; the rows in the table have the same predicted_at.';
 

@@ -7,6 +7,7 @@ SELECT
     s.column_name,
     s.key_name,
     s.model,
+    s.embedding,
     s.owner,
     s.created_at,
     cast(coalesce(sum(f.row_count), 0) AS bigint) AS unscored,
@@ -15,13 +16,15 @@ SELECT
 FROM mmdb.scoring AS s
 LEFT JOIN mmdb.scoring_failure AS f ON s.scoring_id = f.scoring_id
 GROUP BY
-    s.schema_name, s.table_name, s.column_name, s.key_name, s.model, s.owner, s.created_at, s.scoring_id;
+    s.schema_name, s.table_name, s.column_name, s.key_name, s.model, s.embedding, s.owner, s.created_at,
+    s.scoring_id;
 COMMENT ON VIEW mmdb.scoring_overview IS 'Columns that models fill in new rows.';
 COMMENT ON COLUMN mmdb.scoring_overview.schema_name IS 'Schema of the table.';
 COMMENT ON COLUMN mmdb.scoring_overview.table_name IS 'The table, as it was called.';
 COMMENT ON COLUMN mmdb.scoring_overview.column_name IS 'The column that is filled.';
 COMMENT ON COLUMN mmdb.scoring_overview.key_name IS 'The column by which new rows are found again.';
 COMMENT ON COLUMN mmdb.scoring_overview.model IS 'The model, as it was named.';
+COMMENT ON COLUMN mmdb.scoring_overview.embedding IS 'Of embeddings: JSON of layer, normalized and the column''s type; null for predictions.';
 COMMENT ON COLUMN mmdb.scoring_overview.owner IS 'The role that asked for it.';
 COMMENT ON COLUMN mmdb.scoring_overview.created_at IS 'When it was asked for.';
 COMMENT ON COLUMN mmdb.scoring_overview.unscored IS 'Rows that were left without a prediction.';

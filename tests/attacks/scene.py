@@ -161,8 +161,9 @@ class Scene:
             db.sql("CREATE SCHEMA own AUTHORIZATION attack_trainer")
             db.create_run("s", dataset="d", architecture="linear", epochs=2)
             db.sql("SET ROLE attack_trainer")
+            columns = "id bigint PRIMARY KEY, a real, guess text, vector real[]"
             for table in ("fresh", "scored"):
-                db.sql(f"CREATE TABLE own.{table} (id bigint PRIMARY KEY, a real, guess text)")
+                db.sql(f"CREATE TABLE own.{table} ({columns})")
             db.score_on_insert("own.scored", "r", "guess")
             db.sql("RESET ROLE")
             db.schedule("nightly", "SELECT 1", "1 day", starts="2100-01-01 00:00+00")

@@ -275,6 +275,9 @@ PUT = {
 CALL = {
     "predict": "SELECT mmdb.predict('best_north', ARRAY[1]::real[])",
     "generate": "SELECT * FROM mmdb.generate('best_north', 'x')",
+    "embed": "SELECT mmdb.embed('best_north', ARRAY[1]::real[])",
+    "embed_into": "SELECT mmdb.embed_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
+    "embed_on_insert": "SELECT mmdb.embed_on_insert('work.t', 'best_north')",
     "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
     "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
     "calibrate_model": "SELECT * FROM mmdb.calibrate_model('best_south', 'data_north', 'isotonic')",

@@ -28,6 +28,7 @@ POSTGRES_TABLES = {"state_chunk": "on DuckDB, states in flight stay in the file'
 #: Functions that differ, with the reason.
 ODD_FUNCTIONS = {
     "predict": "one macro takes what two overloads take",
+    "embed": "as predict",
     "train": "a procedure: PostgreSQL's has its result among its arguments",
     "retrain": "a procedure: as train",
     "remake": "a procedure: as train",

@@ -303,12 +303,19 @@ def test_the_roles_may_do_nothing_to_the_server(postgres_url: str) -> None:
 
 
 READ_A_QUERY = {
-    *("create_dataset", "predict_into", "predict_query", "evaluate", "compare_models"),
+    *(
+        "create_dataset",
+        "predict_into",
+        "embed_into",
+        "predict_query",
+        "evaluate",
+        "compare_models",
+    ),
     *("confusion_matrix", "roc_curve", "precision_recall", "calibration", "thresholds"),
     "calibrate_model",
     *("residuals", "importance", "explain_predict", "training_rows", "drift"),
     *("refresh_dataset", "begin_retraining", "forget"),
-    *("schedule", "score_on_insert", "stop_scoring"),
+    *("schedule", "score_on_insert", "embed_on_insert", "stop_scoring"),
 }
 
 

@@ -6,6 +6,15 @@ the definitions of views; `sources` walks the graph. What cannot be told is mark
 """
 
 from mmdb.data.query.sources import Analysis, Catalog, Resolution, SourceColumn, analyse
-from mmdb.data.query.statement import Engine, parse_select
+from mmdb.data.query.statement import Engine, checked_select, parse_select
 
-__all__ = ["Analysis", "Catalog", "Engine", "Resolution", "SourceColumn", "analyse", "parse_select"]
+__all__ = [
+    "Analysis",
+    "Catalog",
+    "Engine",
+    "Resolution",
+    "SourceColumn",
+    "analyse",
+    "checked_select",
+    "parse_select",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import sqlglot
@@ -16,6 +17,8 @@ from sqlglot.tokenizer_core import TokenType
 from mmdb.errors import NotASelect, NotOneStatement, QueryError
 from mmdb.messages import show
 
+#: Characters of a query that is kept once it has been looked at.
+_SHORT = 4096
 #: Functions whose arguments are not a list of expressions; the others are PostgreSQL's.
 _OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 _OTHERS = (
@@ -113,6 +116,22 @@ def parse_select(query: str, engine: Engine) -> tuple[str, exp.Expr]:
     semicolon = TokenType.SEMICOLON  # by its type: a text may be ';' as well
     tokens = [t for t in sqlglot.tokenize(query, read=engine) if t.token_type is not semicolon]
     return query[tokens[0].start : tokens[-1].end + 1], statement
+
+
+@lru_cache(maxsize=64)
+def _short_select(query: str, engine: Engine) -> str:
+    return parse_select(query, engine)[0]
+
+
+def checked_select(query: str, engine: Engine) -> str:
+    """Return the text of `parse_select`; that of a short query is kept, as triggers ask again.
+
+    Raises:
+        QueryError, NotOneStatement, NotASelect: as `parse_select`.
+    """
+    if isinstance(query, str) and len(query) <= _SHORT:
+        return _short_select(query, engine)
+    return parse_select(query, engine)[0]
 
 
 def _parse(query: str, engine: Engine) -> exp.Expr:

@@ -8,7 +8,7 @@ same tensors; the network itself does not change.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -127,10 +127,10 @@ def _hint(module: nn.Module, inputs: TracedInputs, *, near: str = "") -> str:
             f"Near it one can cut at {', '.join([*before, *behind])}." if before or behind else ""
         )
     more = f" and {len(paths) - _HINTED} more" if len(paths) > _HINTED else ""
-    return f"One can cut at {', '.join(_outermost(paths))}{more}." if paths else ""
+    return f"One can cut at {', '.join(outermost(paths))}{more}." if paths else ""
 
 
-def _outermost(paths: Sequence[str]) -> list[str]:
+def outermost(paths: Sequence[str]) -> list[str]:
     """Return at most as many as a hint lists, the outermost first to stay, in their order."""
     kept = sorted(paths, key=lambda path: path.count("."))[:_HINTED]
     return [path for path in paths if path in kept]
@@ -179,7 +179,7 @@ def prefix_of(
         CutNotFound: there is no such module, or it does not run.
         NotACut: what comes after it reads more than its output.
     """
-    return _first(module, [(cut, pool, rank)], inputs, single=True)
+    return layers_to(module, [(cut, pool, rank)], inputs, single=True)
 
 
 def backbone_of(
@@ -191,7 +191,7 @@ def backbone_of(
     rank: int | None = None,
 ) -> Segment:
     """Return the layers of `prefix_of` as they are, to be trained like those of any network."""
-    return _first(module, [(cut, pool, rank)], inputs, single=True, modes=(False, True))
+    return layers_to(module, [(cut, pool, rank)], inputs, single=True, modes=(False, True))
 
 
 def chain_of(
@@ -204,7 +204,7 @@ def chain_of(
     Raises:
         CutNotFound, NotACut: as `prefix_of`.
     """
-    return _first(module, [(cut, pool, None) for cut, pool in cuts], inputs)
+    return layers_to(module, [(cut, pool, None) for cut, pool in cuts], inputs)
 
 
 def stage_of(
@@ -302,24 +302,31 @@ def check_cut(module: nn.Module, cut: str, *args: Any, **kwargs: Any) -> None:
 # -- planning ---------------------------------------------------------------------
 
 
-def _first(
+def layers_to(
     module: nn.Module,
     cuts: Sequence[tuple[str, str, int | None]],
     inputs: TracedInputs,
     *,
     single: bool = False,
     modes: Sequence[bool] = (False,),
+    end_at: Callable[..., ForwardStep] | None = None,
 ) -> Segment:
-    """Return the segment from the inputs to the pooled outputs at the cuts."""
+    """Return the segment from the inputs to the pooled outputs at the cuts.
+
+    Args:
+        cuts: (cut, pool, rank) of each.
+        end_at: finds, as `result_at`, the step of a cut, after which anything may come; None: it
+            is the output of the module there, and all that comes after reads nothing else.
+    """
     if not cuts:
         raise ValueError("no cuts")
     plans = {}
     pools: dict[str, nn.Module] = {}
     for training in modes:
         followed = trace_to(module, [cut for cut, *_ in cuts], inputs, training=training)
-        ends = [result_at(module, followed, cut, inputs) for cut, *_ in cuts]
+        ends = [(end_at or result_at)(module, followed, cut, inputs) for cut, *_ in cuts]
         for (cut, *_), end in zip(cuts, ends, strict=True):
-            if after(end, followed.output, followed) is None:
+            if end_at is None and after(end, followed.output, followed) is None:
                 raise reads_more(module, cut, end, followed, inputs)
         steps = needed(ends, followed)
         lasts = [_pool_step(end, number) for number, end in enumerate(ends)]

@@ -165,7 +165,7 @@ class Backbone:
         """
         key = (cut, pool)
         if key not in self._shapes:
-            self._shapes[key] = _shape_of(self.prefix(cut, pool), self._input_shape)
+            self._shapes[key] = shape_of(self.prefix(cut, pool), self._input_shape)
         return self._shapes[key]
 
     def _checked(self, layers: nn.Module, cut: str) -> nn.Module:
@@ -363,7 +363,12 @@ def _shrink(kept: OrderedDict[str, tuple[int, _V]], limit: int) -> None:
         kept.popitem(last=False)
 
 
-def _shape_of(layers: nn.Module, input_shape: Shape) -> tuple[int, ...]:
+def shape_of(layers: nn.Module, input_shape: Shape) -> tuple[int, ...]:
+    """Return the shape of what layers make of a row.
+
+    Raises:
+        FactoryFailed: they cannot read rows of that shape.
+    """
     device = next((t.device for t in (*layers.parameters(), *layers.buffers())), CPU)
     first: BaseException | None = None
     for batch in _examples(input_shape, device):

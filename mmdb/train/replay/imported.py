@@ -249,9 +249,7 @@ def _check_tokenizer(connection: Connection, dataset: Dataset, text: str) -> Non
             )
 
 
-def _check_vocabulary(
-    module: nn.Module, dataset: Dataset | None, text: str | None
-) -> None:
+def _check_vocabulary(module: nn.Module, dataset: Dataset | None, text: str | None) -> None:
     """Refuse tokens that a network of transformers has no embedding of.
 
     Raises:

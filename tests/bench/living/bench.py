@@ -23,10 +23,11 @@ from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
 from tests.bench.living.forget import bench_forget
+from tests.bench.living.inserts import bench_inserts
 from tests.bench.living.sisa import bench_sisa
 from tests.bench.tables.peers import late
 
-PARTS = ("refresh", "kills", "retrain", "forget", "sisa")
+PARTS = ("refresh", "kills", "retrain", "forget", "sisa", "inserts")
 _COLUMNS = 8
 
 
@@ -49,6 +50,7 @@ def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figu
         "retrain": _retrain,
         "forget": _forget,
         "sisa": _sisa,
+        "inserts": bench_inserts,
     }
     for db in databases:
         with bench_names(db) as prefix:
