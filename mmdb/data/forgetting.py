@@ -28,7 +28,7 @@ from mmdb.data.shared_blocks import StoredBlock, count_classes, stored_blocks
 from mmdb.data.split import parse_split
 from mmdb.db.connection import Batch, Connection, Texts
 from mmdb.db.queries import load
-from mmdb.errors import DataError
+from mmdb.errors import DataError, InvalidOption
 from mmdb.messages import show
 
 _Q = load("forgetting")
@@ -329,6 +329,11 @@ def _wanted(
     keys = [column.name for column in dataset.columns if column.kind == "key"]
     options = Options.parse(dataset.options)
     prepared = prepare(connection, query, dataset.label, options, lambda _: None, keys)
+    if prepared.request.packs:
+        raise InvalidOption(
+            f"Rows of dataset {dataset.name!r} hold several texts, and none is known by itself.",
+            hint="Drop it and what was trained on it, and create it without them.",
+        )
     found = _hashes(connection, prepared, dataset)
     if condition is None:
         known = np.sort(identities(found))

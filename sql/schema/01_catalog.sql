@@ -34,9 +34,8 @@ CREATE TABLE mmdb.function (
     definition text,
     CONSTRAINT function_pkey PRIMARY KEY (kind, name),
     CONSTRAINT function_kind_check CHECK (kind IN ('tokenizer', 'augmentation', 'loss', 'metric')),
-    CONSTRAINT function_definition_check CHECK (
-        CASE WHEN definition IS NULL THEN target <> 'tokenizer.json' ELSE kind = 'tokenizer' AND target = 'tokenizer.json' END
-    )
+    CONSTRAINT function_definition_check CHECK ((definition IS NULL) = (target <> 'tokenizer.json')),
+    CONSTRAINT function_text_check CHECK (kind = 'tokenizer' OR target <> 'tokenizer.json')
 );
 COMMENT ON TABLE mmdb.function IS 'Allow-list of the Python callables that datasets and runs may name besides factories.';
 COMMENT ON COLUMN mmdb.function.target IS 'package.module:callable; of a tokenizer that is data: tokenizer.json.';

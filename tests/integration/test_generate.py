@@ -124,7 +124,7 @@ def test_other_models_say_that_they_do_not_write(db: mmdb.Database, tmp_path: Pa
     fill(db)
     query = "SELECT id % 2 AS y, id AS a FROM story"
     db.create_dataset("numbers", query, label="y", options={"roles": {"a": "feature"}})
-    db.save("plain", nn.Linear(1, 2), dataset="numbers")
+    db.save("plain", nn.Sequential(nn.Flatten(), nn.Linear(1, 2)), dataset="numbers")
     written(tmp_path, "BertForSequenceClassification")
     (tmp_path / "tokenizer.json").write_text(byte_pairs(290))
     db.import_model(tmp_path, "bert")

@@ -163,8 +163,11 @@ def test_small_tokens_of_a_network_are_refused(db: mmdb.Database, tmp_path: Path
         create(db, SMALL.replace(")", ", causal=false)"))
     with pytest.raises(errors.InvalidOption, match="next tokens"):
         create(db, SMALL, options={"ensemble": 2})
-    with pytest.raises(errors.InvalidOption, match="fit => true"):
+    with pytest.raises(errors.InvalidOption, match="hold several texts"):
+        db.forget("stories", "said = 'night'")
+    with pytest.raises(errors.InvalidOption, match="hold several texts"):
         db.refresh_dataset("stories")
+    assert db.refresh_dataset("stories", fit=True).version == 2
 
 
 def create(db: mmdb.Database, architecture: str, **more: Any) -> None:
