@@ -26,8 +26,10 @@ _SECOND_OUTPUT = ("googlenet", "inception_v3")
 _LOADING = ("auto_map", "quantization_config", "attn_implementation", "experts_implementation")
 
 #: How names of options end that say how often a part of a network is repeated; and how often.
-_REPEATING = ("layer", "layers", "depth", "depths", "blocks", "experts", "stages", "groups")
-MOST_REPEATED = 2000
+_REPEATING = (
+    "layer", "layers", "depth", "depths", "blocks", "experts", "stages", "groups", "num_labels"
+)  # fmt: skip
+MOST_REPEATED, MOST_LABELS = 2000, 1_000_000
 
 
 def timm(input_shape: tuple[int, ...], outputs: int, *, name: str, **options: object) -> nn.Module:
@@ -253,12 +255,13 @@ def _check_counts(given: Mapping[str, object]) -> None:
         if isinstance(value, Mapping):
             _check_counts(value)
         counts = value if isinstance(value, list | tuple) else [value]
+        most = MOST_LABELS if key.endswith("num_labels") else MOST_REPEATED
         repeats = key.endswith(_REPEATING) and any(
-            isinstance(one, int | float) and one > MOST_REPEATED for one in counts
+            isinstance(one, int | float) and one > most for one in counts
         )
-        if repeats or len(counts) > MOST_REPEATED:
+        if repeats or len(counts) > most:
             raise FactoryFailed(
-                f"config has {key} {show(value)}; {MOST_REPEATED:,} is the most",
+                f"config has {key} {show(value)}; {most:,} is the most",
                 hint="No network that is known has so many.",
             )
 

@@ -97,7 +97,7 @@ def _items(text: str) -> list[str]:
 
 def _argument(item: str) -> Argument:
     declared, _, default = item.partition(" DEFAULT ")
-    name, _, kind = declared.partition(" ")
+    name, _, kind = declared.replace(" [", "[").partition(" ")
     return Argument(name=name.strip('"'), type=_DOMAINS.get(kind, kind), default=default or None)
 
 

@@ -241,7 +241,7 @@ def test_each_config_is_a_model_or_an_error_of_mmdb(
     plain = json.loads((folder / "config.json").read_text())
     drawn = random.Random(kind)
     keys = sorted({*plain, *ALWAYS})
-    for number in range(150):
+    for number in range(25):
         changed = dict(plain)
         for key in drawn.sample(keys, drawn.choice((1, 1, 2))):
             changed[key] = drawn.choice(ODD)
@@ -252,13 +252,10 @@ def test_each_config_is_a_model_or_an_error_of_mmdb(
             check_import(duckdb, folder, {**plain, key: large}, f"large/{key}")
 
 
-@pytest.mark.parametrize("odd", [one for one in ODD if not isinstance(one, int)], ids=repr)
-def test_what_databases_do_not_hold_is_no_traceback(
-    db: mmdb.Database, folder: Path, odd: object
-) -> None:
+def test_what_databases_do_not_hold_is_no_traceback(db: mmdb.Database, folder: Path) -> None:
     plain = json.loads((folder / "config.json").read_text())
-    for key in ("unheard_of", "classifier_dropout", "id2label"):
-        check_import(db, folder, {**plain, key: odd}, "x")
+    for number, odd in enumerate(one for one in ODD if not isinstance(one, int)):
+        check_import(db, folder, {**plain, "unheard_of": odd}, f"x/{number}")
 
 
 def check_import(db: mmdb.Database, folder: Path, config: dict[str, Any], name: str) -> None:
