@@ -25,7 +25,7 @@ def bench_inserts(db: Database, share: BenchShare, prefix: str, _: str) -> Itera
         return
     table = f"{prefix}_inbox"
     names = [f"c{place}" for place in range(_NUMBERS)]
-    numbers = ", ".join(f"(i * {place + 3} % 17)::real AS {n}" for place, n in enumerate(names))
+    numbers = ", ".join(f"(i * {place + 3} % 23)::real AS {n}" for place, n in enumerate(names))
     rows = f"SELECT i AS id, {numbers}, i % 2 AS y FROM generate_series(1, 200) AS g (i)"
     db.sql(f"CREATE TABLE {prefix}_rows AS {rows}")
     query = f"SELECT {', '.join(names)}, y FROM {prefix}_rows"
@@ -62,7 +62,7 @@ def _insert(url: str, table: str, first: int, count: int, size: int) -> list[flo
 
     The first statement loads torch and is made before.
     """
-    numbers = ", ".join(f"i % {place + 5}" for place in range(_NUMBERS))
+    numbers = ", ".join(f"i %% {place + 5}" for place in range(_NUMBERS))
     statement = (
         f"INSERT INTO {table} SELECT i, {numbers}"
         " FROM generate_series(%s::bigint, %s::bigint) AS g (i)"
