@@ -16,7 +16,7 @@ COMMENT ON TABLE mmdb.scoring IS 'Columns that a model fills in new rows of a ta
 COMMENT ON COLUMN mmdb.scoring.schema_name IS 'Of the table, as table_name, when it was asked for.';
 COMMENT ON COLUMN mmdb.scoring.key_name IS 'The column by which new rows are found again.';
 COMMENT ON COLUMN mmdb.scoring.model IS 'As it was named: each insert looks up which version that is.';
-COMMENT ON COLUMN mmdb.scoring.embedding IS 'Of embeddings: JSON of layer, normalized and the column''s type; null for predictions.';
+COMMENT ON COLUMN mmdb.scoring.embedding IS 'Of embeddings: JSON of layer, normalized and type; null for predictions.';
 COMMENT ON COLUMN mmdb.scoring.owner IS 'The role that asked for it.';
 
 CREATE TABLE mmdb.scoring_failure (

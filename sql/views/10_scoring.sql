@@ -24,7 +24,7 @@ COMMENT ON COLUMN mmdb.scoring_overview.table_name IS 'The table, as it was call
 COMMENT ON COLUMN mmdb.scoring_overview.column_name IS 'The column that is filled.';
 COMMENT ON COLUMN mmdb.scoring_overview.key_name IS 'The column by which new rows are found again.';
 COMMENT ON COLUMN mmdb.scoring_overview.model IS 'The model, as it was named.';
-COMMENT ON COLUMN mmdb.scoring_overview.embedding IS 'Of embeddings: JSON of layer, normalized and the column''s type; null for predictions.';
+COMMENT ON COLUMN mmdb.scoring_overview.embedding IS 'Of embeddings: JSON of layer, normalized and type; null for predictions.';
 COMMENT ON COLUMN mmdb.scoring_overview.owner IS 'The role that asked for it.';
 COMMENT ON COLUMN mmdb.scoring_overview.created_at IS 'When it was asked for.';
 COMMENT ON COLUMN mmdb.scoring_overview.unscored IS 'Rows that were left without a prediction.';

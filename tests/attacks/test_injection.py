@@ -46,6 +46,7 @@ FREE = {
     ("zoo_refuse", "reason"),
     ("note_unscored", "sqlstate"),
     ("note_unscored", "message"),
+    ("embed_into", "into_column"),  # of a table that it makes
 }
 #: Arguments with which a call does what it is asked: test_without_an_attack_a_call_is_accepted.
 GOOD: dict[str, Any] = {

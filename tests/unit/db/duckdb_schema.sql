@@ -463,7 +463,7 @@ COMMENT ON TABLE mmdb.scoring IS 'Columns that a model fills in new rows of a ta
 COMMENT ON COLUMN mmdb.scoring.schema_name IS 'Of the table, as table_name, when it was asked for.';
 COMMENT ON COLUMN mmdb.scoring.key_name IS 'The column by which new rows are found again.';
 COMMENT ON COLUMN mmdb.scoring.model IS 'As it was named: each insert looks up which version that is.';
-COMMENT ON COLUMN mmdb.scoring.embedding IS 'Of embeddings: JSON of layer, normalized and the column''s type; null for predictions.';
+COMMENT ON COLUMN mmdb.scoring.embedding IS 'Of embeddings: JSON of layer, normalized and type; null for predictions.';
 COMMENT ON COLUMN mmdb.scoring.owner IS 'The role that asked for it.';
 CREATE SEQUENCE mmdb.scoring_failure_scoring_failure_id_seq;
 CREATE TABLE mmdb.scoring_failure (scoring_failure_id BIGINT DEFAULT NEXTVAL('mmdb.scoring_failure_scoring_failure_id_seq') NOT NULL, scoring_id BIGINT NOT NULL, row_count BIGINT NOT NULL, row_key TEXT, sqlstate TEXT NOT NULL, message TEXT NOT NULL, failed_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT scoring_failure_pkey PRIMARY KEY (scoring_failure_id));
@@ -870,7 +870,7 @@ COMMENT ON COLUMN mmdb.scoring_overview.table_name IS 'The table, as it was call
 COMMENT ON COLUMN mmdb.scoring_overview.column_name IS 'The column that is filled.';
 COMMENT ON COLUMN mmdb.scoring_overview.key_name IS 'The column by which new rows are found again.';
 COMMENT ON COLUMN mmdb.scoring_overview.model IS 'The model, as it was named.';
-COMMENT ON COLUMN mmdb.scoring_overview.embedding IS 'Of embeddings: JSON of layer, normalized and the column''s type; null for predictions.';
+COMMENT ON COLUMN mmdb.scoring_overview.embedding IS 'Of embeddings: JSON of layer, normalized and type; null for predictions.';
 COMMENT ON COLUMN mmdb.scoring_overview.owner IS 'The role that asked for it.';
 COMMENT ON COLUMN mmdb.scoring_overview.created_at IS 'When it was asked for.';
 COMMENT ON COLUMN mmdb.scoring_overview.unscored IS 'Rows that were left without a prediction.';

@@ -52,6 +52,7 @@ POSTGRES_ONLY = {
     "schedules.find_now": "the clock is that of the process",
     "schedules.lock_schedule": "one process has the file",
     "schedules.unlock_schedule": "one process has the file",
+    "predictions.find_vector": "DuckDB has no pgvector",
     "scoring.find_table": "DuckDB has no triggers",
     "scoring.write_function": "DuckDB has no triggers",
     "scoring.write_trigger": "DuckDB has no triggers",
