@@ -56,3 +56,43 @@ return manage_zoo(plpy, GD, budget_bytes, dry_run)
 $$;
 COMMENT ON FUNCTION mmdb.manage_zoo(bigint, boolean)
 IS 'Refuse outliers and near-duplicates as parents, and drop the models worth least until the rest fits a budget.';
+
+CREATE OR REPLACE FUNCTION mmdb.similar_models(
+    model text,
+    k integer DEFAULT 10
+) RETURNS TABLE (
+    other text, similarity double precision, relation text, reason text
+)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo_functions import similar_models
+return similar_models(plpy, GD, model, k)
+$$;
+COMMENT ON FUNCTION mmdb.similar_models(text, integer)
+IS 'Models whose weights are like those of a model: the parent that they suggest first.';
+
+CREATE OR REPLACE FUNCTION mmdb.propose_parents() RETURNS TABLE (
+    model text, parent text, similarity double precision, reason text
+)
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo_functions import propose_parents
+return propose_parents(plpy, GD)
+$$;
+COMMENT ON FUNCTION mmdb.propose_parents()
+IS 'The parent that the weights suggest for each model without lineage; nothing is written.';
+
+CREATE OR REPLACE FUNCTION mmdb.accept_parent(
+    model text,
+    parent text
+) RETURNS text
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.zoo_functions import accept_parent
+return accept_parent(plpy, GD, model, parent)
+$$;
+COMMENT ON FUNCTION mmdb.accept_parent(text, text)
+IS 'Say what a model without lineage was made from; null takes that back.';

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mmdb.store.parents import ParentChoice
     from mmdb.store.parents.managing import ZooDecision
+    from mmdb.store.parents.suggesting import ParentSuggestion, SimilarModel
     from mmdb.train.warm.transfer_rows import Transferred
 
 
@@ -96,6 +97,40 @@ class ParentCalls:
         from mmdb.store.parents.managing import manage_zoo
 
         return manage_zoo(self.connection, budget_bytes=budget_bytes, dry_run=dry_run)
+
+    def similar_models(self, model: str, k: int = 10) -> list[SimilarModel]:
+        """Return the k models whose weights are most like a model's, the likely parent first.
+
+        Each says as what it is suggested, and how alike it is. Nothing is written.
+
+        Raises:
+            ModelNotFound, InvalidOption
+        """
+        from mmdb.store.parents.suggesting import similar_models
+
+        return similar_models(self.connection, model, k)
+
+    def propose_parents(self) -> list[ParentSuggestion]:
+        """Return the parent that the weights suggest for each model without lineage.
+
+        Nothing is written: pass what you agree with to `accept_parent`.
+        """
+        from mmdb.store.parents.suggesting import propose_parents
+
+        return propose_parents(self.connection)
+
+    def accept_parent(self, model: str, parent: str | None) -> str:
+        """Say what a model without lineage was made from; None takes that back.
+
+        Lineage shows it as `accepted`. Returns the model as `name@version`.
+
+        Raises:
+            ModelNotFound, RightsMissing
+            InvalidOption: the parent was told when the model was saved, or was made from it.
+        """
+        from mmdb.store.parents.suggesting import accept_parent
+
+        return accept_parent(self.connection, model, parent)
 
     def warm_start(
         self,

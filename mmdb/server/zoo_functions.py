@@ -108,4 +108,7 @@ def zoo_refuse(backend: Backend, model: str, reason: str) -> str:
 
 
 manage_zoo = passed_on("mmdb.store.parents.managing.manage_zoo", "budget_bytes", "dry_run")
+similar_models = passed_on("mmdb.store.parents.suggesting.similar_models")
+propose_parents = passed_on("mmdb.store.parents.suggesting.propose_parents")
+accept_parent = passed_on("mmdb.store.parents.suggesting.accept_parent")
 lineage = passed_on("mmdb.lineage.finding.lineage", "hops", "max_depth")

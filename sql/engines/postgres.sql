@@ -31,6 +31,7 @@ CREATE INDEX run_request_run_idx ON mmdb.run_request (run_id);
 CREATE INDEX candidate_request_candidate_idx ON mmdb.candidate_request (candidate_id);
 CREATE INDEX assignment_worker_idx ON mmdb.assignment (worker_id) WHERE finished_at IS NULL;
 CREATE INDEX encoding_base_idx ON mmdb.encoding (base_id) WHERE base_id IS NOT NULL;
+CREATE INDEX tensor_size_idx ON mmdb.tensor (byte_count);
 CREATE INDEX manifest_tensor_tensor_idx ON mmdb.manifest_tensor (tensor_id);
 CREATE INDEX model_change_tensor_idx ON mmdb.model_change (tensor_id);
 CREATE INDEX model_member_candidate_idx ON mmdb.model_member (candidate_id);

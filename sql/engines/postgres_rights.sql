@@ -169,7 +169,7 @@ BEGIN
             unseen, value_before, value_now, drifted) ON mmdb.drift_check', trains),
         ('DELETE ON mmdb.drift_check', trains),
         ('UPDATE (dropped_at) ON mmdb.dataset, mmdb.model', trains),
-        ('UPDATE (definition_id, architecture_id, dataset_id) ON mmdb.model', trains),
+        ('UPDATE (parent_id, definition_id, architecture_id, dataset_id, reason) ON mmdb.model', trains),
         ('UPDATE (name, dropped_at) ON mmdb.run', trains),
         ('UPDATE (value, created_at) ON mmdb.model_tag, mmdb.model_metric', trains),
         ('UPDATE (replayed_s) ON mmdb.recipe', trains),

@@ -500,6 +500,7 @@ SELECT
             SELECT 1 FROM mmdb.recipe AS x
             WHERE m.model_id = x.model_id AND x.trainer IS NOT NULL
         ) THEN 'fine-tune'
+        WHEN m.reason ->> 'parent' = 'accepted' THEN 'accepted'
         WHEN m.approach = 'snapshot' THEN 'derived'
         ELSE m.approach
     END AS via,

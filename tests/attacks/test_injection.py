@@ -125,6 +125,7 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "forget": {"condition": "a < 1"},
     "end_retraining": {"gate": '{"at_least": 0}'},
     "common_prefix": {"dataset": "d"},
+    "accept_parent": {"model": "q", "parent": "r@1"},
     "drop_model": {"model": "q"},
     "import_model": {
         "path": "net.pt",

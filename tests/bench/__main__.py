@@ -25,6 +25,7 @@ from tests.bench.living import bench as living
 from tests.bench.many import bench as many
 from tests.bench.match.bench import bench_match
 from tests.bench.plan import bench as plan
+from tests.bench.pretrained import bench as pretrained
 from tests.bench.scale.bench import bench_scale
 from tests.bench.schedule.asha import bench_asha
 from tests.bench.schedule.bench import bench_schedule
@@ -75,6 +76,12 @@ EXPERIMENTS = {
     "match": Experiment("the search for the best parents", bench_match),
     "plan": Experiment(
         "plans beside what became of them", plan.bench_plan, plan.PlanShare, plan.PARTS
+    ),
+    "pretrained": Experiment(
+        "lineage and differences of imported models that nobody said it of",
+        pretrained.bench_pretrained,
+        pretrained.PretrainedShare,
+        pretrained.PARTS,
     ),
     "scale": Experiment("1,000 nodes and 10,000 candidates, simulated", bench_scale),
     "scan": Experiment("a run beside a BI tool that reads the views", bench_scan),

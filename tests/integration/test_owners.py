@@ -36,6 +36,7 @@ DESTROY = {
     "log_metric": "SELECT mmdb.log_metric('model_north@2', 'accuracy', 1)",
     "zoo_refuse": "SELECT mmdb.zoo_refuse('model_north@2')",
     "zoo_admit": "SELECT mmdb.zoo_admit('model_north@2')",
+    "accept_parent": "SELECT mmdb.accept_parent('model_north@1', NULL)",
     "drop_model": "SELECT * FROM mmdb.drop_model('best_north')",
     "drop_run": "SELECT mmdb.drop_run('run_north')",
     "drop_dataset": "SELECT mmdb.drop_dataset('data_north', true)",

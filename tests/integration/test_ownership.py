@@ -316,6 +316,8 @@ CALL = {
     "explain_train": "SELECT * FROM mmdb.explain_train('run_north')",
     "zoo_admit": "SELECT mmdb.zoo_admit('model_north')",
     "zoo_refuse": "SELECT mmdb.zoo_refuse('model_north')",
+    "similar_models": "SELECT * FROM mmdb.similar_models('model_north')",
+    "accept_parent": "SELECT mmdb.accept_parent('model_north', 'model_north@1')",
     "share_model": "SELECT mmdb.share_model('model_north', 'bob')",
     "share_dataset": "SELECT mmdb.share_dataset('data_north', 'bob')",
     "share_run": "SELECT mmdb.share_run('run_north', 'bob')",

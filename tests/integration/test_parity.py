@@ -328,6 +328,7 @@ SAME = [
     "SELECT t <= now(), t > now() - CAST('1 day' AS interval) FROM mmdb.left_table ORDER BY id",
     "SELECT floor(x), floor(-x), floor(CAST(n AS double precision) / 3)"
     " FROM mmdb.left_table ORDER BY id",
+    "SELECT abs(x), abs(-x), abs(n) FROM mmdb.left_table ORDER BY id",
     "SELECT floor(extract(epoch FROM to_timestamp(7199.9)) / CAST(3600 AS double precision))",
     "SELECT v.a ~ '^[0-9]{1,2}([.][0-9]+)?$'"
     " FROM (VALUES (1, '12'), (2, '1.5'), (3, '123'), (4, 'a1'), (5, NULL), (6, '1.')) AS v (i, a)"

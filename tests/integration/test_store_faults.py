@@ -124,22 +124,23 @@ def test_rows_of_several_tensors_are_read_together_and_each_chunk_is_verified(db
     save_model(db.connection, "net", tuned(), parent="net", approach="update")
     reader, net = ModelReader(db.connection), find_model(db.connection, "net@2")
     for lo, hi in ((0, 1), (40, 47), (0, 100)):
-        found = reader.rows_of(net, list(weights()), lo, hi)
+        found = reader.rows_of(net, dict.fromkeys(weights(), (lo, hi)))
         assert list(found) == list(weights())
         assert all(same_bits(found[path], tuned()[path][lo:hi]) for path in found)
     row, path = 5 * (CHUNK // 1200), "layer.weight"
     key = f"tensor_id = {tensor_id(db, path)} AND ordinal = 5"
     flip(db, "tensor_chunk", key, "data", 0.5)
-    reader.rows_of(net, list(weights()), 0, row)  # of other chunks
+    reader.rows_of(net, dict.fromkeys(weights(), (0, row)))  # of other chunks
     with pytest.raises(errors.CorruptTensor, match=rf"net@2, tensor '{path}'.*chunk 5: "):
-        reader.rows_of(net, list(weights()), row, row + 1)
+        reader.rows_of(net, dict.fromkeys(weights(), (row, row + 1)))
     flip(db, "tensor_chunk", key, "data", 0.5)
     assert same_bits(
-        reader.rows_of(net, ["noise", path], row, row + 1)[path], tuned()[path][row : row + 1]
+        reader.rows_of(net, dict.fromkeys(["noise", path], (row, row + 1)))[path],
+        tuned()[path][row : row + 1],
     )
     db.sql(f"DELETE FROM mmdb.tensor_chunk WHERE {key}")
     with pytest.raises(errors.CorruptTensor, match=r"chunk 5: .*missing"):
-        reader.rows_of(net, ["noise", path], row, row + 1)
+        reader.rows_of(net, dict.fromkeys(["noise", path], (row, row + 1)))
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -64,8 +64,8 @@ class GroupReader:
         code = _code(model, groups.transform, value)
         if model.manifest_id is None:
             return cast("Grouped", whole()).of(code).eval()
-        paths = [EACH + path for path in groups.trainable]
-        rows = self._reader.rows_of(model, paths, code, code + 1)
+        wanted = {EACH + path: (code, code + 1) for path in groups.trainable}
+        rows = self._reader.rows_of(model, wanted)
         tensors = {path: rows[EACH + path][0] for path in groups.trainable}
         network = _copied(groups.network)
         fill(network, tensors, groups.trainable, model.reference)

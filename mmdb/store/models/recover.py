@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 import torch
@@ -196,18 +196,16 @@ class ModelReader:
             TensorNotFound: no such path, or the rows are not there.
             CorruptTensor
         """
-        return self.rows_of(model, [path], lo, hi, verify=verify)[path]
+        return self.rows_of(model, {path: (lo, hi)}, verify=verify)[path]
 
     def rows_of(
         self,
         model: SavedModel,
-        paths: Collection[str],
-        lo: int,
-        hi: int | None,
+        wanted: Mapping[str, tuple[int, int | None]],
         *,
         verify: Verify = "full",
     ) -> dict[str, torch.Tensor]:
-        """Return rows lo..hi of several tensors by path, in one query; see `rows`.
+        """Return rows lo..hi of several tensors, given by path, in one query; see `rows`.
 
         Raises:
             TensorNotFound, CorruptTensor
@@ -215,7 +213,8 @@ class ModelReader:
         catalog = self.catalog(model)
         found: dict[str, torch.Tensor] = {}
         spans: dict[str, Span] = {}
-        for entry in catalog.select(paths):
+        for entry in catalog.select(wanted):
+            lo, hi = wanted[entry.path]
             end = _row_end(model, entry, lo, hi)
             row = math.prod(entry.shape[1:]) * _dtype(entry).itemsize
             holder = catalog.holder(entry)

@@ -26,6 +26,7 @@ from mmdb.errors import (
 from mmdb.graph.trace.structure import Architecture
 from mmdb.store.models.approach import ApproachChoice, SaveAmounts, decide, parse_options, rates_of
 from mmdb.store.models.architectures import put_architecture
+from mmdb.store.models.delta_base import find_base
 from mmdb.store.models.environment import put_environment
 from mmdb.store.models.model_rows import (
     ModelDefinition,
@@ -48,7 +49,7 @@ from mmdb.store.models.recipe import (
 from mmdb.store.tensors.hashing import Hashes, Hashing, contents_to_store, pack_of
 from mmdb.store.tensors.reading import BadTensor
 from mmdb.store.tensors.state_entries import ModuleContents, contents_of
-from mmdb.store.tensors.writing import Named, known_hashes, store_contents
+from mmdb.store.tensors.writing import Content, Named, Stored, known_hashes, store_contents
 
 _Q = load("models")
 #: How often a save that another session got in the way of is begun again.
@@ -113,11 +114,12 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Origin:
-    """The parent, with its tensors."""
+    """The parent, with its tensors, and the model to whose tensors differences are kept."""
 
     model: SavedModel | None
     entries: Sequence[StoredEntry]
-    #: The parent's tensor for each entry that has one of its path, dtype and shape, by ordinal.
+    base: SavedModel | None  # the parent, or where there is none the model that is most like it
+    #: The base's tensor for each entry that has one of its path, dtype and shape, by ordinal.
     bases: Mapping[int, int]
 
 
@@ -138,14 +140,15 @@ def save_model(
     Args:
         parent: the model that it was made from, as `name`, `name@version` or `name@alias`.
         approach: "snapshot" stores each new tensor by itself, "update" as its difference to the
-            parent's, "provenance" stores the recipe alone, and "auto" what costs least.
+            parent's, "provenance" stores the recipe alone, and "auto" what costs least. Without a
+            parent, the difference is one to the model that `find_base` finds, where it does.
         recipe: how the model can be made again.
         options: see `mmdb.store.models.approach.parse_options`.
         version: for a model that comes from elsewhere; None for the next.
     Raises:
         AlreadyExists: the version is taken.
         ModelNotFound: there is no such parent.
-        NoParent: an update without one, or without a tensor of the same path, dtype and shape.
+        NoParent: an update without a model that has a tensor of the same path, dtype and shape.
         InvalidRecipe: provenance without a recipe.
         CorruptTensor: a tensor of the parent, to be subtracted, is not as it was stored.
         UnsupportedTensor, InputError, InvalidOption
@@ -192,16 +195,15 @@ def _save(connection: Connection, request: _Request) -> Saved:
         saved = _add(connection, request, origin, choice, stored_bytes=size)
         write_recipe(connection, saved.model_id, request.recipe, _in_order(request))
         return saved
-    bases = origin.bases if choice.approach == "update" else {}
-    wanted = contents_to_store(request.contents, request.hashes, bases)
     pack = pack_of(request.contents)
-    if pack is not None:
-        base_id = origin.model.pack_id if origin.model and bases else None
-        wanted.append(replace(pack, base_id=base_id))
+    is_update = choice.approach == "update"
     try:
-        stored = store_contents(connection, wanted, _named(origin))
+        stored = _store(connection, request, origin, pack, origin.bases if is_update else {})
     except BadTensor as error:
-        raise _corrupt_parent(origin, error) from error
+        if origin.model is not None:
+            raise _corrupt_parent(origin, error) from error
+        # The base is damaged, which the caller has not named: the model needs none.
+        stored = _store(connection, request, origin, pack, {})
     listed = TensorList(request.contents.entries, request.hashes, stored.ids)
     manifest_id, changes = put_manifest(connection, origin.model, origin.entries, listed)
     where = {
@@ -212,6 +214,20 @@ def _save(connection: Connection, request: _Request) -> Saved:
     changed = [(saved.model_id, k, t) for k, t in sorted(changes.items())]
     connection.append(_Q.add_change, changed)
     return saved
+
+
+def _store(
+    connection: Connection,
+    request: _Request,
+    origin: _Origin,
+    pack: Content | None,
+    bases: Mapping[int, int],
+) -> Stored:
+    wanted = contents_to_store(request.contents, request.hashes, bases)
+    if pack is not None:
+        base_id = origin.base.pack_id if origin.base and bases else None
+        wanted.append(replace(pack, base_id=base_id))
+    return store_contents(connection, wanted, _named(origin))
 
 
 def _hold(connection: Connection, parent: SavedModel) -> None:
@@ -247,14 +263,21 @@ def _in_order(request: _Request) -> list[bytes]:
 def _origin(connection: Connection, request: _Request) -> _Origin:
     model = find_model(connection, request.parent) if request.parent is not None else None
     entries = find_entries(connection, model.model_id) if model else []
-    return _Origin(model=model, entries=entries, bases=_bases(request.contents, entries))
+    base, held = model, entries
+    if model is None and request.approach in ("auto", "update") and request.hashes:
+        base = find_base(connection, request.contents)
+        held = find_entries(connection, base.model_id) if base else []
+    bases = _bases(request.contents, held)
+    return _Origin(model=model, entries=entries, base=base, bases=bases)
 
 
 def _choose(connection: Connection, request: _Request, origin: _Origin) -> ApproachChoice:
     options = parse_options(request.options)
     if request.approach == "update" and not origin.bases:
         what = (
-            f"shares no tensor with {origin.model.reference}" if origin.model else "has no parent"
+            f"shares no tensor with {origin.model.reference}"
+            if origin.model
+            else "has no parent, and there is no model that it is like"
         )
         raise NoParent(f"The update {what}.")
     if request.approach == "provenance" and request.recipe is None:
@@ -271,7 +294,7 @@ def _choose(connection: Connection, request: _Request, origin: _Origin) -> Appro
             parent_id=origin.model.model_id if origin.model else None,
             read_mb_s=rates_of(connection.engine, options).read_mb_s,
         )
-    return decide(
+    choice = decide(
         _amounts(connection, request, origin),
         engine=connection.engine,
         wanted=request.approach,
@@ -279,6 +302,9 @@ def _choose(connection: Connection, request: _Request, origin: _Origin) -> Appro
         measured=measure_ratios(connection),
         replay=replay,
     )
+    if choice.approach != "update" or origin.base is origin.model or origin.base is None:
+        return choice
+    return replace(choice, reason=choice.reason | {"base": origin.base.reference})
 
 
 def _amounts(connection: Connection, request: _Request, origin: _Origin) -> SaveAmounts:
@@ -304,7 +330,7 @@ def _amounts(connection: Connection, request: _Request, origin: _Origin) -> Save
 
 
 def _bases(contents: ModuleContents, ancestors: Sequence[StoredEntry]) -> dict[int, int]:
-    """Return the parent's tensor for each entry that has one of its path, dtype and shape."""
+    """Return the base's tensor for each entry that has one of its path, dtype and shape."""
     known = {(a.path, a.kind, a.dtype, a.shape): a.tensor_id for a in ancestors}
     keys = {e.ordinal: (e.path, e.kind, e.dtype, e.shape) for e in contents.entries}
     return {ordinal: known[key] for ordinal, key in keys.items() if key in known}
