@@ -36,7 +36,7 @@ WITH weight AS (
         m.model_id,
         e.path,
         t.shape,
-        row_number() OVER (PARTITION BY m.model_id ORDER BY t.byte_count DESC, e.path) AS place
+        row_number() OVER (PARTITION BY m.model_id ORDER BY t.byte_count DESC, e.path ASC) AS place
     FROM mmdb.model AS m
     INNER JOIN mmdb.manifest_tensor AS e ON m.manifest_id = e.manifest_id
     INNER JOIN mmdb.tensor AS t ON e.tensor_id = t.tensor_id
@@ -49,7 +49,11 @@ SELECT
     w.shape,
     coalesce(
         m.parent_id,
-        (SELECT max(t.parent_id) FROM mmdb.transfer AS t WHERE t.model_id = m.model_id)
+        (
+            SELECT max(t.parent_id)
+            FROM mmdb.transfer AS t
+            WHERE t.model_id = m.model_id
+        )
     ) AS parent_id,
     m.candidate_id IS NOT NULL
     OR m.model_id IN (SELECT k.model_id FROM mmdb.model_member AS k) AS is_trained
