@@ -37,7 +37,7 @@ from mmdb.train.ledger.run_options import SAME, Decide, StrategyChoice, parse_ru
 from mmdb.train.values.runtime import TimeLimit, start_without_signals
 
 #: Seconds that following a run's models may take, and a process or session to load torch before.
-LIMIT_S, LOAD_S = 10.0, 20.0
+LIMIT_S, LOAD_S = 10.0, 60.0
 #: Of the seconds that are predicted, what a probe may take; below so many it is not begun.
 PROBE_SHARE, LEAST_PROBE_S = 0.05, 4.0
 _POLL_S = 0.05
