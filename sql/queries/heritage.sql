@@ -1,5 +1,6 @@
 -- name: find_alike
--- Models that have a tensor of a path, dtype and shape, those whose statistics are nearest to the given ones first.
+-- Models that have a tensor of a path, dtype and shape, those whose statistics are nearest to the given ones first; none of
+-- a dataset, whose rows may be forgotten: a difference would keep what they left in its weights.
 SELECT m.model_id
 FROM mmdb.tensor AS t
 INNER JOIN mmdb.manifest_tensor AS e ON t.tensor_id = e.tensor_id
@@ -10,6 +11,9 @@ WHERE
     AND t.shape = %(shape)s::bigint[]
     AND e.path = %(path)s::text
     AND m.dropped_at IS NULL
+    AND m.dataset_id IS NULL
+    AND m.candidate_id IS NULL
+    AND m.parent_id IS NULL
 ORDER BY
     abs(t.deviation - %(deviation)s::double precision) + abs(t.mean - %(mean)s::double precision)
     + abs(t.minimum - %(minimum)s::double precision) + abs(t.maximum - %(maximum)s::double precision) ASC NULLS LAST,

@@ -158,6 +158,18 @@ def test_a_difference_finds_its_base_and_comes_back_bit_for_bit(
     assert db.sql("SELECT count(*) AS left_over FROM mmdb.tensor_chunk") == [{"left_over": 0}]
 
 
+def test_a_difference_keeps_nothing_that_could_be_forgotten(db: mmdb.Database) -> None:
+    db.sql("CREATE TABLE point AS SELECT i AS a, i % 2 AS y FROM generate_series(1, 8) AS g (i)")
+    db.create_dataset("points", "SELECT a, y FROM point", label="y")
+    state = drawn(1)
+    db.save("of_rows", state)
+    db.sql("UPDATE mmdb.model SET dataset_id = (SELECT max(dataset_id) FROM mmdb.dataset)")
+    db.save("child", tuned(state, 2, 1e-4), parent="of_rows")
+    db.save("stranger", tuned(state, 3, 1e-4))
+    assert base_of(db, "child")[2] is None
+    assert base_of(db, "stranger")[2] is None
+
+
 def test_no_base_is_taken_of_a_dropped_model_or_of_a_damaged_one(db: mmdb.Database) -> None:
     state = drawn(1)
     db.save("dropped", state)
