@@ -1,4 +1,6 @@
-"""Experiment `pretrained`: lineage and differences of imported models that nobody said it of."""
+"""Experiment `pretrained`: lineage and differences of imported models that nobody said it of, and
+adapters of one network.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare
 from mmdb.store.tensors.codec import encode
 from mmdb.store.tensors.tensor_bytes import chunk_bytes, raw_bytes, spans
+from tests.bench.pretrained.adapters import bench_adapters
 
-PARTS = ("heritage", "checkpoints")
+PARTS = ("heritage", "checkpoints", "adapters")
 _ROOTS, _DESCENDANTS = 5, 20  # 105 models
 _PACKED_BELOW = 8192  # bytes
 
@@ -45,6 +48,8 @@ def bench_pretrained(databases: list[Database], share: PretrainedShare) -> Itera
         if "checkpoints" in parts:
             yield from _checkpoints(db)
     torch.set_num_threads(threads)
+    for db in databases if "adapters" in parts else ():
+        yield from bench_adapters(db, rows=share.of(640, 80), candidates=2 * share.of(8, 1))
 
 
 # -- Whose child -------------------------------------------------------------------
