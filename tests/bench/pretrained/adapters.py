@@ -26,7 +26,7 @@ _SIZES: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 _TABLE = """
-    CREATE TABLE said AS SELECT i AS id, i % 2 AS liked,
+    CREATE TABLE {prefix}_said AS SELECT i AS id, i % 2 AS liked,
         'w' || i * 7 % 97 || ' w' || i * 11 % 89 || ' w' || i * 13 % 83 || ' w' || i * 17 % 79
         AS said
     FROM generate_series(1, {rows}) AS g (i)
@@ -34,66 +34,82 @@ _TABLE = """
 _HOPS = """
     SELECT h.total_s, h.load_s, h.read_s, h.store_s, h.state_bytes FROM mmdb.hop AS h
     INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id
-    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id WHERE r.name = 'adapters'
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id WHERE r.name = '{prefix}_adapters'
 """
 
 
-def bench_adapters(db: Database, *, rows: int, candidates: int) -> Iterator[Figure]:
+def bench_adapters(db: Database, prefix: str, *, rows: int, candidates: int) -> Iterator[Figure]:
     """Train adapters of one network by mmdb with two workers, and one after the other by peft.
 
     Args:
         candidates: even: half of them have another rank.
     """
     rates = [1e-4 * 1.3**k for k in range(candidates // 2)]
-    db.sql(_TABLE.format(rows=rows))
+    db.sql(_TABLE.format(rows=rows, prefix=prefix))
     tokens = {"said": {"function": "bytes", "length": _LENGTH}}
-    query = "SELECT said, liked FROM said"
+    query = f"SELECT said, liked FROM {prefix}_said"
     options = {"tokenize": tokens}
-    db.create_dataset("said", query, label="liked", partitions=_PARTS, options=options)
+    db.create_dataset(f"{prefix}_said", query, label="liked", partitions=_PARTS, options=options)
     network = {"factory": "transformers", "arguments": {"name": "bert", **_SIZES}}
     fixed = {"batch_size": _BATCH, "optimizer": "adamw"}
-    given: dict[str, Any] = {"dataset": "said", "strategy": "mop"}
+    given: dict[str, Any] = {"dataset": f"{prefix}_said", "strategy": "mop"}
     base = db.create_run(
-        "base", architecture=network, search={"space": {"lr": 1e-4, **fixed}}, **given
+        f"{prefix}_base", architecture=network, search={"space": {"lr": 1e-4, **fixed}}, **given
     )
     base.train(workers=1)
     layers = [f"*.{layer}" for layer in _LAYERS]
     adapter = {"name": "lora", "alpha": _ALPHA, "layers": layers, "train": [_HEAD]}
     run = db.create_run(
-        "adapters",
+        f"{prefix}_adapters",
         architecture={"adapted": network, "adapter": adapter},
         search={"space": {"lr": rates, "architecture.rank": [4, 8], **fixed}},
         epochs=_EPOCHS,
-        warm_start="base",
+        warm_start=f"{prefix}_base",
         **given,
     )
     start = perf_counter()
     run.train(workers=2)
     ours = perf_counter() - start
-    theirs = _loop(db.recover("base"), rates, rows)
+    theirs = _loop(db.recover(f"{prefix}_base"), rates, rows)
     yield at_most(
-        f"{candidates} adapters, over peft one after the other", [ours / theirs], "x", 0.5
+        f"{db.connection.engine}: {candidates} adapters, over peft one after the other",
+        [ours / theirs],
+        "x",
+        0.5,
     )
-    yield Figure(f"{candidates} adapters", ours, "s")
-    yield Figure(f"{candidates} adapters by peft", theirs, "s")
-    yield from _hops(db)
-    yield from _version(db)
+    yield Figure(f"{db.connection.engine}: {candidates} adapters", ours, "s")
+    yield Figure(f"{db.connection.engine}: {candidates} adapters by peft", theirs, "s")
+    yield from _hops(db, prefix)
+    yield from _version(db, prefix)
 
 
-def _hops(db: Database) -> Iterator[Figure]:
-    hops = db.sql(_HOPS)
+def _hops(db: Database, prefix: str) -> Iterator[Figure]:
+    hops = db.sql(_HOPS.format(prefix=prefix))
     swapped = [100 * (h["load_s"] + h["read_s"] + h["store_s"]) / h["total_s"] for h in hops]
-    yield at_most("a hop's swap, median", [median(swapped)], "%", 1)
-    yield Figure("a hop's swap, mean", mean(swapped), "%")
-    yield Figure("a state", max(h["state_bytes"] for h in hops) / 1e3, "kB")
+    yield at_most(f"{db.connection.engine}: a hop's swap, median", [median(swapped)], "%", 1)
+    yield Figure(f"{db.connection.engine}: a hop's swap, mean", mean(swapped), "%")
+    yield Figure(
+        f"{db.connection.engine}: a state", max(h["state_bytes"] for h in hops) / 1e3, "kB"
+    )
 
 
-def _version(db: Database) -> Iterator[Figure]:
-    module = db.recover("adapters")
+def _version(db: Database, prefix: str) -> Iterator[Figure]:
+    module = db.recover(f"{prefix}_adapters")
     own = sum(p.nbytes for p in module.parameters() if p.requires_grad)
-    (row,) = db.sql("SELECT stored_bytes FROM mmdb.model_overview WHERE model = 'adapters'")
-    yield at_most("an adapter's version, over its bytes", [row["stored_bytes"] / own], "x", 1.1)
-    yield Figure("the network", sum(p.nbytes for p in module.parameters()) / 1e6, "MB")
+    (row,) = db.sql(
+        f"SELECT stored_bytes FROM mmdb.model_overview WHERE model = '{prefix}_adapters'"
+    )
+    yield at_most(
+        f"{db.connection.engine}: an adapter's version, over its bytes",
+        [row["stored_bytes"] / own],
+        "x",
+        1.1,
+    )
+    yield Figure(
+        f"{db.connection.engine}: the network",
+        sum(p.nbytes for p in module.parameters()) / 1e6,
+        "MB",
+    )
 
 
 def _loop(base: nn.Module, rates: list[float], rows: int) -> float:

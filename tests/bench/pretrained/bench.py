@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
-from mmdb.bench.workload import BenchShare
+from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.store.tensors.codec import encode
 from mmdb.store.tensors.tensor_bytes import chunk_bytes, raw_bytes, spans
 from tests.bench.pretrained.adapters import bench_adapters
@@ -44,12 +44,16 @@ def bench_pretrained(databases: list[Database], share: PretrainedShare) -> Itera
     torch.set_num_threads(1)  # such small networks train no faster with more
     for db in databases:
         for seed in range(share.seeds if "heritage" in parts else 0):
-            yield from _heritage(db, share, seed)
+            with bench_names(db) as prefix:
+                yield from _heritage(db, share, seed, f"{prefix}/")
         if "checkpoints" in parts:
-            yield from _checkpoints(db)
+            with bench_names(db) as prefix:
+                yield from _checkpoints(db, prefix)
     torch.set_num_threads(threads)
     for db in databases if "adapters" in parts else ():
-        yield from bench_adapters(db, rows=share.of(640, 80), candidates=2 * share.of(8, 1))
+        with bench_names(db) as prefix:
+            rows, candidates = share.of(640, 80), 2 * share.of(8, 1)
+            yield from bench_adapters(db, prefix, rows=rows, candidates=candidates)
 
 
 # -- Whose child -------------------------------------------------------------------
@@ -68,15 +72,15 @@ class _Forest:
         return len(self.parents) - 1
 
 
-def _heritage(db: Database, share: PretrainedShare, seed: int) -> Iterator[Figure]:
+def _heritage(db: Database, share: PretrainedShare, seed: int, prefix: str) -> Iterator[Figure]:
     forest = _forest(share, seed)
     order = np.random.default_rng(seed).permutation(len(forest.states)).tolist()
-    place = {f"zoo{seed}/{k}@1": k for k in order}
+    place = {f"{prefix}{k}@1": k for k in order}
     with tempfile.TemporaryDirectory(prefix="mmdb-bench-") as folder:
         for k in order:
             file = Path(folder) / f"{k}.safetensors"
             save_file(forest.states[k], file)
-            db.import_model(file, f"zoo{seed}/{k}")
+            db.import_model(file, f"{prefix}{k}")
     start = perf_counter()
     proposed = [one for one in db.propose_parents() if one.model in place]
     seconds = perf_counter() - start
@@ -84,12 +88,12 @@ def _heritage(db: Database, share: PretrainedShare, seed: int) -> Iterator[Figur
     true = {k: p for k, p in enumerate(forest.parents) if p is not None}
     right = sum(found.get(k) == p for k, p in true.items())
     share_right = 100 * right / max(len(true), len(found))
-    name = f"edges of {len(place)} models that are right, seed {seed}"
+    engine = db.connection.engine
+    name = f"{engine}: edges of {len(place)} models that are right, seed {seed}"
     yield at_least(name, [share_right], "%", 95)
-    yield at_most(f"propose_parents of {len(place)} models", [seconds], "s", 60)
-    yield at_least("best base found, at first", [_recall(db, forest, order, seed)], "%", 95)
-    for k in order:
-        db.drop_model(f"zoo{seed}/{k}")
+    yield at_most(f"{engine}: propose_parents of {len(place)} models", [seconds], "s", 60)
+    recall = _recall(db, forest, order, prefix)
+    yield at_least(f"{engine}: best base found, at first", [recall], "%", 95)
 
 
 def _forest(share: PretrainedShare, seed: int) -> _Forest:
@@ -158,14 +162,14 @@ def _train(module: nn.Module, x: Tensor, y: Tensor, *, lr: float, epochs: int) -
 # -- Kept as a difference to whom --------------------------------------------------
 
 
-def _recall(db: Database, forest: _Forest, order: Sequence[int], seed: int) -> float:
+def _recall(db: Database, forest: _Forest, order: Sequence[int], prefix: str) -> float:
     """Return for how many models no other base would have given fewer bytes, in percent.
 
     Every base that there was is tried; tensors that are differences stand for their own bases.
     """
     rows = db.sql(
         "SELECT model, path, tensor_id, coalesce(base_id, tensor_id) AS root_id"
-        " FROM mmdb.tensor_storage WHERE chunks > 0 AND model LIKE 'zoo%/%'"
+        f" FROM mmdb.tensor_storage WHERE chunks > 0 AND model LIKE '{prefix}%'"
     )
     tensors = {(row["model"], row["path"]): row for row in rows}
     owners = {row["tensor_id"]: int(row["model"].partition("/")[2]) for row in rows}
@@ -182,15 +186,15 @@ def _recall(db: Database, forest: _Forest, order: Sequence[int], seed: int) -> f
         for other in order[:at]:
             total = 0
             for path, tensor in own.items():
-                row = tensors.get((f"zoo{seed}/{other}", path))
+                row = tensors.get((f"{prefix}{other}", path))
                 root = 0 if row is None else row["root_id"]
                 if (path, root) not in sizes:
                     base = forest.states[owners[root]][path] if root else None
                     is_base = base is not None and base.shape == tensor.shape
                     sizes[path, root] = _bytes(tensor, base if is_base else None)
                 total += sizes[path, root]
-            totals[f"zoo{seed}/{other}@1"] = total
-        best, chosen = min(totals.values()), totals[told[f"zoo{seed}/{k}"]]
+            totals[f"{prefix}{other}@1"] = total
+        best, chosen = min(totals.values()), totals[told[f"{prefix}{k}"]]
         right += chosen == best or (chosen == alone and best > 0.95 * alone)
     return 100 * right / len(order)
 
@@ -204,7 +208,7 @@ def _bytes(tensor: Tensor, base: Tensor | None) -> int:
     )
 
 
-def _checkpoints(db: Database) -> Iterator[Figure]:
+def _checkpoints(db: Database, prefix: str) -> Iterator[Figure]:
     """Keep eight checkpoints of one training, an epoch from each other, without saying so."""
     x = torch.from_numpy(load_digits().images / 16).float()
     y = torch.from_numpy(load_digits().target)
@@ -216,13 +220,11 @@ def _checkpoints(db: Database) -> Iterator[Figure]:
         for _ in range(8):
             _train(module, x, y, lr=1e-4, epochs=1)
             state = {path: tensor.to(dtype) for path, tensor in module.state_dict().items()}
-            saved = db.save(f"checkpoint-{dtype}", state)
+            saved = db.save(f"{prefix}-{dtype}", state)
             stored += saved.stored_bytes
             raw += sum(tensor.nbytes for tensor in state.values())
             read = db.model(saved.reference).tensors
             assert all(torch.equal(read[path], tensor) for path, tensor in state.items())
-        name = f"bytes of eight checkpoints in {dtype} / raw"
+        name = f"{db.connection.engine}: bytes of eight checkpoints in {dtype} / raw"
         ratio = stored / raw
         yield Figure(name, ratio, "") if bar is None else at_most(name, [ratio], "", bar)
-        for version in range(1, 9):
-            db.drop_model(f"checkpoint-{dtype}", version)
