@@ -196,7 +196,7 @@ def encoders(connection: Connection, tokenizers: Mapping[str, Tokenizer]) -> dic
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
+class TextCodec:
     """From a text to ids and back: of prompts and of what follows them."""
 
     encode: Callable[[str], list[int]]
@@ -205,7 +205,7 @@ class Codec:
     end: int | None
 
 
-def codec(connection: Connection, tokenizer: Tokenizer) -> Codec:
+def codec(connection: Connection, tokenizer: Tokenizer) -> TextCodec:
     """Return the codec of a dataset of next tokens.
 
     Raises:
@@ -213,11 +213,11 @@ def codec(connection: Connection, tokenizer: Tokenizer) -> Codec:
     """
     encoders(connection, {"": tokenizer})
     if tokenizer.function == "bytes":
-        return Codec(bytes_ids, bytes_text, BYTES_END + 1, tokenizer.end)
+        return TextCodec(bytes_ids, bytes_text, BYTES_END + 1, tokenizer.end)
     return codec_of(find_tokenizer(connection, tokenizer.function)[1], tokenizer.end)
 
 
-def codec_of(own: JsonTokenizer, end: int | None = None) -> Codec:
+def codec_of(own: JsonTokenizer, end: int | None = None) -> TextCodec:
     """Return the codec of a tokenizer.json."""
     end = own.end if end is None else end
 
@@ -225,7 +225,7 @@ def codec_of(own: JsonTokenizer, end: int | None = None) -> Codec:
         (ids,) = own.encode([text])
         return ids[:-1] if ids[-1:] == [end] else ids  # the text is to go on
 
-    return Codec(encode, own.decode, own.vocabulary, end)
+    return TextCodec(encode, own.decode, own.vocabulary, end)
 
 
 def _target(connection: Connection, tokenizer: Tokenizer) -> str | None:

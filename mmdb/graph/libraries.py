@@ -147,7 +147,7 @@ class _RowsOf:
 
 
 class _TokensOf(_RowsOf):
-    """The same of a class that says of each token the next one."""
+    """A class of the library that predicts the next token after each one."""
 
     is_masked = False
 

@@ -35,7 +35,7 @@ _EMPTIED = "No row to train on is left."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgettingStep:
+class ForgettingAction:
     """What becomes of one thing that forgotten rows have reached.
 
     Attributes:
@@ -133,10 +133,10 @@ class _Reached:
         for model in self._models:
             require_owner(connection, "model", model.reference, model.model_id)
 
-    def steps(self, models: str) -> list[ForgettingStep]:
+    def steps(self, models: str) -> list[ForgettingAction]:
         """Return what is to be done, in order."""
         steps = [
-            ForgettingStep(
+            ForgettingAction(
                 entity=f"partition:{one.part.part_id}",
                 action="erase",
                 reason=f"Of {one.dataset.name}, {one.part.role}.",
@@ -150,19 +150,21 @@ class _Reached:
         for feature_id in sorted({row["feature_id"] for row in features}):
             reason = "What frozen layers made of the rows; it can be computed again."
             steps.append(
-                ForgettingStep(entity=f"feature:{feature_id}", action="drop", reason=reason)
+                ForgettingAction(entity=f"feature:{feature_id}", action="drop", reason=reason)
             )
         for row in self._runs:
             reason = "Its checkpoints go, its hops stay as lineage."
-            steps.append(ForgettingStep(entity=f"run:{row['name']}", action="drop", reason=reason))
+            steps.append(
+                ForgettingAction(entity=f"run:{row['name']}", action="drop", reason=reason)
+            )
         for one in self.erasure.emptied:
             steps.append(
-                ForgettingStep(entity=f"dataset:{one.name}", action="drop", reason=_EMPTIED)
+                ForgettingAction(entity=f"dataset:{one.name}", action="drop", reason=_EMPTIED)
             )
         steps += [self._model_step(model, models) for model in self._models]
         return steps + self._left_to_people()
 
-    def _model_step(self, model: SavedModel, models: str) -> ForgettingStep:
+    def _model_step(self, model: SavedModel, models: str) -> ForgettingAction:
         action, reason = "withdraw", "Asked for."
         if models == "remake":
             action, reason = "remake", "CALL mmdb.remake() makes it again; it answers until then."
@@ -172,7 +174,7 @@ class _Reached:
                 action, reason = "withdraw", _EMPTIED
             elif model.manifest_id is None:
                 reason = "CALL mmdb.remake() makes it again; as a recipe it cannot be read before."
-        return ForgettingStep(
+        return ForgettingAction(
             entity=f"model:{model.reference}",
             action=action,
             reason=reason,
@@ -180,28 +182,28 @@ class _Reached:
             model_id=model.model_id,
         )
 
-    def _left_to_people(self) -> list[ForgettingStep]:
+    def _left_to_people(self) -> list[ForgettingAction]:
         steps = []
         for node in self._outside:
             reason = "A model that has met the rows filled it, or was copied there."
-            steps.append(ForgettingStep(entity=node, action="check", reason=reason))
+            steps.append(ForgettingAction(entity=node, action="check", reason=reason))
         own_id = self._newest.origin_id or self._newest.dataset_id
         given = {"dataset_id": self._newest.dataset_id}
         for row in self._connection.rows(_Q.find_neighbours, **given):
             if row["origin_id"] != own_id:
                 reason = "It reads a table that this dataset reads, and may have the rows too."
                 entity = f"dataset:{row['name']}"
-                steps.append(ForgettingStep(entity=entity, action="check", reason=reason))
+                steps.append(ForgettingAction(entity=entity, action="check", reason=reason))
         if any(column.transform is not None for column in self._newest.columns):
             reason = (
                 "Statistics of transforms stay as they were fitted with the rows: "
                 "refresh_dataset(..., fit => true) fits anew."
             )
             entity = f"dataset:{self._newest.name}"
-            steps.append(ForgettingStep(entity=entity, action="check", reason=reason))
+            steps.append(ForgettingAction(entity=entity, action="check", reason=reason))
         return steps
 
-    def write(self, steps: list[ForgettingStep], note: str | None) -> list[ForgettingStep]:
+    def write(self, steps: list[ForgettingAction], note: str | None) -> list[ForgettingAction]:
         """Do what can be done at once, and record all of it; return the steps with hashes."""
         connection = self._connection
         hashes = self.erasure.write()

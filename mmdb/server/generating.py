@@ -33,7 +33,7 @@ class Writer:
 
     model: SavedModel
     module: nn.Module
-    codec: functions.Codec
+    codec: functions.TextCodec
     ends: frozenset[int]
     context: int | None  # tokens that the network reads; None: however many
 

@@ -1,4 +1,4 @@
-"""What a dataset's query may be, and what it reads: found without running it.
+"""Checks a dataset's query and finds the columns that it reads, without running it.
 
 `statement` refuses what is not one SELECT. `select`, `tables`, `stars` and `expressions` bind its
 names as the engine would and build a graph of columns (`columns`); `relations` puts in tables and

@@ -28,7 +28,7 @@ _OTHERS = (
 
 
 class _Parser(parser.Parser):
-    """What both have: no constructor LIST[...], no placeholders such as :name."""
+    """A parser of either engine's SQL: LIST[...] is no array, :name is no placeholder."""
 
     ARRAY_CONSTRUCTORS: ClassVar = {"ARRAY": exp.Array}
     COLON_PLACEHOLDER_TOKENS: ClassVar[set[TokenType]] = set()

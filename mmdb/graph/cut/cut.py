@@ -139,7 +139,7 @@ def outermost(paths: Sequence[str]) -> list[str]:
 def reads_more(
     module: nn.Module, cut: str, start: ForwardStep, followed: StepTrace, inputs: TracedInputs
 ) -> NotACut:
-    """Return the error for a cut of which what comes after it reads more than its output."""
+    """Return the error for a cut whose later layers read more than its output."""
     other = intruder(start, followed)
     if other is None:
         what = f"the network's output does not depend on {cut} alone"
