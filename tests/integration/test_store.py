@@ -124,6 +124,20 @@ def test_whatever_is_saved_as_an_update_comes_back(
         assert same_bits(reader.rows(found, path, lo, hi), child[path][lo:hi])
 
 
+def test_a_base_is_compared_at_the_paths_where_it_has_the_shape(connection: Connection) -> None:
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    generator = torch.Generator().manual_seed(0)
+    first, shared = draw(64, 512), draw(40, 512)
+    save_model(connection, "at b", {"a": first, "b": shared})
+    save_model(connection, "at c", {"a": draw(64, 512), "c": shared})
+    model = {"a": first + 1e-6 * draw(64, 512), "b": shared + 0, "c": draw(50, 300)}
+    model["b"][0] += 1
+    saved = save_model(connection, "of three shapes", model)
+    check(connection, saved, model)
+
+
 STATISTICS = {
     "weights": torch.randn(70, 70, generator=torch.Generator().manual_seed(0)),
     "infinite": torch.tensor([1.0, math.inf, -math.inf, math.nan]),

@@ -147,7 +147,7 @@ def _pieces(
     by_path = {probe.entry.path: probe for probe in probes}
     found = connection.rows(_Q.find_roots, model_ids=list(model_ids), paths=list(by_path))
     encodings = find_encodings(connection, {row["root_id"] for row in found})
-    spans: dict[int, Span] = {}
+    wanted: dict[tuple[int, str], Span] = {}
     for row in found:
         probe, root = by_path[row["path"]], encodings[row["root_id"]]
         if (root.dtype, root.shape, root.chunk_bytes) == (
@@ -155,11 +155,13 @@ def _pieces(
             probe.entry.shape,
             probe.chunk_bytes,
         ):
-            spans[root.tensor_id] = Span(root, probe.start, probe.stop)
-    read = read_spans(connection, list(spans.values())) if spans else []
-    pieces = dict(zip(spans, read, strict=True))
+            wanted[row["model_id"], row["path"]] = Span(root, probe.start, probe.stop)
+    # Models share bases, and a base may stand at several paths, with another piece at each.
+    spans = {(span.encoding.tensor_id, span.start, span.stop): span for span in wanted.values()}
+    read = dict(
+        zip(spans, read_spans(connection, list(spans.values())) if spans else [], strict=True)
+    )
     return {
-        (row["model_id"], row["path"]): (row["root_id"], pieces[row["root_id"]])
-        for row in found
-        if row["root_id"] in pieces
+        key: (span.encoding.tensor_id, read[span.encoding.tensor_id, span.start, span.stop])
+        for key, span in wanted.items()
     }
