@@ -88,7 +88,7 @@ def costs_of(
                 residual,
                 has_profile=bool(profile.stamp),
             )
-            if by_profile is not None:
+            if by_profile is not None and run.options.stack == 1:  # it knows of no stacks
                 cold[one.cost_key].append(by_profile)
             if not isinstance(cost, str):
                 process = profile.process_bytes

@@ -321,8 +321,8 @@ def _notes(run: PlannedRun, cluster: Cluster, estimates: Sequence[Estimate]) -> 
         )
     if run.options.stack > 1:
         notes.append(
-            f"Up to {run.options.stack} candidates of one shape train in one pass; the seconds are "
-            "those of one by one, of which small networks take a part."
+            f"Up to {run.options.stack} candidates of one shape train in one pass; a hop's seconds "
+            "are its share of a pass where such steps were measured, else those of one by one."
         )
     if cluster.simulated:
         notes.append("The cluster was described, not measured: all of this is simulated.")

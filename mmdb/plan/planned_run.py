@@ -23,6 +23,7 @@ from mmdb.train.ledger.shards import shard_runs
 from mmdb.train.schedule import Workload
 from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options, unshared
 from mmdb.train.values.feature_spec import READY
+from mmdb.train.values.spec import stack_of
 
 #: Of hops whose rows are features that lie in the node's cache.
 READ = "read"
@@ -94,30 +95,43 @@ def _unshared(config: RawConfig) -> str:
     return unshared(transfer)
 
 
-def cost_key(architecture_hash: bytes, config: Mapping[str, Any], source: str | None = None) -> str:
+def cost_key(
+    architecture_hash: bytes,
+    config: Mapping[str, Any],
+    source: str | None = None,
+    stack: int = 1,
+) -> str:
     """Return what candidates have in common whose steps of as many rows cost the same.
 
     Args:
         source: of the features that they train on; see `mmdb.plan.planned_run.source_of`.
+        stack: how many candidates of their run train in one pass, at most.
     """
     costly = {key: config[key] for key in COSTLY if config.get(key) is not None}
     decays = bool(config.get("weight_decay"))
     found = f"{architecture_hash.hex()} {json.dumps([costly, decays], sort_keys=True)}"
-    return found if source is None else f"{found} {source}"
+    found = found if source is None else f"{found} {source}"
+    return found if stack == 1 else f"{found} in stacks of {stack}"
 
 
 class CostKeys:
     """`cost_key` of rows of hops, each distinct one found once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, str, str | None], str] = {}
+        self._known: dict[tuple[bytes, str, str | None, str | None], str] = {}
 
     def of(self, row: Row) -> str:
         """Return the cost key of a hop's candidate, as the queries of hops return it."""
-        key = bytes(row["architecture_hash"]), row["config"], row.get("feature_choice")
+        named, text, choice, stack = (
+            bytes(row["architecture_hash"]),
+            row["config"],
+            row.get("feature_choice"),
+            row.get("stack"),
+        )
+        key = named, text, choice, stack
         if key not in self._known:
-            config = json.loads(key[1])
-            self._known[key] = cost_key(key[0], config, source_of(config, key[2]))
+            config, members = json.loads(text), stack_of({"stack": stack} if stack else {})
+            self._known[key] = cost_key(named, config, source_of(config, choice), members)
         return self._known[key]
 
 
@@ -274,6 +288,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
     members = connection.rows(_Q.find_candidates, run_id=row["run_id"])
     configs = {member["candidate_id"]: json.loads(member["config"]) for member in members}
     shared, parts = _frozen(connection, row, dataset, configs)
+    options = parse_run_options(json.loads(row["options"]), row["asked_strategy"])
     candidates = []
     for member in members:
         candidate_id, raw = member["candidate_id"], configs[member["candidate_id"]]
@@ -284,7 +299,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
                 candidate_id=candidate_id,
                 ordinal=member["ordinal"],
                 config=parse_config(raw, dataset.targets, functions),
-                cost_key=cost_key(bytes(named), raw, part.source if part else None),
+                cost_key=cost_key(bytes(named), raw, part.source if part else None, options.stack),
                 frozen=part,
             )
         )
@@ -299,7 +314,7 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         strategy=row["strategy"],
         workers=row["workers"],
         metric=row["metric"],
-        options=parse_run_options(json.loads(row["options"]), row["asked_strategy"]),
+        options=options,
         architecture=architecture,
         search=json.loads(row["search"]),
         dataset=dataset,

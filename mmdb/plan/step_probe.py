@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -20,10 +21,11 @@ from mmdb.plan.plan_options import MOST_PROBE_S
 from mmdb.plan.planned_run import Planned, PlannedRun
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.drive.server_worker import SETTINGS
+from mmdb.train.ledger.run_options import LARGEST_STACK
 from mmdb.train.values.feature_spec import READY
 from mmdb.train.values.jobs import StepTimes, TimeSteps
 from mmdb.train.values.runtime import TimeLimit
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec, stack_size
 
 #: What a candidate may take beyond its share of the budget, until it is broken off.
 _OVER_S = 5.0
@@ -40,8 +42,8 @@ class StepProbe(Protocol):
 
     environment: str
 
-    def time(self, candidate_id: int, part_id: int, budget_s: float) -> StepTimes:
-        """Time steps of a candidate on a partition."""
+    def time(self, candidate_id: int, part_id: int, budget_s: float, members: int) -> StepTimes:
+        """Time steps of a candidate on a partition, of as many at once if it stacks."""
 
     def end(self) -> None:
         """Break off what is timed; the place is of no use any more."""
@@ -56,10 +58,10 @@ class ChildProbe:
         self._child = ChildProcess()
         self.environment = self._child.warm_up()
 
-    def time(self, candidate_id: int, part_id: int, budget_s: float) -> StepTimes:
+    def time(self, candidate_id: int, part_id: int, budget_s: float, members: int) -> StepTimes:
         """Time steps in the process, which opens no database."""
         spec, key = spec_of(self._connection, candidate_id, part_id)
-        return self._child.compute(TimeSteps(spec, key, budget_s))[0]
+        return self._child.compute(TimeSteps(spec, key, budget_s, members))[0]
 
     def end(self) -> None:
         """End the process."""
@@ -79,10 +81,10 @@ class SessionProbe:
         (row,) = self._connection.rows(load("api").warm_up, device="cpu")
         self.environment = str(next(iter(row.values())))
 
-    def time(self, candidate_id: int, part_id: int, budget_s: float) -> StepTimes:
+    def time(self, candidate_id: int, part_id: int, budget_s: float, members: int) -> StepTimes:
         """Let the session time steps."""
         order = {"candidate_id": candidate_id, "part_id": part_id, "budget_s": budget_s}
-        detail = json.dumps(order | {"what": "steps"})
+        detail = json.dumps(order | {"what": "steps", "members": members})
         rows = self._connection.rows(load("api").measure, detail=detail)
         found = {row["kind"]: row for row in rows}
         step = found["step"]
@@ -153,13 +155,16 @@ def in_session(
 
     try:
         candidate_id, part_id = int(order["candidate_id"]), int(order["part_id"])
-        budget_s = float(order["budget_s"])
+        budget_s, members = float(order["budget_s"]), int(order["members"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidOption(f"{show(dict(order))} is nothing to be measured.") from error
     if not 0 < budget_s <= MOST_PROBE_S:
         raise InvalidOption(f"budget_s is {show(budget_s)}.", hint="From 0 to 60.")
+    if not 1 <= members <= LARGEST_STACK:
+        raise InvalidOption(f"members is {members}.", hint=f"From 1 to {LARGEST_STACK}.")
     spec, key = spec_of(connection, candidate_id, part_id)
-    times = compute(lambda stopped: DeviceWorker("cpu").time_steps(spec, key, budget_s, stopped))
+    worker = DeviceWorker("cpu")
+    times = compute(lambda stopped: worker.time_steps(spec, key, budget_s, stopped, members))
     common = {"size": float(times.rows), "deviation": 0.0, "samples": times.steps}
     return [
         {**common, "kind": "step", "value": times.seconds, "unit": "s"},
@@ -190,6 +195,7 @@ def time_steps(
         Why some of them could not be timed.
     """
     missing: dict[str, Planned] = {}
+    alike = Counter(one.cost_key for one in run.candidates)
     for one in run.candidates:
         if one.cost_key not in known and _has_steps(one):
             missing.setdefault(one.cost_key, one)
@@ -199,7 +205,8 @@ def time_steps(
     for one in missing.values():
         try:
             with TimeLimit(each_s + _OVER_S, place.end) as limit:
-                times = place.time(one.candidate_id, part_id, each_s)
+                members = stack_size(alike[one.cost_key], run.options.stack)
+                times = place.time(one.candidate_id, part_id, each_s, members)
         except (Cancelled, WorkerLost):
             if not limit.passed:
                 raise

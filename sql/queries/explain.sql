@@ -124,6 +124,7 @@ SELECT
         ELSE s.candidates
     END AS workers,
     s.starts,
+    r.options ->> 'stack' AS stack,
     coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy,
     u.choice AS feature_choice
 FROM mmdb.hop AS h
@@ -213,6 +214,7 @@ SELECT
     g.steps,
     g.compute_s,
     g.hops,
+    q.options ->> 'stack' AS stack,
     u.choice AS feature_choice
 FROM (
     SELECT
@@ -258,6 +260,7 @@ FROM (
     GROUP BY h.candidate_id
 ) AS g
 INNER JOIN mmdb.candidate AS c ON g.candidate_id = c.candidate_id
+INNER JOIN mmdb.run AS q ON c.run_id = q.run_id
 LEFT JOIN mmdb.candidate_feature AS f ON c.candidate_id = f.candidate_id
 LEFT JOIN mmdb.run_feature AS u ON f.run_id = u.run_id AND f.feature_id = u.feature_id;
 
@@ -277,6 +280,7 @@ SELECT
     t.state_bytes,
     NULL::integer AS group_size,
     1 AS workers,
+    r.options ->> 'stack' AS stack,
     u.choice AS feature_choice
 FROM mmdb.step_time AS t
 INNER JOIN mmdb.candidate AS c ON t.candidate_id = c.candidate_id

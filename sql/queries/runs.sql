@@ -111,6 +111,21 @@ VALUES (
     %(run_id)s::bigint, %(ordinal)s::integer, %(config)s::jsonb, %(seed)s::bigint, %(architecture_hash)s::bytea
 );
 
+-- name: add_first_step_time
+-- Keep what steps of a candidate took that was created together with its run.
+INSERT INTO mmdb.step_time (candidate_id, node, device, environment, row_count, steps, seconds, state_bytes)
+SELECT
+    c.candidate_id,
+    %(node)s::text,
+    'cpu' AS device,
+    %(environment)s::text,
+    %(row_count)s::bigint,
+    %(steps)s::integer,
+    %(seconds)s::double precision,
+    %(state_bytes)s::bigint
+FROM mmdb.candidate AS c
+WHERE c.run_id = %(run_id)s::bigint AND c.ordinal = %(ordinal)s::integer;
+
 -- name: find_new_candidate
 -- What a run gives its new candidates.
 SELECT

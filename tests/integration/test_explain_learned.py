@@ -11,7 +11,9 @@ import pytest
 
 import mmdb
 from mmdb.api import Database, Run
+from mmdb.db.check import shown
 from mmdb.db.connection import Row
+from mmdb.db.postgres import PostgresConnection
 from mmdb.plan.hop_history import residual_of
 from mmdb.plan.profile import machine_profile
 from mmdb.plan.profile.measurements import KINDS, Stamp, assumed_rows, stamp_here
@@ -89,3 +91,51 @@ def test_steps_with_more_than_the_profile_knows_teach_nothing(db: Database) -> N
 def test_without_a_profile_nothing_is_kept(db: Database) -> None:
     create(db, "first", [[4]]).explain({"workers": 1})
     assert predictions(db) == []
+
+
+def measured(db: Database) -> int:
+    (row,) = db.sql("SELECT measured FROM mmdb.plan ORDER BY plan_id DESC LIMIT 1")
+    return int(row["measured"])
+
+
+def stacked(db: Database, name: str, stack: object) -> Run:
+    """Create a run of four candidates of one shape."""
+    space = {"space": {"architecture.hidden": [[8]], "lr": [0.1, 0.2, 0.3, 0.4]}}
+    options = {"stack": stack}
+    return db.create_run(name, dataset="points", architecture="mlp", search=space, options=options)
+
+
+def test_hops_in_stacks_say_nothing_of_those_without(db: Database) -> None:
+    calibrate(db)
+    stacked(db, "many", 4).train(workers=1)
+    alone = stacked(db, "alone", "never")
+    alone.explain({"workers": 1})
+    assert measured(db) == 0
+    stacked(db, "like", 4).explain({"workers": 1})
+    assert measured(db) == 4
+    stacked(db, "fewer", 2).explain({"workers": 1})
+    assert measured(db) == 0
+    # The profile knows nothing of stacks: its predictions of them teach nothing.
+    assert {row["run"] for row in predicted(db)} == {"alone"}
+
+
+def predicted(db: Database) -> list[Row]:
+    return db.sql(
+        "SELECT r.name AS run FROM mmdb.step_prediction AS p "
+        "INNER JOIN mmdb.candidate AS c ON p.candidate_id = c.candidate_id "
+        "INNER JOIN mmdb.run AS r ON c.run_id = r.run_id"
+    )
+
+
+def test_what_auto_measures_and_what_a_probe_times_is_planned_by(db: Database) -> None:
+    stacked(db, "chosen", "auto").explain({"workers": 1})
+    assert measured(db) == 4
+    (kept,) = db.sql("SELECT * FROM mmdb.step_time")
+    if isinstance(db.connection, PostgresConnection):
+        dsn = {"dsn": shown(db.connection.url)}
+        db.sql("INSERT INTO mmdb.setting (name, value) VALUES ('worker_dsn', %(dsn)s)", dsn)
+    stacked(db, "probed", 3).explain({"workers": 1, "probe_s": 0.2})
+    assert measured(db) == 4
+    (_, timed) = db.sql("SELECT * FROM mmdb.step_time ORDER BY candidate_id")
+    for column in ("node", "device", "environment", "state_bytes"):
+        assert kept[column] == timed[column]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -11,39 +11,42 @@ from time import perf_counter
 from mmdb.errors import Cancelled, NotANumber
 from mmdb.train.candidate.setup import Setup
 from mmdb.train.compute.device import synchronize
-from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, encoding
 from mmdb.train.values.jobs import StepTimes
-from mmdb.train.values.row_batch import Inputs, Labels, row_count
+from mmdb.train.values.row_batch import Inputs, row_count
 
 #: Steps that are not counted, for what they load and allocate; and those that are, at most.
 FIRST, MOST = 2, 60
 
 
 def time_steps(
-    live: Live,
+    lives: Sequence[Live],
+    train: Callable[..., object],
     x: Inputs,
-    y: Labels,
     *,
     setup: Setup,
     budget_s: float,
     stopped: Callable[[], bool] = lambda: False,
 ) -> StepTimes:
-    """Train `live` for some steps of one pass after the other, and say what they took.
+    """Train `lives` for some steps of one pass after the other, and say what each takes of them.
 
     The last step of a pass, which may have fewer rows, is left out where there are others.
 
+    Args:
+        train: trains them for a pass; told `ends_epoch` and `stopped`.
+        x: of the pass.
     Raises:
         TrainingFailed, Cancelled
     """
     rows = min(setup.config.batch_size * setup.config.accumulate, row_count(x))
     found: list[float] = []
+    live = lives[0]
     end = perf_counter() + budget_s
     while len(found) <= FIRST or (len(found) < FIRST + MOST and perf_counter() < end):
         times: list[float] = []
         is_enough = partial(_is_enough, live, stopped, times, FIRST + MOST - len(found), end)
         try:
-            train_pass(live, x, y, setup=setup, seed=0, ends_epoch=False, stopped=is_enough)
+            train(ends_epoch=False, stopped=is_enough)
         except Cancelled:
             if stopped():
                 raise
@@ -57,7 +60,7 @@ def time_steps(
     return StepTimes(
         rows=rows,
         steps=len(counted),
-        seconds=median(counted),
+        seconds=median(counted) / len(lives),
         state_bytes=len(encoding(live)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
-from mmdb.train.drive.stack_choice import choose_stack
+from mmdb.train.drive.stack_choice import STEPS, StackChoice, choose_stack
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
 from mmdb.train.ledger.shards import SISA, shard_name
@@ -128,6 +129,7 @@ def create_run(
     plain = [config for config in configs if config.get("freeze_up_to") is None]
     if len(plain) < len(configs):
         check_request(connection, strategy, asked.strategies, warm_start)
+    stack: StackChoice | None = None
     if options.get("stack") == AUTO_STACK:
         stack = choose_stack([check.spec(config) for config in plain])
         options = {**options, "stack": stack.size if stack.size > 1 else NO_STACK}
@@ -174,6 +176,8 @@ def create_run(
         if not added:
             first = options.get("first_candidate", 0)
             _add_candidates(connection, row["run_id"], parsed, seed, first, starts)
+        if stack is not None:
+            _keep_steps(connection, row["run_id"], stack, starts)
     return row["run_id"], added or len(starts)
 
 
@@ -381,6 +385,30 @@ def _add_candidates(
                 "detail": json.dumps(to_row(start)["detail"]),
             }
             for ordinal, start in enumerate(starts)
+        ],
+    )
+
+
+def _keep_steps(
+    connection: Connection, run_id: int, stack: StackChoice, starts: Sequence[Start]
+) -> None:
+    """Keep what steps of a run's candidates took as they are to train: plans go by it."""
+    configs = [start.config for start in starts]
+    connection.run_many(
+        _Q.add_first_step_time,
+        [
+            {
+                "run_id": run_id,
+                "ordinal": configs.index(dict(one.config)),
+                "node": platform.node(),
+                "environment": one.environment,
+                "row_count": one.rows * STEPS,
+                "steps": STEPS,
+                "seconds": STEPS * (one.stacked_s if stack.size > 1 else one.alone_s),
+                "state_bytes": one.state_bytes,
+            }
+            for one in stack.timed
+            if one.config in configs
         ],
     )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -15,16 +14,28 @@ from torch import Tensor
 from mmdb.data.decoding import Target
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.hop import train_pass
-from mmdb.train.compute.live import build
+from mmdb.train.compute.live import build, encoding
 from mmdb.train.stack.stacked_pass import stacked_pass, stacks
-from mmdb.train.values.spec import CandidateSpec
+from mmdb.train.values.spec import CandidateSpec, stack_size
 
 #: Candidates of a stack: more of them learn no faster, and leave other workers without any.
 SIZE = 8
 #: By how much stacks have to be faster, so that what is measured is no accident.
 _GAIN = 1.2
 #: Steps of a measurement, of which there are several; and seconds after which no more are begun.
-_STEPS, _REPEATS, _LIMIT_S = 24, 4, 10.0
+STEPS, _REPEATS, _LIMIT_S = 24, 4, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedSteps:
+    """What a step of a candidate took, by itself and in a stack; seconds of each member."""
+
+    config: Mapping[str, Any]
+    rows: int
+    alone_s: float
+    stacked_s: float
+    state_bytes: int
+    environment: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +44,7 @@ class StackChoice:
 
     size: int  # 1: each by itself
     reason: str
+    timed: tuple[TimedSteps, ...] = ()  # of one candidate of each shape
 
 
 def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
@@ -46,22 +58,21 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
     for candidate in candidates:
         shapes.setdefault(_shape(candidate), []).append(candidate)
     alone, together, begun = 0.0, 0.0, perf_counter()
+    timed: list[TimedSteps] = []
     for group in sorted(shapes.values(), key=len, reverse=True):
         if perf_counter() - begun > _LIMIT_S:
             return StackChoice(size=1, reason="There are too many shapes to measure.")
-        found = _measured(group[0], _size(len(group)))
-        alone, together = alone + len(group) * found[0], together + len(group) * found[1]
-    size = _size(max(map(len, shapes.values())))
+        found = _measured(group[0], stack_size(len(group), SIZE))
+        if found is not None:
+            alone += len(group) * found.alone_s
+            together += len(group) * found.stacked_s
+            timed.append(found)
+    size = stack_size(max(map(len, shapes.values())), SIZE)
     if not together or size < 2:
         return StackChoice(size=1, reason="The run's candidates make no stacks.")
     gain = alone / together
     said = f"In stacks of {size} the run's steps take {1 / gain:.2f} of the time one by one."
-    return StackChoice(size=size if gain >= _GAIN else 1, reason=said)
-
-
-def _size(count: int) -> int:
-    """Return how many of as many candidates train in one pass; a worker per processor has some."""
-    return min(SIZE, max(1, count // (os.cpu_count() or 1)))
+    return StackChoice(size=size if gain >= _GAIN else 1, reason=said, timed=tuple(timed))
 
 
 def _shape(candidate: CandidateSpec) -> str:
@@ -73,37 +84,40 @@ def _shape(candidate: CandidateSpec) -> str:
     return json.dumps([config, name, candidate.config.get("batch_size")], sort_keys=True)
 
 
-def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
-    """Return the seconds of a candidate's step, by itself and with as many members."""
+def _measured(candidate: CandidateSpec, members: int) -> TimedSteps | None:
+    """Return what steps of a candidate take with as many members; None where it trains alone."""
     setup = setup_of_candidate(candidate, 0)
     if not isinstance(candidate.input_shape, tuple):
-        return 0.0, 0.0  # it trains alone in any case
-    rows = _STEPS * setup.config.batch_size
+        return None
+    rows = STEPS * setup.config.batch_size
     x = torch.zeros(rows, *candidate.input_shape)
     y = _labels(setup.targets[0], rows)
     lives = [build(candidate) for _ in range(members)]
     if not stacks(lives[0], setup, x):
-        return 0.0, 0.0
+        return None
     how: dict[str, Any] = {"setups": [setup] * members, "seeds": range(members)}
     alone: list[float] = []
     together: list[float] = []
     begun = perf_counter()
     # In turns: what else the machine does meets both.
     while len(alone) < _REPEATS and perf_counter() - begun < _LIMIT_S / 4:
-        alone.append(
-            _seconds(lambda: train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False))
-        )
-        together.append(_seconds(lambda: stacked_pass(lives, x, y, ends_epoch=False, **how)))
-    return min(alone), min(together) / members
+        started = perf_counter()
+        outcome = train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False)
+        between = perf_counter()
+        stacked_pass(lives, x, y, ends_epoch=False, **how)
+        alone.append(between - started)
+        together.append(perf_counter() - between)
+    return TimedSteps(
+        config=candidate.config,
+        rows=setup.config.batch_size,
+        alone_s=min(alone) / STEPS,
+        stacked_s=min(together) / members / STEPS,
+        state_bytes=len(encoding(lives[0])),
+        environment=outcome.environment,
+    )
 
 
 def _labels(target: Target, rows: int) -> Tensor:
     if target.task == "classification":
         return torch.arange(rows) % target.size
     return torch.zeros(rows, target.size) if target.task == "multilabel" else torch.zeros(rows)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = perf_counter()
-    work()
-    return perf_counter() - begun

@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,7 @@ from mmdb.errors import (
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.device import CPU, DevicePartitions, device_of, peak_bytes, reset_peak
 from mmdb.train.compute.exact import environment, exact, stays_out
-from mmdb.train.compute.hop import HopOutcome, validate_pass
+from mmdb.train.compute.hop import HopOutcome, train_pass, validate_pass
 from mmdb.train.compute.live import (
     Live,
     adopt,
@@ -375,15 +375,26 @@ class DeviceWorker:
         partition: str,
         budget_s: float,
         stopped: Callable[[], bool] = lambda: False,
+        members: int = 1,
     ) -> StepTimes:
         """Time steps of a candidate on a partition that is in the node's cache; keep nothing.
 
+        Args:
+            members: as many of its kind take steps at once, if it stacks; a step is its share.
         Raises:
             TrainingFailed, Cancelled, ArchitectureError, PartitionEvicted, PrecisionMissing
         """
         x, y = self._rows(candidate, partition, stopped)
         live, setup = self._build(candidate, partition), setup_of_candidate(candidate, 0)
-        return time_steps(live, x, y, setup=setup, budget_s=budget_s, stopped=stopped)
+        how: dict[str, Any] = {"setup": setup, "budget_s": budget_s, "stopped": stopped}
+        if not (candidate.stacks and isinstance(x, torch.Tensor) and stacks(live, setup, x)):
+            return time_steps(
+                [live], partial(train_pass, live, x, y, setup=setup, seed=0), x, **how
+            )
+        lives = [live, *(self._build(candidate, partition) for _ in range(members - 1))]
+        setups = [setup] * members
+        train = partial(stacked_pass, lives, x, y, setups=setups, seeds=range(members))
+        return time_steps(lives, train, x, **how)
 
     def average(self, states: Sequence[bytes], rows: Sequence[int]) -> tuple[str, bytes]:
         """Return the mean of encoded states, weighted by rows, and before it its hash in hex."""

@@ -106,7 +106,7 @@ KNOWN = (
     "strategies",
 )
 #: Candidates that train in one pass, at most; and the strategies by which they do.
-_LARGEST_STACK, _STACKING = 1024, ("mop", "task")
+LARGEST_STACK, _STACKING = 1024, ("mop", "task")
 #: Of how many candidates a run's model may be the mean, at most: of none but the best, of a few.
 NO_ENSEMBLE, AUTO_ENSEMBLE = ENSEMBLE = ("never", "auto")
 _AUTO_MEMBERS, MOST_MEMBERS = 3, 16
@@ -169,11 +169,11 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint="It is a whole number from -5 to 5.",
         )
     stack = raw.get("stack", STACK[0])
-    if stack not in STACK and not is_whole(stack, 2, _LARGEST_STACK):
+    if stack not in STACK and not is_whole(stack, 2, LARGEST_STACK):
         raise InvalidOption(
             f"options.stack is {show(stack)}.",
             hint=f"It is {' or '.join(map(repr, STACK))}, or a whole number from 2 to "
-            f"{_LARGEST_STACK}.",
+            f"{LARGEST_STACK}.",
         )
     if stack != STACK[0] and not set(strategies or (strategy,)) <= set(_STACKING):
         raise InvalidOption(

@@ -190,17 +190,23 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimeSteps:
-    """Steps of a candidate to be timed on a partition in the node's cache, for some seconds."""
+    """Steps of a candidate to be timed on a partition in the node's cache, for some seconds.
+
+    Attributes:
+        members: as many of its kind take steps at once, if it stacks.
+    """
 
     result: ClassVar[Any] = StepTimes
 
     candidate: CandidateSpec
     partition: str
     budget_s: float
+    members: int = 1
 
     def run(self, worker: Any, payload: Payload, stopped: Stopped) -> tuple[StepTimes, None]:
         """Time them."""
-        return worker.time_steps(self.candidate, self.partition, self.budget_s, stopped), None
+        timed = self.candidate, self.partition, self.budget_s, stopped, self.members
+        return worker.time_steps(*timed), None
 
 
 _JOBS: tuple[Any, ...] = (

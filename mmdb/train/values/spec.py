@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -164,6 +165,11 @@ def stack_of(options: Mapping[str, Any]) -> int:
     """Return how many candidates of a run train in one pass, at most; 1 for none."""
     given = options.get("stack", STACK[0])
     return 1 if given in STACK else int(given)
+
+
+def stack_size(count: int, most: int) -> int:
+    """Return how many of as many candidates train in one pass; a worker per processor has some."""
+    return min(most, max(1, count // (os.cpu_count() or 1)))
 
 
 #: The option that says that no candidates are stacked, or that `create_run` chooses their number.

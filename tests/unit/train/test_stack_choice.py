@@ -9,7 +9,7 @@ import pytest
 from mmdb.data.decoding import Target
 from mmdb.graph.factories import SHIPPED
 from mmdb.train.drive import stack_choice
-from mmdb.train.drive.stack_choice import SIZE, choose_stack
+from mmdb.train.drive.stack_choice import SIZE, TimedSteps, choose_stack
 from mmdb.train.values.spec import CandidateSpec
 
 TASKS = {
@@ -36,10 +36,17 @@ def _candidates(
     ]
 
 
+def _timed(together: float) -> TimedSteps:
+    return TimedSteps(
+        config={}, rows=8, alone_s=1.0, stacked_s=together, state_bytes=1, environment=""
+    )
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_both_ways_are_measured(task: str) -> None:
-    alone, together = stack_choice._measured(_candidates(1, task=task)[0], 4)
-    assert alone > 0 and together > 0
+    found = stack_choice._measured(_candidates(1, task=task)[0], 4)
+    assert found is not None and found.alone_s > 0 and found.stacked_s > 0
+    assert found.rows == 8 and found.state_bytes > 0
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_the_gain_decides(
     monkeypatch: pytest.MonkeyPatch, together: float, count: int, size: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(stack_choice, "_measured", lambda candidate, members: (1.0, together))
+    monkeypatch.setattr(stack_choice, "_measured", lambda candidate, members: _timed(together))
     found = choose_stack(_candidates(count))
     assert found.size == size and f"{together:.2f} of the time" in found.reason
 
@@ -73,7 +80,7 @@ def test_shapes_count_by_their_candidates(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         stack_choice,
         "_measured",
-        lambda candidate, members: (1.0, 4.0 if candidate.config["batch_size"] == 4 else 0.5),
+        lambda candidate, members: _timed(4.0 if candidate.config["batch_size"] == 4 else 0.5),
     )
     assert choose_stack([*few, *many]).size == SIZE
     assert choose_stack([*few, *many[:4]]).size == 1
