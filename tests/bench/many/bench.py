@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +23,8 @@ from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare, bench_names
 
 PARTS = ("search", "groups")
-_COLUMNS, _CLASSES = 64, 10
+_COLUMNS, _CLASSES, _EPOCHS = 64, 10, 2
+ROOT = Path(__file__).parents[3]
 _GROUP_COLUMNS, _GROUP_EPOCHS, _GROUP_BATCH = 8, 5, 32
 
 
@@ -64,7 +70,7 @@ def _search(db: Database, share: ManyShare, prefix: str, engine: str) -> Iterato
                 run,
                 dataset=f"{prefix}_rows",
                 architecture="mlp(hidden=[64, 64])",
-                epochs=2,
+                epochs=_EPOCHS,
                 strategy="mop",
                 search={"space": space},
                 options={"stack": stack},
@@ -79,6 +85,37 @@ def _search(db: Database, share: ManyShare, prefix: str, engine: str) -> Iterato
         yield Figure(f"{engine}: the same one by one", seconds["never"], "s")
         apart = abs(right["never"] - right["auto"])
         yield at_most(f"{engine}: mean accuracy, the difference", [apart], "", 0.005)
+        if batch == 32 and (python := os.environ.get("RAY_PYTHON")):
+            found = _ray(db, python, f"{prefix}_rows", query, rates, batch)
+            ratio = found["seconds"] / seconds["auto"]
+            yield at_least(f"{engine}: times as fast", [ratio], "x", 3, "Ray Tune")
+            yield Figure(f"{engine}: mean accuracy, stacked", right["auto"], "")
+            yield Figure(f"{engine}: mean accuracy, Ray Tune", found["accuracy"], "")
+
+
+def _ray(
+    db: Database, python: str, dataset: str, query: str, rates: Sequence[float], batch: int
+) -> dict[str, float]:
+    """Let Ray Tune train the same networks on as many of the same rows."""
+    rows = db.sql(query)
+    (held_out,) = db.sql(
+        f"SELECT sum(p.row_count) AS n FROM mmdb.partition AS p "
+        f"INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id "
+        f"WHERE d.name = '{dataset}' AND p.role = 'validation'"
+    )
+    x = np.array([[row[f"c{k}"] for k in range(_COLUMNS)] for row in rows], dtype=np.float32)
+    y = np.array([row["y"] for row in rows], dtype=np.int64)
+    with TemporaryDirectory() as folder:
+        work = Path(folder) / "work.npz"
+        how = {"batch": batch, "epochs": _EPOCHS, "held_out": held_out["n"], "rates": rates}
+        np.savez(work, allow_pickle=False, x=x, y=y, **how)
+        command = [python, "-m", "tests.bench.many.ray_search", str(work)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True
+        )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 # -- Groups ------------------------------------------------------------------------
