@@ -3,6 +3,7 @@
 # make check   ruff, mypy, sqlfluff
 # make test    what continuous integration runs   JOBS=4: test processes, otherwise 2
 # make test-all  the same with the slow tests that tests/gate.py lists
+# make test-servers  tests of the engine on PostgreSQL 16, 17 and 18, which it downloads   SERVERS="18"
 # make test-bi  tests against BI tools, which it installs into environments of their own
 # make test-bench  runs every bench and experiment in small on both engines, which takes minutes
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
@@ -13,9 +14,12 @@ export PYTHON TORCH_INDEX_URL CUDA
 BIN := .venv/bin
 BENCH ?= hop train store $(if $(MMDB_URL),load)
 JOBS ?= 2
+SERVERS ?= 16 17 18
+# What `make test` tries on the newest server beside the one that this machine has.
+NEWEST := $(addprefix tests/integration/test_,upgrade.py privileges.py strategies.py)
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo check test test-all test-bi test-bench bench clean
+.PHONY: help setup demo check test test-all test-servers test-bi test-bench bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -35,11 +39,15 @@ test: setup
 	@$(BIN)/python -m scripts.system_packages
 	@scripts/check
 	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m scripts.packaged_servers --optional 18 -- -m pytest -q -n $(JOBS) -k "not duckdb" $(NEWEST)
 
 test-all: setup
 	@$(BIN)/python -m scripts.system_packages
 	@scripts/check
 	@$(BIN)/python -m pytest -n $(JOBS) --all
+
+test-servers: setup
+	@$(BIN)/python -m scripts.packaged_servers $(SERVERS) -- -m pytest -n $(JOBS) -k "not duckdb" tests/integration tests/attacks
 
 test-bi: setup
 	@$(BIN)/python -m scripts.system_packages

@@ -855,6 +855,22 @@ class LimitReached(EngineError):
     default_hint = "The owner sets the limits, in mmdb.role_limit: docs/roles.md."
 
 
+class ServerMissing(EngineError):
+    """There are no programs of a PostgreSQL server that fit."""
+
+    sqlstate = "MM417"
+    default_hint = (
+        "Install one, such as Debian's postgresql-plpython3-15, or name its pg_config in the "
+        "environment variable PG_CONFIG."
+    )
+
+
+class ServerNotStarted(EngineError):
+    """A server of the user's own was not started, or not stopped."""
+
+    sqlstate = "MM418"
+
+
 class NodeLost(EngineError):
     """A node of the cluster does not answer; the session with its coordinator goes on."""
 

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mmdb.db.server_programs import OLDEST_VERSION, find_server, installed_servers
+from mmdb.errors import ServerMissing
 from scripts.apt import CannotInstall, apt_get, has_apt, install, query, root_prefix
 from tests.browser import find_browser
-from tests.server_files import OLDEST_VERSION, NoServer, find_server, installed_servers
 
 # Debian's packages create and start a cluster named "main" unless a file here says no.
 CREATECLUSTER = Path("/etc/postgresql-common/createcluster.d/mmdb-tests.conf")
@@ -30,7 +31,7 @@ def main() -> int:
         if not any(server.has_plpython for server in installed_servers()):
             _install_postgres()
         server = find_server()
-    except (CannotInstall, NoServer) as missing:
+    except (CannotInstall, ServerMissing) as missing:
         print(f"system packages: {missing}", file=sys.stderr)
         return 1
     print(f"==> PostgreSQL {server.version} with PL/Python ({server.bin})", flush=True)

@@ -13,10 +13,11 @@ from typing import Self
 
 import psycopg
 
+from mmdb.db.server_programs import find_server
+from mmdb.errors import ServerMissing
 from tests.cluster import Cluster
 from tests.network.network import Network
 from tests.network.servers import HostedServer, Standby
-from tests.server_files import NoServer, find_server
 
 SETTINGS = {
     "shared_preload_libraries": "citus",
@@ -39,7 +40,7 @@ def has_citus() -> bool:
     """Return whether the installed PostgreSQL has the extension."""
     try:
         return (find_server().extensions / "citus.control").exists()
-    except NoServer:
+    except ServerMissing:
         return False
 
 

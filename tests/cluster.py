@@ -31,8 +31,8 @@ from typing import IO, Self
 import psycopg
 from psycopg import sql
 
+from mmdb.db.server_programs import find_server
 from tests.memory_folder import MemoryFolder, NoRoom
-from tests.server_files import find_server
 from tests.server_user import as_user, copy_readable, server_owner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +65,7 @@ class Cluster:
         address: by which it is reached.
         in_memory: whether it may keep its data in memory.
     Raises:
-        NoServer: no usable PostgreSQL is installed.
+        ServerMissing: no usable PostgreSQL is installed.
         NoUser: there is no user for it to run as.
         ClusterError: the server did not start; the message ends with its log.
     """
@@ -251,11 +251,11 @@ class Cluster:
             "HOME": str(self.directory),
             "LANG": "C.UTF-8",
             "PATH": f"{self.server.bin}:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join(str(path) for path in self._python_path()),
+            "PYTHONPATH": os.pathsep.join(str(path) for path in self.python_path()),
             "TMPDIR": str(self.directory),  # for the node's cache, which would outlive the server
         }
 
-    def _python_path(self) -> list[Path]:
+    def python_path(self) -> list[Path]:
         """Return the folders for the server's Python: this checkout, this environment's packages.
 
         What the server's user may not read is copied into the cluster's directory.

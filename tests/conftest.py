@@ -19,9 +19,10 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mmdb.db.server_programs import find_server
+from mmdb.errors import ServerMissing
 from tests import gate, skips
 from tests.cluster import ROOT, Cluster
-from tests.server_files import NoServer, find_server
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -72,7 +73,7 @@ def pytest_report_header() -> list[str]:
     try:
         server = find_server()
         postgres = f"postgres {server.version} (PL/Python {server.python_version})"
-    except NoServer:
+    except ServerMissing:
         postgres = "no usable postgres"
     return [", ".join([postgres, *(f"{name} {version(name)}" for name in names)])]
 

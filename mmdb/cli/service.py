@@ -1,4 +1,4 @@
-"""Commands of whoever keeps a database running: worker, doctor and metrics."""
+"""Commands of whoever keeps a database running: server, worker, doctor and metrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from mmdb.cli.models import Add, WrongUse
 from mmdb.cli.options import JSON, URL
@@ -108,6 +109,16 @@ def _check_database(url: str) -> None:
 
 def add_operation_commands(add: Add) -> None:
     """Add the commands to the parser."""
+    about = "Start or stop a PostgreSQL of your own in a folder, with mmdb in it."
+    server = add("server", _server, about)
+    server.add_argument("action", choices=("start", "stop"))
+    about = "where it keeps everything; made as needed"
+    server.add_argument("folder", type=Path, metavar="DIR", help=about)
+    about = (
+        "of PostgreSQL, such as 18 (what this machine has, else the newest, which is downloaded)"
+    )
+    server.add_argument("--version", type=int, metavar="N", help=about)
+
     about = "Check everything that can be wrong with a database."
     doctor = add("doctor", _doctor, about, URL, JSON)
     about = "also read every stored byte, and compare it with its hash"
@@ -117,6 +128,19 @@ def add_operation_commands(add: Add) -> None:
     metrics = add("metrics", _metrics, about, URL)
     about = "answer GET /metrics there instead, until interrupted; 127.0.0.1 without a host"
     metrics.add_argument("--listen", metavar="[HOST:]PORT", help=about)
+
+
+def _server(given: argparse.Namespace) -> int:
+    from mmdb.db.local_server import start, stop
+
+    if given.action == "stop":
+        stop(given.folder)
+        return 0
+    url, programs = start(given.folder, given.version)
+    print(f"PostgreSQL {programs.version} with mmdb runs in {given.folder}")
+    print(f"export MMDB_URL='{url}'")
+    print(f"{programs.bin / 'psql'} '{url}'")
+    return 0
 
 
 def _doctor(given: argparse.Namespace) -> int:

@@ -74,7 +74,10 @@ def as_postgres(url: str) -> str:
 
     >>> as_postgres("postgresql://ann:secret@db.example:5433/zoo")
     'postgresql://postgres@db.example:5433/zoo'
+    >>> as_postgres("postgresql:///zoo?host=/home/ann/zoo&user=ann")
+    'postgresql://postgres@/zoo?host=/home/ann/zoo'
     """
     parts = urlsplit(shown(url))
     host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://postgres@{host}{parts.path}"
+    options = "&".join(one for one in parts.query.split("&") if not one.startswith("user="))
+    return f"{parts.scheme}://postgres@{host}{parts.path}{'?' if options else ''}{options}"

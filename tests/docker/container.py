@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from mmdb.db.server_programs import find_server
 from tests.cluster import ROOT
-from tests.server_files import find_server
 from tests.server_user import as_user, copy_readable, server_owner
 
 DOCKER = ROOT / "docker"

@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from mmdb.db.server_programs import find_server
 from tests.citus_cluster import has_citus
 from tests.docker.container import DOCKER, Container, make_prefix, run
-from tests.server_files import find_server
 
 ROWS = "CREATE TABLE point AS SELECT i / 200.0 AS x, i % 2 AS y FROM generate_series(1, 200) AS i"
 

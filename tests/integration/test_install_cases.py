@@ -18,6 +18,7 @@ import pytest
 from mmdb import errors
 from mmdb.db.doctor import examine
 from mmdb.db.install import install, install_in, pending
+from mmdb.db.server_programs import ServerPrograms, find_server
 from mmdb.db.url import connect
 from tests.cluster import Cluster
 from tests.integration.test_install import (
@@ -28,7 +29,6 @@ from tests.integration.test_install import (
     objects,
     select,
 )
-from tests.server_files import ServerFiles, find_server
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
@@ -118,7 +118,7 @@ def cluster_without_plpython(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluste
             yield running
 
 
-def copy_without_plpython(server: ServerFiles, target: Path) -> ServerFiles:
+def copy_without_plpython(server: ServerPrograms, target: Path) -> ServerPrograms:
     """Return a copy of a server's files below `target`, less those of plpython3u.
 
     A PostgreSQL finds its other files by the path of its program, so a moved copy is complete.
@@ -134,7 +134,7 @@ def copy_without_plpython(server: ServerFiles, target: Path) -> ServerFiles:
     return replace(server, bin=copied[server.bin], has_plpython=False)
 
 
-def installed_folder(server: ServerFiles, kind: str) -> Path:
+def installed_folder(server: ServerPrograms, kind: str) -> Path:
     """Return one of the folders that a server was built for."""
     command = [str(server.bin / "pg_config"), f"--{kind}dir"]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())

@@ -18,10 +18,10 @@ from mmdb.cli import main
 from mmdb.db.doctor import examine
 from mmdb.db.install import install, install_in, installed_mode
 from mmdb.db.postgres import PostgresConnection
+from mmdb.db.server_programs import find_server
 from mmdb.train.drive.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_install_cases import copy_without_plpython
-from tests.server_files import find_server
 from tests.worker_process import WorkerCommand
 
 
