@@ -266,9 +266,10 @@ def parameter_count(module: nn.Module) -> int:
 def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object:
     modes = {part: part.training for part in module.modules()}
     inputs = batch if isinstance(batch, dict) else {"": batch}
-    devices = [t.device for t in inputs.values() if t.device.type == "cuda"][:1]
+    devices = [t.device for t in inputs.values() if t.device.type != "cpu"][:1]
+    kind = devices[0].type if devices else "cpu"
     try:
-        with _generator_lock, torch.random.fork_rng(devices=devices), torch.no_grad():
+        with _generator_lock, torch.random.fork_rng(devices, device_type=kind), torch.no_grad():
             module.eval()
             return module(**batch) if isinstance(batch, dict) else module(batch)
     except (ArchitectureError, OutOfMemory):  # of a backbone that returns no features

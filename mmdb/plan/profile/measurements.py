@@ -306,7 +306,7 @@ def stamp_here(engine: str, now: datetime, device: str = "cpu") -> Stamp:
 
     found = fingerprint()
     if device != "cpu":
-        device = torch.cuda.get_device_name(device)
+        device = torch.get_device_module(device).get_device_name(device)
     machine = Machine(
         node=platform.node(),
         cpu=str(found["cpu"]),

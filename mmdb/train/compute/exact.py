@@ -18,7 +18,16 @@ import numpy as np
 import torch
 
 from mmdb.errors import InvalidRecipe
-from mmdb.train.compute.device import CPU, described
+from mmdb.train.compute.device import (
+    CPU,
+    accelerator,
+    accelerators,
+    described,
+    drawing,
+    generators,
+    seed_accelerators,
+    set_generator,
+)
 
 NAME = "torch._dynamo"
 #: Where torch._compile keeps, on a function of torch's, what `disable` made of it.
@@ -121,11 +130,11 @@ def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[N
     torch.default_generator.manual_seed(seed)
     try:
         with recording():
-            if device.type == "cuda":
-                with _exact_cuda(seed, device):
-                    yield
-            else:
+            if device == CPU:
                 yield
+            else:
+                with _exact_on(device, seed):
+                    yield
     finally:
         compute_deterministically(before[0])
         if before[1] != threads:
@@ -135,38 +144,33 @@ def exact(seed: int, threads: int = 1, device: torch.device = CPU) -> Iterator[N
 
 
 @contextmanager
-def _exact_cuda(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed one GPU's generator, and let cuDNN choose its algorithms without timing them."""
-    state = torch.cuda.get_rng_state(device)
+def _exact_on(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed one accelerator, and let cuDNN choose its algorithms without timing them."""
     benchmark = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
-    with torch.cuda.device(device):
-        torch.cuda.manual_seed(seed)
-        try:
+    try:
+        with drawing(device, seed):
             yield
-        finally:
-            torch.backends.cudnn.benchmark = benchmark
-            torch.cuda.set_rng_state(state, device)
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
 
 
-#: The generators that `rng_state` knows.
-_KNOWN = ("python", "numpy", "torch", "cuda")
+#: The generators that `rng_state` knows beside those of accelerators.
+_KNOWN = ("python", "numpy", "torch")
 
 
 def rng_state() -> dict[str, Any]:
     """Return the states of Python's, numpy's and torch's generators, for `Recipe.state["rng"]`.
 
-    Take it right before the training. "cuda" has one state for each device, and is left out where
-    CUDA was not used yet.
+    Take it right before the training. A kind of accelerator, such as "cuda", has one state for each
+    device, and is left out where it was not used yet.
     """
     found: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_initialized():
-        found["cuda"] = torch.cuda.get_rng_state_all()
-    return found
+    return found | generators()
 
 
 @contextmanager
@@ -175,7 +179,7 @@ def borrowed(
 ) -> Iterator[None]:
     """Inside the block, random numbers and roundings are those of a fresh process; then as before.
 
-    Python's, numpy's and torch's generators, those of every CUDA device among them, start from
+    Python's, numpy's and torch's generators, those of every accelerator among them, start from
     `seed`, then from what `states` has of them. torch is deterministic, computes with `threads`
     threads, in float32 where no dtype is named, on the CPU where no device is, with gradients and
     without automatic mixed precision.
@@ -184,9 +188,8 @@ def borrowed(
         InvalidRecipe: `states` is not what `rng_state` returns.
     """
     before = rng_state()
-    woken = torch.cuda.is_initialized()
     with ExitStack() as stack:
-        stack.callback(_put_back, before, woken)
+        stack.callback(_put_back, before)
         stack.enter_context(neutral(seed, threads))
         _seed(seed)
         _set(states or {})
@@ -215,15 +218,16 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # all that it takes
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
+    seed_accelerators(seed)
 
 
 def _set(states: Mapping[str, Any]) -> None:
-    unknown = sorted(set(states) - set(_KNOWN))
-    if unknown:
+    of_devices = {kind: states[kind] for kind in set(states) - set(_KNOWN)}
+    here = accelerator()
+    for kind in sorted(set(of_devices) - {here.type if here else ""}):
         raise InvalidRecipe(
-            f"The recipe's state 'rng' holds {unknown[0]!r}.", hint=f"Known: {', '.join(_KNOWN)}."
+            f"The recipe's state 'rng' holds {kind!r}.",
+            hint=f"Known here: {', '.join([*_KNOWN, *([here.type] if here else [])])}.",
         )
     try:
         if "python" in states:
@@ -232,8 +236,9 @@ def _set(states: Mapping[str, Any]) -> None:
             np.random.set_state(states["numpy"])
         if "torch" in states:
             torch.set_rng_state(states["torch"])
-        if "cuda" in states:
-            torch.cuda.set_rng_state_all(states["cuda"])
+        for found in of_devices.values():
+            for device, state in zip(accelerators(), found, strict=True):
+                set_generator(device, state)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InvalidRecipe(
             f"The recipe's state 'rng' cannot be set: {error}.",
@@ -241,7 +246,7 @@ def _set(states: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _put_back(before: Mapping[str, Any], woken: bool) -> None:
+def _put_back(before: Mapping[str, Any]) -> None:
     _set(before)
-    if torch.cuda.is_initialized() and not woken:
-        torch.cuda.seed_all()  # it had no state before: draw one, as a fresh process would
+    if generators().keys() - before.keys():
+        seed_accelerators(None)  # they had no state before: draw one, as a fresh process would

@@ -138,8 +138,8 @@ def encoding(live: Live) -> StateEncoding:
 
 
 def _to_host(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    """Return a GPU's tensors in pinned memory: all copies are under way before any is awaited."""
-    if device.type != "cuda":
+    """Return a device's tensors in pinned memory: all copies are begun before any is awaited."""
+    if device == CPU:
         return tensors
     found = {}
     for name, tensor in tensors.items():

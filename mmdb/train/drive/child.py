@@ -23,6 +23,7 @@ from typing import IO, Any, TypeVar
 from mmdb import errors
 from mmdb.memory import bounded, ran_out
 from mmdb.train.drive.idle_children import IDLE
+from mmdb.train.values import device_names
 from mmdb.train.values.jobs import Job, MapPartition, from_json, job_of
 from mmdb.train.values.runtime import end, keep_freed_memory, trace_of, uncollected
 from mmdb.train.values.spec import HopResult, HopSpec, Payload, Stopped
@@ -52,44 +53,18 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def visible(device: str, shown: str | None = None) -> dict[str, str]:
-    """Return the environment in which a process sees the GPU of a device alone.
-
-    Args:
-        shown: the CUDA_VISIBLE_DEVICES of this process.
-
-    >>> visible("cuda:2"), visible("cuda:1", "4,6"), visible("cpu")
-    ({'CUDA_VISIBLE_DEVICES': '2'}, {'CUDA_VISIBLE_DEVICES': '6'}, {})
-    """
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or not index.isdigit():
-        return {}
-    names = dict(enumerate(shown.split(","))) if shown else {int(index): index}
-    return {"CUDA_VISIBLE_DEVICES": names.get(int(index), "none")}
-
-
-def inside(device: str) -> str:
-    """Return the name that a device has in a process that sees no other.
-
-    >>> inside("cuda:2"), inside("cpu")
-    ('cuda:0', 'cpu')
-    """
-    kind, _, index = device.partition(":")
-    return "cuda:0" if kind == "cuda" and index.isdigit() else device
-
-
 class ChildProcess:
     """A worker process, as the process that reads and writes sees it: an `Executor`."""
 
     def __init__(self, device: str = "cpu") -> None:
-        """Start the process; it sees no other GPU than `device`: "cpu", "cuda:0", ..."""
+        """Start the process; it sees no other accelerator than `device`."""
         self.device = device
         paths = os.pathsep.join(p for p in sys.path if p)
         self._kind = (device, paths, str(Path.cwd()))
         self._environment = (
             os.environ
             | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MIMALLOC_ARENA_RESERVE": "65536"}
-            | visible(device, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            | device_names.visible(device, dict(os.environ))
         )
         self._calls = threading.Lock()  # held while the process answers
         self._waits = False  # whether it is known to wait for calls
@@ -121,7 +96,7 @@ class ChildProcess:
         Raises:
             WorkerLost, DeviceMissing
         """
-        asked = {"warm_up": inside(self.device), "environment": self._environment}
+        asked = {"warm_up": device_names.inside(self.device), "environment": self._environment}
         try:
             header, _ = self._call(asked)
         except errors.DeviceMissing as error:

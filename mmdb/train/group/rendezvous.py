@@ -93,7 +93,7 @@ def connect(store: Any, group: WorkerGroup, device: torch.device) -> Any:
 
 def _connect_nccl(store: Any, group: WorkerGroup, device: torch.device) -> Any:
     kind: Any = getattr(distributed, "ProcessGroupNCCL", None)
-    if kind is None or device.type != "cuda":
+    if kind is None or distributed.get_default_backend_for_device(device) != "nccl":
         raise DeviceMissing(
             f"A group over nccl needs NVIDIA GPUs; this worker has {device}.",
             hint="Start every worker of the group on a GPU: --device cuda:0.",
@@ -102,7 +102,7 @@ def _connect_nccl(store: Any, group: WorkerGroup, device: torch.device) -> Any:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     options = kind.Options()
     options._timeout = timedelta(seconds=group.timeout_s)
-    with torch.cuda.device(device):
+    with torch.accelerator.device_index(device.index):
         return kind(store, group.rank, group.size, options)
 
 

@@ -358,8 +358,8 @@ def recover_module(
     if model.manifest_id is None:
         weights: Weights = replay(connection, model, into=into, compute=compute)
     else:
-        is_gpu = device is not None and device.startswith("cuda")
-        weights = reader.tensors(model, verify=verify, pinned=is_gpu)
+        pinned = device not in (None, "cpu")  # accelerators copy from such memory by themselves
+        weights = reader.tensors(model, verify=verify, pinned=pinned)
         trainable = {entry.path: entry.trainable for entry in reader.catalog(model).entries}
     if into is not None:
         return fill_given(into, weights, reference=model.reference)

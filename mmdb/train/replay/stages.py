@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mmdb.errors import Cancelled
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
+from mmdb.train.compute.device import CPU, generator_of, set_generator
 from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, Learner, Total, blaming_the_model
 from mmdb.train.compute.live import Live, build, encode, restore, state_hash
@@ -103,16 +104,12 @@ def replay_group(
 
 def _random(device: torch.device) -> tuple[Tensor, ...]:
     """Return the states of the generators that a hop on a device draws from."""
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return tuple(states)
+    return tuple(generator_of(one) for one in dict.fromkeys((CPU, device)))
 
 
 def _set_random(device: torch.device, states: tuple[Tensor, ...]) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+    for one, state in zip(dict.fromkeys((CPU, device)), states, strict=True):
+        set_generator(one, state)
 
 
 #: Trains a live state for one hop, in place.
