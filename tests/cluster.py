@@ -251,7 +251,7 @@ class Cluster:
             "HOME": str(self.directory),
             "LANG": "C.UTF-8",
             "PATH": f"{self.server.bin}:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join(str(path) for path in self.python_path()),
+            "PYTHONPATH": os.pathsep.join([*map(str, self.python_path()), *_more_paths()]),
             "TMPDIR": str(self.directory),  # for the node's cache, which would outlive the server
         }
 
@@ -297,6 +297,12 @@ class ClusterError(Exception):
 
 
 _running: set[Cluster] = set()
+
+
+def _more_paths() -> list[str]:
+    """Return where this process finds other packages, such as a simulated accelerator's."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in given if path and Path(path) != ROOT]
 
 
 def _memory_folder() -> MemoryFolder | None:

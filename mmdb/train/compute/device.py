@@ -23,6 +23,8 @@ from mmdb.train.values.row_batch import Inputs, Labels, Partition, tensors_in
 CPU = torch.device("cpu")
 #: Share of an accelerator's free memory that partitions may take; MMDB_DEVICE_BYTES goes before.
 _PARTITION_SHARE = 0.25
+#: What they may take where nobody knows what is free.
+_PARTITION_BYTES = 1 << 30
 
 
 def device_of(text: str) -> torch.device:
@@ -100,7 +102,10 @@ def partition_budget(device: torch.device) -> int:
     given = os.environ.get("MMDB_DEVICE_BYTES")
     if given is not None:
         return int(given)
-    free, _ = torch.accelerator.get_memory_info(device)
+    try:
+        free, _ = torch.accelerator.get_memory_info(device)
+    except (NotImplementedError, RuntimeError):  # torch does not know it of every kind
+        return _PARTITION_BYTES
     return int(free * _PARTITION_SHARE)
 
 
@@ -262,8 +267,11 @@ class Staging:
     def copied(self, tensor: Tensor) -> Tensor:
         """Return a copy on the device, which kernels asked for from now on may read."""
         source = tensor.contiguous().reshape(-1).view(torch.uint8)
+        # Memory of the stream that reads it, which may have had another use there a moment ago.
+        found = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
+        reader = torch.accelerator.current_stream(self._device)
+        self._stream.wait_stream(reader)
         with self._stream:
-            found = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
             target = found.reshape(-1).view(torch.uint8)
             for turn, start in enumerate(range(0, len(source), BUFFER_BYTES)):
                 buffer, free = self._buffers[turn % 2], self._free[turn % 2]
@@ -272,7 +280,5 @@ class Staging:
                 staged = buffer[: len(part)].copy_(part)
                 target[start : start + len(part)].copy_(staged, non_blocking=True)
                 free.record(self._stream)
-        reader = torch.accelerator.current_stream(self._device)
         reader.wait_stream(self._stream)
-        found.record_stream(reader)
         return found
