@@ -871,6 +871,16 @@ class ServerNotStarted(EngineError):
     sqlstate = "MM418"
 
 
+class SessionNeeded(EngineError):
+    """What was asked keeps a session, and the URL leads to a pooler, which may lend another one."""
+
+    sqlstate = "MM419"
+    default_hint = (
+        "Name the server's own address in the URL. If the pooler lends a session for as long as a "
+        "connection lasts, set the environment variable MMDB_POOLER to session."
+    )
+
+
 class NodeLost(EngineError):
     """A node of the cluster does not answer; the session with its coordinator goes on."""
 

@@ -57,10 +57,11 @@ _PATIENCE: dict[str, Any] = {
 #: On Citus: a transaction may write to a table that is referred to after it has used several shards
 #: at once, for no distributed table refers to it. See sql/engines/citus_functions.sql. And one
 #: connection to a node does: another one costs more than it saves where tables are small.
+#: Settings of a session are not made through a pooler: the next client would have them.
 _BEGIN = f"""
 SELECT
     CASE
-        WHEN pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0'
+        WHEN c.keeps AND pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0'
             THEN pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', false)
     END,
     CASE
@@ -71,12 +72,15 @@ SELECT
         WHEN c.there
             THEN pg_catalog.set_config('citus.max_adaptive_executor_pool_size', '1', false)
     END,
-    c.there
+    c.there,
+    c.keeps
 FROM (
     SELECT
         pg_catalog.current_setting(
             'citus.enforce_foreign_key_restrictions', true
-        ) IS NOT NULL AS there
+        ) IS NOT NULL AS there,
+        %(own)s::boolean
+        OR pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %(pid)s::integer AS keeps
 ) AS c
 """
 #: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
@@ -166,6 +170,7 @@ class PostgresConnection:
         self._settings = dict(settings or {})
         self._application_name = application_name
         self.on_citus = False  # whether the server has Citus
+        self.is_pooled = False  # whether each transaction may be another session's: of a pooler
         self._as_they_are = False  # whether statements are sent as they are, not as functions
         self._role = ""  # that the last snapshot was read as; a statement that failed cannot ask
         self.raw = self._connect()
@@ -179,7 +184,13 @@ class PostgresConnection:
                 application_name=self._application_name,
                 connect_timeout=10,
             )
-            self.on_citus = connection.execute(_BEGIN).fetchall()[0]["there"]
+            # A pooler makes up the process that it names to a client.
+            pid = connection.info.backend_pid
+            own = os.environ.get("MMDB_POOLER") == "session"
+            (begun,) = connection.execute(_BEGIN, {"pid": pid, "own": own}).fetchall()
+            self.on_citus, self.is_pooled = begun["there"], not begun["keeps"]
+            if self.is_pooled:
+                connection.prepare_threshold = None
             self._choose_form(connection)
             for name, value in self._settings.items():
                 connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
@@ -238,6 +249,8 @@ class PostgresConnection:
                 pause = min(2 * pause, LAST_PAUSE_S)
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
+        if query.needs_session and self.is_pooled:
+            raise errors.SessionNeeded
         return self.select(self._statement(query), parameters)
 
     def _statement(self, query: Query) -> str:
@@ -255,7 +268,7 @@ class PostgresConnection:
             self.raw.execute(sql)
 
     def run(self, query: Query, /, **parameters: object) -> None:
-        self.select(self._statement(query), parameters)
+        self.rows(query, **parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         if query.many is not None and not self._as_they_are:

@@ -20,6 +20,7 @@ _INSERT = re.compile(
     r"VALUES \((?:\s*%\(\w+\)s::(?:double precision|\w+(?:\[\])?),?)+\s*\)"
     r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
+_OF_SESSION = re.compile(r"\bpg_(try_)?advisory_lock(_shared)?\(|^LISTEN\b", re.M)
 _TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
 #: Files whose statements run as they are: calls of functions, what comes before there are any, and
 #: what the server says of its sessions to some and not to others.
@@ -54,6 +55,11 @@ class Query:
         """The statement with `$1, $2, …` in the order of `parameters`, for plpy."""
         order = {name: f"${i}" for i, name in enumerate(self.parameters, 1)}
         return _PLACEHOLDER.sub(lambda m: f"{order[m[1]]}::{m[2]}", self.sql).replace("%%", "%")
+
+    @cached_property
+    def needs_session(self) -> bool:
+        """Whether what it does lasts as long as the session: a lock, or listening."""
+        return _OF_SESSION.search(self.sql) is not None
 
     @cached_property
     def definer(self) -> str | None:
