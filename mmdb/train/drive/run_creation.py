@@ -129,7 +129,7 @@ def create_run(
     if len(plain) < len(configs):
         check_request(connection, strategy, asked.strategies, warm_start)
     if options.get("stack") == AUTO_STACK:
-        stack = choose_stack([check.spec(config) for config in plain])
+        stack = choose_stack([check.spec(config) for config in plain], check.input_dtype)
         options = {**options, "stack": stack.size if stack.size > 1 else NO_STACK}
         say(stack.reason)
     chosen = make_search(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mmdb.data.decoding import Target
+from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import build
@@ -35,10 +36,13 @@ class StackChoice:
     reason: str
 
 
-def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
+def choose_stack(candidates: Sequence[CandidateSpec], dtype: Dtypes = "float32") -> StackChoice:
     """Choose by the seconds that a step of each takes, by itself and in a stack.
 
     A stack that is not measured in time counts as one that is slower.
+
+    Args:
+        dtype: of the dataset's rows.
     """
     if not candidates:
         return StackChoice(size=1, reason="Candidates that freeze layers are not measured.")
@@ -49,7 +53,7 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
     for group in sorted(shapes.values(), key=len, reverse=True):
         if perf_counter() - begun > _LIMIT_S:
             return StackChoice(size=1, reason="There are too many shapes to measure.")
-        found = _measured(group[0], _size(len(group)))
+        found = measured(group[0], _size(len(group)), dtype)
         alone, together = alone + len(group) * found[0], together + len(group) * found[1]
     size = _size(max(map(len, shapes.values())))
     if not together or size < 2:
@@ -67,37 +71,53 @@ def _size(count: int) -> int:
 def _shape(candidate: CandidateSpec) -> str:
     """Return what is equal for candidates that may have one shape."""
     config = {k: v for k, v in candidate.config.items() if k.startswith("architecture.")}
-    config.pop("architecture.dropout", None)
+    for share in ("architecture.dropout", "architecture.embedding_dropout"):
+        config.pop(share, None)
     optimizer = candidate.config.get("optimizer")
     name = optimizer.get("name") if isinstance(optimizer, dict) else optimizer
     return json.dumps([config, name, candidate.config.get("batch_size")], sort_keys=True)
 
 
-def _measured(candidate: CandidateSpec, members: int) -> tuple[float, float]:
+def measured(
+    candidate: CandidateSpec, members: int, dtype: Dtypes = "float32"
+) -> tuple[float, float]:
     """Return the seconds of a candidate's step, by itself and with as many members."""
     setup = setup_of_candidate(candidate, 0)
-    if not isinstance(candidate.input_shape, tuple):
+    if not isinstance(candidate.input_shape, tuple) or not isinstance(dtype, str):
         return 0.0, 0.0  # it trains alone in any case
     rows = _STEPS * setup.config.batch_size
-    x = torch.zeros(rows, *candidate.input_shape)
-    y = _labels(setup.targets[0], rows)
+    x = torch.zeros(rows, *candidate.input_shape, dtype=getattr(torch, dtype))
+    y = _labels(setup.targets[0], x)
     lives = [build(candidate) for _ in range(members)]
     if not stacks(lives[0], setup, x):
         return 0.0, 0.0
     how: dict[str, Any] = {"setups": [setup] * members, "seeds": range(members)}
+
+    def one_by_one(rows: int) -> float:
+        return _seconds(
+            lambda: train_pass(lives[0], x[:rows], y[:rows], setup=setup, seed=0, ends_epoch=False)
+        )
+
     alone: list[float] = []
     together: list[float] = []
-    begun = perf_counter()
+    begun, batch = perf_counter(), setup.config.batch_size
+    # Steps of large networks take long: fewer of them tell as much.
+    step = min(one_by_one(batch) for _ in range(2))
+    steps = min(max(int(_LIMIT_S / 16 / (step * (1 + members))), 1), _STEPS)
+    rows = steps * batch
     # In turns: what else the machine does meets both.
     while len(alone) < _REPEATS and perf_counter() - begun < _LIMIT_S / 4:
-        alone.append(
-            _seconds(lambda: train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False))
+        alone.append(one_by_one(rows))
+        together.append(
+            _seconds(lambda: stacked_pass(lives, x[:rows], y[:rows], ends_epoch=False, **how))
         )
-        together.append(_seconds(lambda: stacked_pass(lives, x, y, ends_epoch=False, **how)))
-    return min(alone), min(together) / members
+    return min(alone) / steps, min(together) / steps / members
 
 
-def _labels(target: Target, rows: int) -> Tensor:
+def _labels(target: Target, x: Tensor) -> Tensor:
+    rows = len(x)
+    if target.task == "next_token":
+        return torch.zeros(x.shape, dtype=torch.int64)
     if target.task == "classification":
         return torch.arange(rows) % target.size
     return torch.zeros(rows, target.size) if target.task == "multilabel" else torch.zeros(rows)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mmdb.data.decoding import Target
+from mmdb.data.decoding import Target, Task
 from mmdb.graph.factories import SHIPPED
 from mmdb.train.drive import stack_choice
 from mmdb.train.drive.stack_choice import SIZE, choose_stack
@@ -28,7 +29,7 @@ def _candidates(
             architecture={"factory": factory, "arguments": {}},
             config={"lr": 0.01 / (k + 1), "batch_size": 8, "optimizer": "adam", **config},
             factories=dict(SHIPPED),
-            input_shape=(4,) if factory != "cnn" else (1, 8, 8),
+            input_shape=(4,) if factory not in ("cnn", "resnet") else (1, 8, 8),
             targets=(TASKS[task],),
             seed=k,
         )
@@ -37,20 +38,36 @@ def _candidates(
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_both_ways_are_measured(task: str) -> None:
-    alone, together = stack_choice._measured(_candidates(1, task=task)[0], 4)
+@pytest.mark.parametrize("factory", ["mlp", "cnn", "tabular", "transformer"])
+def test_both_ways_are_measured(factory: str, task: str) -> None:
+    alone, together = stack_choice.measured(_candidates(1, factory, task)[0], 4)
+    assert alone > 0 and together > 0
+
+
+@pytest.mark.parametrize("pools", [True, False], ids=["of texts", "of tokens"])
+def test_texts_are_measured(pools: bool) -> None:
+    layers: list[dict[str, Any]] = [
+        {"name": "e", "op": "Embedding", "args": {"num_embeddings": 5, "embedding_dim": 4}},
+        *([{"name": "m", "op": "mean", "args": {"dim": [1]}}] if pools else []),
+        {"name": "o", "op": "Linear", "args": {"out_features": "$outputs"}},
+    ]
+    task: Task = "classification" if pools else "next_token"
+    target = Target(name="y", task=task, size=3)
+    (candidate,) = _candidates(1)
+    candidate = replace(candidate, architecture={"layers": layers}, targets=(target,))
+    alone, together = stack_choice.measured(candidate, 4, "int64")
     assert alone > 0 and together > 0
 
 
 @pytest.mark.parametrize(
     "candidates",
     [
-        _candidates(40, "cnn"),
+        _candidates(40, "linear", accumulate=3),
         _candidates(40, optimizer="rmsprop"),
         _candidates(40, accumulate=2),
         _candidates(1),
     ],
-    ids=["cnn", "rmsprop", "accumulate", "one"],
+    ids=["linear", "rmsprop", "accumulate", "one"],
 )
 def test_what_cannot_stack_trains_one_by_one(candidates: list[CandidateSpec]) -> None:
     assert choose_stack(candidates).size == 1
@@ -63,7 +80,7 @@ def test_the_gain_decides(
     monkeypatch: pytest.MonkeyPatch, together: float, count: int, size: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(stack_choice, "_measured", lambda candidate, members: (1.0, together))
+    monkeypatch.setattr(stack_choice, "measured", lambda *_: (1.0, together))
     found = choose_stack(_candidates(count))
     assert found.size == size and f"{together:.2f} of the time" in found.reason
 
@@ -72,8 +89,8 @@ def test_shapes_count_by_their_candidates(monkeypatch: pytest.MonkeyPatch) -> No
     few, many = _candidates(4, batch_size=4), _candidates(60)
     monkeypatch.setattr(
         stack_choice,
-        "_measured",
-        lambda candidate, members: (1.0, 4.0 if candidate.config["batch_size"] == 4 else 0.5),
+        "measured",
+        lambda candidate, *_: (1.0, 4.0 if candidate.config["batch_size"] == 4 else 0.5),
     )
     assert choose_stack([*few, *many]).size == SIZE
     assert choose_stack([*few, *many[:4]]).size == 1
