@@ -60,6 +60,8 @@ def draw_stack(draw: random.Random, family: str | None = None) -> RandomStack:
     """Return a stack of a family, or of any of `FAMILIES`."""
     target = draw.choice([CLASSES, NUMBER, LABELS])
     architecture, shape, arguments = FAMILIES[family or draw.choice([*FAMILIES])](draw)
+    if target is NUMBER and architecture.get("factory") in ("mlp", "tabular"):
+        architecture["arguments"]["scale"] = list(NUMBER.scale or ())
     optimizer = draw.choice(["adam", "adamw", "sgd"])
     batch = draw.choice([2, 8, 32, 31, 100])
     raws = [

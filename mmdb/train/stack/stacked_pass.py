@@ -29,6 +29,8 @@ from mmdb.train.values.spec import CandidateSpec
 
 #: Of rows: numbers, and tokens.
 _DTYPES = (torch.float32, torch.int64)
+#: What a member's layers may put side by side for a batch: with more it would not learn faster.
+_MOST_BYTES = 2**26
 
 
 def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
@@ -42,6 +44,9 @@ def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
     )  # fmt: skip
     if not plain or not all(map(_is_plain, live.module.modules())):
         return False
+    assert isinstance(x, Tensor)
+    if _laid_out(live.module, x) * config.batch_size * 4 > _MOST_BYTES:
+        return False
     parameters = [*live.module.named_parameters()]
     if len([*live.module.named_parameters(remove_duplicate=False)]) > len(parameters):
         return False  # one is in two layers
@@ -54,6 +59,19 @@ def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
     except NotStackable:
         return False
     return True
+
+
+def _laid_out(module: nn.Module, x: Tensor) -> int:
+    """Return about how many numbers of a row convolutions and attention put side by side."""
+    places = math.prod(x.shape[2:] if x.ndim > 3 else x.shape[1:])
+    tokens = places if x.ndim > 3 else x.shape[1]
+    found = 0
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv1d | nn.Conv2d):
+            found += layer.in_channels * math.prod(layer.kernel_size) * places
+        elif isinstance(layer, nn.MultiheadAttention):
+            found += layer.num_heads * tokens**2
+    return found
 
 
 def shape_of_stack(live: Live, setup: Setup) -> object:

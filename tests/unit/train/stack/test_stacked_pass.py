@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmdb.data.decoding import Target
 from mmdb.errors import NotANumber
-from mmdb.graph.factories import cnn, linear, mlp
+from mmdb.graph.factories import cnn, linear, mlp, resnet, transformer
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import train_pass
@@ -225,6 +225,8 @@ def test_layers_without_a_form_train_alone() -> None:
     assert fits(linear((WIDTH,), 3))
     assert fits(cnn((1, 8, 8), 3), torch.zeros(2, 1, 8, 8))
     assert not fits(nn.Sequential(nn.Conv2d(2, 4, 3, groups=2)), torch.zeros(2, 2, 8, 8))
+    assert not fits(resnet((3, 64, 64), 3), torch.zeros(2, 3, 64, 64))
+    assert not fits(transformer((512, 3), 3), torch.zeros(2, 512, 3))
     assert not fits(nn.Sequential(nn.Conv1d(2, 4, 2, padding="same")), torch.zeros(2, 2, 8))
     assert not fits(nn.Sequential(tied, tied, nn.Linear(WIDTH, 3)))
     assert not fits(nn.Sequential(nn.LayerNorm((2, 3)), nn.Linear(WIDTH, 3)))
