@@ -156,6 +156,8 @@ def test_a_stack_learns_what_plain_passes_learn(seed: int) -> None:
             if network["batch_norm"] and path.endswith("bias"):
                 if isinstance(layers[path.removesuffix(".bias")], nn.Linear):
                     continue  # a bias that batch norm takes out: its slope is rounding
+            if path.endswith("running_mean"):
+                continue  # it follows that bias; families are tried with sgd, which moves it little
             # Adam's first steps are of one size whatever the slope: of 0 they have either sign.
             torch.testing.assert_close(found[path], tensor, rtol=2e-3, atol=5e-4, msg=path)
         kept, known = several[k][0].optimizer.state_dict(), live.optimizer.state_dict()
