@@ -24,6 +24,10 @@ BAD = {"space": {"optimizer": ["sgd"], "lr": [*RATES[:2], 1e30, *RATES[3:]], "ba
 GOOD = {"space": {"optimizer": ["sgd"], "lr": RATES, "batch_size": [16]}}
 HEADS = {"space": {"optimizer": ["adam"], "lr": RATES, "batch_size": [16]}}
 FROZEN = {"freeze_up_to": "2", "head": "mlp(hidden=[4])"}
+TABLES: dict[str, Any] = {
+    "architecture": "tabular(ensemble=2, hidden=[8])",
+    "search": {"space": {"lr": RATES, "batch_size": [16], "architecture.dropout": [0.0, 0.2]}},
+}
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {"search": GRID, "epochs": 2},
     "many": {"search": GRID, "epochs": 2, "options": {"stack": 64}},
@@ -38,6 +42,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "options": {"stack": 2, **FROZEN, "features": {"choice": "recomputed"}},
     },
     "heads_plain": {"search": HEADS, "options": {**FROZEN, "features": {"choice": "stored"}}},
+    "tables_many": {**TABLES, "options": {"stack": 64}},
+    "tables_few": {**TABLES, "options": {"stack": 2}},
     "bad": {"search": BAD, "options": {"stack": 64}},
     "good": {"search": GOOD, "options": {"stack": 64}},
 }
@@ -55,7 +61,7 @@ def db(
     with mmdb.connect(url) as database:
         fill(database)
         for name, asked in RUNS.items():
-            database.create_run(name, dataset="d", architecture="mlp(dropout=0.2)", **asked)
+            database.create_run(name, dataset="d", **{"architecture": "mlp(dropout=0.2)", **asked})
         yield database
     if request.param == "postgres":
         cluster.drop_database("mmdb_stacks")
@@ -73,6 +79,8 @@ def test_groupings_change_no_bit(db: Database, trained: tuple[dict[str, Any], Jo
     assert watch.joined["many"] and watch.joined["few"] and not watch.joined["plain"]
     assert logged(db, "many") == logged(db, "few")
     assert logged(db, "many") != logged(db, "plain")
+    assert watch.joined["tables_many"] and watch.joined["tables_few"]
+    assert logged(db, "tables_many") == logged(db, "tables_few")
 
 
 def test_heads_on_shared_features_stack(

@@ -38,7 +38,7 @@ from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
-from mmdb.train.drive.stack_choice import STEPS, StackChoice, choose_stack
+from mmdb.train.drive.stack_choice import StackChoice, choose_stack
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
 from mmdb.train.ledger.shards import SISA, shard_name
@@ -131,7 +131,7 @@ def create_run(
         check_request(connection, strategy, asked.strategies, warm_start)
     stack: StackChoice | None = None
     if options.get("stack") == AUTO_STACK:
-        stack = choose_stack([check.spec(config) for config in plain])
+        stack = choose_stack([check.spec(config) for config in plain], check.input_dtype)
         options = {**options, "stack": stack.size if stack.size > 1 else NO_STACK}
         say(stack.reason)
     chosen = make_search(
@@ -402,9 +402,9 @@ def _keep_steps(
                 "ordinal": configs.index(dict(one.config)),
                 "node": platform.node(),
                 "environment": one.environment,
-                "row_count": one.rows * STEPS,
-                "steps": STEPS,
-                "seconds": STEPS * (one.stacked_s if stack.size > 1 else one.alone_s),
+                "row_count": one.rows * one.steps,
+                "steps": one.steps,
+                "seconds": one.steps * (one.stacked_s if stack.size > 1 else one.alone_s),
                 "state_bytes": one.state_bytes,
             }
             for one in stack.timed

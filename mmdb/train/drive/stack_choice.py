@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from mmdb.data.decoding import Target
+from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.train.candidate.setup import setup_of_candidate
+from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import build, encoding
 from mmdb.train.stack.stacked_pass import stacked_pass, stacks
@@ -23,7 +25,7 @@ SIZE = 8
 #: By how much stacks have to be faster, so that what is measured is no accident.
 _GAIN = 1.2
 #: Steps of a measurement, of which there are several; and seconds after which no more are begun.
-STEPS, _REPEATS, _LIMIT_S = 24, 4, 10.0
+_STEPS, _REPEATS, _LIMIT_S = 24, 4, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class TimedSteps:
     """What a step of a candidate took, by itself and in a stack; seconds of each member."""
 
     config: Mapping[str, Any]
-    rows: int
+    rows: int  # of a step
+    steps: int  # that were timed
     alone_s: float
     stacked_s: float
     state_bytes: int
@@ -47,10 +50,13 @@ class StackChoice:
     timed: tuple[TimedSteps, ...] = ()  # of one candidate of each shape
 
 
-def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
+def choose_stack(candidates: Sequence[CandidateSpec], dtype: Dtypes = "float32") -> StackChoice:
     """Choose by the seconds that a step of each takes, by itself and in a stack.
 
     A stack that is not measured in time counts as one that is slower.
+
+    Args:
+        dtype: of the dataset's rows.
     """
     if not candidates:
         return StackChoice(size=1, reason="Candidates that freeze layers are not measured.")
@@ -62,7 +68,7 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
     for group in sorted(shapes.values(), key=len, reverse=True):
         if perf_counter() - begun > _LIMIT_S:
             return StackChoice(size=1, reason="There are too many shapes to measure.")
-        found = _measured(group[0], stack_size(len(group), SIZE))
+        found = measured(group[0], stack_size(len(group), SIZE), dtype)
         if found is not None:
             alone += len(group) * found.alone_s
             together += len(group) * found.stacked_s
@@ -78,46 +84,69 @@ def choose_stack(candidates: Sequence[CandidateSpec]) -> StackChoice:
 def _shape(candidate: CandidateSpec) -> str:
     """Return what is equal for candidates that may have one shape."""
     config = {k: v for k, v in candidate.config.items() if k.startswith("architecture.")}
-    config.pop("architecture.dropout", None)
+    for share in ("architecture.dropout", "architecture.embedding_dropout"):
+        config.pop(share, None)
     optimizer = candidate.config.get("optimizer")
     name = optimizer.get("name") if isinstance(optimizer, dict) else optimizer
     return json.dumps([config, name, candidate.config.get("batch_size")], sort_keys=True)
 
 
-def _measured(candidate: CandidateSpec, members: int) -> TimedSteps | None:
+def measured(
+    candidate: CandidateSpec, members: int, dtype: Dtypes = "float32"
+) -> TimedSteps | None:
     """Return what steps of a candidate take with as many members; None where it trains alone."""
     setup = setup_of_candidate(candidate, 0)
-    if not isinstance(candidate.input_shape, tuple):
+    if not isinstance(candidate.input_shape, tuple) or not isinstance(dtype, str):
         return None
-    rows = STEPS * setup.config.batch_size
-    x = torch.zeros(rows, *candidate.input_shape)
-    y = _labels(setup.targets[0], rows)
+    rows = _STEPS * setup.config.batch_size
+    x = torch.zeros(rows, *candidate.input_shape, dtype=getattr(torch, dtype))
+    y = _labels(setup.targets[0], x)
     lives = [build(candidate) for _ in range(members)]
     if not stacks(lives[0], setup, x):
         return None
     how: dict[str, Any] = {"setups": [setup] * members, "seeds": range(members)}
+
+    def one_by_one(rows: int) -> float:
+        return _seconds(
+            lambda: train_pass(lives[0], x[:rows], y[:rows], setup=setup, seed=0, ends_epoch=False)
+        )
+
     alone: list[float] = []
     together: list[float] = []
-    begun = perf_counter()
+    begun, batch = perf_counter(), setup.config.batch_size
+    # Steps of large networks take long: fewer of them tell as much.
+    step = min(one_by_one(batch) for _ in range(2))
+    steps = min(max(int(_LIMIT_S / 16 / (step * (1 + members))), 1), _STEPS)
+    rows = steps * batch
     # In turns: what else the machine does meets both.
     while len(alone) < _REPEATS and perf_counter() - begun < _LIMIT_S / 4:
-        started = perf_counter()
-        outcome = train_pass(lives[0], x, y, setup=setup, seed=0, ends_epoch=False)
-        between = perf_counter()
-        stacked_pass(lives, x, y, ends_epoch=False, **how)
-        alone.append(between - started)
-        together.append(perf_counter() - between)
+        alone.append(one_by_one(rows))
+        together.append(
+            _seconds(lambda: stacked_pass(lives, x[:rows], y[:rows], ends_epoch=False, **how))
+        )
+    with exact(0):
+        here = environment()
     return TimedSteps(
         config=candidate.config,
-        rows=setup.config.batch_size,
-        alone_s=min(alone) / STEPS,
-        stacked_s=min(together) / members / STEPS,
+        rows=batch,
+        steps=steps,
+        alone_s=min(alone) / steps,
+        stacked_s=min(together) / steps / members,
         state_bytes=len(encoding(lives[0])),
-        environment=outcome.environment,
+        environment=here,
     )
 
 
-def _labels(target: Target, rows: int) -> Tensor:
+def _seconds(work: Callable[[], object]) -> float:
+    begun = perf_counter()
+    work()
+    return perf_counter() - begun
+
+
+def _labels(target: Target, x: Tensor) -> Tensor:
+    rows = len(x)
+    if target.task == "next_token":
+        return torch.zeros(x.shape, dtype=torch.int64)
     if target.task == "classification":
         return torch.arange(rows) % target.size
     return torch.zeros(rows, target.size) if target.task == "multilabel" else torch.zeros(rows)

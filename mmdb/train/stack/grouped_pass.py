@@ -16,7 +16,8 @@ from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, blaming_the_model
 from mmdb.train.compute.live import Live
 from mmdb.train.compute.optimizer import took_step
-from mmdb.train.stack.layers import NotStackable, stacked
+from mmdb.train.stack.flow import NotStackable
+from mmdb.train.stack.forms import PLAIN, stacked
 from mmdb.train.stack.updates import Updates, updates
 from mmdb.train.stack.weights import Members, Steps, slots_of
 from mmdb.train.values.row_batch import Labels, fitted, tensors_in
@@ -51,9 +52,7 @@ def check_grouped(network: Grouped, setup: Setup, optimizer: torch.optim.Optimiz
                 hint="Use adam, adamw or sgd, a built-in loss, and a schedule per epoch.",
             )
     try:
-        if any(isinstance(one, torch.nn.BatchNorm1d) for one in network.each.modules()):
-            raise NotStackable("BatchNorm1d")
-        stacked([network.each], network.tensors(), [torch.Generator()])
+        stacked([network.each], network.tensors(), [torch.Generator()], forms=PLAIN)
     except NotStackable as error:
         raise InvalidHyperparameter(
             f"A network per group cannot have the layer {error}.",
@@ -121,13 +120,13 @@ def group_losses(
     y, *weights = tensors_in(labels)
     output = outputs[..., : setup.targets[0].size]
     each = setup.criterion.each(fitted(output, y), y).double()
-    share = weights[0] if weights else _shares(setup, y)
+    share = weights[0] if weights else row_shares(setup, y)
     lost = codes.bincount(each * weights[0] if weights else each, groups)
     count = codes.bincount(share.double(), groups)
     return torch.where(count > 0, (lost / count).nan_to_num(torch.inf), torch.nan)
 
 
-def _shares(setup: Setup, y: Tensor) -> Tensor:
+def row_shares(setup: Setup, y: Tensor) -> Tensor:
     """Return what the sum of losses of unweighted rows is divided by, (n,)."""
     loss = setup.criterion.losses[0]
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None:
@@ -265,7 +264,7 @@ class _Hop:
         weights = counts.float() if self._weights is None else counts * self._weights[index]
         total = weights
         if self._weights is None:
-            total = counts * _shares(self._setup, y).view(index.shape)
+            total = counts * row_shares(self._setup, y).view(index.shape)
         return (each * weights).sum(1) / total.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
 
     @torch.no_grad()

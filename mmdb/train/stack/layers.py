@@ -1,164 +1,199 @@
-"""Layers of several networks of one shape at once: (members, n, width) to (members, n, width).
+"""Layers of several networks of one shape at once, and those of rows and numbers among them.
 
 Each member's numbers are those that it has in any other stack, alone included: a product is one of
 a batch, whatever else is in the batch, and each draws from its own generator. So that no member's
 numbers lie otherwise in the processor's registers than another's, every width is filled up to a
-multiple of WIDTH by zeros, which all layers leave as they are; of 1 where the company is fixed.
+multiple of WIDTH by zeros, which all layers leave as they are, or there are rows of zeros more; of
+1 where the company is fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from mmdb.graph import tabular
-
-#: Numbers of two of the processor's registers, by which torch's loops go; the rest of a loop, which
-#: is computed otherwise, has none of a member's numbers then.
-WIDTH = 32
-#: What a layer needs beside its input: parameters and buffers of all members by path.
-Tensors = Mapping[str, Tensor]
-Generators = Sequence[torch.Generator]
-#: From the input of all members to their output.
-Step = Callable[[Tensor], Tensor]
-_EACH: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
-    nn.ReLU: torch.relu,
-    nn.SiLU: nn.functional.silu,
-    nn.Tanh: torch.tanh,
-    nn.Identity: lambda x: x,
-}
+from mmdb.graph import vocabulary
+from mmdb.graph.mean import MeanOf
+from mmdb.graph.spec.layer_graph import LayerGraph
+from mmdb.train.stack.flow import (
+    Flow,
+    Form,
+    Layer,
+    Step,
+    by_numbers,
+    by_rows,
+    fill,
+)
 
 
-def filled(width: int, unit: int = WIDTH) -> int:
-    """Return a width filled up to a multiple.
+def in_turn(layer: Layer) -> Step:
+    """Return the step of a sequence of layers."""
+    steps = [layer.child(name).step() for name, _ in layer.modules[0].named_children()]
 
-    >>> filled(1), filled(32), filled(33)
-    (32, 32, 64)
-    """
-    return -(-width // unit) * unit
-
-
-def fill(x: Tensor, unit: int = WIDTH) -> Tensor:
-    """Return what ends in a width, filled up by zeros."""
-    more = filled(x.shape[-1], unit) - x.shape[-1]
-    return nn.functional.pad(x, (0, more)) if more else x
-
-
-class NotStackable(Exception):
-    """A layer has no form for several members."""
-
-
-def stacked(
-    modules: Sequence[nn.Module],
-    tensors: Tensors,
-    draws: Generators,
-    path: str = "",
-    *,
-    unit: int = WIDTH,
-) -> Step:
-    """Return what the same layer of each member does, in training.
-
-    Args:
-        modules: the layer of each member; they differ in numbers such as a dropout's alone. One
-            stands for all members, and has one generator, where they do not differ.
-        tensors: (members, *shape) by path; buffers are changed in place.
-        draws: of each member.
-        path: of the layer, with a dot at its end; empty for the whole network.
-        unit: of which widths are multiples.
-    Raises:
-        NotStackable
-    """
-    match modules[0]:
-        case nn.Sequential() as first if type(first) is nn.Sequential:
-            return _in_turn(
-                [
-                    stacked(
-                        [m.get_submodule(name) for m in modules],
-                        tensors,
-                        draws,
-                        f"{path}{name}.",
-                        unit=unit,
-                    )
-                    for name, _ in first.named_children()
-                ]
-            )
-        case nn.Flatten(start_dim=1, end_dim=-1):
-            return lambda x: fill(x.flatten(2), unit)
-        case nn.Linear(bias=Tensor()) as first if type(first) is nn.Linear:
-            weight, bias = tensors[f"{path}weight"], tensors[f"{path}bias"]
-            return lambda x: torch.baddbmm(bias[:, None], x, weight)
-        case nn.Dropout():
-            return _dropout([cast(nn.Dropout, m).p for m in modules], draws)
-        case nn.BatchNorm1d(affine=True, track_running_stats=True) as first:
-            return _batch_norm(first, tensors, path)
-        case tabular.Scaled(mean=float(mean), deviation=float(deviation)):
-            return lambda x: x * deviation + mean
-        case tabular.ColumnInput(dropout=0.0) as first if not first.readers:
-            return _columns(first, tensors, path, unit)
-        case nn.GELU(approximate="none"):
-            return nn.functional.gelu
-        case first if type(first) in _EACH:
-            return _EACH[type(first)]
-    raise NotStackable(type(modules[0]).__name__)
-
-
-def _in_turn(steps: Sequence[Step]) -> Step:
-    def run(x: Tensor) -> Tensor:
+    def run(flow: Flow) -> Flow:
         for step in steps:
-            x = step(x)
-        return x
+            flow = step(flow)
+        return flow
 
     return run
 
 
-def _dropout(shares: Sequence[float], draws: Generators) -> Step:
-    if not any(shares):
-        return lambda x: x
-
-    def run(x: Tensor) -> Tensor:
-        kept = torch.empty_like(x)
-        for mask, share, generator in zip(kept.chunk(len(draws)), shares, draws, strict=True):
-            if share:
-                mask.bernoulli_(1 - share, generator=generator).div_(1 - share)
-            else:
-                mask.fill_(1.0)
-        return x * kept
-
-    return run
+def linear(layer: Layer) -> Step:
+    """Return the step of a linear layer of the last dimension."""
+    first = cast(nn.Linear, layer.modules[0])
+    weight = layer.tensor("weight")
+    bias = None if first.bias is None else layer.tensor("bias")
+    return lambda flow: product(flow, weight, bias, first.out_features, layer.unit)
 
 
-def _batch_norm(layer: nn.BatchNorm1d, tensors: Tensors, path: str) -> Step:
-    names = ("running_mean", "running_var", "weight", "bias")
-    running_mean, running_var, weight, bias = (tensors[f"{path}{name}"] for name in names)
-    count, momentum = tensors[f"{path}num_batches_tracked"], layer.momentum
+def product(flow: Flow, weight: Tensor, bias: Tensor | None, width: int, unit: int) -> Flow:
+    """Return the product with matrices, (members, before, after), each filled up."""
+    x = flow.wide(unit).x
+    rows = x.flatten(1, -2)
+    y = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
+    return Flow(y.view(*x.shape[:-1], -1), width)
 
-    def run(x: Tensor) -> Tensor:
-        members, rows, width = x.shape
-        count.add_(1)
-        share = float(1 / count[0]) if momentum is None else momentum
-        flat = x.transpose(0, 1).reshape(rows, members * width)
-        found = nn.functional.batch_norm(
-            flat, running_mean.view(-1), running_var.view(-1),
-            weight.reshape(-1), bias.reshape(-1), True, share, layer.eps,
-        )  # fmt: skip
-        # Kernels take another way through what is not contiguous, as a single member's is.
-        return found.reshape(rows, members, width).transpose(0, 1).contiguous()
+
+def dropout(layer: Layer) -> Step:
+    """Return the step of dropout: each member draws from its own generator."""
+    shares = [cast(nn.Dropout, module).p for module in layer.modules]
+
+    def run(flow: Flow) -> Flow:
+        if not any(shares):
+            return flow
+        return replace(flow, x=flow.x * kept(layer, shares, flow.x.shape))
 
     return run
 
 
-def _columns(layer: tabular.ColumnInput, tensors: Tensors, path: str, unit: int) -> Step:
-    tables = [tensors[f"{path}embeddings.{k}.weight"] for k in range(len(layer.codes))]
+def kept(layer: Layer, shares: Sequence[float], shape: Sequence[int]) -> Tensor:
+    """Return what numbers count: 0 for those that are dropped, and more than 1 for the others."""
+    found = torch.empty(*shape)
+    for mask, share, generator in zip(found.chunk(len(shares)), shares, layer.draws, strict=True):
+        if share:
+            mask.bernoulli_(1 - share, generator=generator).div_(1 - share)
+        else:
+            mask.fill_(1.0)
+    return found
 
-    def run(x: Tensor) -> Tensor:
-        x = x.flatten(2)
-        who = torch.arange(len(x))[:, None]
-        parts = [x.index_select(2, layer.numbers)]
-        for place, table in zip(layer.codes, tables, strict=True):
-            parts.append(table[who, x[:, :, place].long()])
-        return fill(torch.cat(parts, 2), unit)
+
+def layer_norm(layer: Layer) -> Step:
+    """Return the step of layer norm of the last dimension."""
+    first = cast(nn.LayerNorm, layer.modules[0])
+    layer.needs(len(first.normalized_shape) == 1)
+    weight = None if first.weight is None else layer.tensor("weight")
+    bias = None if first.bias is None else layer.tensor("bias")
+
+    def run(flow: Flow) -> Flow:
+        x = flow.plain()
+        x = functional.layer_norm(x, first.normalized_shape, None, None, first.eps)
+        rows = fill(x, layer.unit).flatten(1, -2)
+        rows = rows if weight is None else rows * weight[:, None]
+        rows = rows if bias is None else rows + bias[:, None]
+        return Flow(rows.view(*x.shape[:-1], -1), x.shape[-1])
 
     return run
+
+
+def embedding(layer: Layer) -> Step:
+    """Return the step of an embedding: a row of its table for each code."""
+    first = cast(nn.Embedding, layer.modules[0])
+    layer.needs(first.padding_idx is None and first.max_norm is None)
+    layer.needs(not (first.scale_grad_by_freq or first.sparse))
+    table = layer.tensor("weight")
+
+    def run(flow: Flow) -> Flow:
+        return Flow(looked_up(table, flow.plain()))
+
+    return run
+
+
+def looked_up(table: Tensor, codes: Tensor) -> Tensor:
+    """Return a member's row of its table (members, codes, width) for each code (members, ...)."""
+    who = torch.arange(len(table)).view(-1, *(1,) * (codes.ndim - 1))
+    return table[who, codes.long()]
+
+
+def graph(layer: Layer) -> Step:
+    """Return the step of a layer graph."""
+    first = cast(LayerGraph, layer.modules[0])
+    steps = {path: layer.child(path).step() for _, path, _ in first._wiring}
+
+    def run(flow: Flow) -> Flow:
+        values = {"input": flow}
+        for name, path, inputs in first._wiring:
+            values[name] = steps[path](*[values[one] for one in inputs])
+        return values[first._output]
+
+    return run
+
+
+def mean(layer: Layer) -> Step:
+    """Return the step of a mean of networks, which learn each for itself."""
+    steps = [layer.child(name).step() for name, _ in layer.modules[0].named_children()]
+
+    def run(flow: Flow) -> Flow:
+        found = [step(flow).plain() for step in steps]
+        return Flow(torch.cat([y if y.ndim == 4 else y[:, :, None] for y in found], 2))
+
+    return run
+
+
+def _flatten(layer: Layer) -> Step:
+    first = cast(nn.Flatten, layer.modules[0])
+    if (first.start_dim, first.end_dim) != (1, -1):
+        return by_rows(exact=True)(layer)
+    return lambda flow: Flow(flow.plain().flatten(2))
+
+
+def _of_module(name: str, function: Any, *, keeps_zero: bool = True) -> Form:
+    """Return the form of an activation with an argument that its module has."""
+
+    def form(layer: Layer) -> Step:
+        argument = {name: getattr(layer.modules[0], name)}
+        return by_numbers(partial(function, **argument), keeps_zero=keeps_zero)(layer)
+
+    return form
+
+
+#: Of networks that `mmdb.graph.factories.mlp` and `linear` make.
+PLAIN: dict[type[nn.Module], Form] = {
+    nn.Sequential: in_turn,
+    nn.Flatten: _flatten,
+    nn.Identity: lambda layer: lambda flow: flow,
+    nn.Linear: linear,
+    nn.Dropout: dropout,
+    nn.ReLU: by_numbers(torch.relu),
+    nn.SiLU: by_numbers(functional.silu),
+    nn.Tanh: by_numbers(torch.tanh),
+    nn.GELU: _of_module("approximate", functional.gelu),
+}
+FORMS: dict[type[nn.Module], Form] = {
+    NonDynamicallyQuantizableLinear: linear,
+    nn.LayerNorm: layer_norm,
+    nn.Embedding: embedding,
+    vocabulary.Embedding: embedding,
+    nn.ReLU6: by_numbers(functional.relu6),
+    nn.Hardswish: by_numbers(functional.hardswish),
+    nn.Hardsigmoid: by_numbers(functional.hardsigmoid, keeps_zero=False),
+    nn.Sigmoid: by_numbers(torch.sigmoid, keeps_zero=False),
+    nn.ELU: _of_module("alpha", functional.elu),
+    nn.LeakyReLU: _of_module("negative_slope", functional.leaky_relu),
+    nn.Softmax: by_rows(),
+    nn.Unflatten: by_rows(exact=True),
+    vocabulary.Reshape: by_rows(exact=True),
+    vocabulary.Transpose: by_rows(exact=True),
+    vocabulary.Concat: by_rows(exact=True),
+    vocabulary.Add: by_rows(exact=True),
+    vocabulary.Multiply: by_rows(exact=True),
+    vocabulary.Mean: by_rows(),
+    LayerGraph: graph,
+    MeanOf: mean,
+}

@@ -19,12 +19,18 @@ from mmdb.train.compute.exact import environment, exact
 from mmdb.train.compute.hop import HopOutcome, blaming_the_model, train_pass
 from mmdb.train.compute.live import Live
 from mmdb.train.compute.optimizer import batches, took_step
-from mmdb.train.stack.grouped_pass import grouped_pass
-from mmdb.train.stack.layers import NotStackable, fill, stacked
+from mmdb.train.stack.flow import NotStackable, fill_rows
+from mmdb.train.stack.forms import stacked
+from mmdb.train.stack.grouped_pass import grouped_pass, row_shares
 from mmdb.train.stack.updates import Updates, column, updates
 from mmdb.train.stack.weights import Members, ParameterSlot, Steps, slots_of
 from mmdb.train.values.row_batch import Inputs, Labels, Partition, outputs_of, row_count
 from mmdb.train.values.spec import CandidateSpec
+
+#: Of rows: numbers, and tokens.
+_DTYPES = (torch.float32, torch.int64)
+#: What a member's layers may put side by side for a batch: with more it would not learn faster.
+_MOST_BYTES = 2**26
 
 
 def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
@@ -33,10 +39,13 @@ def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
     plain = (
         live.device == CPU and live.frozen is None and not live.omitted and live.scaler is None
         and config.amp is None and config.accumulate == 1 and not setup.augmentation
-        and isinstance(x, Tensor) and x.dtype == torch.float32 and len(setup.targets) == 1
+        and isinstance(x, Tensor) and x.dtype in _DTYPES and len(setup.targets) == 1
         and len(group) == 1 and updates(type(live.optimizer).__name__, group[0])
     )  # fmt: skip
     if not plain or not all(map(_is_plain, live.module.modules())):
+        return False
+    assert isinstance(x, Tensor)
+    if _laid_out(live.module, x) * config.batch_size * 4 > _MOST_BYTES:
         return False
     parameters = [*live.module.named_parameters()]
     if len([*live.module.named_parameters(remove_duplicate=False)]) > len(parameters):
@@ -52,24 +61,43 @@ def stacks(live: Live, setup: Setup, x: Inputs) -> bool:
     return True
 
 
+def _laid_out(module: nn.Module, x: Tensor) -> int:
+    """Return about how many numbers of a row convolutions and attention put side by side."""
+    places = math.prod(x.shape[2:] if x.ndim > 3 else x.shape[1:])
+    tokens = places if x.ndim > 3 else x.shape[1]
+    found = 0
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv1d | nn.Conv2d):
+            found += layer.in_channels * math.prod(layer.kernel_size) * places
+        elif isinstance(layer, nn.MultiheadAttention):
+            found += layer.num_heads * tokens**2
+    return found
+
+
 def shape_of_stack(live: Live, setup: Setup) -> object:
     """Return what is equal for candidates of one stack, of those that `stacks` holds for."""
     config, smoothing = setup.config, _smoothing(setup)
-    loss = (config.losses[0].name, config.class_weights) if smoothing is None else None
+    loss = (config.losses[0], config.class_weights) if smoothing is None else None
     layers = [
-        (path, type(layer).__name__, layer.extra_repr(), *_facts(layer))
-        for path, layer in live.module.named_modules()
-        if not isinstance(layer, nn.Dropout)  # of which each may drop another share
+        (path, type(layer).__name__, _facts(layer)) for path, layer in live.module.named_modules()
     ]
     shapes = [(path, tuple(p.shape)) for path, p in live.module.named_parameters()]
     return repr((layers, shapes, type(live.optimizer).__name__, config.batch_size, loss))
 
 
+#: Attributes of layers that members may differ in.
+_SHARES = ("p", "dropout")
+
+
 def _facts(layer: nn.Module) -> tuple[object, ...]:
-    """Return what a layer is told beside its parameters, where its `extra_repr` does not say it."""
-    if isinstance(layer, tabular.Scaled):
-        return layer.mean, layer.deviation
-    return (layer.codes, layer.numbers.tolist()) if isinstance(layer, tabular.ColumnInput) else ()
+    """Return what a layer is told beside its parameters; each may drop another share."""
+    told = {
+        name: value
+        for name, value in vars(layer).items()
+        if name not in _SHARES and isinstance(value, str | int | float | tuple | list | None)
+    }
+    numbers = layer.numbers.tolist() if isinstance(layer, tabular.ColumnInput) else None
+    return told, numbers
 
 
 def _is_plain(module: nn.Module) -> bool:
@@ -174,23 +202,20 @@ class _Stack:
         steps = [_steps_of(live) for live in lives]
         self._steps = Steps(self._members, Updates(name, self._members.kept, steps))
         self._buffers = {
-            path: fill(torch.stack([dict(live.module.named_buffers())[path] for live in lives]))
-            if buffer.ndim
-            else torch.stack([dict(live.module.named_buffers())[path] for live in lives])
-            for path, buffer in lives[0].module.named_buffers()
+            path: torch.stack([live.module.get_buffer(path) for live in lives])
+            for path, _ in lives[0].module.named_buffers()
         }
         for live in lives:
             live.module.train()
         modules = [live.module for live in lives]
         self._forward = stacked(modules, self._steps.views | self._buffers, self.draws)
-        self._outputs = setups[0].targets[0].size
 
     def step(self, x: Tensor, y: Labels, index: Tensor) -> Tensor:
         """Learn from a batch, int64 (members, n); return the loss of each member."""
         members, rows = index.shape
         flat = index.reshape(-1)
         outputs = self._forward(x.index_select(0, flat).view(members, rows, *x.shape[1:]))
-        losses = self._losses(outputs[..., : self._outputs].contiguous(), y, index)
+        losses = self._losses(outputs.contiguous(), y, index)
         rates = [
             float(group["lr"]) * setup.lr_scale
             for group, setup in zip(self._groups, self._setups, strict=True)
@@ -208,9 +233,8 @@ class _Stack:
             one.index_select(0, index.reshape(-1)).view(*index.shape, *one.shape[1:])
             for one in several
         ]
-        smoothing = [_smoothing(setup) for setup in self._setups]
-        if len(labels) == 1 and None not in smoothing:
-            return _cross_entropy(outputs, labels[0], column([float(s or 0) for s in smoothing]))
+        if _is_by_row(self._setups[0]):
+            return _means(self._setups, outputs, *labels)
         found = []
         for place, setup in enumerate(self._setups):
             own = tuple(one[place] for one in labels)
@@ -227,8 +251,7 @@ class _Stack:
                     if self._groups[place].get("momentum", 1):  # torch's keeps nothing without
                         live.optimizer.state[parameter] = self._state(live, place, slot)
                 for path, buffer in live.module.named_buffers():
-                    own = self._buffers[path][place]
-                    buffer.copy_(own[..., : buffer.shape[-1]] if buffer.ndim else own)
+                    buffer.copy_(self._buffers[path][place])
             if ends_epoch and live.schedule is not None and setup.config.schedule_per == "epoch":
                 live.schedule.step()
             live.generator = self.draws[place].get_state()
@@ -252,17 +275,46 @@ def _steps_of(live: Live) -> int:
 def _smoothing(setup: Setup) -> float | None:
     """Return the label smoothing of a plain cross entropy; None of another loss."""
     loss = setup.criterion.losses[0]
-    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None:
+    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None and _is_by_row(setup):
         return float(loss.label_smoothing)
     return None
 
 
+def _is_by_row(setup: Setup) -> bool:
+    """Return whether a loss is known of each row."""
+    is_built_in = isinstance(setup.criterion.losses[0], nn.Module)
+    return is_built_in and setup.targets[0].task != "next_token"
+
+
+def _means(
+    setups: Sequence[Setup], outputs: Tensor, y: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Return the mean loss of each member: (members, n, ...) and (members, n, ...)."""
+    members, rows = y.shape[:2]
+    smoothing = [_smoothing(setup) for setup in setups]
+    if None in smoothing:
+        given = [fill_rows(x, 1).flatten(0, 1) for x in (outputs, y)]
+        each = setups[0].criterion.each(*given).view(members, -1, _several(outputs))[:, :rows]
+    else:
+        each = _cross_entropy(outputs, y, column([float(s or 0) for s in smoothing]))
+    if weights is None:
+        share = row_shares(setups[0], y.flatten(0, 1)).view(members, rows)
+    else:
+        share, each = weights, each * weights[..., None]
+    total = _several(outputs) * share.sum(1).clamp(min=torch.finfo(torch.float32).tiny)
+    return each.flatten(1).sum(1) / total
+
+
+def _several(outputs: Tensor) -> int:
+    """Return how many members an ensemble has, each of which is compared by itself."""
+    return outputs.shape[2] if outputs.ndim > 3 else 1
+
+
 def _cross_entropy(outputs: Tensor, y: Tensor, smoothing: Tensor) -> Tensor:
-    """Return the mean loss of each member: (members, n, classes) and (members, n)."""
-    shares = outputs.log_softmax(-1)
-    right = shares.gather(-1, y[:, :, None])[:, :, 0].mean(1)
+    """Return the loss of each row of each of an ensemble: (members, n, several)."""
+    shares = outputs.log_softmax(-1).view(*y.shape, -1, outputs.shape[-1])
+    right = shares.gather(-1, y[:, :, None, None].expand(-1, -1, shares.shape[2], 1))[..., 0]
     if not smoothing.any():
         return -right
-    spread = shares.mean(-1).mean(1)
-    share = smoothing[:, 0]
-    return -(right * (1 - share) + spread * share)
+    share = smoothing[..., None]
+    return -(right * (1 - share) + shares.mean(-1) * share)

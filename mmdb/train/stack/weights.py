@@ -10,9 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmdb.graph import tabular
 from mmdb.train.candidate.config import Config
-from mmdb.train.stack.layers import WIDTH, filled
+from mmdb.train.stack.flow import WIDTH, filled
 from mmdb.train.stack.updates import KEPT, Groups, Updates, column
+
+#: Layers with a matrix that is stored as its transpose.
+_TURNED = (nn.Linear, tabular.SharedLinear, nn.MultiheadAttention)
+#: What is filled up in no dimension, by its name: its layers put it together otherwise.
+_WHOLE: dict[str, tuple[type[nn.Module], ...]] = {
+    "weight": (nn.Embedding, nn.Conv1d, nn.Conv2d),
+    "frequency": (tabular.PeriodicEmbedding,),
+    "phase": (tabular.PeriodicEmbedding,),
+}
 
 
 class ParameterSlot:
@@ -22,12 +32,14 @@ class ParameterSlot:
         self, path: str, layer: nn.Module, shape: Sequence[int], start: int, unit: int
     ) -> None:
         self.path, self._start = path, start
-        self._turns = isinstance(layer, nn.Linear) and len(shape) == 2
+        name = path.rpartition(".")[2]
+        self._turns = name in ("weight", "in_proj_weight") and isinstance(layer, _TURNED)
         sizes = list(reversed(shape)) if self._turns else list(shape)
         self._sizes: tuple[Any, ...] = (..., *(slice(size) for size in sizes))
-        # The rows of an embedding are asked for by number, and put together.
-        fills = not isinstance(layer, nn.Embedding)
-        self._shape = tuple(filled(size, unit) for size in sizes) if fills else tuple(sizes)
+        is_matrix = self._turns or (name == "weight" and isinstance(layer, tabular.MemberLinear))
+        fills = 2 if is_matrix else 0 if (name in _WHOLE and isinstance(layer, _WHOLE[name])) else 1
+        units = (1,) * (len(sizes) - fills) + (unit,) * fills
+        self._shape = tuple(map(filled, sizes, units))
         self._size = math.prod(self._shape)
         self.end = start + filled(self._size, unit)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +24,14 @@ from torch import nn
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare, bench_names
+from mmdb.data.decoding import Target
+from mmdb.graph.factories import SHIPPED
+from mmdb.graph.spec.parse import parse
+from mmdb.train.drive.stack_choice import measured
+from mmdb.train.values.spec import CandidateSpec
+from tests.random_stacks import differing, draw_stack
 
-PARTS = ("search", "groups")
+PARTS = ("search", "groups", "bits", "families")
 _COLUMNS, _CLASSES, _EPOCHS = 64, 10, 2
 ROOT = Path(__file__).parents[3]
 _GROUP_COLUMNS, _GROUP_EPOCHS, _GROUP_BATCH = 8, 5, 32
@@ -43,6 +52,9 @@ def bench_many(databases: list[Database], share: ManyShare) -> Iterator[Figure]:
             for name, part in {"search": _search, "groups": _groups}.items():
                 if name in (share.only or PARTS):
                     yield from part(db, share, prefix, engine)
+    for name, alone in {"bits": _bits, "families": _families}.items():
+        if name in (share.only or PARTS):
+            yield from alone(share)
 
 
 # -- A search ----------------------------------------------------------------------
@@ -171,6 +183,61 @@ def _groups(db: Database, share: ManyShare, prefix: str, engine: str) -> Iterato
     rows = f"SELECT row_number() OVER () AS id, * FROM {prefix}_sale"
     into = _seconds(lambda: db.predict_into(run, rows, f"{prefix}_into", key="id"))
     yield at_least(f"{engine}: predict_into by group", [made["n"] / into], "rows/s", 200_000)
+
+
+# -- Stacks by themselves ----------------------------------------------------------
+
+
+def _bits(share: ManyShare) -> Iterator[Figure]:
+    """Draw stacks of every layer; two members of each are trained alone, too."""
+    count, wrong = share.of(500, 10), 0
+    for seed in range(count):
+        draw = random.Random(seed)
+        wrong += bool(differing(draw, draw_stack(draw)))
+    yield at_most(f"{count} random stacks, those with a member of other bits", [wrong], "", 0)
+
+
+def _families(share: ManyShare) -> Iterator[Figure]:
+    """Time a step of a candidate, by itself and in a stack."""
+    encoder = {"nhead": 4, "dim_feedforward": 64}
+    layers: list[tuple[str, dict[str, Any]]] = [
+        ("Embedding", {"num_embeddings": 500, "embedding_dim": 32}),
+        ("Position", {}),
+        ("TransformerEncoderLayer", encoder),
+        ("mean", {"dim": [1]}),
+        ("Linear", {"out_features": "$outputs"}),
+    ]
+    text = {"layers": [{"name": op.lower(), "op": op, "args": args} for op, args in layers]}
+    digits, columns, tokens = (1, 8, 8), (16,), (16,)
+    networks: dict[str, tuple[str | dict[str, Any], tuple[int, ...]]] = {
+        "tabular, as by default": ("tabular(ensemble=8, dropout=0.2)", columns),
+        "tabular, one network": ("tabular(dropout=0.2)", columns),
+        "tabular, 64 units": ("tabular(hidden=[64, 64])", columns),
+        "cnn": ("cnn", digits),
+        "cnn, 8 channels": ("cnn(width=8)", digits),
+        "resnet, 4 channels": ("resnet(width=4)", digits),
+        "transformer, 32 numbers": ("transformer(d_model=32, layers=1)", (16, 8)),
+        "text encoder": (text, tokens),
+    }
+    settings = product(share.first((32, 256)), share.first((8, 32)))
+    for (name, (architecture, shape)), (batch, members) in product(networks.items(), settings):
+        ratio = _speed(parse(architecture), shape, batch, members)
+        yield Figure(f"{name}, batches of {batch}: {members} in a stack", ratio, "x")
+
+
+def _speed(architecture: dict[str, Any], shape: tuple[int, ...], batch: int, members: int) -> float:
+    """Return how many times as fast candidates learn in a stack."""
+    candidate = CandidateSpec(
+        candidate_id=0,
+        architecture=architecture,
+        config={"batch_size": batch, "optimizer": "adamw"},
+        factories=dict(SHIPPED),
+        input_shape=shape,
+        targets=(Target(name="y", task="classification", size=10),),
+        seed=0,
+    )
+    found = measured(candidate, members)
+    return found.alone_s / found.stacked_s if found else math.nan
 
 
 def _draw(seed: int) -> tuple[np.ndarray, np.ndarray]:

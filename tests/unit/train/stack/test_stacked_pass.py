@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from mmdb.data.decoding import Target
 from mmdb.errors import NotANumber
-from mmdb.graph.factories import cnn, linear, mlp
+from mmdb.graph.factories import cnn, linear, mlp, resnet, transformer
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.candidate.setup import Setup, setup_of
 from mmdb.train.compute.hop import train_pass
 from mmdb.train.compute.live import Live, build_live, encode, restore
-from mmdb.train.stack.stacked_pass import shape_of_stack, stacked_pass, stacks
+from mmdb.train.stack.forms import FORMS
+from mmdb.train.stack.stacked_pass import stacked_pass, stacks
+from tests.random_stacks import FAMILIES, differing, draw_stack, layers_of, train
 
 ROWS, WIDTH = 150, 6
 COLUMNS = [["number", 2], ["code", 5, 3], ["plain", 1], ["code", 4, 2], ["number", 1]]
@@ -93,25 +95,47 @@ def _case(draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any], Ta
     return raws, network, target, draw.random() < 0.2
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_company_changes_no_bit(seed: int) -> None:
-    draw = random.Random(seed)
-    raws, network, target, weighted = _case(draw)
-    x, y = _rows(target, weighted=weighted)
-    drops = [draw.choice([0.0, 0.1, 0.5]) for _ in raws]
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_company_changes_no_bit(family: str, seed: int) -> None:
+    draw = random.Random(f"{family} {seed}")
+    assert differing(draw, draw_stack(draw, family)) == []
 
-    def member(k: int) -> tuple[Live, Setup]:
-        return _member(k, raws[k], target, dropout=drops[k] or 0.3, **network)
 
-    order = draw.sample(range(len(raws)), len(raws))
-    stack = {k: member(k) for k in order}
-    assert all(stacks(live, setup, x) for live, setup in stack.values())
-    assert len({shape_of_stack(*one) for one in stack.values()}) == 1
-    _train([stack[k] for k in order], order, x, y)
-    for k in draw.sample(order, 2):
-        alone = member(k)
-        _train([alone], [k], x, y)
-        assert encode(alone[0]) == encode(stack[k][0])
+def test_every_layer_with_a_form_is_drawn() -> None:
+    drawn: set[str] = set()
+    for seed in range(40):
+        for family in FAMILIES:
+            stack = draw_stack(random.Random(seed), family)
+            drawn |= layers_of(stack.member(0)[0].module)
+    assert {kind.__name__ for kind in FORMS} <= drawn
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_learns_what_plain_passes_learn(family: str, seed: int) -> None:
+    stack = draw_stack(random.Random(f"{family} {seed}"), family)
+    # Of Adam's first steps rounding would decide, and of large ones.
+    plain = {"optimizer": {"name": "sgd", "momentum": 0.9}, "lr": 1e-3, "batch_size": 32}
+    several = [stack.member(k, **plain) for k in range(len(stack.raws))]
+    alone, setup = stack.member(1, **plain)
+    for live in (alone, *(live for live, _ in several)):
+        _draw_nothing(live.module)
+    for epoch in range(2):
+        train(stack, several, range(len(several)), epoch)
+        train_pass(alone, stack.x, stack.y, setup=setup, seed=1 + 100 * epoch, ends_epoch=True)
+    found = several[1][0].module.state_dict()
+    for path, tensor in alone.module.state_dict().items():
+        torch.testing.assert_close(found[path], tensor, rtol=1e-3, atol=1e-4, msg=path)
+
+
+def _draw_nothing(module: nn.Module) -> None:
+    """Let no layer drop anything: each way draws other numbers."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout | nn.Dropout2d):
+            layer.p = 0.0
+        elif isinstance(vars(layer).get("dropout"), float):
+            vars(layer)["dropout"] = 0.0
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -132,6 +156,8 @@ def test_a_stack_learns_what_plain_passes_learn(seed: int) -> None:
             if network["batch_norm"] and path.endswith("bias"):
                 if isinstance(layers[path.removesuffix(".bias")], nn.Linear):
                     continue  # a bias that batch norm takes out: its slope is rounding
+            if path.endswith("running_mean"):
+                continue  # it follows that bias; families are tried with sgd, which moves it little
             # Adam's first steps are of one size whatever the slope: of 0 they have either sign.
             torch.testing.assert_close(found[path], tensor, rtol=2e-3, atol=5e-4, msg=path)
         kept, known = several[k][0].optimizer.state_dict(), live.optimizer.state_dict()
@@ -157,12 +183,22 @@ def test_a_state_goes_on_in_another_stack() -> None:
     assert encode(again[0]) == encode(first[3][0])
 
 
-def test_a_member_that_diverges_is_found_and_harms_no_other() -> None:
-    x, y = _rows(NUMBER)
-    raws = [{"lr": lr, "batch_size": 16, "optimizer": "sgd"} for lr in (0.001, 1e6, 0.002)]
-    several = [_member(k, raw, NUMBER) for k, raw in enumerate(raws)]
+@pytest.mark.parametrize("family", ["mlp", "resnet", "tabular", "texts"])
+def test_a_member_that_diverges_is_found_and_harms_no_other(family: str) -> None:
+    stack = draw_stack(random.Random(3), family)
+    raw = {"optimizer": "sgd", "batch_size": 8, "clip_norm": None, "clip_value": None}
+    count = len(stack.raws)
+
+    def member(k: int) -> tuple[Live, Setup]:
+        return stack.member(k, **raw, lr=1e30 if k == 1 else 1e-3)
+
+    several = [member(k) for k in range(count)]
     with pytest.raises(NotANumber):
-        _train(several, range(3), x, y)
+        train(stack, several, range(count), 0)
+    for k in range(0, count, 2):
+        alone = member(k)
+        train(stack, [alone], [k], 0)
+        assert encode(several[k][0]) == encode(alone[0])
 
 
 @pytest.mark.parametrize(
@@ -189,10 +225,15 @@ def test_layers_without_a_form_train_alone() -> None:
         return stacks(build_live(module, setup.config), setup, x)
 
     assert fits(linear((WIDTH,), 3))
-    assert not fits(cnn((1, 8, 8), 3), torch.zeros(2, 1, 8, 8))
+    assert fits(cnn((1, 8, 8), 3), torch.zeros(2, 1, 8, 8))
+    assert not fits(nn.Sequential(nn.Conv2d(2, 4, 3, groups=2)), torch.zeros(2, 2, 8, 8))
+    assert not fits(resnet((3, 64, 64), 3), torch.zeros(2, 3, 64, 64))
+    assert not fits(transformer((512, 3), 3), torch.zeros(2, 512, 3))
+    assert not fits(nn.Sequential(nn.Conv1d(2, 4, 2, padding="same")), torch.zeros(2, 2, 8))
     assert not fits(nn.Sequential(tied, tied, nn.Linear(WIDTH, 3)))
-    assert not fits(nn.Sequential(nn.Linear(WIDTH, 3, bias=False)))
-    assert not fits(linear((WIDTH,), 3), x.long())
+    assert not fits(nn.Sequential(nn.LayerNorm((2, 3)), nn.Linear(WIDTH, 3)))
+    assert not fits(nn.Sequential(nn.LSTM(WIDTH, 3)))
+    assert not fits(linear((WIDTH,), 3), x.double())
     hooked = linear((WIDTH,), 3)
     hooked.register_forward_hook(lambda *_: None)
     assert not fits(hooked)
