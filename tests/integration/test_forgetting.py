@@ -135,6 +135,23 @@ def test_a_model_that_is_made_again_has_the_bits_of_one_that_never_had_the_rows(
     assert {row["entity"].split(":")[0] for row in left} == {"dataset"}
 
 
+def test_a_partition_of_arrays_that_loses_all_rows_is_passed_over(db: mmdb.Database) -> None:
+    db.sql("UPDATE points SET c = 'of ' || CAST(id AS text) WHERE id % 2 = 0")  # its own category
+    query = "SELECT id, f, ARRAY[a, b] AS v, c, y FROM points"
+    for name in ("points", "apart"):
+        options = {"roles": {"id": "key"}, "transforms": {"c": {"kind": "index", "min_count": 1}}}
+        db.create_dataset(name, query, label="y", partitions=3, options=options)
+    train(db, "m", "points")
+    condition = f"id IN ({', '.join(map(str, sorted(held(db, 'points')[1])))})"
+    db.forget("points", condition)
+    assert len(held(db, "points")) == 3  # of four, with what is held out
+    db.remake(workers=1)
+    db.sql(f"DELETE FROM points WHERE {condition}")
+    db.refresh_dataset("apart")
+    train(db, "never", "apart")
+    assert weights(db, "m") == weights(db, "never")
+
+
 def test_a_candidate_that_is_saved_meanwhile_is_not_the_model_that_is_made_again(
     db: mmdb.Database,
 ) -> None:
