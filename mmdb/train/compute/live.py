@@ -264,9 +264,10 @@ def _adopt_optimizer(
 
 
 def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what tells which state an optimizer keeps: its arguments' names and its switches."""
+    """Return what tells which state an optimizer keeps, and of which parameters."""
     names = frozenset(group) - _OF_SCHEDULES
-    return names, *(bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+    switches = (bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+    return names, tuple(group["params"]), *switches
 
 
 def _load_module(
