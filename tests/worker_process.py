@@ -30,6 +30,11 @@ class WorkerCommand:
         """The process id."""
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
     def says(self, text: str) -> Self:
         """Wait until the process has said something."""
         until(lambda: any(text in line for line in self.said), lambda: f"{text}: {self.said}")

@@ -7,6 +7,7 @@ texts a list or `mmdb.db.connection.Texts`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -54,7 +55,7 @@ def numbers_of(column: Column, values: Values) -> np.ndarray:
         found = column.transform.apply(values)
     else:
         assert isinstance(values, np.ndarray)
-        found = values.reshape(len(values), -1)
+        found = values.reshape(len(values), math.prod(values.shape[1:]))
     if found.shape[1] != column.decoded_width:
         raise InvalidInput(
             f"Column {column.name!r} has {found.shape[1]} values a row; "

@@ -6,6 +6,7 @@ or a category more, and a number's place in a row tells nothing of what it means
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -68,7 +69,7 @@ def placed_inputs(wanted: Decoding, found: Decoding, inputs: Inputs) -> Inputs:
         x = arrays[other.name]
         if not (is_one_array(wanted, given) and is_one_array(found, other)):
             there = input_places(wanted, given, found, other)
-            flat = x.reshape(len(x), -1)[:, there]
+            flat = x.reshape(len(x), math.prod(x.shape[1:]))[:, there]
             x = np.where(there == MISSING, np.zeros((), x.dtype), flat).reshape(-1, *given.shape)
         placed[given.name] = x
     return placed[""] if wanted.is_one_input else placed

@@ -211,7 +211,7 @@ def _to_values(column: pa.Array) -> Values:
     if pa.types.is_dictionary(column.type):
         return Texts(column.dictionary.to_pylist(), column.indices.to_numpy())
     if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), -1)  # type: ignore[no-any-return]
+        return column.flatten().to_numpy().reshape(-1, column.type.list_size)  # type: ignore[no-any-return]
     return column.to_numpy()  # type: ignore[no-any-return]
 
 

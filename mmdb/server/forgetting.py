@@ -287,7 +287,10 @@ def next_remake(backend: Backend) -> list[dict[str, Any]]:
             return [{"run": run, "model": old.reference}]
         saved = save_better_mean(connection, run, best[0]["candidate_id"], old.name)
         saved = saved or save_on_either_side(connection, best[0]["candidate_id"], old.name)
-        _end_made(backend, step, old, saved["model_id"], f"Made again by run {run!r}.", [run])
+        said = f"Made again by run {run!r}."
+        if _resumes(connection, old.candidate_id) and not _resumes(connection, **best[0]):
+            said += " Its optimizer began anew: the state that it went on from is gone."
+        _end_made(backend, step, old, saved["model_id"], said, [run])
     return []
 
 
@@ -374,9 +377,16 @@ def _run_of(backend: Backend, step: Row, old: SavedModel, shard: int | None = No
                 dataset,
                 whole=whole,
                 warm_start=_warm_start(connection, step),
+                resumes=_resumes(connection, old.candidate_id),
                 exactly=True,
             )
     return name
+
+
+def _resumes(connection: Connection, candidate_id: int | None) -> bool:
+    """Return whether a candidate began with the optimizer of its parent, too."""
+    began = connection.rows(_Q.find_parent, candidate_id=candidate_id)
+    return bool(began) and began[0]["parent_state"] is not None
 
 
 def _warm_start(connection: Connection, step: Row) -> str:

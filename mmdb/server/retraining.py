@@ -30,6 +30,7 @@ from mmdb.train.ledger.run_options import SAME
 from mmdb.train.replay.mean_saving import save_better_mean
 from mmdb.train.replay.saving import save_on_either_side
 from mmdb.train.values.warm_spec import row_map
+from mmdb.train.warm.warm_options import OFF
 
 _Q, _RUNS = load("retraining"), load("runs")
 MODES = ("continue", "scratch", "search")
@@ -138,6 +139,7 @@ def _create(
         old,
         sample_since(connection, newest, seen, replay),
         warm_start=old.reference,
+        resumes=True,
         epochs=epochs or max(1, round(_SHARE_OF_EPOCHS * (old.epoch or made["epochs"]))),
     )
 
@@ -150,6 +152,7 @@ def repeat_run(
     *,
     whole: bool = False,
     warm_start: str = "off",
+    resumes: bool = False,
     epochs: int | None = None,
     exactly: bool = False,
 ) -> int:
@@ -159,6 +162,7 @@ def repeat_run(
         dataset: what it trains on.
         whole: search as its run did; else only the model's own candidate is trained.
         warm_start: see `create_run`.
+        resumes: whether the optimizer of the model that it begins with goes on.
         epochs: None: as many as its run had.
         exactly: by the strategy that it was trained with, and not by the simplest one.
     """
@@ -176,6 +180,9 @@ def repeat_run(
         strategy = made["taken"] if exactly and made["taken"] not in SAME else "mop"
         if strategy == "data_parallel" and made["group_size"] is not None:
             options["group"] = made["group_size"]
+    given = options.pop("warm_start", None) or {}
+    if warm_start != OFF:  # a model, though its run may have looked for one
+        options["warm_start"] = {**given, "within_run": False, "optimizer": resumes}
     run_id, _ = create_run(
         connection,
         name,

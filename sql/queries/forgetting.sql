@@ -175,8 +175,10 @@ WHERE s.action = 'remake' AND s.done_at IS NULL
 ORDER BY s.forgetting_id, s.ordinal;
 
 -- name: find_parent
--- The model that a candidate began with.
-SELECT t.parent_id
+-- The model that a candidate began with, and the state whose optimizer it went on from, if it did.
+SELECT
+    t.parent_id,
+    t.parent_state
 FROM mmdb.warm_start AS w
 INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
 WHERE w.candidate_id = %(candidate_id)s::bigint AND t.parent_id IS NOT NULL;

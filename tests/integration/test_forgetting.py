@@ -19,6 +19,7 @@ from mmdb import errors
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import ensure_partition, read_columns, verify_blocks
 from mmdb.db.check import shown
+from mmdb.store import states
 from tests.lineage_walk import models_below
 
 #: f says in a feature what id says in the key: by it a test knows the rows of a partition.
@@ -31,6 +32,7 @@ TABLE = """
 """
 QUERY = "SELECT id, f, a, b, c, y FROM points"
 SEARCH = {"space": {"lr": 0.01, "batch_size": 32}}
+ADAM = {"space": {"lr": 0.01, "batch_size": 32, "optimizer": "adam"}}
 #: A text and a number that no other row has.
 TEXT, NUMBER = "Rosebud-77131", 90210.71875
 
@@ -133,6 +135,81 @@ def test_a_model_that_is_made_again_has_the_bits_of_one_that_never_had_the_rows(
     assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 2}]
     left = db.sql("SELECT entity FROM mmdb.forgetting_overview WHERE done_at IS NULL")
     assert {row["entity"].split(":")[0] for row in left} == {"dataset"}
+
+
+def test_a_partition_of_arrays_that_loses_all_rows_is_passed_over(db: mmdb.Database) -> None:
+    db.sql("UPDATE points SET c = 'of ' || CAST(id AS text) WHERE id % 2 = 0")  # its own category
+    query = "SELECT id, f, ARRAY[a, b] AS v, c, y FROM points"
+    for name in ("points", "apart"):
+        options = {"roles": {"id": "key"}, "transforms": {"c": {"kind": "index", "min_count": 1}}}
+        db.create_dataset(name, query, label="y", partitions=3, options=options)
+    train(db, "m", "points")
+    condition = f"id IN ({', '.join(map(str, sorted(held(db, 'points')[1])))})"
+    db.forget("points", condition)
+    assert len(held(db, "points")) == 3  # of four, with what is held out
+    db.remake(workers=1)
+    db.sql(f"DELETE FROM points WHERE {condition}")
+    db.refresh_dataset("apart")
+    train(db, "never", "apart")
+    assert weights(db, "m") == weights(db, "never")
+
+
+def trained_on(db: mmdb.Database, run: str, dataset: str, **given: Any) -> int:
+    """Train a run with Adam; return its candidate."""
+    train(db, run, dataset, search=ADAM, **given)
+    return int(db.run(run).leaderboard()[0]["candidate_id"])
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["resumes", "anew"])
+def test_a_model_that_went_on_is_made_again_as_it_began(db: mmdb.Database, kept: bool) -> None:
+    """`kept`: whether the state was there from which its optimizer could go on."""
+    db.sql("CREATE TABLE later AS SELECT * FROM points WHERE id > 260")
+    db.sql("DELETE FROM points WHERE id > 260")
+    create(db, "points")
+    parent = trained_on(db, "m", "points", epochs=3)
+    if not kept:
+        states.prune_checkpoints(db.connection, parent, set())
+    db.sql("INSERT INTO points SELECT * FROM later")
+    done = db.retrain("m@1", workers=1)
+    db.save_candidate(db.run(done["run"]).leaderboard()[0]["candidate_id"], "child")
+    planned = db.forget("points", "id IN (7, 8, 270)", dry_run=True)
+    listed = {row["entity"] for row in planned if row["entity"].startswith("model:")}
+    assert listed == models_below(db, "dataset:points")
+    (candidate,) = db.sql(f"SELECT candidate_id AS id FROM mmdb.model WHERE name = '{done['run']}'")
+    db.forget("points", "id IN (7, 8, 270)")
+    assert not states.checkpoints(db.connection, candidate["id"])  # its first state, too
+    db.remake(workers=1)
+    # Trained apart on what is left, from a model that was, with or without its optimizer.
+    first = trained_on(db, "never", "points@1", epochs=3)
+    assert weights_at(db, "m", 3) == weights(db, "never")
+    if not kept:
+        states.prune_checkpoints(db.connection, first, set())
+    options = {"warm_start": {"optimizer": True}}
+    trained_on(db, "apart", done["dataset"], warm_start="never@1", options=options)
+    assert weights(db, "child") == weights(db, "apart") == weights_at(db, "m", 4)
+
+
+def weights_at(db: mmdb.Database, name: str, version: int) -> bytes:
+    """Return the hash of the weights of a model's version."""
+    (row,) = db.sql(
+        f"SELECT weights_hash FROM mmdb.model WHERE name = '{name}' AND version = {version}"
+        " AND dropped_at IS NULL"
+    )
+    return bytes(row["weights_hash"])
+
+
+def test_a_model_that_lost_what_it_went_on_from_begins_anew_and_says_so(db: mmdb.Database) -> None:
+    db.sql("CREATE TABLE later AS SELECT * FROM points WHERE id > 260")
+    db.sql("DELETE FROM points WHERE id > 260")
+    create(db, "points")
+    trained_on(db, "m", "points")
+    db.sql("INSERT INTO points SELECT * FROM later")
+    db.retrain("m@1", replay=0.0, workers=1)
+    db.drop_run("m")
+    db.forget("points", "id IN (270, 271)")
+    db.remake(workers=1)
+    (row,) = db.sql("SELECT reason FROM mmdb.forgetting_overview WHERE entity = 'model:m@2'")
+    assert "Its optimizer began anew" in row["reason"]
 
 
 def test_a_candidate_that_is_saved_meanwhile_is_not_the_model_that_is_made_again(

@@ -8,12 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
+import torch
 
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
 from mmdb.db.check import shown
+from mmdb.store import states
+from mmdb.store.files.safetensors_format import decode
 
 SEARCH = {"space": {"lr": 0.01, "batch_size": 32}}
 #: y says whether a + b is above 1, with noise; of `flipped` rows it says the opposite.
@@ -74,6 +77,89 @@ def test_a_model_goes_on_where_rows_are_new(db: mmdb.Database) -> None:
     assert again["reason"] == "m@2 has seen all of points@2."
     shown = db.sql("SELECT model, new_model, passed, reason FROM mmdb.retraining_overview")
     assert shown == [{key: done[key] for key in ("model", "new_model", "passed", "reason")}]
+
+
+ADAM = {"space": {"lr": 0.01, "batch_size": 32, "optimizer": "adam"}}
+
+
+def begun(db: mmdb.Database, run: str) -> dict[str, Any]:
+    """Return what a run's candidate began with."""
+    (row,) = db.sql(
+        "SELECT c.candidate_id, w.state_hash, t.parent_state, t.reason"
+        " FROM mmdb.warm_start AS w"
+        " INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id"
+        " INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id"
+        f" INNER JOIN mmdb.run AS r ON c.run_id = r.run_id WHERE r.name = '{run}'"
+    )
+    return dict(row)
+
+
+def state(db: mmdb.Database, candidate_id: int, name: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint, by name."""
+    kept = states.checkpoints(db.connection, candidate_id)
+    (row,) = [one for one in kept if bytes(one["state_hash"]) == bytes(name)]
+    found = states.read_checkpoint(db.connection, row["part_id"], candidate_id, bytes(name).hex())
+    assert found is not None
+    return decode(found)[0]
+
+
+@pytest.mark.parametrize(
+    "architecture", ["mlp(hidden=[8], batch_norm=true, dropout=0.1)", "tabular"]
+)
+def test_the_optimizer_goes_on_where_its_state_is_kept(
+    db: mmdb.Database, architecture: str
+) -> None:
+    run = db.create_run("a", dataset="points", architecture=architecture, epochs=3, search=ADAM)
+    run.train(workers=1)
+    _add(db, 601, 700)
+    db.retrain("a@1", workers=1)
+    row = begun(db, "a/continue-1-on-2")
+    assert row["reason"].endswith("the optimizer goes on")
+    own = state(db, row["candidate_id"], row["state_hash"])
+    parent_id = run.leaderboard()[0]["candidate_id"]
+    theirs = state(db, parent_id, row["parent_state"])
+    kept = {name for name in theirs if name.startswith(("optimizer.", "model."))}
+    assert kept == {name for name in own if name.startswith(("optimizer.", "model."))}
+    assert any(name.endswith("exp_avg_sq") for name in kept)
+    assert all(torch.equal(own[name], theirs[name]) for name in kept)
+    # Its hops are a recipe, though no state is left but the one that it began with.
+    db.save_candidate(row["candidate_id"], "recipe", approach="provenance")
+    states.prune_checkpoints(db.connection, row["candidate_id"], {bytes(row["state_hash"]).hex()})
+    again, whole = (db.recover(name).state_dict() for name in ("recipe", "a@2"))
+    assert all(torch.equal(again[name], whole[name]) for name in whole)
+    # Where the state is gone, it begins anew, and says so.
+    db.drop_run("a")
+    _add(db, 701, 720)
+    db.retrain("a@1", workers=1)
+    row = begun(db, "a/continue-1-on-3")
+    assert row["reason"].endswith("the optimizer begins anew: no state that fits is kept")
+    assert row["parent_state"] is None
+    anew = state(db, row["candidate_id"], row["state_hash"])
+    assert not any(name.startswith("optimizer.") for name in anew)
+    with pytest.raises(errors.InvalidOption, match="with warm_start 'auto'"):
+        db.create_run("b", dataset="points", architecture=architecture, search=ADAM,
+                      warm_start="auto", options={"warm_start": {"optimizer": True}})  # fmt: skip
+
+
+def test_an_optimizer_of_other_weights_or_of_another_kind_begins_anew(db: mmdb.Database) -> None:
+    given: dict[str, Any] = {"dataset": "points", "architecture": "mlp", "warm_start": "m@1"}
+    for name, search, more in (
+        ("shrunk", SEARCH, {"shrink": 0.5}),
+        ("other", {"space": {"optimizer": {"name": "sgd", "momentum": 0.9}}}, {}),
+    ):
+        options = {"warm_start": {"optimizer": True, **more}}
+        db.create_run(name, search=search, options=options, **given).train(workers=1)
+        assert begun(db, name)["reason"].endswith("begins anew: weights or optimizer are others")
+        assert begun(db, name)["parent_state"] is None
+
+
+def test_a_model_whose_run_looked_for_a_parent_is_retrained(db: mmdb.Database) -> None:
+    options = {"warm_start": {"within_run": True, "threshold": 0.9}}
+    db.create_run("w", dataset="points", architecture="mlp", search=SEARCH, warm_start="auto",
+                  options=options).train(workers=1)  # fmt: skip
+    _add(db, 601, 700)
+    for mode in ("continue", "scratch"):
+        assert db.retrain("w@1", mode=mode, workers=1)["new_model"]
 
 
 COST = {"cost": {"false_positive": 1, "false_negative": 5}}

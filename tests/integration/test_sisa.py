@@ -19,6 +19,7 @@ from tests.integration.test_forgetting import QUERY, TABLE, check, held, weights
 from tests.worker_process import WorkerCommand
 
 SEARCH = {"space": {"lr": [0.01], "batch_size": [16]}}
+FREEZES = "freeze_up_to is given with the strategy 'sisa'"
 SHARDS = [f"m/shard-{place}" for place in (1, 2, 3)]
 _TRAINS = """
 import os, signal, sys, mmdb
@@ -211,17 +212,49 @@ def test_what_was_killed_goes_on(db: mmdb.Database) -> None:
         ({"options": {"stack": "auto"}}, "options.stack is given with the strategy 'sisa'"),
         ({"per": "c", "search": {}}, "per is given with strategy 'sisa'"),
         ({"warm_start": "auto"}, "'sisa' with warm_start 'auto'"),
+        ({"warm_start": "base"}, "'sisa' with warm_start 'base@1'"),
         ({"architecture": {"mean": ["mlp", "linear"]}}, "'sisa' with an architecture that is"),
+        ({"options": {"freeze_up_to": "1"}}, FREEZES),
+        ({"search": {"space": {"freeze_up_to": [None, "1"]}}}, FREEZES),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(
     db: mmdb.Database, given: dict[str, Any], message: str
 ) -> None:
     create(db, "points")
+    if given.get("warm_start") == "base":
+        db.save("base", torch.nn.Linear(4, 2))
+    before = stored(db)
     with pytest.raises(errors.InvalidOption, match=message) as refused:
         begin(db, "m", "points", **given)
     assert refused.value.hint
-    assert not db.sql("SELECT name FROM mmdb.run")
+    assert stored(db) == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"inputs": {"left": ["f", "a"], "right": ["b", "c"]}}, {"labels": ["c"]}]
+)
+def test_rows_of_several_inputs_or_labels_are_not_sharded(
+    db: mmdb.Database, options: dict[str, Any]
+) -> None:
+    create(db, "points", options={"roles": {"id": "key"}, **options})
+    before = stored(db)
+    with pytest.raises(errors.InvalidOption, match="several inputs or labels") as refused:
+        begin(db, "m", "points")
+    assert refused.value.hint
+    assert stored(db) == before
+
+
+def stored(db: mmdb.Database) -> dict[str, int]:
+    """Return how many rows each table has."""
+    tables = db.sql(
+        "SELECT table_name AS name FROM information_schema.tables"
+        " WHERE table_schema = 'mmdb' AND table_type = 'BASE TABLE'"
+    )
+    return {
+        one["name"]: int(db.sql(f"SELECT count(*) AS n FROM mmdb.{one['name']}")[0]["n"])
+        for one in tables
+    }
 
 
 def test_what_is_said_of_the_run_holds_for_its_shards(db: mmdb.Database) -> None:

@@ -118,7 +118,8 @@ class Transform:
         if "mean" not in self.parameters:
             return pixels
         mean, std = (np.array(self.parameters[key], np.float32)[:, None] for key in ("mean", "std"))
-        by_channel = pixels.reshape(len(pixels), len(mean), -1)
+        each = math.prod(pixels.shape[1:]) // len(mean)
+        by_channel = pixels.reshape(len(pixels), len(mean), each)  # though there may be no row
         return ((by_channel - mean) / std).reshape(pixels.shape)
 
     def _words(self, values: Raw) -> np.ndarray:

@@ -226,21 +226,48 @@ def adopt(live: Live, state: bytes) -> None:
             "The parent's state has other tensors than the clone's model.",
             hint="A clone keeps its parent's architecture and 'architecture.*' arguments.",
         ) from error
-    entries, groups = _entries(tensors, header), live.optimizer.state_dict()["param_groups"]
-    if _keeps(groups[0]) == _keeps(header["groups"][0]):
-        live.optimizer.load_state_dict({"state": entries, "param_groups": groups})
-        _put_back_types(live.optimizer, entries)
+    _adopt_optimizer(live, tensors, header)
     if live.schedule is not None and header["schedule"] is not None:
         advance(live.schedule, live.optimizer, header["schedule"]["last_epoch"])
-    if live.scaler is not None and "scaler" in header:
-        live.scaler.load_state_dict(header["scaler"])
     live.generator = tensors[_GENERATOR]
 
 
+def adopt_optimizer(live: Live, state: bytes) -> bool:
+    """Let the optimizer of a fresh candidate go on from an encoded state of the same weights.
+
+    Only its moments and counts, and a float16 scaler, are those of the state.
+
+    Returns:
+        Whether it could be: the weights that train are the same, and so is what optimizers keep.
+    """
+    tensors, header = decode(state)
+    theirs = _weights(tensors, header)
+    for path, own in live.module.named_parameters():
+        other = theirs.get(path)
+        if path not in live.omitted and (other is None or not torch.equal(own.detach(), other)):
+            return False
+    return _adopt_optimizer(live, tensors, header)
+
+
+def _adopt_optimizer(
+    live: Live, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any]
+) -> bool:
+    """Take over an optimizer's state and a scaler's; return False where those kept are others."""
+    entries, groups = _entries(tensors, header), live.optimizer.state_dict()["param_groups"]
+    is_alike = _keeps(groups[0]) == _keeps(header["groups"][0])
+    if is_alike:
+        live.optimizer.load_state_dict({"state": entries, "param_groups": groups})
+        _put_back_types(live.optimizer, entries)
+    if live.scaler is not None and "scaler" in header:
+        live.scaler.load_state_dict(header["scaler"])
+    return is_alike
+
+
 def _keeps(group: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what tells which state an optimizer keeps: its arguments' names and its switches."""
+    """Return what tells which state an optimizer keeps, and of which parameters."""
     names = frozenset(group) - _OF_SCHEDULES
-    return names, *(bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+    switches = (bool(group.get(switch)) for switch in ("amsgrad", "centered", "momentum"))
+    return names, tuple(group["params"]), *switches
 
 
 def _load_module(

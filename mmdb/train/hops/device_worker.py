@@ -401,11 +401,11 @@ class DeviceWorker:
         mean = average(states, rows)
         return state_hash(mean).hex(), mean
 
-    def warm_start(self, spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+    def warm_start(self, spec: WarmSpec, *payload: bytes) -> tuple[WarmResult, bytes]:
         """Return what a candidate begins with; see `mmdb.train.warm.carrying.make`."""
         from mmdb.train.warm.carrying import make  # loads numba
 
-        return make(spec, tensors)
+        return make(spec, *payload)
 
     def has_backbone(self, name: str) -> bool:
         """Return whether the tensors of a model whose layers are frozen are here."""

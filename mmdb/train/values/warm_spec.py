@@ -314,6 +314,7 @@ class WarmResult:
         exact: whether the child computes what the parent does.
         reasons: why not, and what else is worth knowing.
         notes: how the rows of the two differ.
+        resumes: whether the parent's optimizer goes on.
     """
 
     refused: str | None = None
@@ -324,6 +325,7 @@ class WarmResult:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     origins: tuple[TensorOrigin, ...] = field(default=())
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +348,10 @@ class WarmSpec:
     base: str | None = None
 
     def run(self, worker: Any, payload: Payload, stopped: Stopped) -> tuple[WarmResult, bytes]:
-        """Make the state that the candidate begins with, of the parent's tensors in `payload`."""
-        result, state = worker.warm_start(self, payload[0])
+        """Make the state that the candidate begins with.
+
+        Args:
+            payload: the parent's tensors, and a state whose optimizer is to go on, if any.
+        """
+        result, state = worker.warm_start(self, *payload)
         return result, state

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
 from time import perf_counter
@@ -250,7 +250,8 @@ class Beginner:
         """Begin the candidate with a parent, if that can be."""
         started = perf_counter()
         try:
-            result, state = self._make(child, offer)
+            resumed = self._resumed(child, offer)
+            result, state = self._make(child, offer, resumed)
             refused = result.refused or child.offers.too_little(
                 offer, result.coverage, result.reasons
             )
@@ -261,10 +262,33 @@ class Beginner:
         if refused is not None:
             child.offers.pass_over(offer, refused, is_final=result.is_final)
             return False
-        self._write(child, offer, result, state, perf_counter() - started)
+        if child.options.optimizer:
+            lacking = "no state that fits is kept"
+            why = lacking if resumed is None else "weights or optimizer are others"
+            told = "goes on" if result.resumes else f"begins anew: {why}"
+            result = replace(result, notes=(*result.notes, f"the optimizer {told}"))
+        parent_state = state_hash(resumed) if resumed is not None and result.resumes else None
+        self._write(child, offer, result, state, perf_counter() - started, parent_state)
         return True
 
-    def _make(self, child: _Child, offer: Offer) -> tuple[WarmResult, bytes]:
+    def _resumed(self, child: _Child, offer: Offer) -> bytes | None:
+        """Return the state that a model was saved from; None if it is gone, or not asked for."""
+        if not child.options.optimizer or not isinstance(offer, ModelOffer):
+            return None
+        connection, model = self._connection, model_of(self._connection, offer.chosen.model_id)
+        if model.candidate_id is None:
+            return None
+        (row,) = connection.rows(load("hops").find_candidate, candidate_id=model.candidate_id)
+        kept = states.checkpoints(connection, model.candidate_id)
+        places = [one for one in kept if one["epoch"] == model.epoch]
+        if not places or candidate_definition(row) != candidate_definition(child.row):
+            return None
+        name = bytes(places[-1]["state_hash"])
+        place = (places[-1]["part_id"], model.candidate_id, name.hex())
+        state = states.read_checkpoint(connection, *place)
+        return state if state is not None and state_hash(state) == name else None
+
+    def _make(self, child: _Child, offer: Offer, resumed: bytes | None) -> tuple[WarmResult, bytes]:
         connection, factories, base = self._connection, child.spec.factories, None
         if isinstance(offer, ModelOffer):
             model_id, follow = offer.chosen.model_id, self._executor.follow
@@ -282,16 +306,27 @@ class Beginner:
             shrink=child.options.shrink,
             base=base,
         )
-        result, state = self._executor.compute(spec, (tensors,))
+        payload = (tensors,) if resumed is None else (tensors, resumed)
+        result, state = self._executor.compute(spec, payload)
         assert state is not None
         return result, state
 
     # -- writing it down -----------------------------------------------------------
 
     def _write(
-        self, child: _Child, offer: Offer, result: WarmResult, state: bytes, seconds: float
+        self,
+        child: _Child,
+        offer: Offer,
+        result: WarmResult,
+        state: bytes,
+        seconds: float,
+        parent_state: bytes | None,
     ) -> None:
-        """Write what was carried over, and the state as a checkpoint that is kept."""
+        """Write what was carried over, and the state as a checkpoint that is kept.
+
+        Args:
+            parent_state: hash of the state of a model whose optimizer goes on.
+        """
         of_run = offer if isinstance(offer, CandidateOffer) else None
         transferred = Transferred(
             parent=offer.name,
@@ -313,7 +348,7 @@ class Beginner:
             transferred,
             candidate_id=child.candidate_id,
             parent_candidate_id=of_run.candidate_id if of_run else None,
-            parent_state=of_run.state if of_run else None,
+            parent_state=of_run.state if of_run else parent_state,
         )
         name = state_hash(state)
         place = (self._connection, child.part_id, child.candidate_id)

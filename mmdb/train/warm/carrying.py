@@ -23,7 +23,7 @@ from mmdb.graph.transfer import Transfer, difference, transfer
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import assemble, build_empty, build_filled
 from mmdb.train.compute.exact import exact
-from mmdb.train.compute.live import build, encode, weights
+from mmdb.train.compute.live import adopt_optimizer, build, encode, weights
 from mmdb.train.compute.shared_base import left_out
 from mmdb.train.compute.translate import ByName, Translated, by_name, resized, translate
 from mmdb.train.values.warm_spec import ParentForm, TensorOrigin, WarmResult, WarmSpec
@@ -264,14 +264,15 @@ def _short(error: Exception | None) -> str:
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
 
 
-def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
+def make(spec: WarmSpec, tensors: bytes, resumed: bytes | None = None) -> tuple[WarmResult, bytes]:
     """Return what was carried over, and the candidate's encoded state; b"" where nothing was.
 
-    The state depends on the spec and the tensors alone: the weights of the candidate's seed, with
-    the parent's in their place, and a fresh optimizer.
+    The state depends on the arguments alone: the weights of the candidate's seed, with the parent's
+    in their place, and a fresh optimizer, or the parent's.
 
     Args:
         tensors: an encoded state, or what `packed` returns.
+        resumed: the parent's state, whose optimizer goes on where all that trains is as it was.
     """
     with exact(0):
         live = build(spec.candidate)
@@ -291,6 +292,7 @@ def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
             rows, inputs = weights(tensors), spec.example.inputs()
             parents = by_name(spec.parent, rows, inputs)
             live = left_out(live, spec.candidate, spec.base, parents)
+        resumes = resumed is not None and adopt_optimizer(live, resumed)
         state = encode(live)
     result = WarmResult(
         similarity=carried.similarity,
@@ -299,5 +301,6 @@ def make(spec: WarmSpec, tensors: bytes) -> tuple[WarmResult, bytes]:
         reasons=carried.reasons,
         notes=carried.notes,
         origins=carried.origins,
+        resumes=resumes,
     )
     return result, state

@@ -97,7 +97,8 @@ def add_transfer(
 
     Args:
         candidate_id: the child, if it is a candidate.
-        parent_candidate_id, parent_state: the parent and the hash of its state, likewise.
+        parent_candidate_id: the parent, likewise.
+        parent_state: hash of the parent's state; of a model's, where its optimizer goes on.
         model_id: the child, if it is a model that was saved from a module.
     """
     (row,) = connection.rows(

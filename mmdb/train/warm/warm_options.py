@@ -18,7 +18,7 @@ OFF, AUTO = "off", "auto"
 LEAST_LR_SCALE = 0.3
 
 _SHARES = {"threshold": MIN_SIMILARITY, "coverage": MIN_COVERAGE}
-_KNOWN = (*_SHARES, "shrink", "lr_epochs", "within_run")
+_KNOWN = (*_SHARES, "shrink", "lr_epochs", "within_run", "optimizer")
 _MOST_EPOCHS = 1_000_000
 
 
@@ -32,12 +32,14 @@ class WarmOptions:
             own are added (shrink and perturb, arXiv 1910.08475); None leaves them as they are.
         lr_epochs: epochs in which the learning rate is scaled by `lr_scale`.
         within_run: whether candidates of the same run that have ended may be parents too.
+        optimizer: whether the parent's optimizer goes on, where the state that it had is kept.
     """
 
     limits: Limits = field(default_factory=Limits)
     shrink: float | None = None
     lr_epochs: int = 0
     within_run: bool = False
+    optimizer: bool = False
 
 
 def parse_warm_options(
@@ -74,6 +76,12 @@ def parse_warm_options(
             f"{prefix}within_run is given with the parent {show(warm_start)}.",
             hint="With warm_start => 'auto' candidates of the run compete with the zoo.",
         )
+    optimizer = check_flag(raw.get("optimizer", False), f"{prefix}optimizer")
+    if optimizer and warm_start == AUTO:
+        raise InvalidOption(
+            f"{prefix}optimizer is given with warm_start 'auto'.",
+            hint="Name the model that candidates are to go on from.",
+        )
     return WarmOptions(
         limits=Limits(
             similarity=_share(raw, "threshold", prefix), coverage=_share(raw, "coverage", prefix)
@@ -81,6 +89,7 @@ def parse_warm_options(
         shrink=_shrink(raw.get("shrink"), prefix),
         lr_epochs=check_whole(raw.get("lr_epochs", 0), f"{prefix}lr_epochs", 0, _MOST_EPOCHS),
         within_run=within_run,
+        optimizer=optimizer,
     )
 
 

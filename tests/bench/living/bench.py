@@ -1,11 +1,8 @@
-"""Experiment `living`: datasets refreshed, models retrained, and rows forgotten, also by shards."""
+"""Experiment `living`: datasets refreshed, models retrained, rows forgotten, schedules run."""
 
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,17 +14,19 @@ from typing import Any
 
 from sklearn.datasets import load_digits
 
-from mmdb.api import Database, connect
+from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
+from tests.bench.living.breaking import WAYS, breakable
 from tests.bench.living.forget import bench_forget
 from tests.bench.living.inserts import bench_inserts
+from tests.bench.living.schedules import bench_schedules
 from tests.bench.living.sisa import bench_sisa
 from tests.bench.tables.peers import late
 
-PARTS = ("refresh", "kills", "retrain", "forget", "sisa", "inserts")
+PARTS = ("refresh", "kills", "retrain", "forget", "sisa", "inserts", "schedules")
 _COLUMNS = 8
 
 
@@ -48,9 +47,10 @@ def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figu
         "refresh": _refresh,
         "kills": _kills,
         "retrain": _retrain,
-        "forget": _forget,
+        "forget": bench_forget,
         "sisa": _sisa,
         "inserts": bench_inserts,
+        "schedules": bench_schedules,
     }
     for db in databases:
         with bench_names(db) as prefix:
@@ -94,65 +94,52 @@ def _refresh(db: Database, share: LivingShare, prefix: str, engine: str) -> Iter
     db.drop_dataset(table)
 
 
-# -- Killed --------------------------------------------------------------------------
+# -- Broken off ----------------------------------------------------------------------
 
 _CHILD = (
-    "import sys, mmdb; print(1, flush=True); mmdb.connect(sys.argv[1]).refresh_dataset(sys.argv[2])"
+    "import sys, mmdb; db = mmdb.connect(sys.argv[1]); print(1, flush=True);"
+    " db.refresh_dataset(sys.argv[2])"
 )
 
 
-def _kills(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
-    if engine == "postgres":
-        yield from _killed(db, db.connection.url, share, prefix)
-        return
-    with tempfile.TemporaryDirectory(prefix="mmdb-living-") as folder:  # one process has a file
-        url = f"duckdb:///{folder}/killed.duckdb"
-        yield from _killed(connect(url), url, share, prefix)
+def _kills(_: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
+    """Break off refreshes, one or two at once, and compare what a dataset holds with its table."""
+    table, source, count = "killed", random.Random(0), share.of(50, len(WAYS[engine]))
+    killed, wrong, last = Counter[str](), 0, 20_000
+    with breakable(engine) as place:
+        _add(place.db, table, 1, last, is_first=True)
+        place.db.create_dataset(table, f"SELECT * FROM {table}", options={"roles": {"i": "key"}})
+        _, whole = _timed(lambda: place.db.refresh_dataset(table))
+        for draw in range(count):
+            _add(place.db, table, last + 1, last + 1000)
+            last += 1000
+            place.db.sql(f"DELETE FROM {table} WHERE i % 997 = {source.randrange(997)}")
+            way = WAYS[engine][draw % len(WAYS[engine])]
+            sessions = 1 if engine == "duckdb" else 1 + draw % 2  # a file is one process's
+            children = place.start(_CHILD, table, count=sessions)
+            sleep(source.random() * (whole + 0.3))
+            killed[way] += place.interrupt(children[0], way, source)
+            place.reopen()
+            place.db.refresh_dataset(table)
+            for child in children[1:]:  # which goes on, unless the server died
+                child.communicate()
+            wrong += _held(place.db, find_dataset(place.db.connection, table)) != Counter(
+                (float(row["c0"]), float(row["c1"]))
+                for row in place.db.sql(f"SELECT c0, c1 FROM {table}")
+            )
+    for way in WAYS[engine]:
+        name = f"{engine}: refreshes broken off by the death of a {way} before their end"
+        yield Figure(name, killed[way], "")
+    name = f"{engine}: refreshes of {count} after which rows were lost or doubled"
+    yield at_most(name, [wrong], "", 0)
 
 
-def _killed(db: Database, url: str, share: LivingShare, prefix: str) -> Iterator[Figure]:
-    engine, table, source = db.connection.engine, f"{prefix}_killed", random.Random(0)
-    _add(db, table, 1, 20_000, is_first=True)
-    db.create_dataset(table, f"SELECT * FROM {table}", options={"roles": {"i": "key"}})
-    last, killed, wrong = 20_000, 0, 0
-    _, whole = _timed(lambda: db.refresh_dataset(table))
-    for _ in range(share.of(50, 2)):
-        _add(db, table, last + 1, last + 1000)
-        last += 1000
-        db.sql(f"DELETE FROM {table} WHERE i % 997 = {source.randrange(997)}")
-        if engine == "duckdb":
-            db.close()
-        command = [sys.executable, "-W", "ignore", "-c", _CHILD, url, table]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        child.stdout.readline()
-        sleep(source.random() * (whole + 1.5))
-        killed += child.poll() is None
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        if engine == "duckdb":
-            db = connect(url)
-        db.refresh_dataset(table)
-        wrong += _held(db, find_dataset(db.connection, table)) != Counter(
-            float(row["c0"]) for row in db.sql(f"SELECT c0 FROM {table}")
-        )
-    if engine == "duckdb":
-        db.close()
-    yield Figure(f"{engine}: refreshes that were killed before their end", killed, "")
-    yield at_most(f"{engine}: refreshes after which rows were lost or doubled", [wrong], "", 0)
-
-
-def _held(db: Database, dataset: Dataset) -> Counter[float]:
-    found: Counter[float] = Counter()
+def _held(db: Database, dataset: Dataset) -> Counter[tuple[float, float]]:
+    found = Counter[tuple[float, float]]()
     for part in dataset.slices:
         for given in read_columns(db.connection, part.part_id, dataset.decoding):
-            found.update(map(float, given["c0"]))
+            found.update(zip(map(float, given["c0"]), map(float, given["c1"]), strict=True))
     return found
-
-
-def _forget(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:
-    url = db.connection.url if engine == "postgres" else None
-    yield from bench_forget(db, share, prefix, engine, url)
 
 
 def _sisa(db: Database, share: LivingShare, prefix: str, engine: str) -> Iterator[Figure]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
+import struct
 import sys
 from collections.abc import Iterator, Mapping
 from time import sleep
@@ -17,6 +16,7 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_columns
+from tests.bench.living.breaking import WAYS, Breakable, breakable
 from tests.lineage_walk import models_below
 
 _ROWS = 240
@@ -29,90 +29,128 @@ _MODELS: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     ("tabular(hidden=[8])", {}, {}),
     ("mlp(hidden=[4])", {}, {"per": "c", "search": {}}),
 )
+#: Numbers of a row, by which its bytes are known; the first says which row it is.
+_ARRAY = (
+    f"CAST(ARRAY[i / {_ROWS}.0, i * 37 % 101 / 101.0, i * 53 % 97 / 97.0, i * i % 89 / 89.0]"
+    " AS real[])"
+)
+#: Rows with a text of their own; the others have one in common.
+_TOLD = 150
+_EACH = {"kind": "index", "min_count": 1}
 _SEARCH = {"space": {"lr": 0.01, "batch_size": 16, "optimizer": "adam"}}
 _CHILD = (
     "import sys, mmdb; db = mmdb.connect(sys.argv[1]); print(1, flush=True); db.remake(workers=1)"
 )
+_TABLES = (
+    "SELECT table_name AS name FROM information_schema.tables"
+    " WHERE table_schema = 'mmdb' AND table_type = 'BASE TABLE'"
+)
 
 
-def bench_forget(
-    db: Database, share: BenchShare, prefix: str, engine: str, url: str | None
-) -> Iterator[Figure]:
-    """Forget rows of datasets that are made for it; see docs/living.md.
-
-    Args:
-        url: of the database, where another process may open it too: that is killed as it remakes.
-    """
-    count, missed, differ, killed = share.of(50, 2), 0, 0, 0
-    for seed in range(count):
-        found = _Draw(db, f"{prefix}_f{seed}", seed).forget(url)
-        missed += found["missed"]
-        differ += found["differ"]
-        killed += found["killed"]
+def bench_forget(_: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
+    """Forget rows of datasets that are made for it; see docs/living.md."""
+    count = share.of(50, 2)
+    total: dict[str, int] = {}
+    with breakable(engine) as place:
+        for seed in range(count):
+            for key, found in _Draw(place, f"f{seed}", seed).forget().items():
+                total[key] = total.get(key, 0) + found
     yield at_most(f"{engine}: models of {count} draws that a plain walk finds, and forget did not",
-                  [missed], "", 0)  # fmt: skip
-    yield at_most(f"{engine}: models that differ from ones without the rows", [differ], "", 0)
-    yield Figure(f"{engine}: remakes that were killed, and gone on with", killed, "")
+                  [total["missed"]], "", 0)  # fmt: skip
+    name = f"{engine}: models of {total['models']} that differ from ones without the rows"
+    yield at_most(name, [total["differ"]], "", 0)
+    name = f"{engine}: draws after which a table or a cache has bytes of rows"
+    yield at_most(name, [total["traces"]], "", 0)
+    for way in WAYS[engine]:
+        name = f"{engine}: remakes broken off by the death of a {way}, and gone on with"
+        yield Figure(name, total.get(way, 0), "")
 
 
 class _Draw:
     """One dataset, its models, and the rows that it forgets."""
 
-    def __init__(self, db: Database, name: str, seed: int) -> None:
-        self._db, self._name, self._random = db, name, random.Random(seed)
+    def __init__(self, place: Breakable, name: str, seed: int) -> None:
+        self._place, self._name, self._random = place, name, random.Random(seed)
         self._architecture, self._options, self._given = _MODELS[seed % len(_MODELS)]
-        numbers = ", ".join(f"(i * {37 + 2 * k} % 101) / 101.0 AS x{k}" for k in range(3))
-        db.sql(
-            f"CREATE TABLE {name} AS SELECT i AS id, CAST(i AS real) AS f, {numbers},"
-            f" i % 5 AS c, i * {41 + 2 * (seed % 7)} % 11 % 3 AS y"
+        self._resumes = seed % 2 == 1
+        place.db.sql(
+            f"CREATE TABLE {name} AS SELECT i AS id, CAST(i % 5 AS integer) AS c,"
+            f" {_ARRAY} AS v, 'told-of-' ||"
+            f" CAST(CASE WHEN i <= {_TOLD} THEN i ELSE 0 END AS text) || '-{seed}' AS t,"
+            f" i * {41 + 2 * (seed % 7)} % 11 % 3 AS y"
             f" FROM generate_series(1, {_ROWS}) AS g (i)"
         )
 
-    def forget(self, url: str | None) -> dict[str, int]:
-        """Return how many models were missed, or differ, and whether a remake was killed."""
-        db, name = self._db, self._name
+    @property
+    def _db(self) -> Database:
+        return self._place.db
+
+    def forget(self) -> dict[str, int]:
+        """Return how many models were missed, or differ, whether bytes are left, and what died."""
+        name = self._name
         for dataset in (name, f"{name}_apart"):
             self._create(dataset)
         self._train(f"{name}_m", name)
         has_child = "per" not in self._given
         if has_child:
-            self._train(f"{name}_child", name, warm_start=f"{name}_m@1")
-        missed = 0
-        for condition in self._conditions():
-            planned = db.forget(name, condition, dry_run=True)
+            self._begin_child("child", name, "m")
+        missed, gone = 0, set[int]()
+        for ids in self._drawn():
+            condition = f"id IN ({', '.join(map(str, sorted(ids)))})"
+            planned = self._db.forget(name, condition, dry_run=True)
             listed = {row["entity"] for row in planned if row["entity"].startswith("model:")}
-            missed += len(models_below(db, f"dataset:{name}") - listed)
-            db.forget(name, condition)
-            db.sql(f"DELETE FROM {name} WHERE {condition}")
-        killed = self._killed(url)
-        db.remake(workers=1)
-        db.refresh_dataset(f"{name}_apart")
+            missed += len(models_below(self._db, f"dataset:{name}") - listed)
+            assert self._traces(ids), "What is looked for could not be found."
+            self._db.forget(name, condition)
+            self._db.sql(f"DELETE FROM {name} WHERE {condition}")
+            gone |= ids
+        died = self._broken_off()
+        self._db.remake(workers=1)
+        self._db.refresh_dataset(f"{name}_apart")
         self._train(f"{name}_never", f"{name}_apart")
         pairs = [("m", "never")]
         if has_child:
-            self._train(f"{name}_other", f"{name}_apart", warm_start=f"{name}_never@1")
+            self._begin_child("other", f"{name}_apart", "never")
             pairs.append(("child", "other"))
         differ = sum(self._weights(one) != self._weights(other) for one, other in pairs)
+        self._db.forget(f"{name}_apart")  # of its first version, too
+        traces = self._traces(gone)
+        if differ or traces or missed:
+            print(f"{name}: {differ} differ, {missed} missed, {traces}", file=sys.stderr)
         for dataset in (name, f"{name}_apart"):
-            db.drop_dataset(dataset, force=True)
-        return {"missed": missed, "differ": differ, "killed": killed}
+            self._db.drop_dataset(dataset, force=True)
+        return {
+            "missed": missed,
+            "differ": differ,
+            "models": len(pairs),
+            "traces": bool(traces),
+        } | died
 
     def _create(self, dataset: str) -> None:
-        columns = "f, x0, x1, x2" if self._options else "f, x0, x1, x2, c"
-        query = f"SELECT id, {columns}, y FROM {self._name}"
-        options = {"roles": {"id": "key"}, **self._options}
-        if "per" in self._given:
-            options["transforms"] = {"c": "index"}
-        if self._options:  # of pictures, which take no transforms
-            options["transforms"] = dict.fromkeys(("f", "x0", "x1", "x2"), "passthrough")
-        self._db.create_dataset(dataset, query, label="y", partitions=3, options=options)
+        columns: str = "v"
+        transforms: dict[str, Any] = {"v": "passthrough"}
+        if "shape" not in self._options:  # which is of pictures alone
+            columns, transforms = "v, c, t", transforms | {"c": "index", "t": _EACH}
+        self._db.create_dataset(
+            dataset,
+            f"SELECT id, {columns}, y FROM {self._name}",
+            label="y",
+            partitions=3,
+            options={"roles": {"id": "key"}, "transforms": transforms, **self._options},
+        )
 
     def _train(self, run: str, dataset: str, **more: Any) -> None:
         given: dict[str, Any] = {"architecture": self._architecture, "epochs": 2, "search": _SEARCH}
         given |= {**self._given, **more}
         self._db.create_run(run, dataset=dataset, **given).train(workers=1)
 
-    def _conditions(self) -> list[str]:
+    def _begin_child(self, kind: str, dataset: str, parent: str) -> None:
+        """Train a model that begins with another one's weights, in every second draw as it was."""
+        options = {**self._given.get("options", {}), "warm_start": {"optimizer": self._resumes}}
+        start = f"{self._name}_{parent}@1"
+        self._train(f"{self._name}_{kind}", dataset, warm_start=start, options=options)
+
+    def _drawn(self) -> list[set[int]]:
         """Return which rows are forgotten: some, a partition's, or both, by one call or two."""
         kind = self._random.choice(["rows", "partition", "both", "one after the other"])
         drawn: list[set[int]] = []
@@ -122,23 +160,43 @@ class _Draw:
             dataset = find_dataset(self._db.connection, self._name)
             part = self._random.choice([p for p in dataset.slices if p.role == "train"])
             held = read_columns(self._db.connection, part.part_id, dataset.decoding)
-            drawn.append({int(v) for given in held for v in np.asarray(given["f"]).ravel()})
-        if kind == "both":
-            drawn = [set().union(*drawn)]
-        return [f"id IN ({', '.join(map(str, sorted(ids)))})" for ids in drawn]
+            rows = np.concatenate([np.asarray(one["v"]).reshape(-1, 4) for one in held])
+            drawn.append({round(float(row[0]) * _ROWS) for row in rows})
+        if kind == "one after the other" and drawn[1] - drawn[0]:
+            return [drawn[0], drawn[1] - drawn[0]]
+        return [set[int]().union(*drawn)]
 
-    def _killed(self, url: str | None) -> int:
-        """Kill a process that makes the models again; return 1 if it had not ended."""
-        if url is None or self._random.random() < 0.5:
-            return 0
-        command = [sys.executable, "-W", "ignore", "-c", _CHILD, url]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
-            sleep(self._random.random() * 6)
-            is_alive = child.poll() is None
-            child.send_signal(signal.SIGKILL)
-        return int(is_alive)
+    def _broken_off(self) -> dict[str, int]:
+        """Break off a process that makes the models again, in three of four draws."""
+        way = self._random.choice(["", *(WAYS[self._place.engine] * 3)[:3]])
+        if not way:
+            return {}
+        (child,) = self._place.start(_CHILD)
+        sleep(self._random.random() * 6)
+        is_alive = self._place.interrupt(child, way, self._random)
+        self._place.restart()
+        self._place.reopen()
+        return {way: int(is_alive)}
+
+    def _traces(self, ids: set[int]) -> set[str]:
+        """Return the tables that have an array or a text of rows, and whether a cache has."""
+        rows = [[np.float32(k / _ROWS), *_numbers(k)] for k in ids]
+        sought = [struct.pack("<4f", *row) for row in rows]
+        sought += [f"told-of-{k}-{self._name[1:]}".encode() for k in ids if k <= _TOLD]
+
+        def has(data: bytes) -> bool:
+            return any(one in data for one in sought)
+
+        found = set[str]()
+        for table in [str(row["name"]) for row in self._db.sql(_TABLES)]:
+            values = [
+                v for row in self._db.sql(f"SELECT * FROM mmdb.{table}") for v in row.values()
+            ]
+            blobs = [bytes(v) for v in values if isinstance(v, bytes | bytearray | memoryview)]
+            texts = [str(v).encode() for v in values if isinstance(v, str | dict | list)]
+            if has(b"\n".join(blobs + texts)):
+                found.add(table)
+        return found | {"cache" for path in self._place.files() if has(path.read_bytes())}
 
     def _weights(self, kind: str) -> bytes:
         """Return the hash of the weights of a model's last version."""
@@ -147,3 +205,7 @@ class _Draw:
             " AND dropped_at IS NULL"
         )
         return bytes(row["weights_hash"])
+
+
+def _numbers(k: int) -> list[float]:
+    return [k * 37 % 101 / 101, k * 53 % 97 / 97, k * k % 89 / 89]

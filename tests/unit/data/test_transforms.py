@@ -163,3 +163,14 @@ def test_a_text_of_its_own_in_every_row_tells_nothing() -> None:
 def test_what_does_not_fit_a_column_is_refused(source: Source, asked: object, named: str) -> None:
     with pytest.raises(InvalidOption, match=named):
         check_asked("a", source, asked)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_pictures_are_scaled_by_channel_though_a_block_has_none(count: int) -> None:
+    scale = {"mean": [0.5, 0.25, 0.0], "std": [0.5, 0.5, 2.0]}
+    picture = Transform(
+        kind="picture", source="picture", parameters=scale, statistics={"shape": [3, 1, 2]}
+    )
+    found = picture.apply(np.full((count, 6), 255, np.uint8))
+    assert found.tolist() == [[1.0, 1.0, 1.5, 1.5, 0.5, 0.5]] * count
+    assert found.shape == (count, 6)

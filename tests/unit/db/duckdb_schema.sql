@@ -257,7 +257,7 @@ CREATE TABLE mmdb.transfer (transfer_id BIGINT DEFAULT NEXTVAL('mmdb.transfer_tr
 COMMENT ON TABLE mmdb.transfer IS 'Warm starts: tensors carried over from a parent to a candidate, or to a module outside of runs.';
 COMMENT ON COLUMN mmdb.transfer.parent_id IS 'model_id of the parent; null where it is a candidate of the same run.';
 COMMENT ON COLUMN mmdb.transfer.parent_candidate_id IS 'The candidate that is the parent.';
-COMMENT ON COLUMN mmdb.transfer.parent_state IS 'BLAKE3-256 of the state of the parent candidate; a state_out of its hops.';
+COMMENT ON COLUMN mmdb.transfer.parent_state IS 'BLAKE3-256 of the parent''s state; of a model''s, only where its optimizer goes on.';
 COMMENT ON COLUMN mmdb.transfer.candidate_id IS 'Null for a module outside of runs.';
 COMMENT ON COLUMN mmdb.transfer.model_id IS 'The model that was saved from a module outside of runs; null for candidates.';
 COMMENT ON COLUMN mmdb.transfer.coverage IS 'Share of the child''s parameters that come from the parent.';

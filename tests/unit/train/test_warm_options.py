@@ -56,6 +56,8 @@ def test_to_shrink_to_the_whole_is_not_to_shrink() -> None:
         ({"lr_epochs": 1.0}, "lr_epochs"),
         ({"lr_epochs": True}, "lr_epochs"),
         ({"within_run": 1}, "within_run"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"optimizer": True}, "optimizer"),  # of no model that is named
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(raw: Any, named: str) -> None:
@@ -73,6 +75,7 @@ def test_candidates_of_the_run_compete_only_where_no_parent_was_named() -> None:
     with pytest.raises(InvalidOption, match="net@1"):
         parse_warm_options({"within_run": True}, "net@1")
     assert not parse_warm_options({"within_run": False}, "net@1").within_run
+    assert parse_warm_options({"optimizer": True}, "net@1").optimizer
 
 
 def test_a_run_takes_them_among_its_options() -> None:
