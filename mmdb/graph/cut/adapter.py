@@ -16,9 +16,10 @@ from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.cut import rest_of
 from mmdb.graph.cut.forward_steps import TracedInputs
 from mmdb.graph.cut.segment import Segment
+from mmdb.graph.spec.parse import ADAPTER_TENSORS
 from mmdb.messages import show
 
-_A, _B = "adapter_a", "adapter_b"
+_A, _B = ADAPTER_TENSORS
 _SCALE = "_adapter_scale"
 _MOST_RANK = 4096
 _HINTED = 12
@@ -82,11 +83,6 @@ def chosen(
             hint=f"Layers that can be adapted: {known}." if known else "There is none to adapt.",
         )
     return found
-
-
-def is_adapter(path: str) -> bool:
-    """Return whether a tensor's path in a state dict is that of an adapter's matrix."""
-    return path.rpartition(".")[2] in (_A, _B)
 
 
 def adaptable(
