@@ -58,6 +58,22 @@ def test_an_adapter_shares_its_bases_tensors(db: mmdb.Database) -> None:
     assert len(found_rows) == ROWS
 
 
+def test_an_adapter_takes_what_a_base_in_memory_has(db: mmdb.Database) -> None:
+    base, alone = db.recover("base"), db.recover("other")
+    frozen = {path for path, p in alone.named_parameters() if not p.requires_grad}
+    for round_ in range(3):
+        if round_ == 2:  # it is the base no longer
+            with torch.no_grad():
+                base.get_parameter("1.weight").add_(1)
+        found = db.recover("other", base=base)
+        assert all(torch.equal(t, found.state_dict()[p]) for p, t in alone.state_dict().items())
+        for path, own in found.named_parameters():
+            there = dict(base.named_parameters()).get(path)
+            is_shared = there is not None and there.data_ptr() == own.data_ptr()
+            assert is_shared == (path in frozen and (round_, path) != (2, "1.weight")), path
+            assert own.requires_grad == (path not in frozen)
+
+
 def test_a_state_leaves_out_what_the_base_has(db: mmdb.Database) -> None:
     base, module = db.recover("base").state_dict(), db.recover("other")
     frozen = sum(tensor.nbytes for tensor in base.values())

@@ -1,4 +1,4 @@
-"""The small tensors of a model beside those of its base: of what is the base's nothing is stored."""
+"""Small tensors of a model and of its base: of what is the base's nothing is stored anew."""
 
 from __future__ import annotations
 
