@@ -87,6 +87,23 @@ def test_a_state_leaves_out_what_the_base_has(db: mmdb.Database) -> None:
     assert max(row["state_bytes"] for row in hops) < 3 * own + 8000 < frozen
 
 
+def test_a_plan_counts_what_states_hold(db: mmdb.Database) -> None:
+    found, search = {}, {"method": "grid", "space": {"lr": [0.05], "architecture.rank": [3]}}
+    for name, parent in (("planned", "base"), ("alone", "off")):  # of which nothing is measured
+        run = db.create_run(
+            name, dataset="of_z", architecture=ADAPTED, search=search, warm_start=parent
+        )
+        row = next(row for row in run.explain().estimates if row["strategy"] == "mop")
+        found[name] = row["bytes_moved"]
+    module = db.recover("base")
+    whole = sum(p.nbytes for p in module.parameters())
+    own = whole - sum(
+        module.get_parameter(f"{k}.{p}").nbytes for k in "13" for p in ("weight", "bias")
+    )
+    assert own < whole / 20
+    assert 0 < found["planned"] < found["alone"] / 3
+
+
 def test_a_recipe_needs_the_base_and_says_so(db: mmdb.Database) -> None:
     (best,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'other' AND rank = 1")
     saved = db.save_candidate(best["candidate_id"], "recipe", approach="provenance")

@@ -50,10 +50,11 @@ def bench_draws(db: Database, prefix: str, *, count: int, seed: int) -> Iterator
     """
     for library, draw in (("timm", _timm), ("torchvision", _torchvision), ("transformers", _texts)):
         try:
-            draws = draw(random.Random(seed))
-        except ImportError as error:
+            import_module(library)
+        except (ImportError, OSError, RuntimeError) as error:  # torchvision of another torch
             print(f"{library} is missing: {error}")
             continue
+        draws = draw(random.Random(seed))
         tried = right = passed = 0
         for one in draws:
             if tried == count:
