@@ -148,11 +148,16 @@ def _texts(drawn: random.Random) -> Iterator[_Drawn]:
         given = {k: drawn.choice(v) for k, v in _SIZES.items() if _is_size(default, k)}
         side = given.get("image_size", 64)
         shape = (3, side, side) if pictures else (_TOKENS,)
-        config = made(**given, num_labels=_OUTPUTS)
-        if not pictures and config.pad_token_id is None:
-            config.pad_token_id = 0
         architecture = {"factory": "transformers", "arguments": {"name": kind, **given}}
-        yield _Drawn(kind, architecture, shape, _later(cls, config), _logits)
+        yield _Drawn(kind, architecture, shape, _later(_own_text, cls, made, given), _logits)
+
+
+def _own_text(cls: Any, made: Any, given: Mapping[str, Any]) -> nn.Module:
+    config = made(**given, num_labels=_OUTPUTS)
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0
+    module: nn.Module = cls(config)
+    return module
 
 
 def _is_size(config: Any, key: str) -> bool:
