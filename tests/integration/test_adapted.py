@@ -53,7 +53,8 @@ def test_an_adapter_shares_its_bases_tensors(db: mmdb.Database) -> None:
     own = sum(found[path].nbytes for path in trained)
     whole = sum(tensor.nbytes for tensor in found.values())
     (row,) = db.sql("SELECT stored_bytes FROM mmdb.model_overview WHERE model = 'other'")
-    assert row["stored_bytes"] < own + whole / 4  # of the base nothing is stored anew
+    assert row["stored_bytes"] < 1.1 * own + 300  # of the base nothing is stored anew
+    assert own < whole / 10
     found_rows = list(db.predict_query("other", "SELECT * FROM thing"))
     assert len(found_rows) == ROWS
 
