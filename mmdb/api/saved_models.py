@@ -202,6 +202,7 @@ class ModelCalls:
         *,
         verify: Verify = "full",
         into: nn.Module | None = None,
+        base: nn.Module | None = None,
         device: str | None = None,
     ) -> nn.Module:
         """Return a model's module with the weights that were saved, bit for bit.
@@ -210,6 +211,8 @@ class ModelCalls:
             verify: "full" compares every tensor with its hash, "sampled" one in 16, "none" none.
                 What a recipe gives is always compared.
             into: a module to fill; None builds one, in evaluation mode.
+            base: a module that is here already, such as what the model is an adapter of: frozen
+                tensors that are equal are not read, and both modules have the same memory.
             device: where a built module's tensors go, such as "cuda".
         Raises:
             ModelNotFound, CorruptTensor, DefinitionMissing, ModuleMismatch, RecipeError
@@ -222,6 +225,7 @@ class ModelCalls:
             reader=self._reader,
             verify=verify,
             into=into,
+            base=base,
             device=device,
         )
 

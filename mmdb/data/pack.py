@@ -147,7 +147,7 @@ def unpack(
         stored = [_to_values(column) for column in batch.columns]
         columns = _columns(stored, decoding, places)
         y = tuple(map(_label, own, stored[features:]))
-        y += tuple(_next(columns[one.name]) for one in decoding.labels if not one.is_stored)
+        y += tuple(next_tokens(columns[one.name]) for one in decoding.labels if not one.is_stored)
         if decoding.is_weighted:
             y = (*y, np.asarray(stored[-1], np.float32))
         if model is None and _is_one_stack(decoding):
@@ -232,7 +232,7 @@ def _label(label: Label, values: Values) -> np.ndarray:
     return values.reshape(-1, *label.shape)
 
 
-def _next(tokens: Values) -> np.ndarray:
+def next_tokens(tokens: Values) -> np.ndarray:
     """Return the label of each token, the one after it, int64 (n, length)."""
     assert isinstance(tokens, np.ndarray)
     found = np.full(tokens.shape, IGNORED, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import md5
 from itertools import groupby
 
 import numpy as np
@@ -38,6 +39,11 @@ def ordered_select(select: str, column: str, split: Split) -> str:
         f" FROM (SELECT t.{text}, {order} AS place, count(*) OVER () AS total"
         f" FROM ({select}\n) AS t) AS q"
     )
+
+
+def in_order(texts: Iterable[str], seed: int) -> list[str]:
+    """Return texts in the order of `ordered_select`."""
+    return sorted(texts, key=lambda text: md5(f"{seed} {text}".encode()).hexdigest())
 
 
 def packed(batches: Iterable[Batch], column: str, encoder: Encoder) -> Iterator[Batch]:

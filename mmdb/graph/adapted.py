@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmdb.errors import HeadMismatch
-from mmdb.graph.cut.adapter import adapt, chosen, is_adapter
+from mmdb.graph.cut.adapter import adapt, chosen
 from mmdb.graph.spec.build import MAX_PARAMETERS, build
 from mmdb.graph.spec.factory_call import Outputs, Shape
-from mmdb.graph.spec.parse import ADAPTER_ARGUMENTS
+from mmdb.graph.spec.parse import ADAPTER_ARGUMENTS, is_adapter
 from mmdb.messages import show
 
 _IS_KEPT = "_is_kept"

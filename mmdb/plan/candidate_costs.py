@@ -117,6 +117,7 @@ def built_of(run: PlannedRun) -> Built:
         outputs=outputs_asked(dataset.targets),
         factories=run.factories,
         rows=max(run.rows, default=0),
+        shares_base=run.shares_base,
     )
 
 
@@ -133,7 +134,7 @@ def _cost(
     work = built.work(one.config, one.frozen)
     if isinstance(work, str):
         return (work if known is None else _warm(_bare(one, known), known, None)), None
-    tail = _cold(work, speeds, one, COLD if has_profile else ASSUMED)
+    tail = _cold(work, speeds, one, built, COLD if has_profile else ASSUMED)
     cold = _with_frozen(tail, one)
     said = ProfilePrediction(
         candidate_id=one.candidate_id,
@@ -150,13 +151,16 @@ def _cost(
     return warm, said
 
 
-def _cold(work: Work, speeds: Speeds, one: Planned, uncertainty: float) -> CandidateCost:
+def _cold(
+    work: Work, speeds: Speeds, one: Planned, built: Built, uncertainty: float
+) -> CandidateCost:
     """Return costs by the roofline; a step takes in all batches that are accumulated for it."""
     size, times = one.config.batch_size, one.config.accumulate
     cost = candidate_cost(work, speeds, size, uncertainty=uncertainty)
     update = update_seconds(work, speeds)
     state, part = cost.state_bytes, one.frozen
-    if part is not None and part.tail_shape is not None and part.transfer.adapter is not None:
+    is_adapted_tail = part and part.tail_shape is not None and part.transfer.adapter is not None
+    if built.shares_base or is_adapted_tail:
         state -= work.parameter_bytes - work.gradient_bytes  # what is adapted is in no state
     return replace(
         cost,

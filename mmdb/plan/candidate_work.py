@@ -53,6 +53,7 @@ class Built:
     outputs: Outputs
     factories: Mapping[str, str]
     rows: int = 0  # of the largest partition
+    shares_base: bool = False  # see `PlannedRun`
     followed: Mapping[str, TracedWork] = field(default_factory=dict)  # by text, if it was already
 
     def text(self, config: Config, part: FrozenLayers | None = None) -> str:

@@ -18,7 +18,7 @@ from mmdb.store import stored_features
 from mmdb.store.stored_features import FeatureUse, StoredFeature, find_of_run
 from mmdb.train.candidate.config import Config, architecture_hash, parse_config
 from mmdb.train.hops.turn import workload
-from mmdb.train.ledger.run_options import RunOptions, parse_run_options
+from mmdb.train.ledger.run_options import SAME, RunOptions, parse_run_options
 from mmdb.train.ledger.shards import shard_runs
 from mmdb.train.schedule import Workload
 from mmdb.train.values.feature_options import FrozenOptions, parse_frozen_options, unshared
@@ -232,6 +232,7 @@ class PlannedRun:
     factories: Mapping[str, str]
     finished: bool
     shared: Mapping[int, Shared] = field(default_factory=dict)  # its features, by number
+    shares_base: bool = False  # whether states leave out what the network that is adapted has
 
     @property
     def architectures(self) -> tuple[Mapping[str, Any], ...]:
@@ -323,6 +324,9 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
         factories=find_factories(connection),
         finished=row["finished"],
         shared=shared,
+        shares_base="adapted" in architecture
+        and row["warm_start"] != "off"
+        and row["strategy"] in (*SAME, "auto"),
     )
 
 

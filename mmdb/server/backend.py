@@ -71,7 +71,7 @@ class Backend(Protocol):
         """What runs this session's hops."""
 
     @property
-    def models(self) -> OrderedDict[int, Any]:
+    def models(self) -> OrderedDict[tuple[str, int], Any]:
         """Modules kept for `predict`."""
 
     known: tuple[object, dict[str, int]]
@@ -161,7 +161,7 @@ class PlpyBackend:
         end_at_once()
         self._plpy = plpy
         self.connection = PlpyConnection(plpy)
-        self.models: OrderedDict[int, Any] = OrderedDict()
+        self.models: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self.known: tuple[object, dict[str, int]] = (None, {})
         self._session: _InterruptibleSession | None = None
         self._serves: tuple[str, str] | None = None  # a worker, and its device

@@ -64,9 +64,7 @@ def generate(
     sampling = _sampling(max_tokens, temperature, top_k, seed, time_limit)
     if not isinstance(prompt, str):
         raise InvalidInput(f"The prompt is {show(prompt)}.", hint="It is a text.")
-    writer = kept_model(backend, model, _load)
-    if not isinstance(writer, Writer):
-        raise _no_writer(writer.model.reference)
+    writer: Writer = kept_model(backend, model, _load, "writer")
     row_count(backend).add(1)
     given = writer.codec.encode(prompt) or [*writer.ends][:1]
     if not given:

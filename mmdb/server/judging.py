@@ -61,7 +61,7 @@ def evaluate(
         and what `read_sample` raises
     """
     started = perf_counter()
-    predictor = find_predictor(backend, model)
+    predictor = find_predictor(backend, model, of_texts=True)
     metering = Metering(backend.connection, predictor, _listed(metrics))
     key = _key_there(backend.connection, predictor, data)
     sample = read_sample(backend.connection, predictor, data, slice=slice, by=by, key=key)
@@ -91,7 +91,7 @@ def _key_there(connection: Connection, predictor: Predictor, data: str) -> str |
 def _figures(predictor: Predictor, sample: Sample) -> dict[str, Any] | None:
     """Return what a report draws of one label's rows; None where outputs are infinite or none."""
     label, output, y = predictor.decoding.labels[0], sample.outputs[0], sample.labels[0]
-    if label.task == "multilabel" or not output.isfinite().all():
+    if label.task in ("multilabel", "next_token") or not output.isfinite().all():
         return None
     if label.classes is None:
         return number_figures(output.reshape(-1), y, sample.keys)

@@ -55,7 +55,8 @@ class Metering:
         self._meter = Meter(measures, targets, functions)
         self._guesses = None if predictor.calibration.positive is None else predictor.guesses
         self._criterion = None
-        if asked is None and candidate is not None and options.get("metric") == LOSS:
+        is_of_rows = predictor.decoding.task != "next_token"
+        if asked is None and candidate and options.get("metric") == LOSS and is_of_rows:
             self._criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion
 
     def __call__(self, sample: Sample, places: Tensor | None = None) -> dict[str, float]:

@@ -97,13 +97,14 @@ def predict_query(
     return found
 
 
-def find_predictor(backend: Backend, model: str) -> Predictor:
+def find_predictor(backend: Backend, model: str, *, of_texts: bool = False) -> Predictor:
     """Return a model that predicts; see `mmdb.server.predictor`, which the first call loads."""
-    return _loaded(isinstance(backend.connection, PlpyConnection))(backend, model)
+    find = _loaded(isinstance(backend.connection, PlpyConnection))
+    return find(backend, model, of_texts=of_texts)
 
 
 @cache
-def _loaded(in_server: bool) -> Callable[[Backend, str], Predictor]:
+def _loaded(in_server: bool) -> Callable[..., Predictor]:
     """Load torch, and what builds a model, without searching for garbage meanwhile.
 
     All of it stays: in a session of the server, no later search looks there again, which would hold

@@ -36,7 +36,7 @@ class ChildBackend:
 
     def __init__(self, connection: AnyConnection) -> None:
         self.connection = connection
-        self.models: OrderedDict[int, Any] = OrderedDict()
+        self.models: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self.known: tuple[object, dict[str, int]] = (None, {})
         self._child: ChildProcess | None = None
         self._runner: HopRunner | None = None

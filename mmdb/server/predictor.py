@@ -7,6 +7,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from mmdb.server.apart import this_call
 from mmdb.server.backend import Backend
 from mmdb.server.session_control import statement
 from mmdb.store.models.model_rows import SavedModel, find_model_id, model_of
-from mmdb.train.compute.hop import EVALUATION_BATCH
+from mmdb.train.compute.hop import EVALUATION_BATCH, EVALUATION_TOKENS, label_logs
 from mmdb.train.values.row_batch import call, outputs_of
 
 #: Models that a session keeps for prediction; the least recently used one goes first.
@@ -74,6 +75,17 @@ class Predictor:
         targets = self.decoding.targets
         found = [outputs_of(output, targets) for output in passes(self.module, inputs)]
         return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
+
+    def outputs_at(self, inputs: Inputs, labels: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return what metrics take beside labels: outputs, or of next tokens `label_logs`."""
+        if self.decoding.task != "next_token":
+            return self.outputs(inputs)
+        assert isinstance(inputs, np.ndarray)
+        found = []
+        for at in torch.arange(len(inputs)).split(max(1, EVALUATION_TOKENS // inputs.shape[1])):
+            (output,) = self.outputs(inputs[at.numpy()])  # of all rows together it is too large
+            found.append(label_logs(output, labels[0][at]))
+        return (torch.cat(found),)
 
     def values(self, inputs: Inputs) -> list[np.ndarray]:
         """Return for each target the probabilities, or a regression's values, (n, size)."""
@@ -122,16 +134,19 @@ class Predictor:
         return keys[0] if len(keys) == 1 else "id"
 
 
-def find_predictor(backend: Backend, reference: str) -> Predictor:
+def find_predictor(backend: Backend, reference: str, *, of_texts: bool = False) -> Predictor:
     """Return a model, kept in the session; models are immutable, so their id is the key.
 
     A statement asks once which model a reference names.
 
+    Args:
+        of_texts: it may be one of next tokens, too.
     Raises:
         ModelNotFound, InvalidInput: it was saved without a dataset, or generates texts.
     """
-    found = kept_model(backend, reference, _load)
-    if not isinstance(found, Predictor):
+    load = partial(_load, of_texts=of_texts)
+    found: Predictor = kept_model(backend, reference, load)
+    if found.decoding.task == "next_token" and not of_texts:
         raise _generates(found.model)
     return found
 
@@ -139,36 +154,39 @@ def find_predictor(backend: Backend, reference: str) -> Predictor:
 def _generates(model: SavedModel) -> InvalidInput:
     return InvalidInput(
         f"Model {model.reference} predicts next tokens, not a label of rows.",
-        hint="Call mmdb.generate(model, prompt).",
+        hint="Call mmdb.generate(model, prompt), or mmdb.evaluate(model, data).",
     )
 
 
-def kept_model(backend: Backend, reference: str, load: Callable[[Backend, int], Any]) -> Any:
+def kept_model(
+    backend: Backend, reference: str, load: Callable[[Backend, int], Any], what: str = ""
+) -> Any:
     """Return what a session keeps of a model: it predicts rows, or goes on with texts.
 
     Args:
         load: makes it of the model's number.
+        what: tells what is made from what others make of the same model.
     Raises:
         ModelNotFound, and what `load` raises.
     """
-    kept: OrderedDict[int, Any] = backend.models
+    kept: OrderedDict[tuple[str, int], Any] = backend.models
     asked = None if this_call() or getattr(backend.connection, "is_spread", False) else statement()
     if asked is None or asked != backend.known[0]:
         backend.known = (asked, {})
     known = backend.known[1]
     if reference not in known:
         known[reference] = find_model_id(backend.connection, reference)
-    model_id = known[reference]
-    if model_id not in kept:
+    key = what, known[reference]
+    if key not in kept:
         with backend.bounded():
-            kept[model_id] = load(backend, model_id)
+            kept[key] = load(backend, known[reference])
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
-    kept.move_to_end(model_id)
-    return kept[model_id]
+    kept.move_to_end(key)
+    return kept[key]
 
 
-def _load(backend: Backend, model_id: int) -> Predictor:
+def _load(backend: Backend, model_id: int, *, of_texts: bool) -> Predictor:
     connection = backend.connection
     saved = model_of(connection, model_id)
     if saved.dataset_id is None:
@@ -177,7 +195,7 @@ def _load(backend: Backend, model_id: int) -> Predictor:
             hint="Pass dataset=... to db.save: it says how a row becomes the model's input.",
         )
     decoding = find_decoding(connection, saved.dataset_id)
-    if decoding.task == "next_token":
+    if decoding.task == "next_token" and not of_texts:
         raise _generates(saved)
     encoders = encoders_of(connection, decoding)
     module = backend.recover(saved).eval()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.column_layout import SPLIT
+from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.decoding import Decoding, Label, class_text
 from mmdb.data.matching import Reordering, unseen
 from mmdb.data.names import is_dataset
+from mmdb.data.pack import next_tokens
+from mmdb.data.packing import in_order, packed
 from mmdb.data.query_rows import KEY, Beside, scan_values
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Kind
@@ -81,9 +85,11 @@ def read_sample(
                 hint="Pass a SELECT: the query of the dataset, or any that has label and features.",
             )
         found = read_slice(connection, predictor, find_dataset(connection, data), slice)
+    elif slice is not None:
+        raise InvalidOption("A query has no slices.", hint="Say WHERE in it.")
+    elif predictor.decoding.task == "next_token":
+        found = _of_texts(connection, predictor, data, by)
     else:
-        if slice is not None:
-            raise InvalidOption("A query has no slices.", hint="Say WHERE in it.")
         found = _of_query(connection, predictor, data, by, key, has_values)
     if not found.row_count:
         raise InvalidInput("There are no rows to judge by.", hint="The query returned none.")
@@ -106,8 +112,8 @@ def read_slice(
     outputs, labels = [], []
     for part in held_out or found.partitions:
         decoded = read_partition(connection, part.part_id, part.content_hash, ordered.model)
-        outputs.append(predictor.outputs(decoded.inputs))
         labels.append(tuple(map(torch.from_numpy, ordered.labels(decoded))))
+        outputs.append(predictor.outputs_at(decoded.inputs, labels[-1]))
     arrays = _joined(labels)
     count = len(predictor.decoding.labels)
     return Sample(
@@ -156,6 +162,39 @@ def _of_query(
         keys=[name for batch in others for name in batch.get(KEY, ())],
         by=[value for batch in others for value in batch.get(_BY, ())],
         values={name: _one(batch[name] for batch in values) for name in (values or [{}])[0]},
+    )
+
+
+def _of_texts(connection: Connection, predictor: Predictor, query: str, by: str | None) -> Sample:
+    """Return the rows that a query's texts become, as they do in the model's dataset."""
+    decoding, dataset_id = predictor.decoding, predictor.model.dataset_id
+    name, given = decoding.labels[0].name, decoding.inputs[0]
+    encoder = predictor.encoders[name]
+    beside: dict[str, Beside] = {_LABEL: (name, "text")}
+    if by is not None:
+        beside[_BY] = (by, "nullable_text")
+    texts: dict[str | None, list[str]] = {}
+    for batch, _ in scan_values(connection, replace(decoding, columns=()), query, beside):
+        for value, text in zip(batch.get(_BY, repeat(None)), batch[_LABEL], strict=False):
+            texts.setdefault(value, []).append(text)
+    rows: dict[str | None, np.ndarray] = {}
+    for value, some in texts.items():
+        if encoder.tokenizer.pack:
+            assert dataset_id is not None
+            some = in_order(some, dataset_of(connection, dataset_id).seed)
+            several = packed([{name: some, SPLIT: [""] * len(some)}], name, encoder)
+            found = [batch[name] for batch in several]
+            rows[value] = np.concatenate(found) if found else encoder([])
+        else:
+            rows[value] = encoder(some)
+    if not rows:
+        return Sample(outputs=(), labels=(torch.empty(0),))
+    tokens = np.concatenate(list(rows.values()))
+    labels = (torch.from_numpy(next_tokens(tokens)),)
+    return Sample(
+        outputs=predictor.outputs_at(tokens.clip(0).astype(given.dtype), labels),
+        labels=labels,
+        by=[value for value, found in rows.items() for _ in found] if by is not None else [],
     )
 
 

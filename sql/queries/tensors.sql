@@ -45,6 +45,7 @@ SELECT
     e.chunk_bytes,
     e.chunks,
     b.tensor_hash AS base_hash,
+    b.byte_count AS base_bytes,
     t.tensor_hash,
     t.dtype,
     t.shape,

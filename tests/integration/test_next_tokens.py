@@ -135,6 +135,46 @@ def test_losses_and_perplexity_are_those_of_transformers(db: mmdb.Database) -> N
     assert best["loss"] == pytest.approx(wanted, abs=1e-6)
     assert best["objective"] == pytest.approx(math.exp(wanted), rel=1e-6)
     assert wanted < math.log(300) - 1
+    for data in ("stories", f"SELECT said, said > 'n' AS late FROM story WHERE said IN ({held()})"):
+        found = db.evaluate("lm", data, metrics=["perplexity", "log_loss"])
+        assert found["perplexity"] == pytest.approx(math.exp(wanted), rel=1e-6)
+        assert found["log_loss"] == pytest.approx(wanted, rel=1e-6)
+    apart = db.evaluate("lm", data, by="late", intervals=True).rows
+    assert [row["by_value"] for row in apart] == [None, "false", "true"]
+    assert all(row["low"] <= row["value"] <= row["high"] for row in apart)
+    assert sum(row["row_count"] for row in apart[1:]) == apart[0]["row_count"]
+    (kept,) = db.sql("SELECT count(DISTINCT evaluation_id) AS n FROM mmdb.evaluation_overview")
+    assert kept["n"] == 3
+    for refused in ("confusion_matrix", "roc_curve", "calibration"):
+        with pytest.raises(errors.InvalidInput, match="predicts next tokens"):
+            getattr(db, refused)("lm", data)
+    assert db.generate("lm", "one", max_tokens=2)["tokens"] <= 2
+    with pytest.raises(errors.InvalidOption, match="accuracy"):
+        db.evaluate("lm", data, metrics=["accuracy"])
+
+
+def held() -> str:
+    """Return the texts that are held out, as a list of SQL."""
+    order = sorted(STORIES, key=lambda text: hashlib.md5(f"3 {text}".encode()).hexdigest())
+    return ", ".join(f"'{quoted(text)}'" for text in order[:18])
+
+
+def test_texts_that_are_not_packed_are_judged_one_by_one(db: mmdb.Database) -> None:
+    make(db, "pairs", pack=False)
+    create(db, SMALL, epochs=1)
+    db.run("r").train(workers=1)
+    module = db.recover("r")
+    parts = [part for several in slices(db).values() for part in several]
+    x, y = (torch.from_numpy(np.concatenate(one)) for one in zip(*parts, strict=True))
+    with torch.no_grad():
+        wanted = torch.nn.functional.cross_entropy(module(x).transpose(1, 2), y).item()
+    found = db.evaluate("r", "SELECT id, said FROM story", metrics=["log_loss"])
+    assert found["log_loss"] == pytest.approx(wanted, rel=1e-5)
+    assert found.rows[0]["row_count"] == len(STORIES)
+    with pytest.raises(errors.InvalidInput, match="no rows"):
+        db.evaluate("r", "SELECT said FROM story WHERE said = 'none such'")
+    with pytest.raises(errors.UnknownColumn, match="said"):
+        db.evaluate("r", "SELECT id FROM story")
 
 
 def test_an_imported_network_goes_on_training_and_keeps_its_loss(

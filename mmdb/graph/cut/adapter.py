@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -16,9 +17,10 @@ from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.cut import rest_of
 from mmdb.graph.cut.forward_steps import TracedInputs
 from mmdb.graph.cut.segment import Segment
+from mmdb.graph.spec.parse import ADAPTER_TENSORS
 from mmdb.messages import show
 
-_A, _B = "adapter_a", "adapter_b"
+_A, _B = ADAPTER_TENSORS
 _SCALE = "_adapter_scale"
 _MOST_RANK = 4096
 _HINTED = 12
@@ -35,6 +37,8 @@ def adapt(
 ) -> tuple[str, ...]:
     """Put an adapter into Linear and Conv2d layers, in place; return their paths, in order.
 
+    So it does into the Conv1D of transformers, a Linear whose weight is (in, out).
+
     A layer's `weight` becomes weight + alpha / rank * B A, also for code that reads the weight
     without calling the layer. Its own weight and bias stay where they are and are not trained;
     `adapter_a` and `adapter_b` are, and stand beside them. B is zero, so that at first nothing
@@ -45,8 +49,8 @@ def adapt(
         adapter: {"name": "lora", "rank": 8, "alpha": 16, "layers": ["layer4.*"]}; layers are
             glob patterns of paths, by default all.
         after: in a whole network, the cut before which nothing is adapted.
-        apart: rows pass the two matrices of a Linear by themselves, beside its weight: that takes
-            fewer operations than to learn through the sum, and equals it but for rounding.
+        apart: rows pass the two matrices of such a Linear by themselves, beside its weight: that
+            takes fewer operations than to learn through the sum, and equals it but for rounding.
     Raises:
         HeadMismatch: the adapter is not well formed, or no layer has such a path.
         CutNotFound, NotACut
@@ -56,7 +60,7 @@ def adapt(
     paths = chosen(module, adapter, after, inputs=inputs)
     parts = {id(part): part for path in paths for part in [module.get_submodule(path)]}
     for part in parts.values():  # a layer with two paths is one
-        _put_in(cast("nn.Linear | nn.Conv2d", part), rank, alpha / rank, apart=apart)
+        _put_in(part, rank, alpha / rank, apart=apart)
     return paths
 
 
@@ -84,11 +88,6 @@ def chosen(
     return found
 
 
-def is_adapter(path: str) -> bool:
-    """Return whether a tensor's path in a state dict is that of an adapter's matrix."""
-    return path.rpartition(".")[2] in (_A, _B)
-
-
 def adaptable(
     module: nn.Module, after: str | None = None, *, inputs: TracedInputs = None
 ) -> tuple[str, ...]:
@@ -100,7 +99,8 @@ def adaptable(
     Raises:
         CutNotFound, NotACut
     """
-    paths = [p for p, part in module.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    kinds = (nn.Linear, nn.Conv2d, *_transposed())
+    paths = [p for p, part in module.named_modules() if isinstance(part, kinds)]
     if after is None or isinstance(module, Segment):
         return tuple(paths)
     rest = dict(rest_of(module, after, inputs=inputs).named_modules())
@@ -156,9 +156,18 @@ def _read(adapter: Mapping[str, Any]) -> tuple[int, float, list[str]]:
     return rank, float(alpha), list(patterns)
 
 
-def _put_in(part: nn.Linear | nn.Conv2d, rank: int, scale: float, *, apart: bool) -> None:
-    weight = part.weight
+def _transposed() -> tuple[type[nn.Module], ...]:
+    """Return the class whose weight is (in, out), if anyone has loaded it."""
+    library: Any = sys.modules.get("transformers.pytorch_utils")
+    return () if library is None else (library.Conv1D,)
+
+
+def _put_in(part: nn.Module, rank: int, scale: float, *, apart: bool) -> None:
+    weight = cast("Tensor", part.weight)
+    is_transposed = isinstance(part, _transposed())
     rows, columns = weight.shape[0], weight[0].numel()
+    if is_transposed:
+        rows, columns = columns, rows
     a = torch.empty(rank, columns)  # drawn on the CPU, so that it is the same on every device
     nn.init.kaiming_uniform_(a, a=math.sqrt(5))
     a = a.to(weight.device, weight.dtype)
@@ -166,33 +175,33 @@ def _put_in(part: nn.Linear | nn.Conv2d, rank: int, scale: float, *, apart: bool
     part.register_parameter(_A, nn.Parameter(a))
     part.register_parameter(_B, nn.Parameter(weight.new_zeros(rows, rank)))
     vars(part)[_SCALE] = scale
-    cls: type[nn.Module] = type(part)
-    apart = apart and cls.forward is nn.Linear.forward
-    part.__class__ = _adapted(cls, apart)  # type: ignore[assignment, arg-type]
+    cls: Any = type(part)
+    plain = {nn.Linear.forward, *(one.forward for one in _transposed())}
+    part.__class__ = _adapted(cls, apart and cls.forward in plain, is_transposed)
 
 
 @lru_cache(maxsize=64)
-def _adapted(cls: type[nn.Module], apart: bool) -> type[nn.Module]:
+def _adapted(cls: type[nn.Module], apart: bool, is_transposed: bool) -> Any:
     """Return the class of a layer whose weight is the adapted one, however it is read."""
-    body = {"weight": property(_weight), "__module__": cls.__module__}
-    if apart:
-        body["forward"] = _low_rank
-    return type(f"Adapted{cls.__name__}", (cls,), body)
+
+    def weight(part: nn.Module) -> Tensor:
+        base, a, b, scale = _parts(part)
+        low = b @ a
+        return base + scale * (low.t() if is_transposed else low.view_as(base))
+
+    def forward(part: nn.Module, x: Tensor) -> Tensor:
+        (base, a, b, scale), linear = _parts(part), nn.functional.linear
+        own = linear(x, base.t() if is_transposed else base, part._parameters["bias"])
+        return own + scale * linear(linear(x, a), b)
+
+    body = {"weight": property(weight), "__module__": cls.__module__}
+    return type(f"Adapted{cls.__name__}", (cls,), body | ({"forward": forward} if apart else {}))
 
 
-def _weight(part: nn.Module) -> Tensor:
-    tensors = part._parameters
-    base, a, b = (cast("Tensor", tensors[name]) for name in ("weight", _A, _B))
-    scale: float = vars(part)[_SCALE]
-    return base + scale * (b @ a).view_as(base)
-
-
-def _low_rank(part: nn.Module, x: Tensor) -> Tensor:
-    tensors = part._parameters
-    base, a, b = (cast("Tensor", tensors[name]) for name in ("weight", _A, _B))
-    scale: float = vars(part)[_SCALE]
-    low = nn.functional.linear(nn.functional.linear(x, a), b)
-    return nn.functional.linear(x, base, tensors["bias"]) + scale * low
+def _parts(part: nn.Module) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Return a layer's own weight, its two matrices, and what their product counts."""
+    base, a, b = (cast("Tensor", part._parameters[name]) for name in ("weight", _A, _B))
+    return base, a, b, vars(part)[_SCALE]
 
 
 def _has(module: nn.Module, path: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+import torch
 from torch import Tensor, nn
 from torch.fx.proxy import TracerBase
 
@@ -139,6 +140,11 @@ class InputProxy(TensorProxy):
         """As of a tensor."""
         rows = self.tracer.create_proxy("call_method", "size", (self, 0), {})
         return (rows, *self._row_shape)
+
+    @property
+    def dtype(self) -> Any:
+        """As of a tensor: only tokens, of one dimension, are no float32."""
+        return torch.float32 if len(self._row_shape) > 1 else self.__getattr__("dtype")
 
     @property
     def ndim(self) -> int:

@@ -103,6 +103,7 @@ def build(
     factory, given = resolve(factories[name]), {**own, **arguments}
     if factories[name].startswith("mmdb.graph."):
         _single(input_shape, outputs)
+    if factories[name].startswith("mmdb.graph.") and torch.get_default_device().type != "meta":
         # Ours work on the meta device, which allocates nothing; a stranger's may not.
         with on_meta():
             _check_parameters(

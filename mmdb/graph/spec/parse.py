@@ -33,6 +33,8 @@ _ADAPTED_KEYS = ("adapted", "adapter")
 AVERAGES = ("outputs", "probabilities", "label_probabilities")
 #: Of a candidate's arguments, those that are the adapter's; all others are the network's.
 ADAPTER_ARGUMENTS = ("rank", "alpha")
+#: Names of an adapter's two matrices, beside the weight of the layer that has it.
+ADAPTER_TENSORS = ("adapter_a", "adapter_b")
 _MOST_AVERAGED = 16
 _MOST_NESTED = 8  # backbones with heads inside backbones
 _EXAMPLES = (
@@ -103,6 +105,11 @@ def parts_of(architecture: Mapping[str, object]) -> tuple[Mapping[str, object], 
     ]
     parts += cast("list[object]", architecture.get("mean", []))
     return tuple(cast("Mapping[str, object]", part) for part in parts)
+
+
+def is_adapter(path: str) -> bool:
+    """Return whether a tensor's path in a state dict is that of an adapter's matrix."""
+    return path.rpartition(".")[2] in ADAPTER_TENSORS
 
 
 def with_arguments(

@@ -15,9 +15,8 @@ from mmdb.errors import (
     NoParent,
     UnsupportedContent,
 )
-from mmdb.graph.cut.adapter import is_adapter
 from mmdb.graph.spec.configuration import ConfiguredNetwork
-from mmdb.graph.spec.parse import with_arguments
+from mmdb.graph.spec.parse import is_adapter, with_arguments
 from mmdb.store.files.atomic import new_folder
 from mmdb.store.files.exchange import (
     Exported,

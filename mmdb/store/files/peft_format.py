@@ -27,8 +27,8 @@ _PREFIX = "base_model.model."
 _ENDS = {".adapter_a": ".lora_A.weight", ".adapter_b": ".lora_B.weight"}
 #: Options of peft's that change what an adapter computes, and what they are when they do not.
 _PLAIN: dict[str, Any] = {
-    "bias": "none", "use_dora": False, "fan_in_fan_out": False, "rank_pattern": {},
-    "alpha_pattern": {}, "layer_replication": None, "lora_bias": False, "exclude_modules": None,
+    "bias": "none", "use_dora": False, "rank_pattern": {}, "alpha_pattern": {},
+    "layer_replication": None, "lora_bias": False, "exclude_modules": None,
 }  # fmt: skip
 
 
@@ -149,9 +149,17 @@ def write_peft(
             "modules_to_save": sorted({_trained(p, trains) for p in wanted if _is_in(p, trains)})
             or None,
             "bias": "none",
+            "fan_in_fan_out": any(_is_transposed(layer, tensors) for layer in layers),
         },
     )
     return count + (folder / CONFIG).stat().st_size
+
+
+def _is_transposed(layer: str, tensors: LazyTensors) -> bool:
+    """Return whether a layer's weight is (in, out), as far as shapes tell; peft looks, too."""
+    shape = tensors.specs[f"{layer}.weight"].shape
+    inputs = tensors.specs[f"{layer}.adapter_a"].shape[1]
+    return len(shape) == 2 and inputs == shape[0] != shape[1]
 
 
 def _is_in(path: str, patterns: Sequence[str]) -> bool:

@@ -11,8 +11,8 @@ from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor, ModelNotFound, TensorNotFound
 from mmdb.store.models.model_rows import SavedModel, StoredEntry, find_entries, is_listed
 from mmdb.store.tensors.reading import Encoding, find_encodings, holds
-from mmdb.store.tensors.state_entries import view_of
-from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of, pack_layout
+from mmdb.store.tensors.state_entries import layout_of_pack, view_of
+from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
 
 #: Paths that an error names; a pack may hold thousands.
 _NAMED = 5
@@ -31,9 +31,7 @@ class TensorLocations:
         self._by_path = {e.path: e for e in entries if e.kind != "storage"}
         self._offsets: Mapping[int, int] = {}
         if model.pack_id is not None:
-            small = [e for e in entries if e.tied_to is None and e.is_small]
-            layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in small])
-            self._offsets = layout.offsets
+            self._offsets = layout_of_pack(entries).offsets
 
     @classmethod
     def read(cls, connection: Connection, model: SavedModel) -> TensorLocations:

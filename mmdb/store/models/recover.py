@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from mmdb.db.connection import Connection, OneSession, Source
 from mmdb.errors import CorruptTensor, InvalidOption, ModelNotFound, StoreError, TensorNotFound
@@ -28,6 +30,7 @@ from mmdb.store.tensors.reading import (
     read_spans,
     read_tensors,
 )
+from mmdb.store.tensors.tensor_bytes import dtype_name, hash_of
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -282,6 +285,39 @@ def load_tensors(
 ) -> dict[str, torch.Tensor]:
     """Return a model's tensors; see `ModelReader.tensors`."""
     return ModelReader(connection).tensors(model, paths, verify=verify)
+
+
+#: Hashes of parameters that have not been written to since: (torch's count of writes, hash).
+_hashes: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def shared_with(entries: Sequence[StoredEntry], base: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the frozen parameters of a model that a module has at the same paths, bit for bit.
+
+    They have the module's memory; what is tied in the model stays so.
+    """
+    own = dict(base.named_parameters(remove_duplicate=False))
+    found: dict[str, torch.Tensor] = {}
+    for entry in entries:
+        if entry.tied_to is not None:
+            first = entries[entry.tied_to].path
+            if first in found:
+                found[entry.path] = found[first]
+        elif entry.kind == "parameter" and not entry.trainable and entry.layout is None:
+            there = own.get(entry.path)
+            form = None if there is None else (dtype_name(there.dtype), tuple(there.shape))
+            if there is not None and form == (entry.dtype, entry.shape):
+                if _hash_once(there) == entry.tensor_hash:
+                    found[entry.path] = there.detach()
+    return found
+
+
+def _hash_once(parameter: nn.Parameter) -> bytes:
+    written = None if parameter.is_inference() else parameter._version
+    known: tuple[int | None, bytes] = _hashes.get(parameter, (None, b""))
+    if written is None or known[0] != written:
+        known = _hashes[parameter] = (written, hash_of(parameter))
+    return known[1]
 
 
 def read_many(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from time import perf_counter
@@ -85,6 +86,7 @@ class About:
     trace: Callable[[], Architecture | None] = lambda: None
     dataset_id: int | None = None
     candidate_id: int | None = None
+    base: str | None = None  # of an adapter without a parent: the model that differences are to
     epoch: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     calibration: Mapping[str, Any] | None = None  # see `mmdb.data.calibration`
@@ -225,7 +227,8 @@ def _store(
 ) -> Stored:
     wanted = contents_to_store(request.contents, request.hashes, bases)
     if pack is not None:
-        base_id = origin.base.pack_id if origin.base and bases else None
+        leans = bool(bases) or request.about.base is not None
+        base_id = origin.base.pack_id if origin.base and leans else None
         wanted.append(replace(pack, base_id=base_id))
     return store_contents(connection, wanted, _named(origin))
 
@@ -264,7 +267,11 @@ def _origin(connection: Connection, request: _Request) -> _Origin:
     model = find_model(connection, request.parent) if request.parent is not None else None
     entries = find_entries(connection, model.model_id) if model else []
     base, held = model, entries
-    if model is None and request.approach in ("auto", "update") and request.hashes:
+    if model is None and request.about.base is not None and request.approach != "snapshot":
+        with suppress(ModelNotFound):  # dropped since
+            base = find_model(connection, request.about.base)
+            held = find_entries(connection, base.model_id)
+    elif model is None and request.approach in ("auto", "update") and request.hashes:
         base = find_base(connection, request.contents)
         held = find_entries(connection, base.model_id) if base else []
     bases = _bases(request.contents, held)

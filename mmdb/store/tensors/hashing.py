@@ -10,11 +10,15 @@ import numpy as np
 
 from mmdb.graph.grouped import EACH
 from mmdb.store.tensors.pipeline import batches, drop, shared_pool
-from mmdb.store.tensors.state_entries import Entry, ModuleContents, named_hash
+from mmdb.store.tensors.state_entries import (
+    Entry,
+    ModuleContents,
+    layout_of_pack,
+    named_hash,
+)
 from mmdb.store.tensors.tensor_bytes import (
     DTYPES,
     Statistics,
-    pack_layout,
     raw_bytes,
     tensor_hash,
     word_bytes,
@@ -105,10 +109,10 @@ def contents_to_store(
 def pack_of(contents: ModuleContents) -> Content | None:
     """Return the small tensors, one after the other, as one tensor of bytes."""
     members = [e for e in contents.entries if e.is_small and e.tied_to is None]
-    layout = pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in members])
+    layout = layout_of_pack(members)
     if not layout.byte_count:
         return None
-    memory = np.empty(layout.byte_count, np.uint8)
+    memory = np.zeros(layout.byte_count, np.uint8)
     for entry in members:
         start = layout.offsets[entry.ordinal]
         memory[start : start + entry.byte_count] = raw_bytes(contents.tensor(entry))

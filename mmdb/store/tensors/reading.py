@@ -18,7 +18,7 @@ from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.store.tensors.codec import CorruptChunk, decode, needs_base
 from mmdb.store.tensors.pipeline import pipeline
-from mmdb.store.tensors.tensor_bytes import DTYPES, chunk_count, tensor_hash
+from mmdb.store.tensors.tensor_bytes import DTYPES, chunk_count, fitted, tensor_hash
 
 _Q = load("tensors")
 #: Bytes of a chunk's digest: enough to find a flipped bit, not an identity.
@@ -62,6 +62,7 @@ class Encoding:
     tensor_id: int
     base_id: int | None
     base_hash: bytes | None
+    base_bytes: int | None
     word: int
     chunk_bytes: int
     chunks: int
@@ -127,7 +128,7 @@ class _Target:
         if needs_base(codec):
             self._fail("its base's chunk is a difference itself", ordinal)
         if 0 <= ordinal < self._count:
-            self._decode(ordinal, codec, data)
+            _decode_base(self.encoding, ordinal, codec, data, self._place(ordinal))
             self._under.add(ordinal)
 
     def take(self, ordinal: int, codec: int, data: bytes) -> None:
@@ -140,17 +141,16 @@ class _Target:
             self._left.remove(ordinal)
         if needs_base(codec) and ordinal not in self._under:
             self._fail("it is a difference to a chunk that is missing", ordinal)
-        self._decode(ordinal, codec, data)
+        _decode(self.encoding, ordinal, codec, data, self._place(ordinal))
         with self._lock:
             self._decoded += 1
             is_last = self._decoded == self._count
         if is_last and self._checked:
             self._check()
 
-    def _decode(self, ordinal: int, codec: int, data: bytes) -> None:
+    def _place(self, ordinal: int) -> np.ndarray:
         size = self.encoding.chunk_bytes
-        out = self._memory[ordinal * size : (ordinal + 1) * size]
-        _decode(self.encoding.tensor_id, self.encoding.word, ordinal, codec, data, out)
+        return self._memory[ordinal * size : (ordinal + 1) * size]
 
     def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
         raise BadTensor(self.encoding.tensor_id, reason, ordinal)
@@ -166,14 +166,26 @@ class _Target:
             self._fail(f"{len(self._left)} of its chunks are missing")
 
 
-def _decode(
-    tensor_id: int, word: int, ordinal: int, codec: int, data: bytes, out: np.ndarray
-) -> None:
+def _decode(encoding: Encoding, ordinal: int, codec: int, data: bytes, out: np.ndarray) -> None:
     """Decode a chunk; a difference is one to what `out` holds."""
     try:
-        decode(codec, data, word, out, out)
+        decode(codec, data, encoding.word, out, out)
     except CorruptChunk as error:
-        raise BadTensor(tensor_id, str(error), ordinal) from error
+        raise BadTensor(encoding.tensor_id, str(error), ordinal) from error
+
+
+def _decode_base(
+    encoding: Encoding, ordinal: int, codec: int, data: bytes, out: np.ndarray
+) -> None:
+    """Decode a chunk of a tensor's base, whose last one may be shorter or longer: see `fitted`."""
+    size = encoding.chunk_bytes
+    length = min(size, (encoding.base_bytes or 0) - ordinal * size)
+    if length == len(out):
+        _decode(encoding, ordinal, codec, data, out)
+        return
+    piece = np.empty(max(0, length), np.uint8)
+    _decode(encoding, ordinal, codec, data, piece)
+    out[:] = fitted(piece, len(out))
 
 
 def read_tensors(
@@ -330,10 +342,11 @@ def _decode_span(
         raise BadTensor(encoding.tensor_id, reason, error.ordinal) from error
     first = ordinals[0] * size
     memory = np.empty(min(ordinals[-1] * size + size, encoding.byte_count) - first, np.uint8)
-    for row in base + own:
-        place = row["ordinal"] * size - first
-        out = memory[place : place + size]
-        _decode(encoding.tensor_id, encoding.word, row["ordinal"], row["codec"], row["data"], out)
+    for rows, fill in ((base, _decode_base), (own, _decode)):
+        for row in rows:
+            place = row["ordinal"] * size - first
+            out = memory[place : place + size]
+            fill(encoding, row["ordinal"], row["codec"], row["data"], out)
     return memory[span.start - first : span.stop - first]
 
 

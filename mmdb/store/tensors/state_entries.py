@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,15 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from mmdb.errors import InputError, UnsupportedTensor
-from mmdb.store.tensors.tensor_bytes import PACKED_BELOW, check_supported, dtype_name, hash_of
+from mmdb.graph.spec.parse import is_adapter
+from mmdb.store.tensors.tensor_bytes import (
+    PACKED_BELOW,
+    PackLayout,
+    check_supported,
+    dtype_name,
+    hash_of,
+    pack_layout,
+)
 
 #: A view's place in the storage entry that it shares: its ordinal, bytes and elements.
 Layout = Mapping[str, Any]  # {"storage": ordinal, "offset": bytes, "stride": [elements]}
@@ -86,6 +94,13 @@ def contents_of(source: nn.Module | Mapping[str, torch.Tensor]) -> ModuleContent
         entries.append(_entry(k, path, tensor))
         hashes[k] = named_hash(path, tensor)
     return ModuleContents(entries, source, hashes=hashes)
+
+
+def layout_of_pack(entries: Iterable[Entry]) -> PackLayout:
+    """Return where a model's small tensors lie in its pack."""
+    small = [e for e in entries if e.tied_to is None and e.is_small]
+    added = {e.ordinal for e in small if is_adapter(e.path)}
+    return pack_layout([(e.ordinal, e.dtype, e.byte_count) for e in small], added)
 
 
 def named_hash(path: str, tensor: torch.Tensor) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -263,6 +263,15 @@ def spans(byte_count: int, size: int) -> Iterator[tuple[int, int, int]]:
         yield ordinal, start, min(start + size, byte_count)
 
 
+def fitted(base: np.ndarray, size: int) -> np.ndarray:
+    """Return the first `size` bytes of a base that is shorter or longer; zeros follow its end."""
+    if len(base) == size:
+        return base
+    found = np.zeros(size, np.uint8)
+    found[: min(size, len(base))] = base[:size]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class PackLayout:
     """Where small tensors lie in a pack."""
@@ -272,17 +281,20 @@ class PackLayout:
     word: int  # of the dtype that most of the bytes have
 
 
-def pack_layout(members: Sequence[tuple[int, str, int]]) -> PackLayout:
+def pack_layout(members: Sequence[tuple[int, str, int]], added: Container[int] = ()) -> PackLayout:
     """Return the places of small tensors in a pack, so that each is aligned to its own words.
 
     Args:
         members: (ordinal, dtype, bytes) of the tensors, in the order of their ordinals.
+        added: those of an adapter, which come last: what comes before them lies where it does in
+            the pack of the network that is adapted.
     """
-    ordered = sorted(members, key=lambda m: (-DTYPES[m[1]].itemsize, m[0]))
+    ordered = sorted(members, key=lambda m: (m[0] in added, -DTYPES[m[1]].itemsize, m[0]))
     offsets: dict[int, int] = {}
     by_word: dict[int, int] = {1: 0}
     position = 0
     for ordinal, dtype, size in ordered:
+        position += -position % DTYPES[dtype].itemsize if ordinal in added else 0
         offsets[ordinal] = position
         position += size
         word = word_bytes(DTYPES[dtype])

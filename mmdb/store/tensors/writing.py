@@ -27,7 +27,7 @@ from mmdb.store.tensors.reading import (
     find_encodings,
     read_tensors,
 )
-from mmdb.store.tensors.tensor_bytes import Statistics, chunk_bytes, chunk_count, spans
+from mmdb.store.tensors.tensor_bytes import Statistics, chunk_bytes, chunk_count, fitted, spans
 
 _GC_QUERIES = load("gc")
 #: Bytes of tensors that are read and compared at once; one tensor may be larger.
@@ -122,7 +122,7 @@ class Content:
     describe: Callable[[], Statistics]
     by_row: bool = False  # whether its rows are read one by one
     has_chunks: bool = True  # else its bytes lie in a pack, or in the storage that it is a view of
-    base_id: int | None = None  # of the same dtype and shape, which it may be a difference to
+    base_id: int | None = None  # a tensor of its dtype and shape, or a pack, to be subtracted
 
     def statistics(self) -> Statistics:
         """Return what `describe` finds."""
@@ -327,7 +327,9 @@ def _works(group: Sequence[Content], stored: Stored, bases: _Bases) -> Iterator[
                 stored.ids[content.tensor_hash],
                 ordinal,
                 raw[start:stop],
-                None if base is None else base[start:stop],
+                None
+                if base is None or len(base) <= start
+                else fitted(base[start:stop], stop - start),
             )
 
 
@@ -337,7 +339,7 @@ def _base_of(content: Content, bases: _Bases) -> np.ndarray | None:
         return None
     root, base = bases[content.base_id]
     is_cut_alike = root.chunk_bytes == _size(content) and root.word == content.word
-    return base if is_cut_alike and len(base) == content.byte_count else None
+    return base if is_cut_alike else None
 
 
 def _size(content: Content) -> int:

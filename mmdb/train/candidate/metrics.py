@@ -280,6 +280,11 @@ def perplexity(output: Tensor, y: Tensor, weight: Weight = None) -> float:
     return float(torch.exp(-output[y != IGNORED].double().mean()))
 
 
+def token_log_loss(output: Tensor, y: Tensor, weight: Weight = None) -> float:
+    """Return the mean negative logarithm of the probabilities given to the tokens: the loss."""
+    return math.log(perplexity(output, y))
+
+
 # -- Numbers -----------------------------------------------------------------------
 
 
@@ -360,7 +365,12 @@ METRICS: dict[str, Metric] = {
         by_task={"classification": average_precision, "multilabel": label_average_precision},
     ),
     "log_loss": Metric(
-        maximize=False, by_task={"classification": log_loss, "multilabel": label_log_loss}
+        maximize=False,
+        by_task={
+            "classification": log_loss,
+            "multilabel": label_log_loss,
+            "next_token": token_log_loss,
+        },
     ),
     **{
         of.__name__: _only("regression", of, maximize=False)

@@ -207,14 +207,18 @@ class Backbones:
         """Return whether a model's tensors are here; they then stay until others are taken."""
         return name in self._tensors
 
-    def take(self, name: str, tensors: bytes) -> None:
+    def take(self, name: str, tensors: bytes, also: Iterable[str] = ()) -> None:
         """Keep the tensors of a model, as `mmdb.train.compute.live.packed` writes them.
 
+        Args:
+            also: other names of the same.
         Raises:
             StateCorrupt
         """
-        self._tensors[name] = len(tensors), _shared(tensors)
-        self._digests = {key: found for key, found in self._digests.items() if key[0] != name}
+        kept = len(tensors), _shared(tensors)
+        self._tensors |= dict.fromkeys((name, *also), kept)
+        names = self._tensors.keys() - {name, *also}
+        self._digests = {key: found for key, found in self._digests.items() if key[0] in names}
         _shrink(self._tensors, self._limit)
 
     def tensors(self, name: str) -> Mapping[str, Tensor]:

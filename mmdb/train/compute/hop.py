@@ -282,15 +282,23 @@ def _validate_tokens(
             stopped=stopped,
         )
         labels = y.index_select(0, index.to(y.device)).to(live.device)
-        each = nn.functional.cross_entropy(
-            output.float().transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
-        )
-        found.append(-each.to(CPU))
+        found.append(label_logs(output, labels).to(CPU))
         if tokens := int((labels != IGNORED).sum()):
             total += float(criterion([output.float()], labels)) * tokens
             count += tokens
     loss = total / count if count else math.nan
     return _outcome([torch.cat(found)], [y.to(CPU)], loss, setup, live.device)
+
+
+def label_logs(output: Tensor, labels: Tensor) -> Tensor:
+    """Return the logarithm of the probability of each label (n, length); 0 where there is none.
+
+    Args:
+        output: (n, length, tokens).
+    """
+    logits = output.float().transpose(1, 2)
+    cost = nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED)
+    return -cost
 
 
 def outputs_on(

@@ -191,13 +191,14 @@ def _draw(module: nn.Module, paths: set[str], candidate: CandidateSpec) -> None:
 
 def _adapted(template: nn.Module, adapter: Mapping[str, object], backbone: Backbone) -> list[str]:
     """Return the paths of the layers that get an adapter: those that have something to adapt."""
+    from mmdb.graph.cut.adapter import adaptable
+
     globs = adapter.get("layers")
     patterns = [str(one) for one in globs] if isinstance(globs, list | tuple) else ["*"]
     return [
         path
-        for path, layer in template.named_modules()
-        if isinstance(layer, nn.Linear | nn.Conv2d)
-        and any(fnmatchcase(path, pattern) for pattern in patterns)
+        for path in adaptable(template)
+        if any(fnmatchcase(path, pattern) for pattern in patterns)
         and f"{path}.weight" not in backbone.fresh
     ]
 

@@ -37,6 +37,7 @@ from mmdb.train.compute.live import (
     encoding,
     restore,
     state_hash,
+    weights,
 )
 from mmdb.train.compute.step_times import time_steps
 from mmdb.train.group.collectives import Membership
@@ -48,7 +49,7 @@ from mmdb.train.stack.stacked_pass import (
     stacked_pass,
     stacks,
 )
-from mmdb.train.values.feature_spec import READY
+from mmdb.train.values.feature_spec import READY, base_in, base_name
 from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
@@ -401,11 +402,27 @@ class DeviceWorker:
         mean = average(states, rows)
         return state_hash(mean).hex(), mean
 
-    def warm_start(self, spec: WarmSpec, *payload: bytes) -> tuple[WarmResult, bytes]:
-        """Return what a candidate begins with; see `mmdb.train.warm.carrying.make`."""
+    def warm_start(
+        self, spec: WarmSpec, tensors: bytes, resumed: bytes | None = None
+    ) -> tuple[WarmResult, bytes]:
+        """Return what a candidate begins with; see `mmdb.train.warm.carrying.make`.
+
+        A model that states of an adapter leave out is kept, for the hops and for other adapters.
+
+        Args:
+            tensors: of the parent; b"" where `spec.base` is kept under `base_name(spec.base)`.
+            resumed: the parent's state, whose optimizer goes on.
+        """
         from mmdb.train.warm.carrying import make  # loads numba
 
-        return make(spec, *payload)
+        if not tensors:
+            kept = self._features.backbones.tensors(base_name(spec.base or ""))
+            return make(spec, {path: tensor.to(CPU) for path, tensor in kept.items()}, resumed)
+        result, state = make(spec, weights(tensors), resumed)
+        if spec.base is not None and state and (name := base_in(state)) is not None:
+            also = [name] if spec.parent.rows.is_same else []
+            self._features.backbones.take(base_name(spec.base), tensors, also)
+        return result, state
 
     def has_backbone(self, name: str) -> bool:
         """Return whether the tensors of a model whose layers are frozen are here."""

@@ -24,20 +24,23 @@ def read_model(
     *,
     decoding: Decoding | None,
     follow: Compute = at_once,
+    is_held: bool = False,
 ) -> tuple[ParentForm, bytes]:
     """Return a model as a parent, and its tensors as `packed` writes them.
 
     Args:
         decoding: of the rows that the child reads; None where they are not known.
         follow: runs the replay of a model that is kept as a recipe.
+        is_held: whether the tensors are not wanted.
     Raises:
         CorruptTensor, RecipeError, ReplayMismatch: its tensors cannot be had.
         UnsupportedTensor: one is of a dtype that no file of tensors has.
     """
-    form, weights = model_and_weights(
-        connection, factories, model_id, decoding=decoding, follow=follow
-    )
-    return form, packed_weights(form, weights)
+    model = model_of(connection, model_id)
+    form = _form_of(connection, factories, model, decoding)
+    if is_held:
+        return form, b""
+    return form, packed_weights(form, load_weights(connection, model, compute=follow))
 
 
 def packed_weights(form: ParentForm, weights: Mapping[str, Tensor]) -> bytes:
@@ -64,15 +67,24 @@ def model_and_weights(
 ) -> tuple[ParentForm, Weights]:
     """Return a model as a parent, and its tensors by path; see `read_model`."""
     model = model_of(connection, model_id)
+    form = _form_of(connection, factories, model, decoding)
+    return form, load_weights(connection, model, compute=follow)
+
+
+def _form_of(
+    connection: Connection,
+    factories: Mapping[str, str],
+    model: SavedModel,
+    decoding: Decoding | None,
+) -> ParentForm:
     own = _decoding(connection, model)
-    form = ParentForm(
+    return ParentForm(
         reference=model.reference,
         definition=model.definition,
         factories=factories,
         examples=_examples(model, own, decoding),
         rows=row_map(decoding, own),
     )
-    return form, load_weights(connection, model, compute=follow)
 
 
 def _decoding(connection: Connection, model: SavedModel) -> Decoding | None:

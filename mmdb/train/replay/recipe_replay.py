@@ -25,7 +25,7 @@ from mmdb.store.models.environment import agreement, difference, find_environmen
 from mmdb.store.models.model_rows import SavedModel, find_entries, find_members, model_of
 from mmdb.store.models.module import assemble, build_filled, fill_given
 from mmdb.store.models.recipe import HASH_BYTES, Recipe, StoredRecipe, read_recipe
-from mmdb.store.models.recover import ModelReader, Verify, load_tensors
+from mmdb.store.models.recover import ModelReader, Verify, load_tensors, shared_with
 from mmdb.store.tensors.hashing import hash_entries
 from mmdb.store.tensors.state_entries import contents_of
 from mmdb.train.compute.exact import neutral
@@ -337,6 +337,7 @@ def recover_module(
     reader: ModelReader | None = None,
     verify: Verify = "full",
     into: nn.Module | None = None,
+    base: nn.Module | None = None,
     device: str | None = None,
     compute: Compute = at_once,
 ) -> nn.Module:
@@ -346,6 +347,7 @@ def recover_module(
         reader: keeps the catalogs of models between calls.
         verify: of stored weights; what a recipe gives is always compared.
         into: a module to fill, whose mode stays; None builds one, in evaluation mode.
+        base: a module whose tensors are taken, not read, where the model's are frozen and equal.
         device: where a built module's tensors go; the CPU if left out.
         compute: runs a replay of hops; inside PostgreSQL it must be interruptible.
     Raises:
@@ -359,8 +361,11 @@ def recover_module(
         weights: Weights = replay(connection, model, into=into, compute=compute)
     else:
         pinned = device not in (None, "cpu")  # accelerators copy from such memory by themselves
-        weights = reader.tensors(model, verify=verify, pinned=pinned)
-        trainable = {entry.path: entry.trainable for entry in reader.catalog(model).entries}
+        entries = reader.catalog(model).entries
+        given = {} if base is None else shared_with(entries, base)
+        others = [e.path for e in entries if e.kind != "storage" and e.path not in given]
+        weights = given | reader.tensors(model, others, verify=verify, pinned=pinned)
+        trainable = {entry.path: entry.trainable for entry in entries}
     if into is not None:
         return fill_given(into, weights, reference=model.reference)
     return assemble(

@@ -102,6 +102,7 @@ def save_candidate(
                 trace=lambda: traced(module),
                 dataset_id=candidate["dataset_id"],
                 candidate_id=candidate_id,
+                base=_adapted_model(candidate),
                 epoch=checkpoint["epoch"],
                 metrics=json.loads(best["metrics"]) if best else {},
             ),
@@ -195,6 +196,13 @@ def candidate_definition(candidate: Row) -> ModelDefinition:
         input_shape=shape_of(candidate),
         outputs=outputs_asked(targets_of(candidate)),
     )
+
+
+def _adapted_model(candidate: Row) -> str | None:
+    """Return the model that a candidate began with, if it is an adapter and the run names one."""
+    is_named = candidate["warm_start"] not in ("off", "auto")
+    is_adapter = "adapted" in json.loads(candidate["architecture"])
+    return candidate["warm_start"] if is_named and is_adapter else None
 
 
 def _train_s(connection: Connection, *, candidate_id: int, epoch: int) -> float:

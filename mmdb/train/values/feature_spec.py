@@ -56,12 +56,13 @@ def ids_of(name: str) -> tuple[int, int]:
     return int(model_id), int(dataset_id)
 
 
-def base_name(weights_hash: str, digest: str) -> str:
+def base_name(weights_hash: str, digest: str = "") -> str:
     """Return what names the frozen tensors of a model that candidates adapt.
 
     Args:
         weights_hash: of the model, in hex.
-        digest: of the tensors as they are for the candidates' columns, in hex.
+        digest: of the tensors as they are for the candidates' columns, in hex; of all of the
+            model's, as they are stored, if left out.
     """
     return f"{weights_hash}/{digest}"
 

@@ -35,6 +35,7 @@ from mmdb.train.ledger.run_options import SAME
 from mmdb.train.replay.hop_replay import read_backbone
 from mmdb.train.replay.parent_models import example_of, read_model
 from mmdb.train.replay.saving import best_checkpoint, candidate_definition
+from mmdb.train.values.feature_spec import base_name
 from mmdb.train.values.jobs import Executor
 from mmdb.train.values.spec import CandidateSpec, shape_of_json
 from mmdb.train.values.warm_spec import Example, ParentForm, WarmResult, WarmSpec
@@ -110,8 +111,12 @@ def _reason(candidate: Row, value: float | None, similarity: float) -> str:
 
 
 def _packed(definition: ModelDefinition, factories: Mapping[str, str]) -> PackedSkeleton:
-    taken = {name: factories.get(name) for name in factories_in(definition.architecture)}
-    return _packed_text(json.dumps([asdict(definition), taken]))
+    return _packed_text(json.dumps([asdict(definition), _taken(definition, factories)]))
+
+
+def _taken(definition: ModelDefinition, factories: Mapping[str, str]) -> dict[str, str]:
+    names = factories_in(definition.architecture)
+    return {name: factories[name] for name in names if name in factories}
 
 
 @lru_cache(maxsize=1024)
@@ -121,16 +126,7 @@ def _packed_text(text: str) -> PackedSkeleton:
     Raises:
         ArchitectureError
     """
-    raw, factories = json.loads(text)
-    return outlined(
-        architecture_of(
-            raw["architecture"],
-            raw["arguments"],
-            shape_of_json(raw["input_shape"]),
-            raw["outputs"],
-            factories,
-        )
-    )
+    return outlined(_structure_of_text(text))
 
 
 def read_candidate(
@@ -294,8 +290,14 @@ class Beginner:
             model_id, follow = offer.chosen.model_id, self._executor.follow
             if _may_share(child.row) and find_cluster(connection) is None:
                 base = model_of(connection, model_id).weights_hash.hex()
+            is_held = base is not None and self._executor.has_backbone(base_name(base))
             form, tensors = read_model(
-                connection, factories, model_id, decoding=child.decoding, follow=follow
+                connection,
+                factories,
+                model_id,
+                decoding=child.decoding,
+                follow=follow,
+                is_held=is_held,
             )
         else:
             form, tensors = read_candidate(connection, factories, child.example, offer)
@@ -381,10 +383,21 @@ def _may_share(row: Row) -> bool:
 
 def _structure(row: Row, factories: dict[str, str]) -> Architecture:
     definition = candidate_definition(row)
+    return _structure_of_text(json.dumps([asdict(definition), _taken(definition, factories)]))
+
+
+@lru_cache(maxsize=16)
+def _structure_of_text(text: str) -> Architecture:
+    """Return the structure of a definition with its factories' targets, both as JSON.
+
+    Raises:
+        ArchitectureError
+    """
+    raw, factories = json.loads(text)
     return architecture_of(
-        definition.architecture,
-        definition.arguments,
-        definition.input_shape,
-        definition.outputs,
+        raw["architecture"],
+        raw["arguments"],
+        shape_of_json(raw["input_shape"]),
+        raw["outputs"],
         factories,
     )

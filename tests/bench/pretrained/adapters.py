@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from statistics import mean, median
 from time import perf_counter
@@ -30,6 +31,12 @@ _TABLE = """
         'w' || i * 7 % 97 || ' w' || i * 11 % 89 || ' w' || i * 13 % 83 || ' w' || i * 17 % 79
         AS said
     FROM generate_series(1, {rows}) AS g (i)
+"""
+_BEGINNINGS = """
+    SELECT w.match_s, t.transfer_s FROM mmdb.warm_start AS w
+    INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
+    INNER JOIN mmdb.candidate AS c ON w.candidate_id = c.candidate_id
+    INNER JOIN mmdb.run AS r ON c.run_id = r.run_id WHERE r.name = '{prefix}_adapters'
 """
 _HOPS = """
     SELECT h.total_s, h.load_s, h.read_s, h.store_s, h.state_bytes FROM mmdb.hop AS h
@@ -79,6 +86,10 @@ def bench_adapters(db: Database, prefix: str, *, rows: int, candidates: int) -> 
     )
     yield Figure(f"{db.connection.engine}: {candidates} adapters", ours, "s")
     yield Figure(f"{db.connection.engine}: {candidates} adapters by peft", theirs, "s")
+    begun = [
+        row["match_s"] + row["transfer_s"] for row in db.sql(_BEGINNINGS.format(prefix=prefix))
+    ]
+    yield Figure(f"{db.connection.engine}: an adapter begun, median", median(begun), "s")
     yield from _hops(db, prefix)
     yield from _version(db, prefix)
 
@@ -105,11 +116,26 @@ def _version(db: Database, prefix: str) -> Iterator[Figure]:
         "x",
         1.1,
     )
+    base, tuned = db.recover(f"{prefix}_base"), f"{prefix}_adapters"
+    for name, given, bar in (("alone", None, None), ("beside its base in memory", base, 20)):
+        taken = [_milliseconds(partial(db.recover, tuned, base=given)) for _ in range(7)]
+        what = f"{db.connection.engine}: an adapter recovered {name}, median"
+        yield (
+            Figure(what, median(taken), "ms")
+            if bar is None
+            else at_most(what, [median(taken)], "ms", bar)
+        )
     yield Figure(
         f"{db.connection.engine}: the network",
         sum(p.nbytes for p in module.parameters()) / 1e6,
         "MB",
     )
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return 1e3 * (perf_counter() - start)
 
 
 def _loop(base: nn.Module, rates: list[float], rows: int) -> float:

@@ -23,8 +23,9 @@ from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.store.tensors.codec import encode
 from mmdb.store.tensors.tensor_bytes import chunk_bytes, raw_bytes, spans
 from tests.bench.pretrained.adapters import bench_adapters
+from tests.bench.pretrained.draws import bench_draws
 
-PARTS = ("heritage", "checkpoints", "adapters")
+PARTS = ("heritage", "checkpoints", "adapters", "draws")
 _ROOTS, _DESCENDANTS = 5, 20  # 105 models
 _PACKED_BELOW = 8192  # bytes
 
@@ -49,6 +50,9 @@ def bench_pretrained(databases: list[Database], share: PretrainedShare) -> Itera
         if "checkpoints" in parts:
             with bench_names(db) as prefix:
                 yield from _checkpoints(db, prefix)
+        if "draws" in parts:
+            with bench_names(db) as prefix:
+                yield from bench_draws(db, prefix, count=share.of(50, 2), seed=0)
     torch.set_num_threads(threads)
     for db in databases if "adapters" in parts else ():
         with bench_names(db) as prefix:

@@ -87,5 +87,24 @@ def test_places_in_a_pack_are_a_format_that_stored_models_rely_on() -> None:
     assert PACKED_BELOW == 8192  # which entries lie in a pack is not written down either
 
 
+@given(members, st.sets(st.integers(0, 29)))
+def test_an_adapter_moves_no_other_tensor_of_a_pack(
+    listed: list[tuple[int, str, int]], added: set[int]
+) -> None:
+    layout, alone = (
+        pack_layout(listed, added),
+        pack_layout([m for m in listed if m[0] not in added]),
+    )
+    assert alone.offsets.items() <= layout.offsets.items()
+    taken: set[int] = set(range(alone.byte_count))
+    for ordinal, name, size in [m for m in listed if m[0] in added]:
+        start = layout.offsets[ordinal]
+        assert start % DTYPES[name].itemsize == 0
+        own = set(range(start, start + size))
+        assert not own & taken
+        taken |= own
+    assert max(taken, default=-1) < layout.byte_count
+
+
 def test_nothing_makes_an_empty_pack() -> None:
     assert pack_layout([]).byte_count == 0

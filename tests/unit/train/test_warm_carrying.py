@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -14,12 +14,20 @@ from torch import Tensor, nn
 from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models.model_rows import ModelDefinition
-from mmdb.train.compute.live import packed, state_hash, weights
+from mmdb.store.models.module import build_empty
+from mmdb.train.compute.live import build, packed, state_hash, weights
 from mmdb.train.values.jobs import from_json
 from mmdb.train.values.spec import CandidateSpec
-from mmdb.train.values.warm_spec import Example, ParentForm, TensorOrigin, WarmResult, WarmSpec
+from mmdb.train.values.warm_spec import (
+    Example,
+    ParentForm,
+    RowMap,
+    TensorOrigin,
+    WarmResult,
+    WarmSpec,
+)
 from mmdb.train.warm import carrying
-from mmdb.train.warm.carrying import Unfit, carry, fill, make
+from mmdb.train.warm.carrying import Carried, Unfit, carry, fill, make
 from tests.unit.train.test_warm_rate import TARGET, rows
 
 FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}
@@ -281,7 +289,7 @@ def warm_spec(hidden: int = 12, **how: Any) -> WarmSpec:
 
 
 def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
-    tensors = packed(built(0, small).state_dict())
+    tensors = built(0, small).state_dict()
     torch.manual_seed(1)
     result, state = make(warm_spec(), tensors)
     torch.manual_seed(2)
@@ -295,7 +303,7 @@ def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
 
 def test_the_state_is_that_of_the_candidate_with_the_parent_s_function() -> None:
     parent = built(0, small)
-    _, state = make(warm_spec(), packed(parent.state_dict()))
+    _, state = make(warm_spec(), parent.state_dict())
     child = small(hidden=[12]).eval()
     child.load_state_dict(weights(state))
     x, _ = rows()
@@ -304,21 +312,75 @@ def test_the_state_is_that_of_the_candidate_with_the_parent_s_function() -> None
 
 def test_a_candidate_s_state_does_for_a_parent() -> None:
     parent = built(0, small)
-    _, first = make(warm_spec(12), packed(parent.state_dict()))
+    _, first = make(warm_spec(12), parent.state_dict())
     spec = warm_spec(12)
     its = WarmSpec(
         candidate=spec.candidate,
         example=spec.example,
         parent=form(arguments={"hidden": [12]}),
     )
-    result, second = make(its, first)
+    result, second = make(its, weights(first))
     assert weights(first).keys() == weights(second).keys()
     assert all(torch.equal(t, weights(second)[p]) for p, t in weights(first).items())
     assert result.similarity == 1
 
 
+@pytest.mark.parametrize("factory", ["mlp", "cnn"])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_adapter_of_its_parent_begins_as_following_both_would_have_it(
+    factory: str, seed: int
+) -> None:
+    shape = (6,) if factory == "mlp" else (1, 8, 8)
+    network = {"factory": factory, "arguments": {"dropout": 0.1 * seed}}
+    trains = [["3"], [], ["3"], ["1"]][seed] if factory == "mlp" else []
+    adapter = {"name": "lora", "rank": 1 + seed, "train": trains}
+    adapted = {"adapted": network, "adapter": adapter}
+    candidate = replace(warm_spec().candidate, architecture=adapted, input_shape=shape, seed=seed)
+    network_form = form(factory, {"dropout": 0.1 * seed}, input_shape=shape)
+    spec = WarmSpec(candidate=candidate, example=Example(shape=shape), parent=network_form)
+    definition = network_form.definition
+    assert definition is not None
+    parent = build_empty(definition, FACTORIES).to_empty(device="cpu")
+    parent.load_state_dict(
+        {p: torch.rand(t.shape).to(t.dtype) for p, t in parent.state_dict().items()}
+    )
+    tensors = {path: t.clone() for path, t in parent.state_dict().items()}
+    parent.eval()
+
+    def both(spec: WarmSpec) -> Carried:
+        child = build(spec.candidate).module
+        found = carrying._adapted(spec, child, tensors)
+        inputs = [spec.example.inputs()]
+        wanted = carry(child, inputs, spec.parent, tensors, seed=seed, shrink=None)
+        assert found is not None
+        assert wanted.tensors.keys() == found.tensors.keys()
+        assert all(torch.equal(t, found.tensors[path]) for path, t in wanted.tensors.items())
+        own = [one if one.parent else replace(one, operator="fresh") for one in wanted.origins]
+        assert list(found.origins) == own
+        assert found.exact >= wanted.exact
+        assert found.coverage == pytest.approx(wanted.coverage)
+        fill(child, found.tensors)
+        x = torch.randn(5, *shape)
+        assert torch.allclose(child.eval()(x), parent(x), atol=1e-5)
+        return found
+
+    assert both(spec).exact
+    unknown = replace(network_form, rows=RowMap(class_doubts=("other classes",), is_known=False))
+    assert both(replace(spec, parent=unknown)).reasons == ("other classes",)
+    for other in (
+        replace(spec, shrink=0.5),
+        replace(spec, parent=form(factory, {"dropout": 0.9}, input_shape=shape)),
+        replace(spec, candidate=replace(candidate, architecture=network)),
+    ):
+        child = build(other.candidate).module
+        is_it = other.candidate.architecture == network  # which goes on with all that it has
+        assert (carrying._adapted(other, child, tensors) is not None) == is_it
+    tensors[next(iter(tensors))].view(-1)[0] = float("nan")
+    assert carrying._adapted(spec, build(candidate).module, tensors) is None
+
+
 def test_what_cannot_be_is_said_and_nothing_is_made() -> None:
-    result, state = make(warm_spec(), packed({"a": torch.zeros(3)}))
+    result, state = make(warm_spec(), {"a": torch.zeros(3)})
     assert result.refused is not None and state == b""
     assert not result.is_final
 

@@ -19,6 +19,7 @@ SMALL: dict[str, object] = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300,
     "intermediate_size": 64,
 }  # fmt: skip
+PATCHES = SMALL | {"patch_size": 8}
 MIXED: list[list[str | int]] = [["number", 2], ["code", 5, 3], ["words", 1, 9, 4]]
 
 
@@ -69,6 +70,12 @@ HEADS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, str]] = {
     "flat": (lambda: tabular((4,), 3, hidden=[]), (4,), 0, "linear"),
     "bert": (lambda: transformers((20,), 2, name="bert", config=SMALL), (20,), 300, "classifier"),
     "gpt2": (lambda: transformers((20,), 2, name="gpt2", config=SMALL), (20,), 300, "score"),
+    "vit": (
+        lambda: transformers((3, 16, 16), 2, name="vit", config=PATCHES),
+        (3, 16, 16),
+        0,
+        "classifier",
+    ),
     "residual": (lambda: Residual(), (3, 8, 8), 0, "fc"),
 }
 
@@ -90,7 +97,8 @@ def test_it_is_what_the_last_layer_reads(name: str) -> None:
     [
         ("mlp", "1"), ("mlp", "2"), ("cnn", "0"), ("cnn", "1"), ("resnet", "5"),
         ("tabular", "deep"), ("tabular", "deep.layers.0"), ("columns", "columns"),
-        ("bert", "dropout"), ("gpt2", "score"), ("residual", "norm"), ("residual", "second"),
+        ("bert", "dropout"), ("gpt2", "score"), ("vit", "vit.layers.0"), ("vit", "vit.embeddings"),
+        ("residual", "norm"), ("residual", "second"),
     ],
 )  # fmt: skip
 def test_it_is_what_a_layer_returns(name: str, layer: str) -> None:
