@@ -360,7 +360,8 @@ def recover_module(
     if model.manifest_id is None:
         weights: Weights = replay(connection, model, into=into, compute=compute)
     else:
-        pinned = device not in (None, "cpu")  # accelerators copy from such memory by themselves
+        # Accelerators copy from such memory by themselves.
+        pinned = device not in (None, "cpu") and torch.accelerator.is_available()
         entries = reader.catalog(model).entries
         given = {} if base is None else shared_with(entries, base)
         others = [e.path for e in entries if e.kind != "storage" and e.path not in given]
