@@ -107,6 +107,7 @@ class Layer:
         forms: of all layers that there are, by class.
         path: of the layer, with a dot at its end; empty for the whole network.
         unit: of which widths are multiples.
+        settles: whether slopes may be parts of something else; see `settled`.
     """
 
     modules: Sequence[nn.Module]
@@ -115,6 +116,7 @@ class Layer:
     forms: Mapping[type[nn.Module], Form]
     path: str = ""
     unit: int = WIDTH
+    settles: bool = True
 
     def step(self) -> Step:
         """Return what the layer does, in training.
@@ -126,6 +128,8 @@ class Layer:
         if kind not in self.forms:
             raise NotStackable(kind.__name__)
         run = self.forms[kind](self)
+        if not self.settles:
+            return run
 
         def step(*flows: Flow) -> Flow:
             found = run(*flows)
@@ -142,6 +146,7 @@ class Layer:
             forms=self.forms,
             path=f"{self.path}{name}.",
             unit=self.unit,
+            settles=self.settles,
         )
 
     def tensor(self, name: str) -> Tensor:
@@ -169,6 +174,8 @@ def by_numbers(function: Callable[[Tensor], Tensor], *, keeps_zero: bool = True)
         def run(flow: Flow) -> Flow:
             if not keeps_zero:
                 flow = Flow(flow.plain())
+            if flow.x.shape[-1] % layer.unit == 0 and flow.x.is_contiguous():
+                return replace(flow, x=function(flow.x))
             flat = flow.x.flatten(1)
             found = function(fill(flat, layer.unit))[:, : flat.shape[1]]
             return Flow(found.reshape(flow.x.shape), flow.width, flow.turned)

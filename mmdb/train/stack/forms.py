@@ -36,6 +36,10 @@ def stacked(
     Raises:
         NotStackable
     """
-    layer = Layer(modules=modules, tensors=tensors, draws=draws, forms=forms, unit=unit)
+    # In such networks each layer has the slopes of the next one as a whole; a look costs time.
+    settles = not all(type(one) in layers.PLAIN for one in modules[0].modules())
+    layer = Layer(
+        modules=modules, tensors=tensors, draws=draws, forms=forms, unit=unit, settles=settles
+    )
     step = layer.step()
     return lambda x: step(Flow(x)).plain()

@@ -297,6 +297,8 @@ def _means(
         each = setups[0].criterion.each(*given).view(members, -1, _several(outputs))[:, :rows]
     else:
         each = _cross_entropy(outputs, y, column([float(s or 0) for s in smoothing]))
+        if weights is None:
+            return each.flatten(1).mean(1)
     if weights is None:
         share = row_shares(setups[0], y.flatten(0, 1)).view(members, rows)
     else:
