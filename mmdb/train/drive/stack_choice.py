@@ -20,8 +20,9 @@ from mmdb.train.compute.live import build, encoding
 from mmdb.train.stack.stacked_pass import stacked_pass, stacks
 from mmdb.train.values.spec import CandidateSpec, stack_size
 
-#: Candidates of a stack: more of them learn no faster, and leave other workers without any.
-SIZE = 8
+#: Candidates of a stack: more of them learn no faster, and leave other workers without any. Those
+#: that wait for one partition are often fewer.
+SIZE = 16
 #: By how much stacks have to be faster, so that what is measured is no accident.
 _GAIN = 1.2
 #: Steps of a measurement, of which there are several; and seconds after which no more are begun.
