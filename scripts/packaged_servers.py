@@ -9,9 +9,12 @@ server that cannot be had is no failure.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from mmdb.db.server_programs import packaged_server
@@ -29,10 +32,10 @@ def main(words: list[str]) -> int:
     if not versions or not command or not all(one.isdigit() for one in versions):
         print(__doc__, file=sys.stderr)
         return 2
-    failed = []
+    folder, failed = _folder(), []
     for major in versions:
         try:
-            server = packaged_server(int(major), ROOT / ".servers")
+            server = packaged_server(int(major), folder)
         except ServerMissing as missing:
             print(f"==> No PostgreSQL {major}: {missing}", file=sys.stderr)
             if is_optional:
@@ -45,6 +48,16 @@ def main(words: list[str]) -> int:
     if failed:
         print(f"packaged servers: failed on {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def _folder() -> Path:
+    """Return where servers lie: beside the checkout, unless their user could not go there."""
+    if all(parent.stat().st_mode & 0o001 for parent in (ROOT, *ROOT.parents)):
+        return ROOT / ".servers"
+    made = Path(tempfile.mkdtemp(prefix="mmdb-servers-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    made.chmod(0o755)
+    return made
 
 
 if __name__ == "__main__":
