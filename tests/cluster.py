@@ -24,6 +24,7 @@ import sysconfig
 import tempfile
 import time
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import IO, Self
@@ -251,10 +252,11 @@ class Cluster:
             "HOME": str(self.directory),
             "LANG": "C.UTF-8",
             "PATH": f"{self.server.bin}:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join([*map(str, self.python_path()), *_more_paths()]),
+            "PYTHONPATH": os.pathsep.join([*map(str, self.python_path), *_more_paths()]),
             "TMPDIR": str(self.directory),  # for the node's cache, which would outlive the server
         }
 
+    @cached_property
     def python_path(self) -> list[Path]:
         """Return the folders for the server's Python: this checkout, this environment's packages.
 

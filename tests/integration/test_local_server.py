@@ -40,7 +40,7 @@ def command(cluster: Cluster, *words: str | Path) -> tuple[int, str]:
         env={
             "HOME": "/nonexistent",
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join(map(str, cluster.python_path())),
+            "PYTHONPATH": os.pathsep.join(map(str, cluster.python_path)),
         },
         **as_user(server_owner()),
     )
