@@ -424,7 +424,7 @@ class FileError(InputError):
 
 
 class FileNotRead(FileError):
-    """A file is not there, or the system does not let it be read."""
+    """A file is missing, or may not be read."""
 
     sqlstate = "MM181"
     default_hint = "Check the path and that this user may read it."
@@ -872,7 +872,7 @@ class ServerNotStarted(EngineError):
 
 
 class SessionNeeded(EngineError):
-    """What was asked keeps a session, and the URL leads to a pooler, which may lend another one."""
+    """The call needs a session of its own, and the URL leads to a connection pooler."""
 
     sqlstate = "MM419"
     default_hint = (

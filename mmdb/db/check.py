@@ -1,4 +1,4 @@
-"""What the doctor says about one thing that it looked at."""
+"""One finding of the doctor, and URLs as it shows them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Check:
 
 @dataclass(slots=True)
 class Verified:
-    """What was read of one kind of stored bytes, and what of it is wrong."""
+    """How many stored bytes of one kind were verified, and which of them are damaged."""
 
     what: str  # "blocks", "tensors" ...
     items: int = 0

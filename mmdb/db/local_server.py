@@ -7,6 +7,7 @@ no port. Its database `mmdb` has mmdb's functions, run by this environment's pac
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -104,13 +105,17 @@ def _programs(folder: Path, major: int | None) -> ServerPrograms:
 
 
 def _init(programs: ServerPrograms, data: Path) -> None:
-    command = [str(programs.bin / "initdb"), "-D", str(data), "--auth=peer", "--encoding=UTF8"]
+    """Make the data directory, whole or not at all: until it is renamed it is none."""
+    made = data.with_name(f"{data.name}.new")
+    shutil.rmtree(made, ignore_errors=True)
+    command = [str(programs.bin / "initdb"), "-D", str(made), "--auth=peer", "--encoding=UTF8"]
     command += ["--locale=C", "--data-checksums", "--no-instructions"]
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(programs))
     if done.returncode:
         raise ServerNotStarted(f"initdb failed: {done.stderr.strip()}")
-    with (data / "postgresql.conf").open("a") as settings:
+    with (made / "postgresql.conf").open("a") as settings:
         settings.write(f"include '{_SETTINGS}'\n")
+    made.rename(data)
 
 
 def _write_settings(data: Path, folder: Path) -> None:

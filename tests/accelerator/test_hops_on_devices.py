@@ -22,7 +22,7 @@ from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.drive.worker import workers_of
 from tests.cluster import Cluster
 from tests.integration.test_lost_sessions import worker_processes
-from tests.integration.test_same_bits import fill
+from tests.integration.test_same_bits import fill, final_states
 from tests.points import at
 
 DEVICES = tuple(str(device) for device in accelerators()[:2])
@@ -102,20 +102,11 @@ def trained(db: tuple[Database, str]) -> Database:
     return database
 
 
-def last_states(db: Database, run: str) -> dict[int, bytes]:
-    rows = db.sql(
-        "SELECT c.ordinal, h.state_out FROM mmdb.hop AS h "
-        "INNER JOIN mmdb.candidate AS c ON h.candidate_id = c.candidate_id "
-        f"INNER JOIN mmdb.run AS r ON c.run_id = r.run_id WHERE r.name = '{run}' ORDER BY h.ordinal"
-    )
-    return {row["ordinal"]: bytes(row["state_out"]) for row in rows}
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_a_run_comes_to_what_it_comes_to_on_the_cpu(trained: Database, run: str) -> None:
     like = "mop" if run == "stacked" else run  # nothing stacks on a device: each trains alone
-    expected = last_states(trained, f"{like}_cpu")
-    found = last_states(trained, f"{run}_device")
+    expected = final_states(trained, f"{like}_cpu")
+    found = final_states(trained, f"{run}_device")
     assert len(expected) >= 1 and len(found) >= 1
     if SIMULATED and run not in BY_TURN:
         assert found == expected
@@ -155,7 +146,7 @@ def test_a_lost_process_costs_its_hop_alone(db: tuple[Database, str], trained: D
     assert type(driver.outcomes["lost"]).__name__ == "Summary"
     assert bool(killed) == (mode != "server")  # where sessions of the server compute
     if SIMULATED:
-        assert last_states(database, "lost") == last_states(database, "mop_cpu")
+        assert final_states(database, "lost") == final_states(database, "mop_cpu")
 
 
 def test_what_devices_trained_is_saved_and_predicts(trained: Database) -> None:

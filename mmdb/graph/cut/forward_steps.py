@@ -46,7 +46,7 @@ class ForwardStep:
 
 @dataclass(slots=True, kw_only=True)
 class StepTrace:
-    """What a forward did.
+    """The steps of one traced forward pass.
 
     Attributes:
         inputs: the names of its tensors.
@@ -129,7 +129,7 @@ def row_shapes(names: Sequence[str], inputs: TracedInputs) -> dict[str, tuple[in
 
 
 class InputProxy(TensorProxy):
-    """Stands for an input of which all sizes but the number of rows are known."""
+    """The proxy of an input whose sizes are known, but for the number of rows."""
 
     def __init__(self, node: Any, tracer: TracerBase, row_shape: tuple[int, ...]) -> None:
         super().__init__(node, tracer)

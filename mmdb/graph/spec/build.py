@@ -103,12 +103,11 @@ def build(
     factory, given = resolve(factories[name]), {**own, **arguments}
     if factories[name].startswith("mmdb.graph."):
         _single(input_shape, outputs)
-    if factories[name].startswith("mmdb.graph.") and torch.get_default_device().type != "meta":
-        # Ours work on the meta device, which allocates nothing; a stranger's may not.
-        with on_meta():
-            _check_parameters(
-                name, _call(name, factory, input_shape, outputs, given), max_parameters
-            )
+        if torch.get_default_device().type != "meta":
+            # Ours work on the meta device, which allocates nothing; a stranger's may not.
+            with on_meta():
+                built = _call(name, factory, input_shape, outputs, given)
+                _check_parameters(name, built, max_parameters)
     module = _call(name, factory, input_shape, outputs, given)
     _check_parameters(name, module, max_parameters)
     return module

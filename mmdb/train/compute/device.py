@@ -104,7 +104,9 @@ def partition_budget(device: torch.device) -> int:
         return int(given)
     try:
         free, _ = torch.accelerator.get_memory_info(device)
-    except (NotImplementedError, RuntimeError):  # torch does not know it of every kind
+    except (
+        RuntimeError
+    ):  # torch does not know it of every kind; a fault shows at the next operation
         return _PARTITION_BYTES
     return int(free * _PARTITION_SHARE)
 

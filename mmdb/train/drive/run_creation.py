@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +37,7 @@ from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
-from mmdb.train.drive.stack_choice import StackChoice, choose_stack
+from mmdb.train.drive.stack_choice import StackChoice, choose_stack, keep_steps
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
 from mmdb.train.ledger.shards import SISA, shard_name
@@ -177,7 +176,7 @@ def create_run(
             first = options.get("first_candidate", 0)
             _add_candidates(connection, row["run_id"], parsed, seed, first, starts)
         if stack is not None:
-            _keep_steps(connection, row["run_id"], stack, starts)
+            keep_steps(connection, row["run_id"], stack, [start.config for start in starts])
     return row["run_id"], added or len(starts)
 
 
@@ -385,30 +384,6 @@ def _add_candidates(
                 "detail": json.dumps(to_row(start)["detail"]),
             }
             for ordinal, start in enumerate(starts)
-        ],
-    )
-
-
-def _keep_steps(
-    connection: Connection, run_id: int, stack: StackChoice, starts: Sequence[Start]
-) -> None:
-    """Keep what steps of a run's candidates took as they are to train: plans go by it."""
-    configs = [start.config for start in starts]
-    connection.run_many(
-        _Q.add_first_step_time,
-        [
-            {
-                "run_id": run_id,
-                "ordinal": configs.index(dict(one.config)),
-                "node": platform.node(),
-                "environment": one.environment,
-                "row_count": one.rows * one.steps,
-                "steps": one.steps,
-                "seconds": one.steps * (one.stacked_s if stack.size > 1 else one.alone_s),
-                "state_bytes": one.state_bytes,
-            }
-            for one in stack.timed
-            if one.config in configs
         ],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from mmdb.data.decoding import Target
+from mmdb.db.connection import Connection
+from mmdb.db.queries import load
 from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.exact import environment, exact
@@ -80,6 +83,33 @@ def choose_stack(candidates: Sequence[CandidateSpec], dtype: Dtypes = "float32")
     gain = alone / together
     said = f"In stacks of {size} the run's steps take {1 / gain:.2f} of the time one by one."
     return StackChoice(size=size if gain >= _GAIN else 1, reason=said, timed=tuple(timed))
+
+
+def keep_steps(
+    connection: Connection, run_id: int, choice: StackChoice, configs: Sequence[Mapping[str, Any]]
+) -> None:
+    """Keep what steps of a run's candidates took as they are to train: plans go by it.
+
+    Args:
+        configs: of the run's candidates, in their order.
+    """
+    connection.run_many(
+        load("runs").add_first_step_time,
+        [
+            {
+                "run_id": run_id,
+                "ordinal": configs.index(one.config),
+                "node": platform.node(),
+                "environment": one.environment,
+                "row_count": one.rows * one.steps,
+                "steps": one.steps,
+                "seconds": one.steps * (one.stacked_s if choice.size > 1 else one.alone_s),
+                "state_bytes": one.state_bytes,
+            }
+            for one in choice.timed
+            if one.config in configs
+        ],
+    )
 
 
 def _shape(candidate: CandidateSpec) -> str:
