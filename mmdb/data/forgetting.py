@@ -129,7 +129,9 @@ class Erasure:
             gone.append(wanted(block.hashes))
             self._gone[place][left] |= gone[-1]
         # Of a hundred versions of a large dataset the hashes would not fit into memory.
-        light = tuple(replace(block, hashes=np.empty((0, 1), np.uint64)) for block in blocks)
+        light = tuple(
+            replace(block, hashes=np.empty((block.rows_left, 0), np.uint64)) for block in blocks
+        )
         return ErasedPartition(dataset=dataset, part=part, blocks=light, gone=tuple(gone))
 
     def _of(self, dataset: Dataset) -> list[ErasedPartition]:

@@ -187,6 +187,17 @@ def _fit_anew(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """Which rows of a dataset's query are read, by a column whose values only grow."""
+
+    select: str
+    column: str | None = None  # None: there is no such column
+    until: str | None = None  # the greatest value of all rows that were read so far
+    sees_all: bool = True
+    is_new: bool = False  # whether no row that is read can be one that was read before
+
+
 class _Refresh:
     """One refresh: reads, compares, and writes what is new."""
 
@@ -199,25 +210,24 @@ class _Refresh:
                 hint="Pass fit => true, which reads all of them anew.",
             )
         self._keyed = 1 + bool(self._prepared.request.keys)
+        self._keys = [column.name for column in dataset.columns if column.kind == "key"]
         if grows is not None and self._keyed == 1:
             raise InvalidOption(
                 f"grows is {show(grows)}, and rows of dataset {dataset.name!r} have no key.",
                 hint="New rows that equal old ones cannot be told then: leave grows out, or "
                 "make the dataset with a column of the role key.",
             )
-        self._parts = [
-            (part, stored_blocks(connection, dataset, part.part_id)) for part in dataset.slices
-        ]
-        self._packer: RowPacker | None = None
+        self._parts: list[tuple[Partition, list[StoredBlock]]] = []
 
     def run(self, *, dry_run: bool) -> RefreshedDataset:
         """Compare, and add a version if there is anything new."""
         request = self._prepared.request
-        select, until = self._prepared.select, None
-        if self._grows is not None:
-            select, until = self._growing(select, self._grows)
-        sees_all = select == self._prepared.select
-        hashes = [block.hashes for _, blocks in self._parts for block in blocks]
+        grown = self._growing()
+        select, sees_all = grown.select, grown.sees_all
+        self._parts = [
+            (part, self._blocks(part, hashed=not grown.is_new)) for part in self._dataset.slices
+        ]
+        hashes = [] if grown.is_new else [b.hashes for _, blocks in self._parts for b in blocks]
         known = np.concatenate([np.empty((0, self._keyed), np.uint64), *hashes])
         split = _split_of(self._dataset, 1)
         with tempfile.TemporaryDirectory(prefix="mmdb-refresh-") as directory:
@@ -253,10 +263,8 @@ class _Refresh:
                 "changed": found.changed,
                 "deleted": found.deleted,
             }
-            if self._grows is not None:
-                changes |= {"grows": self._grows, "until": until}
-            elif "grows" in self._dataset.changes:
-                changes |= {key: self._dataset.changes[key] for key in ("grows", "until")}
+            if grown.column is not None:
+                changes |= {"grows": grown.column, "until": grown.until}
             parts = self._kept(found.gone)
             if not any(part.role == "train" for part, _ in parts) and not any(
                 part.role == "train" for part in new
@@ -287,22 +295,43 @@ class _Refresh:
 
     # -- what is read -----------------------------------------------------------
 
-    def _growing(self, select: str, column: str) -> tuple[str, str | None]:
-        """Return the SELECT of rows not seen yet, and the greatest value that there is now."""
+    def _blocks(self, part: Partition, *, hashed: bool) -> list[StoredBlock]:
+        return stored_blocks(self._connection, self._dataset, part.part_id, hashed=hashed)
+
+    def _growing(self) -> _Growing:
+        """Return what is read of the query's rows: all of them, or those not seen yet.
+
+        All rows up to the greatest value are read, and none beyond, even where one is added
+        meanwhile. Where the column is the rows' key, all beyond the last such value are new.
+        """
+        select, before = self._prepared.select, self._dataset.changes
+        column = self._grows or before.get("grows")
+        if column is None:
+            return _Growing(select)
         name = quote(column)
         if column not in dict(self._connection.columns(select)):
+            if self._grows is None:
+                return _Growing(select)
             raise UnknownColumn(f"The query returns no column {column!r} that could grow.")
-        before = self._dataset.changes
-        if before.get("grows") == column and before.get("until") is not None:
-            literal = "'" + before["until"].replace("'", "''") + "'"
-            select = f"SELECT * FROM ({select}\n) AS q WHERE {name} >= {literal} OR {name} IS NULL"
+        since = before.get("until") if before.get("grows") == self._grows else None
+        is_key, bounds = self._keys == [column], []
+        if since is not None:
+            bounds.append(f"{name} {'>' if is_key else '>='} {_literal(since)}")
+            select = _where(select, name, bounds)
+        greatest = f"max({name})::text"
+        if self._connection.engine == "postgres":  # a text that no setting of a session changes
+            greatest = f"to_json(max({name})) #>> '{{}}'"
         with self._connection.snapshot():
             (batch,) = self._connection.scan(
-                f"SELECT max({name})::text AS found FROM ({select}\n) AS q",
+                f"SELECT {greatest} AS found FROM ({select}\n) AS q",
                 [("found", "nullable_text")],
             )
-        found = [batch["found"].distinct[place] for place in batch["found"].places]  # type: ignore[union-attr]
-        return select, found[0] if found[0] is not None else before.get("until")
+        (until,) = (batch["found"].distinct[place] for place in batch["found"].places)  # type: ignore[union-attr]
+        if until is not None:
+            bounds.append(f"{name} <= {_literal(until)}")
+            select = _where(self._prepared.select, name, bounds)
+        is_new = since is not None and is_key
+        return _Growing(select, column, until or since, sees_all=since is None, is_new=is_new)
 
     def _starts(
         self, select: str, split: Split, known: np.ndarray, folder: Path
@@ -359,13 +388,13 @@ class _Refresh:
         for part, blocks in self._parts:
             left = []
             for block in blocks:
-                low, high = np.searchsorted(gone, (first, first + len(block.hashes)))
+                low, high = np.searchsorted(gone, (first, first + block.rows_left))
                 one = block.without(gone[low:high] - first)
-                first += len(block.hashes)
-                if len(one.hashes):
+                first += block.rows_left
+                if one.rows_left:
                     left.append(one)
             if left:
-                rows = sum(len(block.hashes) for block in left)
+                rows = sum(block.rows_left for block in left)
                 kept.append((replace(part, row_count=rows), left))
         return kept
 
@@ -427,11 +456,11 @@ class _Refresh:
         counts, first = ClassCounts(self._dataset.decoding.labels), 0
         for part, blocks in self._parts:
             for block in blocks:
-                low, high = np.searchsorted(gone, (first, first + len(block.hashes)))
+                low, high = np.searchsorted(gone, (first, first + block.rows_left))
                 if high > low and part.role == "train":
                     places = gone[low:high] - first
                     count_classes(self._connection, self._dataset.decoding, block, counts, places)
-                first += len(block.hashes)
+                first += block.rows_left
         return counts.by_label()
 
     def _told(
@@ -455,6 +484,15 @@ class _Refresh:
             deleted=found.deleted,
             is_new=version > self._dataset.version,
         )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _where(select: str, name: str, bounds: Sequence[str]) -> str:
+    """Return the SELECT less rows out of bounds; one without a value is kept, to be refused."""
+    return f"SELECT * FROM ({select}\n) AS q WHERE {' AND '.join(bounds)} OR {name} IS NULL"
 
 
 def _sums(

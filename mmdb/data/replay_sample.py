@@ -95,14 +95,14 @@ def _chosen(
     new = [one for one in found if (one.source_id, one.source_ordinal) not in known]
     seed = int.from_bytes(blake3(name.encode()).digest(length=8), "little")
     random = np.random.default_rng(seed)
-    left = round(replay * sum(len(block.hashes) for block in old))
+    left = round(replay * sum(block.rows_left for block in old))
     for place in random.permutation(len(old)):
         block = old[place]
-        if left < len(block.hashes):
-            block = block.without(random.permutation(len(block.hashes))[left:])
-        if len(block.hashes):
+        if left < block.rows_left:
+            block = block.without(random.permutation(block.rows_left)[left:])
+        if block.rows_left:
             new.append(block)
-            left -= len(block.hashes)
+            left -= block.rows_left
     return [new[place] for place in random.permutation(len(new))]
 
 
@@ -153,4 +153,4 @@ def _write(
 
 
 def _rows(blocks: Sequence[StoredBlock]) -> int:
-    return sum(len(block.hashes) for block in blocks)
+    return sum(block.rows_left for block in blocks)

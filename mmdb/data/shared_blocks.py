@@ -33,23 +33,32 @@ class StoredBlock:
     row_count: int
     digest: bytes
     masked: np.ndarray  # places, ascending
-    hashes: np.ndarray  # (rows left, 1 or 2)
+    hashes: np.ndarray  # (rows left, 1 or 2); (rows left, 0) where they were not read
 
     @classmethod
-    def of(cls, row: Row, name: str) -> StoredBlock:
-        """Return the block of a row of `find_row_hashes`."""
-        if row["row_hashes"] is None:
-            raise DataError(f"Dataset {name!r} does not know its rows again.", hint=FIT_AGAIN)
+    def of(cls, row: Row) -> StoredBlock:
+        """Return the block of a row of `find_blocks`, whose hashes were not read."""
         masked = np.asarray(row["masked"] or (), np.int64)
-        hashes = np.frombuffer(row["row_hashes"], "<u8").reshape(-1, row["row_count"]).T
         return cls(
             row["source_id"],
             row["source_ordinal"],
             row["row_count"],
             bytes(row["digest"]),
             masked,
-            np.delete(hashes, masked, 0) if len(masked) else hashes,
+            np.empty((row["row_count"] - len(masked), 0), np.uint64),
         )
+
+    def with_hashes(self, data: bytes) -> StoredBlock:
+        """Return the block, given the hashes of all its rows, a lane after the other."""
+        hashes = np.frombuffer(data, "<u8").reshape(-1, self.row_count).T
+        return replace(
+            self, hashes=np.delete(hashes, self.masked, 0) if len(self.masked) else hashes
+        )
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that are not left out."""
+        return len(self.hashes)
 
     def without(self, places: np.ndarray) -> StoredBlock:
         """Return the block less rows, by their places among those that are left."""
@@ -68,14 +77,23 @@ class StoredBlock:
         }
 
 
-def stored_blocks(connection: Connection, dataset: Dataset, part_id: int) -> list[StoredBlock]:
+def stored_blocks(
+    connection: Connection, dataset: Dataset, part_id: int, *, hashed: bool = True
+) -> list[StoredBlock]:
     """Return the blocks that a partition of a dataset reads, in order.
 
+    Args:
+        hashed: whether to read the hashes of their rows.
     Raises:
         DataError: it is not known which rows they hold.
     """
-    rows = connection.rows(_Q.find_row_hashes, part_id=part_id)
-    return [StoredBlock.of(row, dataset.name) for row in rows]
+    blocks = [StoredBlock.of(row) for row in connection.rows(_Q.find_blocks, part_id=part_id)]
+    if not hashed:
+        return blocks
+    found = [row["row_hashes"] for row in connection.rows(_Q.find_row_hashes, part_id=part_id)]
+    if None in found:
+        raise DataError(f"Dataset {dataset.name!r} does not know its rows again.", hint=FIT_AGAIN)
+    return [block.with_hashes(data) for block, data in zip(blocks, found, strict=True)]
 
 
 def shared_row(
@@ -93,7 +111,7 @@ def shared_row(
     """
     digests = [block_digest(block.said() | {"digest": block.digest}) for block in blocks]
     digests += [block.digest for block in (more.blocks if more else ())]
-    rows = sum(len(block.hashes) for block in blocks)
+    rows = sum(block.rows_left for block in blocks)
     return {
         "role": place[0],
         "ordinal": place[1],

@@ -183,6 +183,8 @@ def repeat_run(
     given = options.pop("warm_start", None) or {}
     if warm_start != OFF:  # a model, though its run may have looked for one
         options["warm_start"] = {**given, "within_run": False, "optimizer": resumes}
+        if resumes and epochs is not None:  # small steps: few rows are no reason to go far
+            options["warm_start"]["lr_epochs"] = epochs
     run_id, _ = create_run(
         connection,
         name,

@@ -173,15 +173,14 @@ INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.o
 WHERE s.part_id = %(part_id)s::bigint
 ORDER BY s.ordinal;
 
--- name: find_row_hashes
--- The blocks of a partition, its own or shared, with the hashes of their rows.
+-- name: find_blocks
+-- The blocks of a partition, its own or shared.
 SELECT
     b.ordinal,
     b.part_id AS source_id,
     b.ordinal AS source_ordinal,
     b.row_count,
     b.digest,
-    b.row_hashes,
     NULL::integer[] AS masked
 FROM mmdb.block AS b
 WHERE
@@ -197,8 +196,28 @@ SELECT
     s.source_ordinal,
     b.row_count,
     b.digest,
-    b.row_hashes,
     s.masked
+FROM mmdb.shared_block AS s
+INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
+WHERE s.part_id = %(part_id)s::bigint
+ORDER BY ordinal;
+
+-- name: find_row_hashes
+-- The hashes of the rows of a partition's blocks, its own or shared.
+SELECT
+    b.ordinal,
+    b.row_hashes
+FROM mmdb.block AS b
+WHERE
+    b.part_id = %(part_id)s::bigint
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.shared_block AS s
+        WHERE s.part_id = %(part_id)s::bigint
+    )
+UNION ALL
+SELECT
+    s.ordinal,
+    b.row_hashes
 FROM mmdb.shared_block AS s
 INNER JOIN mmdb.block AS b ON s.source_id = b.part_id AND s.source_ordinal = b.ordinal
 WHERE s.part_id = %(part_id)s::bigint

@@ -13,8 +13,10 @@ import pytest
 
 import mmdb
 from mmdb import errors
+from mmdb.data import refresh
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns, read_partition
+from mmdb.data.shared_blocks import StoredBlock
 from mmdb.db.connection import Texts
 
 TABLE = """
@@ -149,6 +151,58 @@ def test_rows_are_read_from_the_last_value_that_grew(db: mmdb.Database) -> None:
     db.create_dataset("nameless", QUERY.replace("id, ", ""))
     with pytest.raises(errors.InvalidOption, match="no key"):
         db.refresh_dataset("nameless", grows="a")
+
+
+def test_rows_beyond_the_last_key_are_new_and_old_hashes_are_not_read(
+    db: mmdb.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(added: int, grows: str | None = "id") -> None:
+        done = db.refresh_dataset("sales", grows=grows)
+        found = find_dataset(db.connection, "sales")
+        assert (done.added, done.rows) == (added, found.row_count)
+        assert held(db, found) == asked(db)
+
+    rows = Rows(db, 3)
+    rows.add(200)
+    db.create_dataset("sales", QUERY, partitions=2, options={"roles": {"id": "key"}})
+    rows.add(30)
+    check(30)  # the first reads everything
+    rows.add(40)
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredBlock, "with_hashes", lambda *_: pytest.fail("hashes were read"))
+        check(40)
+        check(0)
+    rows.add(10)
+    check(10, grows=None)  # it says how far the column has grown, too
+    rows.add(5)
+    check(5)
+    db.sql("DELETE FROM sales WHERE id >= 280")
+    check(0, grows=None)
+    db.sql("INSERT INTO sales VALUES (284, 1, 1, 'x', 1, NULL)")  # a key that was read before
+    assert db.refresh_dataset("sales", grows="id").added == 0
+    check(1, grows=None)
+
+
+def test_rows_that_come_while_others_are_read_are_read_the_next_time(
+    db: mmdb.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Rows(db, 4)
+    rows.add(100)
+    db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+    gathered = refresh.gather
+
+    def later(*args: Any, **kwargs: Any) -> Any:
+        rows.add(7)
+        return gathered(*args, **kwargs)
+
+    rows.add(20)
+    for at_once, seen in ((20, 120), (7, 127), (7, 134)):
+        with monkeypatch.context() as patched:
+            patched.setattr(refresh, "gather", later)
+            done = db.refresh_dataset("sales", grows="id")
+        assert (done.added, done.rows) == (at_once, seen)
+    db.refresh_dataset("sales", grows="id")
+    assert held(db, find_dataset(db.connection, "sales")) == asked(db)
 
 
 def test_shares_stay_and_handfuls_make_no_partitions(db: mmdb.Database) -> None:

@@ -249,6 +249,11 @@ def child_of(packed: PackedSkeleton) -> PackedChild:
     return PackedChild(orders, passing_rows(packed, orders))
 
 
+def alignment_with_itself(packed: PackedSkeleton) -> Alignment:
+    """Return the alignment of a skeleton with itself: each layer with itself."""
+    return Alignment(score=1.0, coverage=1.0, pairs=tuple((i, i) for i in range(len(packed.label))))
+
+
 def align(child: PackedSkeleton, parent: PackedSkeleton) -> Alignment:
     """Return the alignment of two skeletons."""
     zoo = PackedZoo()

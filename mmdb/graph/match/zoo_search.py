@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.match.alignment import Alignment, align_with, child_of
+from mmdb.graph.match.alignment import (
+    Alignment,
+    align_with,
+    alignment_with_itself,
+    child_of,
+)
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.match.packed_zoo import PackedZoo
 from mmdb.graph.match.program import best_of, room_of
@@ -58,7 +63,8 @@ class Match:
 
     Attributes:
         number, key: in the zoo.
-        is_same: whether it was found by its key; its score is 1 then.
+        is_same: whether it was found by its key; its score is 1 then, and layers are paired with
+            themselves.
     """
 
     number: int
@@ -130,7 +136,9 @@ def explore(
             number=number,
             key=zoo.keys[number],
             is_same=number == same,
-            alignment=align_with(made, zoo, number),
+            alignment=(
+                alignment_with_itself(child) if number == same else align_with(made, zoo, number)
+            ),
         )
         for number in found
     ]

@@ -145,13 +145,13 @@ def choose(
     started = perf_counter()
     packed = outlined(child)
     aim = aim_of(connection, goal)
+    known = connection.rows(
+        load("architectures").find_architecture, canonical_hash=child.canonical_hash
+    )
+    same = known[0]["architecture_id"] if known else None
     if parent is not None:
-        found = _named(connection, aim, packed, parent)
+        found = _named(connection, aim, packed, same, parent)
     else:
-        known = connection.rows(
-            load("architectures").find_architecture, canonical_hash=child.canonical_hash
-        )
-        same = known[0]["architecture_id"] if known else None
         found = _searched(connection, aim, packed, same, k, limits, excluded)
     found.sort(key=_rank)
     candidates = _explained(found, k, aim.goal.metric)
@@ -197,7 +197,9 @@ def _searched(
     return list(found.values())
 
 
-def _named(connection: Connection, aim: Aim, child: PackedSkeleton, reference: str) -> list[Judged]:
+def _named(
+    connection: Connection, aim: Aim, child: PackedSkeleton, same: int | None, reference: str
+) -> list[Judged]:
     model = find_model(connection, reference)
     if model.architecture_id is None:
         raise DefinitionMissing(
@@ -206,7 +208,7 @@ def _named(connection: Connection, aim: Aim, child: PackedSkeleton, reference: s
         )
     index = index_of(connection)
     index.read(connection, [model.architecture_id])
-    matches = index.search(child, [model.architecture_id], 1)
+    matches = index.search(child, [model.architecture_id], 1, same=same)
     looked = [one for one in _models(connection, matches) if one.model_id == model.model_id]
     return judge(connection, aim, looked, None)
 

@@ -53,6 +53,7 @@ from mmdb.train.values.feature_spec import READY, base_in, base_name
 from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Stage
+from mmdb.train.warm.first_state import first_state
 
 if TYPE_CHECKING:
     from mmdb.train.compute.feature_executor import FeatureExecutor
@@ -405,7 +406,7 @@ class DeviceWorker:
     def warm_start(
         self, spec: WarmSpec, tensors: bytes, resumed: bytes | None = None
     ) -> tuple[WarmResult, bytes]:
-        """Return what a candidate begins with; see `mmdb.train.warm.carrying.make`.
+        """Return what a candidate begins with; see `mmdb.train.warm.first_state.first_state`.
 
         A model that states of an adapter leave out is kept, for the hops and for other adapters.
 
@@ -413,12 +414,12 @@ class DeviceWorker:
             tensors: of the parent; b"" where `spec.base` is kept under `base_name(spec.base)`.
             resumed: the parent's state, whose optimizer goes on.
         """
-        from mmdb.train.warm.carrying import make  # loads numba
-
         if not tensors:
             kept = self._features.backbones.tensors(base_name(spec.base or ""))
-            return make(spec, {path: tensor.to(CPU) for path, tensor in kept.items()}, resumed)
-        result, state = make(spec, weights(tensors), resumed)
+            return first_state(
+                spec, {path: tensor.to(CPU) for path, tensor in kept.items()}, resumed
+            )
+        result, state = first_state(spec, weights(tensors), resumed)
         if spec.base is not None and state and (name := base_in(state)) is not None:
             also = [name] if spec.parent.rows.is_same else []
             self._features.backbones.take(base_name(spec.base), tensors, also)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mmdb.data.decoding import Decoding, Input, Label
 from mmdb.data.matching import MISSING, Slot, class_places, input_places, slots_of
@@ -355,3 +356,24 @@ class WarmSpec:
         """
         result, state = worker.warm_start(self, *payload)
         return result, state
+
+
+class Unfit(Exception):
+    """Nothing can be carried over; where it is final, from no other parent either."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A child's tensors; see `WarmResult`."""
+
+    tensors: Mapping[str, Tensor]
+    origins: tuple[TensorOrigin, ...]
+    similarity: float
+    coverage: float
+    exact: bool
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Makes a child's tensors and its first state from a parent's. No I/O.
+"""Makes a child's tensors from a parent's. No I/O.
 
 Both forwards are traced, layers are paired, tensors are carried over.
 """
@@ -6,10 +6,9 @@ Both forwards are traced, layers are paired, tensors are carried over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
-import torch
 from torch import Tensor, nn
 
 from mmdb.errors import ArchitectureError, StoreError
@@ -19,17 +18,11 @@ from mmdb.graph.ops.capture import capture_with_inputs
 from mmdb.graph.ops.known_values import Inputs, batch_apart
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
-from mmdb.graph.spec.parse import is_adapter, parse, with_arguments
 from mmdb.graph.transfer import Transfer, difference, transfer
-from mmdb.graph.transfer.transfer import FRESH
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import assemble, build_empty, build_filled
-from mmdb.train.compute.backbone import arguments_of
-from mmdb.train.compute.exact import exact
-from mmdb.train.compute.live import adopt_optimizer, build, encode
-from mmdb.train.compute.shared_base import left_out
-from mmdb.train.compute.translate import ByName, Translated, by_name, resized, translate
-from mmdb.train.values.warm_spec import ParentForm, TensorOrigin, WarmResult, WarmSpec
+from mmdb.train.compute.translate import ByName, Translated, resized, translate
+from mmdb.train.values.warm_spec import Carried, ParentForm, TensorOrigin, Unfit
 
 _LONGEST_REASON = 200
 #: What an odd module could bring to light: it begins fresh then, and training goes on.
@@ -37,27 +30,6 @@ _FAILURES = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError,
 )  # fmt: skip
-
-
-class Unfit(Exception):
-    """Nothing can be carried over; where it is final, from no other parent either."""
-
-    def __init__(self, reason: str, *, is_final: bool = False) -> None:
-        super().__init__(reason)
-        self.is_final = is_final
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """A child's tensors; see `WarmResult`."""
-
-    tensors: Mapping[str, Tensor]
-    origins: tuple[TensorOrigin, ...]
-    similarity: float
-    coverage: float
-    exact: bool
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
 
 def carry(
@@ -131,14 +103,6 @@ def carry(
         reasons=reasons,
         notes=parent.rows.notes,
     )
-
-
-def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors into a module's own, in place."""
-    own = module.state_dict()
-    with torch.no_grad():
-        for path, tensor in tensors.items():
-            own[path].copy_(tensor)
 
 
 def _record(
@@ -265,98 +229,3 @@ def _reason_of(path: str, reasons: Sequence[str]) -> str | None:
 def _short(error: Exception | None) -> str:
     text = str(error) if error is not None else "no inputs are known for it"
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
-
-
-def make(
-    spec: WarmSpec, tensors: Mapping[str, Tensor], resumed: bytes | None = None
-) -> tuple[WarmResult, bytes]:
-    """Return what was carried over, and the candidate's encoded state; b"" where nothing was.
-
-    The state depends on the arguments alone: the weights of the candidate's seed, with the parent's
-    in their place, and a fresh optimizer, or the parent's.
-
-    Args:
-        tensors: the parent's, by path.
-        resumed: the parent's state, whose optimizer goes on where all that trains is as it was.
-    """
-    inputs = spec.example.inputs()
-    with exact(0):
-        live = build(spec.candidate)
-        carried = _adapted(spec, live.module, tensors)
-        try:
-            carried = carried or carry(
-                live.module,
-                [inputs],
-                spec.parent,
-                tensors,
-                seed=spec.candidate.seed,
-                shrink=spec.shrink,
-            )
-        except Unfit as refusal:
-            return WarmResult(refused=str(refusal), is_final=refusal.is_final), b""
-        fill(live.module, carried.tensors)
-        if spec.base is not None:
-            parents = by_name(spec.parent, tensors, inputs)
-            live = left_out(live, spec.candidate, spec.base, parents)
-        resumes = resumed is not None and adopt_optimizer(live, resumed)
-        state = encode(live)
-    result = WarmResult(
-        similarity=carried.similarity,
-        coverage=carried.coverage,
-        exact=carried.exact,
-        reasons=carried.reasons,
-        notes=carried.notes,
-        origins=carried.origins,
-        resumes=resumes,
-    )
-    return result, state
-
-
-def _adapted(spec: WarmSpec, child: nn.Module, tensors: Mapping[str, Tensor]) -> Carried | None:
-    """Return what an adapter begins with whose parent is the very network that it adapts, or has
-    the same adapter; None: that has to be found out, by following both.
-
-    The tensors are the parent's by path, as `carry` returns them; an adapter's own change nothing
-    at first.
-    """
-    candidate, form = spec.candidate, spec.parent
-    definition = form.definition
-    if spec.shrink is not None or not form.rows.is_same or definition is None:
-        return None
-    own = with_arguments(parse(candidate.architecture), arguments_of(candidate))
-    its = with_arguments(parse(definition.architecture), definition.arguments)
-    sizes = (definition.input_shape, definition.outputs)
-    if its not in (own.get("adapted"), own) or sizes != (candidate.input_shape, candidate.outputs):
-        return None
-    made: dict[str, Tensor] = {}
-    origins = []
-    for path, fresh in child.state_dict().items():
-        found = tensors.get(path)
-        if found is None and not (is_adapter(path) and its != own):
-            return None
-        if found is not None and (found.shape, found.dtype) != (fresh.shape, fresh.dtype):
-            return None
-        made[path] = fresh if found is None else found
-        origins.append(
-            TensorOrigin(
-                path=path,
-                parent=path if path in tensors else None,
-                operator="copy" if path in tensors else FRESH,
-                fraction=float(path in tensors),
-            )
-        )
-    numbers = (t for t in made.values() if t.is_floating_point() or t.is_complex())
-    if not all(bool(torch.isfinite(t).all()) for t in numbers):
-        return None
-    sizes_of = {path: p.numel() for path, p in child.named_parameters()}
-    taken = sum(n for path, n in sizes_of.items() if path in tensors)
-    doubts = (*form.rows.doubts, *form.rows.class_doubts)
-    return Carried(
-        tensors=made,
-        origins=tuple(origins),
-        similarity=1.0,
-        coverage=taken / sum(sizes_of.values()),
-        exact=not doubts,
-        reasons=doubts,
-        notes=form.rows.notes,
-    )

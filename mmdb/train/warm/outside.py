@@ -20,7 +20,9 @@ from mmdb.store.models.model_rows import find_model
 from mmdb.store.parents import ParentGoal, take_parent
 from mmdb.train.compute.exact import neutral
 from mmdb.train.replay.parent_models import example_of, model_and_weights
-from mmdb.train.warm.carrying import Carried, Unfit, carry, fill
+from mmdb.train.values.warm_spec import Carried, Unfit
+from mmdb.train.warm.carrying import carry
+from mmdb.train.warm.first_state import fill
 from mmdb.train.warm.offers import MOST_TRIES, OF_THE_PARENT, ModelOffer, Offers, check_fillable
 from mmdb.train.warm.transfer_rows import Transferred, transfer_reason
 from mmdb.train.warm.warm_options import AUTO, WarmOptions

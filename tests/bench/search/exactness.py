@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from mmdb.bench.figures import Figure, at_least
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.store.models.model_rows import ModelDefinition
-from mmdb.train.values.warm_spec import Example, ParentForm
-from mmdb.train.warm.carrying import Unfit, carry, fill
+from mmdb.train.values.warm_spec import Example, ParentForm, Unfit
+from mmdb.train.warm.carrying import carry
+from mmdb.train.warm.first_state import fill
 from tests.bench.search.campaigns import none_of
 from tests.unit.graph.transfer.carried import relative_error, trained
 from tests.unit.graph.transfer.pairs import CASES, FAMILIES, Pair, random_pair

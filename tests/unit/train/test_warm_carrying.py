@@ -19,15 +19,18 @@ from mmdb.train.compute.live import build, packed, state_hash, weights
 from mmdb.train.values.jobs import from_json
 from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.values.warm_spec import (
+    Carried,
     Example,
     ParentForm,
     RowMap,
     TensorOrigin,
+    Unfit,
     WarmResult,
     WarmSpec,
 )
 from mmdb.train.warm import carrying
-from mmdb.train.warm.carrying import Carried, Unfit, carry, fill, make
+from mmdb.train.warm.carrying import carry
+from mmdb.train.warm.first_state import _same_network, fill, first_state
 from tests.unit.train.test_warm_rate import TARGET, rows
 
 FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}
@@ -291,11 +294,11 @@ def warm_spec(hidden: int = 12, **how: Any) -> WarmSpec:
 def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
     tensors = built(0, small).state_dict()
     torch.manual_seed(1)
-    result, state = make(warm_spec(), tensors)
+    result, state = first_state(warm_spec(), tensors)
     torch.manual_seed(2)
     spec = from_json(WarmSpec, json.loads(json.dumps(asdict(warm_spec()))))
     assert spec == warm_spec()
-    again, other = make(spec, tensors)
+    again, other = first_state(spec, tensors)
     assert state_hash(state) == state_hash(other)
     assert result == again == from_json(WarmResult, json.loads(json.dumps(asdict(result))))
     assert result.refused is None and result.coverage == 1
@@ -303,7 +306,7 @@ def test_a_state_is_made_of_the_spec_and_the_tensors_alone() -> None:
 
 def test_the_state_is_that_of_the_candidate_with_the_parent_s_function() -> None:
     parent = built(0, small)
-    _, state = make(warm_spec(), parent.state_dict())
+    _, state = first_state(warm_spec(), parent.state_dict())
     child = small(hidden=[12]).eval()
     child.load_state_dict(weights(state))
     x, _ = rows()
@@ -312,14 +315,14 @@ def test_the_state_is_that_of_the_candidate_with_the_parent_s_function() -> None
 
 def test_a_candidate_s_state_does_for_a_parent() -> None:
     parent = built(0, small)
-    _, first = make(warm_spec(12), parent.state_dict())
+    _, first = first_state(warm_spec(12), parent.state_dict())
     spec = warm_spec(12)
     its = WarmSpec(
         candidate=spec.candidate,
         example=spec.example,
         parent=form(arguments={"hidden": [12]}),
     )
-    result, second = make(its, weights(first))
+    result, second = first_state(its, weights(first))
     assert weights(first).keys() == weights(second).keys()
     assert all(torch.equal(t, weights(second)[p]) for p, t in weights(first).items())
     assert result.similarity == 1
@@ -349,7 +352,7 @@ def test_an_adapter_of_its_parent_begins_as_following_both_would_have_it(
 
     def both(spec: WarmSpec) -> Carried:
         child = build(spec.candidate).module
-        found = carrying._adapted(spec, child, tensors)
+        found = _same_network(spec, child, tensors)
         inputs = [spec.example.inputs()]
         wanted = carry(child, inputs, spec.parent, tensors, seed=seed, shrink=None)
         assert found is not None
@@ -374,13 +377,13 @@ def test_an_adapter_of_its_parent_begins_as_following_both_would_have_it(
     ):
         child = build(other.candidate).module
         is_it = other.candidate.architecture == network  # which goes on with all that it has
-        assert (carrying._adapted(other, child, tensors) is not None) == is_it
+        assert (_same_network(other, child, tensors) is not None) == is_it
     tensors[next(iter(tensors))].view(-1)[0] = float("nan")
-    assert carrying._adapted(spec, build(candidate).module, tensors) is None
+    assert _same_network(spec, build(candidate).module, tensors) is None
 
 
 def test_what_cannot_be_is_said_and_nothing_is_made() -> None:
-    result, state = make(warm_spec(), {"a": torch.zeros(3)})
+    result, state = first_state(warm_spec(), {"a": torch.zeros(3)})
     assert result.refused is not None and state == b""
     assert not result.is_final
 
