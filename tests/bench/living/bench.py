@@ -20,13 +20,14 @@ from mmdb.bench.workload import BenchShare, bench_names
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns
 from tests.bench.living.breaking import WAYS, breakable
+from tests.bench.living.drift import bench_drift
 from tests.bench.living.forget import bench_forget
 from tests.bench.living.inserts import bench_inserts
 from tests.bench.living.schedules import bench_schedules
 from tests.bench.living.sisa import bench_sisa
 from tests.bench.tables.peers import late
 
-PARTS = ("refresh", "kills", "retrain", "forget", "sisa", "inserts", "schedules")
+PARTS = ("refresh", "kills", "retrain", "drift", "forget", "sisa", "inserts", "schedules")
 _COLUMNS = 8
 
 
@@ -47,6 +48,7 @@ def bench_living(databases: list[Database], share: LivingShare) -> Iterator[Figu
         "refresh": _refresh,
         "kills": _kills,
         "retrain": _retrain,
+        "drift": bench_drift,
         "forget": bench_forget,
         "sisa": _sisa,
         "inserts": bench_inserts,
