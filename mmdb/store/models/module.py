@@ -158,9 +158,10 @@ def fill(
     given = {path: tensor for path, tensor in tensors.items() if path not in transients}
     _check_alike(own, given, "the module", f"model {reference}", dtypes=False)
     made: dict[int, nn.Parameter] = {}
+    modules = dict(module.named_modules(remove_duplicate=False))
     for path, tensor in tensors.items():
         owner_path, _, name = path.rpartition(".")
-        owner = _submodule(module, owner_path)
+        owner = modules.get(owner_path)
         if owner is not None and name in owner._parameters:
             if id(tensor) not in made:
                 can = tensor.is_floating_point() or tensor.is_complex()
@@ -171,13 +172,6 @@ def fill(
         else:  # a state dict of its own making
             module.load_state_dict(given, assign=True)
             return
-
-
-def _submodule(module: nn.Module, path: str) -> nn.Module | None:
-    try:
-        return module.get_submodule(path)
-    except AttributeError:
-        return None
 
 
 def fill_given(module: nn.Module, tensors: Tensors, *, reference: str) -> nn.Module:
