@@ -6,6 +6,7 @@
 # make test-servers  tests of the engine on PostgreSQL 16, 17 and 18, which it downloads   SERVERS="18"
 # make test-bi  tests against BI tools, which it installs into environments of their own
 # make test-bench  runs every bench and experiment in small on both engines, which takes minutes
+# make audit   asks the advisories about what an image installs, and lists it: build/sbom.json
 # make bench   measures this machine             BENCH="hop": only this one, MMDB_URL=: a database
 # make clean   removes what the other targets made
 
@@ -19,7 +20,7 @@ SERVERS ?= 16 17 18
 NEWEST := $(addprefix tests/integration/test_,upgrade.py privileges.py strategies.py)
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo check test test-all test-servers test-bi test-bench bench clean
+.PHONY: help setup demo check test test-all test-servers test-bi test-bench audit bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -58,9 +59,13 @@ test-bench: setup
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest tests/lanes
 
+audit: setup
+	@$(BIN)/python -m scripts.locked_packages sbom
+	@$(BIN)/python -m scripts.locked_packages audit
+
 bench: setup
 	@set -e; for name in $(BENCH); do $(BIN)/mmdb bench $$name $${MMDB_URL:+--database "$$MMDB_URL"}; done
 
 clean:
-	rm -rf .venv .venv-bi .venv-mlflow .venv-superset .mypy_cache .pytest_cache .ruff_cache build dist mmdb-demo.duckdb mmdb-demo.duckdb.wal
+	rm -rf .venv .venv-audit .venv-bi .venv-mlflow .venv-superset .mypy_cache .pytest_cache .ruff_cache build dist mmdb-demo.duckdb mmdb-demo.duckdb.wal
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the environment that the server's Python finds mmdb in, with the versions of constraints.txt.
+# Makes the environment that the server's Python finds mmdb in: torch of the version in constraints.txt, and
+# packages whose hashes are in docker/lock.txt.
 #
 #   install-mmdb.sh PREFIX
 #
@@ -33,8 +34,12 @@ packages=$("$prefix/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 
 pip() { "$prefix/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-[ "${TORCH:-cpu}" = cuda ] || pip install --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
-pip install --constraint constraints.txt "$torch" hatchling
-pip install --constraint constraints.txt --no-build-isolation .
+case ${TORCH:-cpu} in
+    cuda) pip install --constraint constraints.txt "$torch" ;;
+    cpu) pip install --no-deps --index-url "$TORCH_INDEX_URL" "$torch" ;;
+esac
+pip install --no-deps --require-hashes --requirement docker/lock.txt
+pip install --no-deps --no-build-isolation .
+pip check
 chmod -R go+rX "$packages" # a checkout's files may be closed to the server's user
 ln -sfn "$packages" "$prefix/packages"

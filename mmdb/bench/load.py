@@ -121,6 +121,7 @@ class Load(BenchShare):
     workers: int | None = None  # None: one for each processor; 0: nothing is trained
     connects: int = CONNECTS
     rows: int = ROWS  # of a partition
+    through: str | None = None  # where clients connect, a pooler's URL; None: as all others
 
     @property
     def crowds(self) -> list[Crowd]:
@@ -157,7 +158,7 @@ def measure(db: Database, share: Load) -> Iterator[Figure]:
         make_points(db, prefix, share.of(share.rows, LEAST_ROWS) * partitions, WIDTH, CLASSES)
         db.create_dataset(prefix, f"SELECT * FROM {prefix}", partitions=partitions)
         db.save(f"{prefix}-served", network(), dataset=prefix)
-        url = db.connection.url
+        url = share.through or db.connection.url
         crowds = {c.kind: stack.enter_context(started(url, prefix, c)) for c in share.crowds}
         if workers:
             run = stack.enter_context(training(db, prefix, workers, share.requests_s))

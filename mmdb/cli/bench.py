@@ -11,7 +11,7 @@ from mmdb.cli.models import WrongUse
 #: What `mmdb bench` measures.
 BENCHES = ("hop", "ingest", "load", "store", "train")
 #: Options of the bench `load` alone.
-LOAD_OPTIONS = ("minutes", "clients", "rate", "readers", "savers", "workers")
+LOAD_OPTIONS = ("minutes", "clients", "rate", "readers", "savers", "workers", "through")
 
 
 def add_bench_command(add: Any) -> None:
@@ -27,6 +27,8 @@ def add_bench_command(add: Any) -> None:
     bench.add_argument("--savers", type=none, help="of load: sessions that save models (2)")
     workers = "of load: that train meanwhile (one per processor)"
     bench.add_argument("--workers", type=none, help=workers)
+    through = "of load: where clients connect, such as a pooler"
+    bench.add_argument("--through", metavar="URL", help=through)
 
 
 def add_bench_options(bench: argparse.ArgumentParser) -> None:

@@ -30,6 +30,7 @@ from tests.bench.scale.bench import bench_scale
 from tests.bench.schedule.asha import bench_asha
 from tests.bench.schedule.bench import bench_schedule
 from tests.bench.search.campaigns import ATTACKS, CAMPAIGNS, search
+from tests.bench.servers import bench as servers
 from tests.bench.tables import bench as tables
 from tests.bench.train.concurrency import bench_concurrency
 from tests.bench.train.convergence import bench_convergence, plot
@@ -86,6 +87,12 @@ EXPERIMENTS = {
     "scale": Experiment("1,000 nodes and 10,000 candidates, simulated", bench_scale),
     "scan": Experiment("a run beside a BI tool that reads the views", bench_scan),
     "schedule": Experiment("simulated makespans against their bounds", bench_schedule),
+    "servers": Experiment(
+        "sessions that last, poolers, standbys that take over",
+        servers.bench_servers,
+        servers.ServersShare,
+        servers.PARTS,
+    ),
     "tables": Experiment(
         "defaults on real tables beside peers",
         tables.bench_tables,

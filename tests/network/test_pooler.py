@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
@@ -20,60 +13,16 @@ import torch
 import mmdb
 from mmdb import errors
 from mmdb.cli import main
-from tests.cluster import Cluster
-from tests.server_user import as_user, server_owner
+from tests.network.pooler import PROGRAM, pooled
 
-PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="There is no program `pgbouncer`")
-SETTINGS = """
-[databases]
-{name} = host=127.0.0.1 port={server} dbname={name}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = scram-sha-256
-auth_file = {users}
-pool_mode = {mode}
-default_pool_size = 3
-ignore_startup_parameters = extra_float_digits
-"""
 
 
-@pytest.fixture(params=["transaction"])
-def pooled_url(
-    request: pytest.FixtureRequest, postgres_url: str, cluster: Cluster
-) -> Iterator[str]:
+@pytest.fixture
+def pooled_url(postgres_url: str) -> Iterator[str]:
     """Yield the URL by which a pooler leads to a database."""
-    name = postgres_url.rpartition("/")[2]
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    owner = server_owner()
-    with TemporaryDirectory(prefix="mmdb-pooler-") as made:
-        folder = Path(made)
-        users = folder / "users.txt"
-        users.write_text(f'"postgres" "{cluster.password}"\n')
-        about = {"name": name, "server": cluster.port, "port": port, "users": users}
-        (folder / "settings.ini").write_text(SETTINGS.format(**about, mode=request.param))
-        for path in (folder, *folder.iterdir()):
-            os.chown(path, owner.pw_uid, owner.pw_gid)
-        command = [str(PROGRAM), str(folder / "settings.ini")]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **as_user(owner)
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "process up" in line:
-                    break
-            # What it says later must not fill the pipe.
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            yield f"postgresql://postgres:{cluster.password}@127.0.0.1:{port}/{name}"
-        finally:
-            process.terminate()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+    with pooled(postgres_url) as url:
+        yield url
 
 
 QUERY = (

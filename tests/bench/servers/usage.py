@@ -1,0 +1,80 @@
+"""What processes of a database hold: memory of their own, open files, temporary files, tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mmdb.api import Database
+from mmdb.bench.figures import Figure, at_most
+from mmdb.db.connection import Row
+
+_SHARE, _MOST = 0.1, 1.0
+_PAGES = 1 << 20
+
+
+def private_bytes(pid: int) -> int:
+    """Return the memory that a process has to itself, with what is swapped out."""
+    found = 0
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("Private_Clean", "Private_Dirty", "SwapPss"):
+            found += int(rest.split()[0]) * 1024
+    return found
+
+
+def open_files(pid: int) -> int:
+    """Return how many files, sockets and pipes a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def children(pid: int) -> Iterator[int]:
+    """Yield the processes that a process has started, and that still run."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            yield from map(int, (task / "children").read_text().split())
+
+
+def temporary_files() -> int:
+    """Return how many files and folders of mmdb's lie where temporary files do."""
+    return sum(1 for _ in Path(tempfile.gettempdir()).glob("mmdb*"))
+
+
+def table_bytes(db: Database, tables: Sequence[str]) -> int:
+    """Return what tables and their indexes take on disk, after a vacuum; of DuckDB all of it."""
+    if db.connection.engine == "duckdb":
+        db.sql("CHECKPOINT")
+        (row,) = db.sql("SELECT used_blocks * block_size AS n FROM pragma_database_size()")
+        return int(row["n"])
+    names = ", ".join(f"'mmdb.{name}'::regclass" for name in tables)
+    for name in tables:
+        db.sql(f"VACUUM mmdb.{name}")
+    rows: list[Row] = db.sql(
+        f"SELECT sum(pg_total_relation_size(t)) AS n FROM unnest(ARRAY[{names}]) AS t"
+    )
+    return int(rows[0]["n"])
+
+
+@dataclass
+class Growth:
+    """Measures taken while something goes on, and how far each has grown after its first tenth."""
+
+    about: str
+    measures: dict[str, tuple[str, Callable[[], float]]]  # unit, and what to ask
+    taken: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+
+    def look(self, done: float) -> None:
+        """Measure; `done` is the share of the work that is behind."""
+        self.taken.append((done, {name: ask() for name, (_, ask) in self.measures.items()}))
+
+    def figures(self) -> Iterator[Figure]:
+        """Yield how far each measure has grown, in percent."""
+        later = [found for done, found in self.taken if done >= _SHARE]
+        for name, (unit, _) in self.measures.items():
+            first, last = later[0][name], later[-1][name]
+            yield Figure(f"{self.about}: {name} at the end", last, unit)
+            grown = 100 * (last - first) / first if first else 100 * last
+            yield at_most(f"{self.about}: growth of {name}", [grown], "%", _MOST)
