@@ -25,6 +25,7 @@ _LOCK = (
     *("--constraint", "constraints.txt", "--generate-hashes", "--no-annotate", "--no-header"),
     *("--no-emit-package", "torch", "--quiet", "--output-file", str(LOCK)),
 )
+_SBOM = ("--pyproject", "pyproject.toml", "--of", "JSON", "--output-file", "build/sbom.json")
 
 
 def main(arguments: list[str]) -> int:
@@ -32,8 +33,7 @@ def main(arguments: list[str]) -> int:
     commands = {
         "lock": ["uv", "pip", "compile", "pyproject.toml", "docker/build.in", *_LOCK],
         "audit": ["pip-audit", "--disable-pip", "--require-hashes", "--requirement", str(LOCK)],
-        "sbom": ["cyclonedx-py", "requirements", str(LOCK), "--pyproject", "pyproject.toml"]
-        + ["--of", "JSON", "--output-file", "build/sbom.json"],
+        "sbom": ["cyclonedx-py", "requirements", str(LOCK), *_SBOM],
     }
     if len(arguments) != 1 or arguments[0] not in commands:
         print(__doc__, file=sys.stderr)
