@@ -29,6 +29,8 @@ from mmdb.db.url import AnyConnection, connect
 from mmdb.errors import ConnectionLost, MmdbError, WrongUrl, stops_the_caller
 
 OLDEST_SERVER = 15
+#: The newest that mmdb was tried with, and the first that has MAINTAIN.
+NEWEST_SERVER, _MAINTAIN_SERVER = 18, 17
 
 _LOST = "session"  # the name of the check that ends the examination
 _READ_LOG = "Read the end of the server's log, then run `mmdb doctor` again."
@@ -140,10 +142,18 @@ def _duckdb_path(url: str) -> Path | None:
 
 def _server_version(connection: PostgresConnection) -> Iterator[Check]:
     major = _major(connection)
+    detail = f"PostgreSQL {major}"
+    if major > NEWEST_SERVER:
+        detail += f", and mmdb was tried with {OLDEST_SERVER} to {NEWEST_SERVER}"
+    elif major < _MAINTAIN_SERVER:
+        detail += (
+            f": before {_MAINTAIN_SERVER} a trainer cannot be granted MAINTAIN, so that states of "
+            "runs are vacuumed at once only where the owner of mmdb trains, else by autovacuum"
+        )
     yield Check(
         name="server version",
         ok=major >= OLDEST_SERVER,
-        detail=f"PostgreSQL {major}",
+        detail=detail,
         mend=""
         if major >= OLDEST_SERVER
         else f"mmdb needs PostgreSQL {OLDEST_SERVER} or newer: upgrade with `pg_upgrade`.",

@@ -9,6 +9,7 @@ from itertools import groupby
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -177,7 +178,7 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
         InvalidInput: they do not predict the same; and what `evaluate` raises.
     """
     connection = backend.connection
-    predictors = [find_predictor(backend, name) for name in (a, b)]
+    predictors = [find_predictor(backend, name, of_texts=True) for name in (a, b)]
     labels = [[(one.name, one.classes) for one in p.decoding.labels] for p in predictors]
     if labels[0] != labels[1]:
         raise InvalidInput(
@@ -233,6 +234,8 @@ def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str
     """
     if is_dataset(data):
         return [read_sample(connection, p, data) for p in predictors]
+    if predictors[0].decoding.task == "next_token":
+        return _same_texts([read_sample(connection, p, data) for p in predictors])
     select, _ = parse_select(data, connection.engine)
     # The alias is no name of a column: such a one would stand for the column, not for the row.
     named = f'SELECT {_ROWS}.*, md5(CAST({_ROWS} AS text)) AS "{_ROW}" FROM ({select}\n) AS {_ROWS}'
@@ -245,6 +248,23 @@ def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str
             hint="Keep its rows in a table, and compare the models on this.",
         )
     return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
+
+
+def _same_texts(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the rows that texts become, in the order of their tokens.
+
+    Raises:
+        InvalidInput: they become others for one model than for the other.
+    """
+    tokens = [sample.labels[0].numpy() for sample in samples]
+    orders = [np.lexsort(array.T[::-1]) for array in tokens]
+    first, second = (array[order] for array, order in zip(tokens, orders, strict=True))
+    if not np.array_equal(first, second):
+        raise InvalidInput(
+            "The texts do not become the same rows of tokens for both models.",
+            hint="Compare models of one dataset, on texts that are in a table.",
+        )
+    return [one.at(torch.from_numpy(order)) for one, order in zip(samples, orders, strict=True)]
 
 
 _ROW, _ROWS = "mmdb row", '"mmdb rows"'

@@ -154,7 +154,7 @@ def find_predictor(backend: Backend, reference: str, *, of_texts: bool = False) 
 def _generates(model: SavedModel) -> InvalidInput:
     return InvalidInput(
         f"Model {model.reference} predicts next tokens, not a label of rows.",
-        hint="Call mmdb.generate(model, prompt), or mmdb.evaluate(model, data).",
+        hint="Call mmdb.generate(model, prompt), evaluate or compare_models.",
     )
 
 

@@ -261,7 +261,7 @@ def _judged(
     """Return how two models compare on the rows that are held out."""
     connection = backend.connection
     said: dict[str, Any] = dict.fromkeys(("metric", "old_value", "new_value", "chance", "alias"))
-    predictors = [find_predictor(backend, one.reference) for one in (old, new)]
+    predictors = [find_predictor(backend, one.reference, of_texts=True) for one in (old, new)]
     mapped = row_map(predictors[1].decoding, predictors[0].decoding)
     if mapped.outputs or mapped.class_doubts:
         return said | {"passed": False, "reason": "It predicts other classes, as labels have come."}

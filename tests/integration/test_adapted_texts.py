@@ -54,6 +54,12 @@ def test_an_adapter_of_a_language_model(db: mmdb.Database, name: str, tmp_path: 
     assert (
         db.evaluate("tuned", "stories")["perplexity"] < db.evaluate("base", "stories")["perplexity"]
     )
+    for data in ("stories", "SELECT said FROM story"):
+        (found,) = db.compare_models("tuned", "base", data)
+        told = [db.evaluate(model, data)["perplexity"] for model in ("tuned", "base")]
+        assert [found["a_value"], found["b_value"]] == pytest.approx(told)
+        assert (found["metric"], found["better"]) == ("perplexity", "tuned")
+        assert found["high"] < 0
     shared = db.recover("tuned", base=base)
     assert all(torch.equal(own[path], tensor) for path, tensor in shared.state_dict().items())
     tied = ("transformer.wte", "model.embed_tokens")[name == "llama"]
