@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sklearn.datasets import load_digits
 
 import mmdb
 from mmdb import errors
@@ -116,6 +117,41 @@ def test_a_run_in_client_mode_has_the_rows_and_bits_of_one_in_the_server(
         row = {"a": 1.0, "b": -2.0, "color": "red"}  # alone it goes through numpy in the server
         assert db.predict("r", row) == pytest.approx(server.predict("r", row), abs=1e-6)
     assert summary.hops == 12 and summary.model == "r"
+
+
+def test_the_readmes_session_goes_there_too(db: Database, managed_url: str) -> None:
+    """Its functions are methods, its `CALL mmdb.train` is a worker's, its views answer in SQL."""
+    given = load_digits()
+    db.sql("CREATE TABLE digits (id integer, pixels real[], digit integer)")
+    with psycopg.connect(managed_url) as session, session.cursor() as cursor:
+        with cursor.copy("COPY digits FROM STDIN") as copy:
+            for k, (row, digit) in enumerate(zip(given.data, given.target, strict=True)):
+                copy.write_row((k, (row / 16).tolist(), int(digit)))
+    db.create_dataset("digits", "SELECT pixels, digit FROM digits", label="digit")
+    sgd = {"name": "sgd", "momentum": 0.9}
+    space = {"space": {"lr": [0.1, 0.01], "optimizer": ["adam", sgd]}}
+    db.create_run("search", dataset="digits", architecture="mlp", epochs=5, search=space).submit()
+    with WorkerCommand(managed_url, "--slots", "2", "--once") as process:
+        assert process.ends() == 0, process.said
+    assert db.predict_into("search", "SELECT id, pixels FROM digits", "guesses") == 1797
+    with psycopg.connect(managed_url) as session:
+        best = session.execute(
+            "SELECT candidate_id, config ->> 'lr', accuracy FROM mmdb.leaderboard"
+            " WHERE run = 'search' ORDER BY rank"
+        ).fetchall()
+        made = session.execute(
+            "SELECT candidate_id, table_name, column_name FROM mmdb.model_lineage"
+            " WHERE model = 'search' ORDER BY 3"
+        ).fetchall()
+        right = session.execute(
+            "SELECT avg((g.prediction = d.digit::text)::integer)"
+            " FROM guesses AS g INNER JOIN digits AS d USING (id)"
+        ).fetchone()
+    assert len(best) == 4 and best[0][2] > 0.9
+    assert made == [(best[0][0], "digits", "digit"), (best[0][0], "digits", "pixels")]
+    assert right is not None and right[0] > 0.9
+    down = db.lineage("column:public.digits.pixels", "down")
+    assert {"model:search@1", "table:public.guesses"} <= {edge["child"] for edge in down}
 
 
 def test_what_code_comes_in_is_the_owners_choice_there_too(
