@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from mmdb.arguments import check_flag
-from mmdb.data.column_layout import ClassCounts, quote
+from mmdb.data.column_layout import ClassCounts
 from mmdb.data.dataset import Dataset, Partition, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
+from mmdb.data.growing import rows_to_read
 from mmdb.data.ingest import SealedPartition, gather, pack_slices
 from mmdb.data.options import Options
 from mmdb.data.registration import (
@@ -45,7 +46,7 @@ from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Batch, Connection
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
-from mmdb.errors import DataError, DatasetDropped, InvalidOption, UnknownColumn
+from mmdb.errors import DataError, DatasetDropped, InvalidOption
 from mmdb.messages import show
 
 _Q = load("datasets")
@@ -187,17 +188,6 @@ def _fit_anew(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Growing:
-    """Which rows of a dataset's query are read, by a column whose values only grow."""
-
-    select: str
-    column: str | None = None  # None: there is no such column
-    until: str | None = None  # the greatest value of all rows that were read so far
-    sees_all: bool = True
-    is_new: bool = False  # whether no row that is read can be one that was read before
-
-
 class _Refresh:
     """One refresh: reads, compares, and writes what is new."""
 
@@ -222,12 +212,14 @@ class _Refresh:
     def run(self, *, dry_run: bool) -> RefreshedDataset:
         """Compare, and add a version if there is anything new."""
         request = self._prepared.request
-        grown = self._growing()
+        grown = rows_to_read(
+            self._connection, self._prepared.select, self._grows, self._dataset.changes, self._keys
+        )
         select, sees_all = grown.select, grown.sees_all
         self._parts = [
-            (part, self._blocks(part, hashed=not grown.is_new)) for part in self._dataset.slices
+            (part, self._blocks(part, hashed=not grown.are_new)) for part in self._dataset.slices
         ]
-        hashes = [] if grown.is_new else [b.hashes for _, blocks in self._parts for b in blocks]
+        hashes = [] if grown.are_new else [b.hashes for _, blocks in self._parts for b in blocks]
         known = np.concatenate([np.empty((0, self._keyed), np.uint64), *hashes])
         split = _split_of(self._dataset, 1)
         with tempfile.TemporaryDirectory(prefix="mmdb-refresh-") as directory:
@@ -297,41 +289,6 @@ class _Refresh:
 
     def _blocks(self, part: Partition, *, hashed: bool) -> list[StoredBlock]:
         return stored_blocks(self._connection, self._dataset, part.part_id, hashed=hashed)
-
-    def _growing(self) -> _Growing:
-        """Return what is read of the query's rows: all of them, or those not seen yet.
-
-        All rows up to the greatest value are read, and none beyond, even where one is added
-        meanwhile. Where the column is the rows' key, all beyond the last such value are new.
-        """
-        select, before = self._prepared.select, self._dataset.changes
-        column = self._grows or before.get("grows")
-        if column is None:
-            return _Growing(select)
-        name = quote(column)
-        if column not in dict(self._connection.columns(select)):
-            if self._grows is None:
-                return _Growing(select)
-            raise UnknownColumn(f"The query returns no column {column!r} that could grow.")
-        since = before.get("until") if before.get("grows") == self._grows else None
-        is_key, bounds = self._keys == [column], []
-        if since is not None:
-            bounds.append(f"{name} {'>' if is_key else '>='} {_literal(since)}")
-            select = _where(select, name, bounds)
-        greatest = f"max({name})::text"
-        if self._connection.engine == "postgres":  # a text that no setting of a session changes
-            greatest = f"to_json(max({name})) #>> '{{}}'"
-        with self._connection.snapshot():
-            (batch,) = self._connection.scan(
-                f"SELECT {greatest} AS found FROM ({select}\n) AS q",
-                [("found", "nullable_text")],
-            )
-        (until,) = (batch["found"].distinct[place] for place in batch["found"].places)  # type: ignore[union-attr]
-        if until is not None:
-            bounds.append(f"{name} <= {_literal(until)}")
-            select = _where(self._prepared.select, name, bounds)
-        is_new = since is not None and is_key
-        return _Growing(select, column, until or since, sees_all=since is None, is_new=is_new)
 
     def _starts(
         self, select: str, split: Split, known: np.ndarray, folder: Path
@@ -484,15 +441,6 @@ class _Refresh:
             deleted=found.deleted,
             is_new=version > self._dataset.version,
         )
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _where(select: str, name: str, bounds: Sequence[str]) -> str:
-    """Return the SELECT less rows out of bounds; one without a value is kept, to be refused."""
-    return f"SELECT * FROM ({select}\n) AS q WHERE {' AND '.join(bounds)} OR {name} IS NULL"
 
 
 def _sums(

@@ -178,7 +178,9 @@ def test_rows_beyond_the_last_key_are_new_and_old_hashes_are_not_read(
     check(5)
     db.sql("DELETE FROM sales WHERE id >= 280")
     check(0, grows=None)
-    db.sql("INSERT INTO sales VALUES (284, 1, 1, 'x', 1, NULL)")  # a key that was read before
+    db.sql("INSERT INTO sales VALUES (284, 1, 1, 'x', 1, NULL)")  # a key that is free again
+    check(1)
+    db.sql("INSERT INTO sales VALUES (281, 1, 1, 'x', 1, NULL)")  # below what was read: missed
     assert db.refresh_dataset("sales", grows="id").added == 0
     check(1, grows=None)
 
