@@ -105,9 +105,14 @@ def build(
         _single(input_shape, outputs)
         if torch.get_default_device().type != "meta":
             # Ours work on the meta device, which allocates nothing; a stranger's may not.
-            with on_meta():
-                built = _call(name, factory, input_shape, outputs, given)
-                _check_parameters(name, built, max_parameters)
+            try:
+                with on_meta():
+                    built = _call(name, factory, input_shape, outputs, given)
+                    _check_parameters(name, built, max_parameters)
+            except FactoryFailed as error:
+                if "meta tensor" not in str(error.__cause__):
+                    raise
+                # A library's network that computes its sizes by tensors, such as a RegNet.
     module = _call(name, factory, input_shape, outputs, given)
     _check_parameters(name, module, max_parameters)
     return module

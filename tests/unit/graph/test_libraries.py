@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mmdb.errors import FactoryFailed, FactoryNotAllowed
-from mmdb.graph.spec.build import build, check_output, initial_module
+from mmdb.graph.spec.build import architecture_of, build, check_output, initial_module
 from mmdb.graph.spec.parse import LIBRARIES, parse
 
 FACTORIES = {name: f"mmdb.graph.libraries:{name}" for name in LIBRARIES}
@@ -37,6 +37,23 @@ def test_networks_of_transformers_are_its_own() -> None:
         assert torch.equal(own(x, attention_mask=(x != 0).long()).logits, found(x))
         alone = own(x[1:2, :7]).logits
     assert torch.allclose(alone, found(x)[1:2], atol=1e-6)
+
+
+def test_a_network_may_compute_its_sizes_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the RegNets of torchvision do: such a one cannot be built without memory."""
+    transformers: Any = importlib.import_module("transformers")
+    cls = transformers.BertForSequenceClassification
+    plain = cls.__init__
+
+    def sized(self: Any, config: Any) -> None:
+        config.intermediate_size = int(torch.arange(64, 65).tolist()[0])
+        plain(self, config)
+
+    monkeypatch.setattr(cls, "__init__", sized)
+    check_output(made(BERT, TOKENS), TOKENS, 5, "int64")
+    assert architecture_of(BERT, {}, TOKENS, 5, FACTORIES).nodes
+    with pytest.raises(FactoryFailed, match="the limit is 1,000"):
+        build(BERT, {}, TOKENS, 5, FACTORIES, max_parameters=1000)
 
 
 def test_a_class_of_transformers_may_be_named() -> None:
