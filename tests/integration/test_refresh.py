@@ -13,7 +13,7 @@ import pytest
 
 import mmdb
 from mmdb import errors
-from mmdb.data import refresh
+from mmdb.data import ingest
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns, read_partition
 from mmdb.data.shared_blocks import StoredBlock
@@ -191,7 +191,7 @@ def test_rows_that_come_while_others_are_read_are_read_the_next_time(
     rows = Rows(db, 4)
     rows.add(100)
     db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
-    gathered = refresh.gather
+    gathered = ingest.gather
 
     def later(*args: Any, **kwargs: Any) -> Any:
         rows.add(7)
@@ -200,7 +200,7 @@ def test_rows_that_come_while_others_are_read_are_read_the_next_time(
     rows.add(20)
     for at_once, seen in ((20, 120), (7, 127), (7, 134)):
         with monkeypatch.context() as patched:
-            patched.setattr(refresh, "gather", later)
+            patched.setattr("mmdb.data.refresh.gather", later)
             done = db.refresh_dataset("sales", grows="id")
         assert (done.added, done.rows) == (at_once, seen)
     db.refresh_dataset("sales", grows="id")

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import nn
@@ -17,10 +18,11 @@ from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from tests.bench.servers.usage import (
     Growth,
+    Measure,
     children,
     open_files,
-    private_bytes,
-    table_bytes,
+    private_megabytes,
+    table_megabytes,
     temporary_files,
 )
 
@@ -29,7 +31,6 @@ _CANDIDATES, _PARTS, _NUMBERS, _AT_ONCE, _KEPT = 4, 4, 8, 1000, 3
 #: What a hop writes anew, or changes.
 _OF_HOPS = ("state_chunk", "checkpoint", "checkpoint_chunk", "candidate", "assignment")
 _OF_MODELS = ("model", "model_tensor", "tensor", "tensor_chunk", "manifest", "edge")
-_MB = 1e6
 
 
 def bench_soak(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
@@ -71,6 +72,9 @@ def _hops(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator
             at_work = _at_work(watching)
             if growth is None and row["done"] and at_work:
                 growth = _of_processes(about, {"the driver": os.getpid(), "a worker": at_work[0]})
+                if engine == "postgres":
+                    states = partial(table_megabytes, watching, _OF_HOPS)
+                    growth.measures["tables and indexes of states"] = ("MB", states)
                 found.append(growth)
             if growth is not None:
                 with suppress(FileNotFoundError):  # a worker that ends with the run
@@ -108,10 +112,10 @@ def _at_work(db: Database) -> list[int]:
 
 
 def _of_processes(about: str, pids: dict[str, int]) -> Growth:
-    measures = {}
+    measures: dict[str, Measure] = {}
     for who, pid in pids.items():
-        measures[f"memory of {who}"] = ("MB", lambda pid=pid: private_bytes(pid) / _MB)
-        measures[f"open files of {who}"] = ("", lambda pid=pid: open_files(pid))
+        measures[f"memory of {who}"] = ("MB", partial(private_megabytes, pid))
+        measures[f"open files of {who}"] = ("", partial(open_files, pid))
     return Growth(about, measures)
 
 
@@ -142,7 +146,7 @@ def _saves(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterato
     count = share.of(_SAVES, 20)
     about = f"{engine}: {count} saves and collections"
     growth = _of_processes(about, {"a session": _session(db)})
-    growth.measures["tables and indexes"] = ("MB", lambda: table_bytes(db, _OF_MODELS) / _MB)
+    growth.measures["tables and indexes"] = ("MB", partial(table_megabytes, db, _OF_MODELS))
     generator = torch.Generator().manual_seed(0)
     module = nn.Sequential(nn.Linear(256, 512), nn.Linear(512, 10))
     for k in range(count):

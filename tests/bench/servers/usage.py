@@ -13,17 +13,18 @@ from mmdb.bench.figures import Figure, at_most
 from mmdb.db.connection import Row
 
 _SHARE, _MOST = 0.1, 1.0
-_PAGES = 1 << 20
+#: A unit, and what to ask for a measure in it.
+Measure = tuple[str, Callable[[], float]]
 
 
-def private_bytes(pid: int) -> int:
+def private_megabytes(pid: int) -> float:
     """Return the memory that a process has to itself, with what is swapped out."""
     found = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
         if name in ("Private_Clean", "Private_Dirty", "SwapPss"):
-            found += int(rest.split()[0]) * 1024
-    return found
+            found += int(rest.split()[0])
+    return found * 1024 / 1e6
 
 
 def open_files(pid: int) -> int:
@@ -43,19 +44,17 @@ def temporary_files() -> int:
     return sum(1 for _ in Path(tempfile.gettempdir()).glob("mmdb*"))
 
 
-def table_bytes(db: Database, tables: Sequence[str]) -> int:
-    """Return what tables and their indexes take on disk, after a vacuum; of DuckDB all of it."""
+def table_megabytes(db: Database, tables: Sequence[str]) -> float:
+    """Return what tables and their indexes take on disk; of DuckDB all of them."""
     if db.connection.engine == "duckdb":
         db.sql("CHECKPOINT")
         (row,) = db.sql("SELECT used_blocks * block_size AS n FROM pragma_database_size()")
-        return int(row["n"])
+        return float(row["n"]) / 1e6
     names = ", ".join(f"'mmdb.{name}'::regclass" for name in tables)
-    for name in tables:
-        db.sql(f"VACUUM mmdb.{name}")
     rows: list[Row] = db.sql(
         f"SELECT sum(pg_total_relation_size(t)) AS n FROM unnest(ARRAY[{names}]) AS t"
     )
-    return int(rows[0]["n"])
+    return float(rows[0]["n"]) / 1e6
 
 
 @dataclass
@@ -63,7 +62,7 @@ class Growth:
     """Measures taken while something goes on, and how far each has grown after its first tenth."""
 
     about: str
-    measures: dict[str, tuple[str, Callable[[], float]]]  # unit, and what to ask
+    measures: dict[str, Measure]
     taken: list[tuple[float, dict[str, float]]] = field(default_factory=list)
 
     def look(self, done: float) -> None:
