@@ -36,7 +36,7 @@ _OF_MODELS = ("model", "model_tensor", "tensor", "tensor_chunk", "manifest", "ed
 def bench_soak(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
     """Do many hops, many predictions, many saves and collections."""
     before = temporary_files()
-    columns = ", ".join(f"(i * {7 + 2 * k} % 101)::real / 100 AS c{k}" for k in range(_NUMBERS))
+    columns = ", ".join(f"CAST(i * {7 + 2 * k} % 101 / 100.0 AS real) AS c{k}" for k in range(_NUMBERS))
     db.sql(
         f"CREATE TABLE {prefix}_rows AS SELECT {columns}, i % 3 AS y"
         f" FROM generate_series(1, {_AT_ONCE}) AS g (i)"
@@ -77,7 +77,7 @@ def _hops(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator
                     growth.measures["tables and indexes of states"] = ("MB", states)
                 found.append(growth)
             if growth is not None:
-                with suppress(FileNotFoundError):  # a worker that ends with the run
+                with suppress(FileNotFoundError, ProcessLookupError):  # a worker that ends with the run
                     growth.look(row["done"] / row["planned"])
 
     thread = threading.Thread(target=watch)
