@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_a_standby_answers_and_says_that_it_does_not_write(
-    pair: Pair, capsys: pytest.CaptureFixture[str]
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with mmdb.connect(pair.url("standby")) as db:
         assert len(db.predict_query("undisturbed", QUERY)) == 1
@@ -39,8 +40,14 @@ def test_a_standby_answers_and_says_that_it_does_not_write(
         assert db.drift("undisturbed", LABELLED)
         assert db.run("undisturbed").leaderboard()
         assert db.run("undisturbed").explain().estimates
+        assert db.lineage("model:undisturbed@1")
         with pytest.raises(errors.DatabaseFailed, match="The server is a standby"):
             create_run(db, "refused")
+    with mmdb.connect(f"duckdb:///{tmp_path / 'zoo.duckdb'}") as db:
+        db.pull("undisturbed", from_=pair.url("standby"))
+        assert db.recover("undisturbed")
+        (origin,) = db.sql("SELECT source FROM mmdb.origin_overview")
+        assert pair.primary.password not in origin["source"]
     assert main(["worker", pair.url("standby"), "--once"]) == 1
     assert "The server is a standby" in capsys.readouterr().err
     with pytest.raises(errors.WrongUrl, match="No server of the URL takes writes"):

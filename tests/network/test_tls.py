@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote, urlencode
@@ -19,7 +21,10 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.cli import main
+from mmdb.db.doctor import examine
 from mmdb.db.install import install
+from mmdb.db.postgres import PostgresConnection
+from mmdb.errors import ConnectionLost
 from tests.cluster import Cluster
 from tests.network.certificates import Authority
 from tests.server_user import server_owner
@@ -27,7 +32,7 @@ from tests.server_user import server_owner
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="There is no program `openssl`")
 #: Without encryption nobody gets in but over the socket.
 ENTRIES = """
-hostssl all ann all cert
+hostssl all ann,helper all cert
 hostssl all postgres all scram-sha-256
 local all all scram-sha-256
 """
@@ -47,11 +52,12 @@ class TlsServer(Cluster):
             ("expired", "localhost", -1),
             ("ann", "ann", 2),
             ("bob", "bob", 2),
+            ("helper", "helper", 2),
             ("late", "ann", -1),
         ):
             authority.sign(file, name, days=days)
         owner = server_owner()
-        for file in ("server", "expired"):
+        for file in ("server", "expired", "helper"):
             os.chown(folder / f"{file}.key", owner.pw_uid, owner.pw_gid)
         super().__init__(
             {
@@ -63,14 +69,19 @@ class TlsServer(Cluster):
         )
 
     def tls_url(
-        self, host: str = "localhost", cert: str = "ann", root: str = "authority", mode: str = ""
+        self,
+        host: str = "localhost",
+        cert: str = "ann",
+        root: str = "authority",
+        mode: str = "",
+        role: str = "ann",
     ) -> str:
-        """Return Ann's URL of the database."""
+        """Return a role's URL of the database."""
         options = {"sslmode": mode or "verify-full", "sslrootcert": self.folder / f"{root}.crt"}
         if cert:
             options["sslcert"] = self.folder / f"{cert}.crt"
             options["sslkey"] = self.folder / f"{cert}.key"
-        return f"postgresql://ann@{host}:{self.port}/shop?{urlencode(options)}"
+        return f"postgresql://{role}@{host}:{self.port}/shop?{urlencode(options)}"
 
     def socket_url(self, host: str = "") -> str:
         """Return the URL of the socket, after another host if one is given."""
@@ -111,11 +122,31 @@ def test_everything_goes_through_tls_with_a_client_certificate(server: TlsServer
     with mmdb.connect(url) as db:
         sessions = "SELECT count(*) AS n FROM pg_stat_ssl WHERE client_dn = '/CN=ann' AND ssl"
         assert db.sql(sessions)[0]["n"] >= 1
+        db.sql("CREATE ROLE helper LOGIN IN ROLE mmdb_worker")
+        login = server.tls_url(cert="helper", role="helper")  # of the server's user
+        db.sql("INSERT INTO mmdb.setting VALUES ('worker_dsn', %(url)s)", {"url": login})
+    (tried,) = [check for check in examine(url) if check.name == "worker login"]
+    assert tried.ok, tried.detail
 
 
 def test_everything_goes_through_a_socket(server: TlsServer) -> None:
     install(server.socket_url())
     use(server.socket_url("127.0.0.1"), "socket")  # at the first place nothing listens
+
+
+@pytest.mark.parametrize("way", ["tls", "socket"])
+def test_a_statement_is_cancelled_and_a_session_severed(server: TlsServer, way: str) -> None:
+    url = server.tls_url() if way == "tls" else server.socket_url("127.0.0.1")
+    asleep = "SELECT 1 FROM pg_stat_activity WHERE pid = %(pid)s AND wait_event = 'PgSleep'"
+    with closing(PostgresConnection(url)) as session, closing(PostgresConnection(url)) as beside:
+        for end, error in ((session.cancel, errors.Cancelled), (session.sever, ConnectionLost)):
+            with ThreadPoolExecutor(1) as thread:
+                waits = thread.submit(session.select, "SELECT pg_sleep(600)")
+                while not beside.select(asleep, {"pid": session.raw.info.backend_pid}):
+                    pass
+                end()
+                with pytest.raises(error):
+                    waits.result(timeout=60)
 
 
 @pytest.mark.parametrize(
