@@ -15,6 +15,7 @@ import mmdb
 from mmdb import errors
 from mmdb.data import refresh
 from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.ingest import gather
 from mmdb.data.reader import read_columns, read_partition
 from mmdb.data.shared_blocks import StoredBlock
 from mmdb.db.connection import Texts
@@ -189,11 +190,10 @@ def test_rows_that_come_while_others_are_read_are_read_the_next_time(
     rows = Rows(db, 4)
     rows.add(100)
     db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
-    gathered = refresh.gather
 
     def later(*args: Any, **kwargs: Any) -> Any:
         rows.add(7)
-        return gathered(*args, **kwargs)
+        return gather(*args, **kwargs)
 
     rows.add(20)
     for at_once, seen in ((20, 120), (7, 127), (7, 134)):
