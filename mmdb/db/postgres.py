@@ -49,6 +49,7 @@ _PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 _CONFLICTS = {"40001", "40P01", "23503", "23505"}
 #: Seconds after which a peer that has vanished without a word is given up; a URL may say others.
 _PATIENCE: dict[str, Any] = {
+    "connect_timeout": 10,  # of each host
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -194,7 +195,6 @@ class PostgresConnection:
                 autocommit=True,
                 row_factory=dict_row,
                 application_name=self._application_name,
-                connect_timeout=10,
             )
             # A pooler makes up the process that it names to a client.
             pid = connection.info.backend_pid
