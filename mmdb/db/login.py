@@ -49,7 +49,7 @@ def parameters_of(url: str) -> dict[str, Any]:
             str(error).partition('"')[0].rstrip(": ").removesuffix(" in")
         )  # what it quotes may be a password
         hint = "In names and passwords, %, @ and / are written %25, %40 and %2F; a space %20."
-        raise WrongUrl(f"{shown(url)!r} is not understood: {text}.", hint=hint) from error
+        raise WrongUrl(f"The URL {shown(url)!r} is not understood: {text}.", hint=hint) from error
 
 
 def login_error(error: psycopg.Error) -> EngineError:
