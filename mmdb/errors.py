@@ -916,7 +916,9 @@ class ConnectionLost(EngineError):
     """The connection to the database broke."""
 
     sqlstate = "MM409"
-    default_hint = "Look at the server's log, then call again; committed hops are kept."
+    default_hint = (
+        "Look at the server's log, connect again and repeat the call; committed hops are kept."
+    )
 
 
 class ServerCrashed(ConnectionLost):

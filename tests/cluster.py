@@ -33,6 +33,7 @@ import psycopg
 from psycopg import sql
 
 from mmdb.db.server_programs import find_server
+from tests.bench.train.memory import tree
 from tests.memory_folder import MemoryFolder, NoRoom
 from tests.server_user import as_user, copy_readable, server_owner
 
@@ -65,6 +66,7 @@ class Cluster:
         password: of the superuser; one of its own if left out.
         address: by which it is reached.
         in_memory: whether it may keep its data in memory.
+        port: where it listens; a free one if left out.
     Raises:
         ServerMissing: no usable PostgreSQL is installed.
         NoUser: there is no user for it to run as.
@@ -78,12 +80,13 @@ class Cluster:
         password: str | None = None,
         address: str = "127.0.0.1",
         in_memory: bool = True,
+        port: int = 0,
     ) -> None:
         self.server = find_server()
         self.settings = SETTINGS | (settings or {})
         self.password = password or secrets.token_urlsafe(16)
         self.address = address
-        self.port = 0
+        self.port = port
         self._owner = server_owner()
         self._creator_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
@@ -167,6 +170,20 @@ class Cluster:
     def halt(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """End the server and keep its data: SIGINT is a clean end, SIGKILL a crash."""
         self._end_process(how)
+
+    def kill(self) -> None:
+        """End all its processes at once, as a power cut would."""
+        os.kill(self.pid, signal.SIGSTOP)  # it would start others
+        doomed = tree([self.pid])
+        for pid in doomed:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.halt(signal.SIGKILL)
+        deadline = time.monotonic() + STOP_TIMEOUT_S  # they hold memory that the next one needs
+        while any(Path(f"/proc/{pid}").exists() for pid in doomed):
+            if time.monotonic() > deadline:
+                raise ClusterError("Processes of a killed server do not end.")
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """End the server and remove its directory; a second call does nothing."""

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from mmdb.api import Database
 from mmdb.bench.networks import FACTORIES, SMALL, empty
 from mmdb.bench.workload import FULL, BenchShare, bench_names
+from mmdb.db.login import parameters_of
+from mmdb.errors import InvalidInput
 
 BATCHES_SEEN = 450_360  # 90 epochs of 5,004 batches: 1,281,167 pictures by 256
 
@@ -285,11 +287,19 @@ class Wire:
 
     Attributes:
         url: the server's URL, by way of the relay.
+    Raises:
+        InvalidInput: the URL names several hosts, or a socket.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._server = (parts.hostname or "localhost", parts.port or 5432)
+        parts, given = urlsplit(url), parameters_of(url)
+        host = given.get("host", "localhost")
+        if "," in host or "host=" in parts.query:
+            raise InvalidInput(
+                "Bytes are counted on the way to one host.",
+                hint="Give one, as in postgresql://user@host:port/database.",
+            )
+        self._server = (host, int(given.get("port", 5432)))
         self._listener = socket.create_server(("127.0.0.1", 0))
         login, at, _ = parts.netloc.rpartition("@")
         port = self._listener.getsockname()[1]

@@ -91,12 +91,13 @@ def _check_database(url: str) -> None:
     Raises:
         WrongUrl, NotInstalled, MigrationMismatch
     """
+    from mmdb.db.check import shown
     from mmdb.db.install import is_up_to_date
     from mmdb.db.postgres import PostgresConnection
 
     if not url.startswith(("postgresql://", "postgres://")):
         raise WrongUrl(
-            f"{url!r} is not PostgreSQL: a DuckDB file belongs to one process.",
+            f"{shown(url)!r} is not PostgreSQL: a DuckDB file belongs to one process.",
             hint="Train on DuckDB by `mmdb train RUN`, which starts worker processes of its own.",
         )
     connection = PostgresConnection(url)

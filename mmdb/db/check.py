@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from shlex import quote
 from urllib.parse import urlsplit
 
+#: After the name: up to the @ before the path, in which libpq takes a ? or # for a letter.
+_PASSWORD = re.compile(r"(://[^:/@]*):(?:[^/]*|[^?]*)@")
 #: Things that are wrong which one check names.
 SHOWN = 5
 
@@ -54,30 +57,27 @@ class Verified:
 
 
 def shown(url: str) -> str:
-    """Return a URL without its password.
+    """Return a URL without its passwords; what may be one is left out of a URL that is wrong, too.
 
     >>> shown("postgresql://ann:secret@db.example/zoo"), shown("duckdb:///zoo.duckdb")
     ('postgresql://ann@db.example/zoo', 'duckdb:///zoo.duckdb')
-    >>> shown("postgresql://db.example/zoo?user=ann&password=secret")
-    'postgresql://db.example/zoo?user=ann'
+    >>> shown("postgresql://a:1,b:2/zoo?password=secret&user=ann&sslpassword=secret")
+    'postgresql://a:1,b:2/zoo?user=ann'
     """
-    try:
-        password = urlsplit(url).password
-    except ValueError:  # as it stands it is no URL
-        password = None
-    bare = url.replace(f":{password}@", "@", 1) if password else url
-    return re.sub(r"[?&]password=[^&]*", "", bare)
+    bare = _PASSWORD.sub(r"\1@", url)
+    return re.sub(r"([?&])(?:(?:ssl)?password=[^&]*(?:&|$))+", r"\1", bare).rstrip("?&")
 
 
 def as_postgres(url: str) -> str:
-    """Return the URL by which a superuser reaches the same database.
+    """Return the URL by which a superuser reaches the same database, for a command of the shell.
 
     >>> as_postgres("postgresql://ann:secret@db.example:5433/zoo")
     'postgresql://postgres@db.example:5433/zoo'
     >>> as_postgres("postgresql:///zoo?host=/home/ann/zoo&user=ann")
-    'postgresql://postgres@/zoo?host=/home/ann/zoo'
+    "'postgresql://postgres@/zoo?host=/home/ann/zoo'"
     """
     parts = urlsplit(shown(url))
     host = parts.netloc.rpartition("@")[2]
     options = "&".join(one for one in parts.query.split("&") if not one.startswith("user="))
-    return f"{parts.scheme}://postgres@{host}{parts.path}{'?' if options else ''}{options}"
+    postgres = f"{parts.scheme}://postgres@{host}{parts.path}{'?' if options else ''}{options}"
+    return quote(postgres)

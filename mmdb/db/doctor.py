@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from urllib.parse import unquote
 
 from mmdb.db.check import Check, shown
@@ -125,8 +126,8 @@ def _mend_url(url: str, path: Path | None) -> str:
         return f"Name another file, or make `ls -l {path}` show one that you can read and write."
     if url.startswith(("postgresql://", "postgres://")):
         return (
-            f"Make `psql {shown(url)}` work first: the server runs, the host and port are right, "
-            "the role exists, and pg_hba.conf lets it in."
+            f"Make `psql {quote(shown(url))}` work first: the server runs, the host and port are "
+            "right, the role exists, and pg_hba.conf lets it in."
         )
     return WrongUrl.default_hint
 
@@ -190,14 +191,14 @@ def _extension(connection: PostgresConnection) -> Iterator[Check]:
             ok=False,
             detail="The server has no plpython3u.",
             mend=f"On the server, run `sudo apt-get install {package}`; or do without: "
-            f"`mmdb install --client {shown(connection.url)}`.",
+            f"`mmdb install --client {quote(shown(connection.url))}`.",
         )
     elif not found[0]["installed"]:
         yield Check(
             name="plpython3u",
             ok=False,
             detail="The server has it, this database has not.",
-            mend=f"As a superuser, run `mmdb install {shown(connection.url)}`.",
+            mend=f"As a superuser, run `mmdb install {quote(shown(connection.url))}`.",
         )
     else:
         yield Check(name="plpython3u", ok=True, detail="installed")
@@ -207,7 +208,7 @@ def _extension(connection: PostgresConnection) -> Iterator[Check]:
 
 
 def _schema(connection: AnyConnection) -> Iterator[Check]:
-    mend = f"Run `mmdb install {shown(connection.url)}`."
+    mend = f"Run `mmdb install {quote(shown(connection.url))}`."
     if not is_installed(connection):
         detail = "mmdb is not installed in this database."
         yield Check(name="schema", ok=False, detail=detail, mend=mend)
@@ -235,7 +236,7 @@ def _objects(connection: AnyConnection) -> Iterator[Check]:
         name="functions and views",
         ok=not detail,
         detail=detail or "complete",
-        mend=f"Run `mmdb install {shown(connection.url)}`." if detail else "",
+        mend=f"Run `mmdb install {quote(shown(connection.url))}`." if detail else "",
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
@@ -27,6 +27,7 @@ from mmdb.db.connection import (
     TableName,
     find_postgres,
 )
+from mmdb.db.login import login_error, parameters_of
 from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
@@ -48,6 +49,7 @@ _PREFIX = re.compile(r"^(spiexceptions|plpy)\.\w+: ")
 _CONFLICTS = {"40001", "40P01", "23503", "23505"}
 #: Seconds after which a peer that has vanished without a word is given up; a URL may say others.
 _PATIENCE: dict[str, Any] = {
+    "connect_timeout": 10,  # of each host
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -87,6 +89,11 @@ FROM (
 _HAS_CALLS = "SELECT 1 WHERE pg_catalog.to_regnamespace('mmdb_call'::text) IS NOT NULL"
 #: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
 _NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
+#: Of a write that a server, or a session, that only reads refuses.
+_READ_ONLY = (
+    "The server is a standby, or this session only reads. Of several hosts in a URL, "
+    "target_session_attrs=read-write leads to the one that takes writes."
+)
 _LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
@@ -141,7 +148,12 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         return errors.InvalidOption(
             f"{text}: {error.diag.message_detail}", hint='Such as {"name": "value"}.'
         )
-    return errors.DatabaseFailed(text, hint=hint)
+    return errors.DatabaseFailed(text, hint=_READ_ONLY if state == "25006" else hint)
+
+
+def _in_recovery(connection: psycopg.Connection[dict[str, Any]]) -> bool:
+    """Return whether a session has begun on a standby; a server says it by itself."""
+    return connection.info.parameter_status("in_hot_standby") == "on"
 
 
 def _with_json(row: Sequence[object], columns: Sequence[int]) -> list[object]:
@@ -174,15 +186,15 @@ class PostgresConnection:
         self._as_they_are = False  # whether statements are sent as they are, not as functions
         self._role = ""  # that the last snapshot was read as; a statement that failed cannot ask
         self.raw = self._connect()
+        self._is_standby = _in_recovery(self.raw)
 
     def _connect(self) -> psycopg.Connection[dict[str, Any]]:
         try:
             connection = psycopg.connect(
-                make_conninfo("", **(_PATIENCE | conninfo_to_dict(self.url))),
+                make_conninfo("", **(_PATIENCE | parameters_of(self.url))),
                 autocommit=True,
                 row_factory=dict_row,
                 application_name=self._application_name,
-                connect_timeout=10,
             )
             # A pooler makes up the process that it names to a client.
             pid = connection.info.backend_pid
@@ -196,11 +208,7 @@ class PostgresConnection:
                 connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
             return connection
         except psycopg.Error as error:
-            text = str(error).strip()
-            if "the database system is " in text:  # starting up, shutting down, in recovery mode
-                raise errors.ConnectionLost(text) from error
-            hint = "Check each part of postgresql://user@host:port/database, and the password."
-            raise errors.WrongUrl(f"Cannot connect: {text}", hint=hint) from error
+            raise login_error(error) from error
 
     def _choose_form(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """See whether statements are functions here: not before an install, nor on a cluster."""
@@ -233,6 +241,8 @@ class PostgresConnection:
     def reconnect(self) -> None:
         """Open the session anew, with backoff: after a crash the server needs time to recover.
 
+        A session that could write waits for a standby to be promoted.
+
         Raises:
             WrongUrl, ConnectionLost: the server did not come back within RECONNECT_S.
         """
@@ -241,6 +251,8 @@ class PostgresConnection:
             self.raw.close()
             try:
                 self.raw = self._connect()
+                if _in_recovery(self.raw) and not self._is_standby:
+                    raise errors.ConnectionLost("The server is a standby that is not promoted.")
                 return
             except (errors.WrongUrl, errors.ConnectionLost):
                 if time.monotonic() > deadline:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from mmdb.db.check import shown
 from mmdb.db.connection import Connection, OneSession, Source
 from mmdb.db.duck import DuckConnection
+from mmdb.db.login import parameters_of
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.server_sessions import (
@@ -249,9 +250,4 @@ def source_of(connection: AnyConnection, urls: Sequence[str]) -> Source:
 def _with_liveness(url: str) -> str:
     if not isinstance(url, str) or not url.startswith(("postgresql://", "postgres://")):
         raise WrongUrl(f"The read URL {shown(str(url))!r} is not one of PostgreSQL.")
-    try:
-        return make_conninfo(
-            url, **{k: v for k, v in LIVENESS.items() if k not in conninfo_to_dict(url)}
-        )
-    except psycopg.Error as error:
-        raise WrongUrl(f"The read URL {shown(url)} is not understood: {error}") from error
+    return make_conninfo("", **(LIVENESS | parameters_of(url)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import unquote, urlsplit
 
+from mmdb.db.check import shown
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.errors import WrongUrl
@@ -26,7 +26,7 @@ def connect(url: str, *, application_name: str = "mmdb") -> AnyConnection:
     try:
         scheme = urlsplit(url).scheme if "://" in url else ""
     except ValueError as error:
-        raise WrongUrl(f"{_without_password(url)!r} is not a database URL: {error}.") from error
+        raise WrongUrl(f"{shown(url)!r} is not a database URL: {error}.") from error
     if scheme in ("postgresql", "postgres"):
         return PostgresConnection(url, application_name=application_name)
     if scheme == "duckdb":
@@ -37,9 +37,4 @@ def connect(url: str, *, application_name: str = "mmdb") -> AnyConnection:
             )
         rest = unquote(url.removeprefix("duckdb://"))
         return DuckConnection(rest.removeprefix("/") or ":memory:")
-    raise WrongUrl(f"{_without_password(url)!r} is not a database URL.")
-
-
-def _without_password(url: str) -> str:
-    """Return a URL for a message, which may end in a log."""
-    return re.sub(r"(//[^/@]*?):[^/]*@", r"\1:***@", url)
+    raise WrongUrl(f"{shown(url)!r} is not a database URL.")

@@ -1,19 +1,18 @@
-"""PostgreSQL servers on the hosts of a network, and standbys of them."""
+"""PostgreSQL servers with followers, on this machine and on the hosts of a network."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import psycopg
 
-from tests.bench.train.memory import tree
-from tests.cluster import STOP_TIMEOUT_S, Cluster, ClusterError
+from mmdb.db.install import install
+from tests.cluster import Cluster, ClusterError
 from tests.network.network import Host
 
 STREAM_TIMEOUT_S = 120
@@ -32,20 +31,6 @@ class HostedServer(Cluster):
     ) -> None:
         self.host = host
         super().__init__(SETTINGS | (settings or {}), password=password, address=host.address)
-
-    def kill(self) -> None:
-        """End all its processes at once, as a power cut would."""
-        os.kill(self.pid, signal.SIGSTOP)  # it would start others
-        doomed = tree([self.pid])
-        for pid in doomed:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.halt(signal.SIGKILL)
-        deadline = time.monotonic() + STOP_TIMEOUT_S  # they hold memory that the next one needs
-        while any(Path(f"/proc/{pid}").exists() for pid in doomed):
-            if time.monotonic() > deadline:
-                raise ClusterError("Processes of a killed server do not end.")
-            time.sleep(0.01)
 
     def _initdb(self) -> None:
         super()._initdb()
@@ -66,15 +51,17 @@ class HostedServer(Cluster):
         )
 
 
-class Standby(HostedServer):
+class Follower(Cluster):
     """A server that follows another one, and can take its place.
 
     While it runs, a commit of the other waits for it: nothing that was committed is missing here.
     """
 
-    def __init__(self, host: Host, primary: Cluster) -> None:
+    def __init__(self, primary: Cluster, *, address: str = "127.0.0.1", port: int = 0) -> None:
         self._primary = primary
-        super().__init__(host, primary.settings, password=primary.password)
+        settings = primary.settings | {"wal_retrieve_retry_interval": "100ms"}
+        # By name: a host's server would take a host.
+        Cluster.__init__(self, settings, password=primary.password, address=address, port=port)
         self._follow()
 
     def follows(self, server: Cluster) -> bool:
@@ -120,6 +107,67 @@ class Standby(HostedServer):
         with suppress(psycopg.OperationalError, ClusterError):
             set_on(self._primary, "synchronous_standby_names", "")
         super().stop()
+
+
+class Pair:
+    """A server with mmdb, and a follower that can take its place; use it in `with`."""
+
+    def __init__(self, database: str = "shop") -> None:
+        self._database = database
+        self.primary: Cluster = Cluster()
+        try:
+            url = self.primary.create_database(database)
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("CREATE EXTENSION plpython3u")
+            install(url)
+            self.follower = Follower(self.primary)
+        except BaseException:
+            self.primary.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.follower.stop()
+        self.primary.stop()
+
+    def url(self, attributes: str = "read-write") -> str:
+        """Return a URL of both servers, which leads to the one that is as `attributes` say."""
+        first = self.primary.url(self._database).rpartition("/")[0]
+        second = f"{self.follower.address}:{self.follower.port}"
+        return f"{first},{second}/{self._database}?target_session_attrs={attributes}"
+
+    def fail_over(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End the server, by SIGKILL with all its sessions, and let the follower take its place."""
+        if how == signal.SIGKILL:
+            self.primary.kill()
+        else:
+            self.primary.halt(how)
+        self.follower.promote()
+
+    def level(self) -> None:
+        """Wait until the follower shows all that was committed."""
+        with psycopg.connect(self.primary.url(), autocommit=True) as session:
+            (position,) = session.execute("SELECT pg_current_wal_lsn()").fetchall()
+        is_there = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        with psycopg.connect(self.follower.url(), autocommit=True) as session:
+            while not session.execute(is_there, position).fetchall()[0][0]:
+                time.sleep(0.01)
+
+    def renew(self) -> None:
+        """Let a new follower of the server that was promoted listen where the killed one did."""
+        killed, self.primary = self.primary, self.follower
+        killed.stop()
+        self.follower = Follower(self.primary, port=killed.port)
+
+
+class Standby(Follower, HostedServer):
+    """A follower on a host."""
+
+    def __init__(self, host: Host, primary: Cluster) -> None:
+        self.host = host
+        super().__init__(primary, address=host.address)
 
 
 def set_on(server: Cluster, name: str, value: str) -> None:

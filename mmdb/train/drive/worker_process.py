@@ -309,16 +309,16 @@ class WorkerProcess:
 
     def _dispatch(self, once: bool) -> None:
         self._say(f"{self.name} dispatches")
-        term = Leader(
-            self._connection,
-            self._url,
-            once=once,
-            stop_at=lambda: self._stop_at,
-            check=self._check,
-            say=self._say,
-            decide=self._decide,
-        )
         try:
+            term = Leader(
+                self._connection,
+                self._url,
+                once=once,
+                stop_at=lambda: self._stop_at,
+                check=self._check,
+                say=self._say,
+                decide=self._decide,
+            )
             with suppress(Deposed):
                 term.run()
         except MmdbError as error:  # no slot answers, or the server is gone for the moment

@@ -6,7 +6,10 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
+import pytest
+
 from mmdb.bench.store_subject import Wire
+from mmdb.errors import InvalidInput
 
 
 def echo_twice(listener: socket.socket) -> None:
@@ -32,3 +35,11 @@ def test_a_relay_counts_the_bytes_of_both_directions() -> None:
                     found += client.recv(1 << 16)
             assert sorted(found) == sorted(sent * 2)
             assert wire.passed == (len(sent), 2 * len(sent))
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://a:1,b:2/base", "postgresql:///base?host=/run/postgresql"]
+)
+def test_a_relay_has_one_host_to_lead_to(url: str) -> None:
+    with pytest.raises(InvalidInput, match="one host"):
+        Wire(url)
