@@ -86,15 +86,17 @@ BEGIN
             PERFORM pg_catalog.create_reference_table(found);
         END IF;
     END LOOP;
-    FOR found IN
-        SELECT c.oid
+    FOR named IN
+        SELECT c.relname
         FROM pg_catalog.pg_class AS c
         WHERE
             c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'r'
             AND c.relname <> ALL (everywhere || spread || at_home)
         ORDER BY c.relname
     LOOP
-        -- Those that refer to each other are added together; they are kept even if they no longer do.
+        -- Those that refer to each other are added together, by which they become other relations of the same names; they are
+        -- kept even if they no longer do.
+        found := ('mmdb.' || quote_ident(named))::regclass;
         PERFORM pg_catalog.citus_add_local_table_to_metadata(found, cascade_via_foreign_keys => TRUE)
         WHERE NOT EXISTS (
             SELECT 1 FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = found AND NOT p.autoconverted
