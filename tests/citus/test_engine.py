@@ -252,7 +252,7 @@ VALUES = {
     "integer": "3",
     "interval": "'1 day'",
     "jsonb": "'{}'",
-    "text": "'x'",
+    "text": "'{}'",  # some are read as arrays
     "timestamptz": "'2020-01-01'",
 }
 PLACEHOLDER = re.compile(r"%\((\w+)\)s::(double precision|\w+(?:\[\])?)")
