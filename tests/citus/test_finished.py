@@ -48,7 +48,7 @@ def db(new_citus_database: Callable[[str], str]) -> Iterator[Database]:
 
 
 def create(db: Database, name: str, **options: Any) -> Any:
-    given = {"epochs": 2, "seed": 7, "search": SEARCH} | options
+    given: dict[str, Any] = {"epochs": 2, "seed": 7, "search": SEARCH} | options
     return db.create_run(name, dataset="d", architecture="mlp(hidden=[8])", **given)
 
 
