@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 from mmdb.cli.bench import add_bench_command
@@ -118,7 +119,9 @@ def _demo(given: argparse.Namespace) -> int:
 
 
 def _install(given: argparse.Namespace) -> int:
+    from mmdb.db.citus import unspread_hint
     from mmdb.db.install import install
+    from mmdb.db.url import connect
 
     mode = install(
         given.url, mode="client" if given.client else None, engine=given.engine, teams=given.teams
@@ -126,6 +129,10 @@ def _install(given: argparse.Namespace) -> int:
     print("mmdb is installed and up to date")
     if mode == "client":
         print("without functions in the server: connect from Python, train with `mmdb worker`")
+    with closing(connect(given.url)) as connection:
+        hint = unspread_hint(connection)
+    if hint and given.engine is None:
+        print(hint)
     return 0
 
 

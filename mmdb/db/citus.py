@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,15 @@ _SET_UP = (
     "On the coordinator: SELECT citus_set_coordinator_host('HOST', PORT); then for each node "
     "SELECT citus_add_node('HOST', PORT)."
 )
+#: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
+_NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
+#: States that tell of the end of a session, a caller's or one with a node.
+LOST = frozenset({"57P01", "57P02", "57P03", "08000", "08003", "08006"})
+
+
+def tells_of_lost_node(state: str, text: str) -> bool:
+    """Return whether an error that left a session of a cluster alive tells of a lost node."""
+    return state in LOST or _NODE_LOST.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +50,17 @@ def find_cluster(connection: Connection) -> CitusCluster | None:
 def is_ready(cluster: CitusCluster | None) -> bool:
     """Return whether tables can be spread from here."""
     return cluster is not None and cluster.is_coordinator and cluster.is_known and cluster.nodes > 0
+
+
+def unspread_hint(connection: Connection) -> str:
+    """Return what is to be said of a coordinator whose nodes hold none of mmdb's tables; or ""."""
+    cluster = find_cluster(connection)
+    if cluster is None or not is_ready(cluster) or is_spread(connection):
+        return ""
+    return (
+        f"mmdb's tables lie on this coordinator alone, none on its {cluster.nodes} nodes: "
+        "`mmdb install --engine citus URL` spreads them, with no other session open (docs/citus.md)"
+    )
 
 
 def require_cluster(connection: Connection) -> None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from mmdb.db.check import SHOWN, Check
-from mmdb.db.citus import find_cluster
+from mmdb.db.citus import find_cluster, unspread_hint
 from mmdb.db.connection import Row
 from mmdb.db.install import installed_engine, is_installed
 from mmdb.db.postgres import PostgresConnection
@@ -184,11 +184,9 @@ def citus(connection: PostgresConnection) -> Iterator[Check]:
     if cluster is None:
         return
     if not is_installed(connection) or installed_engine(connection) != "citus":
-        yield Check(
-            name="citus",
-            ok=True,
-            detail=f"Citus {cluster.version} is here; mmdb's tables lie on this server alone",
-        )
+        here = f"Citus {cluster.version} is here; mmdb's tables lie on this server alone"
+        hint = unspread_hint(connection) if is_installed(connection) else ""
+        yield Check(name="citus", ok=True, detail=hint or here)
         return
     yield Check(name="citus", ok=True, detail=f"Citus {cluster.version}, {cluster.nodes} nodes")
     yield from _placement(connection)

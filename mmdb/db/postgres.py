@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 
 from mmdb import errors
 from mmdb.db import prediction_table
+from mmdb.db.citus import LOST, tells_of_lost_node
 from mmdb.db.connection import (
     Batch,
     ColumnType,
@@ -87,14 +88,11 @@ FROM (
 """
 #: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
 _HAS_CALLS = "SELECT 1 WHERE pg_catalog.to_regnamespace('mmdb_call'::text) IS NOT NULL"
-#: What Citus says of a node that is gone where it gives no SQLSTATE of its own.
-_NODE_LOST = re.compile(r"crash of another server process|connection marked as essential")
 #: Of a write that a server, or a session, that only reads refuses.
 _READ_ONLY = (
     "The server is a standby, or this session only reads. Of several hosts in a URL, "
     "target_session_attrs=read-write leads to the one that takes writes."
 )
-_LOST = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 
 
 def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.MmdbError:
@@ -113,11 +111,11 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         if known:
             return known
     lives_on = error.diag.severity_nonlocalized == "ERROR"  # its own end would be FATAL
-    if on_citus and lives_on and (state in _LOST or _NODE_LOST.search(text)):
+    if on_citus and lives_on and tells_of_lost_node(state, text):
         return errors.NodeLost(text)
     if state == "57P02" or "crash of another server process" in text:
         return errors.ServerCrashed(text)
-    if state in _LOST or (not state and isinstance(error, psycopg.OperationalError)):
+    if state in LOST or (not state and isinstance(error, psycopg.OperationalError)):
         return errors.ConnectionLost(text)
     if refused := refusal(state, text):
         return refused

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 from statistics import median
 
+from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
@@ -151,7 +152,8 @@ def estimates_of(
         )
 
     if options.target is None:
-        return _possible(some(options.strategies, run.workload.epochs), run, options), []
+        found = some(options.strategies, run.workload.epochs)
+        return _possible(connection, found, run, options), []
     if run.metric is None:
         raise InvalidOption(
             f"Run {run.name!r} holds nothing out, so that no target is ever reached.",
@@ -173,19 +175,28 @@ def estimates_of(
             for one in some(list(unknown), run.workload.epochs)
         ]
     notes = [*_notes(reached, run.metric, options.target)]
-    return ranked(_possible(found, run, options), options.objective), notes
+    return ranked(_possible(connection, found, run, options), options.objective), notes
 
 
-def _possible(found: list[Estimate], run: PlannedRun, options: PlanOptions) -> list[Estimate]:
-    """Return estimates, the best first, of which those that frozen layers rule out say so."""
-    if not any(one.frozen for one in run.candidates):
+def _possible(
+    connection: Connection, found: list[Estimate], run: PlannedRun, options: PlanOptions
+) -> list[Estimate]:
+    """Return estimates, the best first, of which those that the run cannot be trained by say so."""
+    rules: list[tuple[Sequence[str], str]] = []
+    if any(one.frozen for one in run.candidates):
+        rules.append(
+            (STRATEGIES, f"frozen layers are shared with {' and '.join(STRATEGIES)} alone")
+        )
+    if options.cluster is None and is_spread(connection):
+        rules.append((("mop",), "the partitions lie on several nodes of this cluster"))
+    if not rules:
         return found
-    why = f"frozen layers are shared with {' and '.join(STRATEGIES)} alone"
-    marked = [
-        one if one.strategy in STRATEGIES else replace(one, why_not=one.why_not or why)
-        for one in found
-    ]
-    return ranked(marked, options.objective)
+    for allowed, why in rules:
+        found = [
+            one if one.strategy in allowed else replace(one, why_not=one.why_not or why)
+            for one in found
+        ]
+    return ranked(found, options.objective)
 
 
 def _reached(connection: Connection, run: PlannedRun, target: float) -> dict[str, EpochsToTarget]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from mmdb.db.citus import own_node
+from mmdb.db.citus import own_node, tells_of_lost_node
 from mmdb.db.connection import Connection
 from mmdb.db.owners import LOCK_TIMEOUT, refusal
 from mmdb.db.queries import load
@@ -23,6 +23,7 @@ from mmdb.errors import (
     InTransaction,
     InvalidOption,
     MmdbError,
+    NodeLost,
     NoWorkerLogin,
     OutOfMemory,
     WrongUrl,
@@ -346,7 +347,10 @@ def exposed(
         except (plpy.SPIError, MemoryError, RuntimeError, OSError, ImportError) as error:
             if ran_out(error):
                 _say(plpy, OutOfMemory())
-            refused = refusal(getattr(error, "sqlstate", ""), str(error))
+            state = getattr(error, "sqlstate", "")
+            refused = refusal(state, str(error))
+            if tells_of_lost_node(state, str(error)) and backend.connection.is_spread:
+                refused = NodeLost(str(error))
             if refused is None:
                 raise
             _say(plpy, refused)

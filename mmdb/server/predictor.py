@@ -170,7 +170,7 @@ def kept_model(
         ModelNotFound, and what `load` raises.
     """
     kept: OrderedDict[tuple[str, int], Any] = backend.models
-    asked = None if this_call() or getattr(backend.connection, "is_spread", False) else statement()
+    asked = None if this_call() else statement()
     if asked is None or asked != backend.known[0]:
         backend.known = (asked, {})
     known = backend.known[1]

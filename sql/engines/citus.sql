@@ -66,10 +66,17 @@ BEGIN
         ALTER TABLE mmdb.hop DROP CONSTRAINT IF EXISTS hop_candidate_fkey, DROP CONSTRAINT IF EXISTS hop_partition_fkey;
         ALTER TABLE mmdb.block DROP CONSTRAINT IF EXISTS block_partition_fkey;
 
-        -- A policy of a Citus table cannot read another table: on Citus only the owner registers code.
-        DROP POLICY IF EXISTS factory_add ON mmdb.factory;
-        DROP POLICY IF EXISTS trainer_add ON mmdb.trainer;
-        DROP POLICY IF EXISTS function_add ON mmdb.function;
+        -- A policy of a Citus table cannot read another table; postgres_rights.sql makes those that can be anew.
+        FOR named, found IN
+            SELECT
+                p.polname,
+                p.polrelid
+            FROM pg_catalog.pg_policy AS p
+            INNER JOIN pg_catalog.pg_class AS c ON p.polrelid = c.oid
+            WHERE c.relnamespace = 'mmdb'::regnamespace
+        LOOP
+            EXECUTE format('DROP POLICY %I ON %s', named, found);
+        END LOOP;
 
         -- One table of native partitions would be shards times partitions.
         CREATE TABLE mmdb.whole (LIKE mmdb.tensor_chunk INCLUDING ALL);
@@ -86,15 +93,17 @@ BEGIN
             PERFORM pg_catalog.create_reference_table(found);
         END IF;
     END LOOP;
-    FOR found IN
-        SELECT c.oid
+    FOR named IN
+        SELECT c.relname
         FROM pg_catalog.pg_class AS c
         WHERE
             c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'r'
             AND c.relname <> ALL (everywhere || spread || at_home)
         ORDER BY c.relname
     LOOP
-        -- Those that refer to each other are added together; they are kept even if they no longer do.
+        -- Those that refer to each other are added together, by which they become other relations of the same names; they are
+        -- kept even if they no longer do.
+        found := ('mmdb.' || quote_ident(named))::regclass;
         PERFORM pg_catalog.citus_add_local_table_to_metadata(found, cascade_via_foreign_keys => TRUE)
         WHERE NOT EXISTS (
             SELECT 1 FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = found AND NOT p.autoconverted

@@ -21,6 +21,7 @@ BEGIN
     END LOOP;
 END
 $$;
+GRANT EXECUTE ON FUNCTION mmdb.hops_of_run(bigint), mmdb.checkpoint_bytes() TO mmdb_reader;
 ALTER TABLE mmdb.setting ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS setting_read ON mmdb.setting;
 CREATE POLICY setting_read ON mmdb.setting FOR SELECT TO mmdb_trainer USING (TRUE);

@@ -195,3 +195,85 @@ BEGIN
     END IF;
 END
 $$;
+
+-- A view over a distributed table asks all shards, though what it joins with be empty. A function asks when it is called, and
+-- only the shards of the run: so finished runs, which have totals, are shown though a node is down, by no query of a node.
+CREATE OR REPLACE FUNCTION mmdb.hops_of_run(
+    run_id bigint
+) RETURNS TABLE ( -- no rows of mmdb.hop: for Citus, what depends on a table depends on the views of the table, too
+    part_id bigint, candidate_id bigint, epoch integer, row_count bigint, steps integer, loss double precision, metrics jsonb,
+    read_s double precision, load_s double precision, compute_s double precision, total_s double precision, state_bytes bigint,
+    worker text, node text, started_at timestamptz, finished_at timestamptz, objective double precision, group_size integer
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE COST 100000
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    asked text;
+BEGIN
+    SELECT format(
+        'SELECT h.part_id, h.candidate_id, h.epoch, h.row_count, h.steps, h.loss, h.metrics, h.read_s, h.load_s, h.compute_s,'
+        ' h.total_s, h.state_bytes, h.worker, h.node, h.started_at, h.finished_at, h.objective, h.group_size FROM mmdb.hop AS h'
+        ' WHERE h.part_id = ANY (%L::bigint[]) AND h.candidate_id = ANY (%L::bigint[])',
+        ARRAY(SELECT p.part_id FROM mmdb.partition AS p WHERE p.dataset_id = r.dataset_id),
+        ARRAY(SELECT c.candidate_id FROM mmdb.candidate AS c WHERE c.run_id = r.run_id)
+    ) INTO asked
+    FROM mmdb.run AS r
+    WHERE
+        r.run_id = hops_of_run.run_id
+        -- With the first hop of a run it is settled what auto is.
+        AND (r.strategy <> 'auto' OR EXISTS (SELECT FROM mmdb.run_strategy AS s WHERE s.run_id = r.run_id));
+    IF asked IS NOT NULL THEN
+        RETURN QUERY EXECUTE asked;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mmdb.hops_of_run(bigint) IS 'The hops of a run, from the nodes that its partitions lie on.';
+CREATE OR REPLACE FUNCTION mmdb.checkpoint_bytes() RETURNS bigint
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT coalesce(sum(c.byte_count), 0) FROM mmdb.checkpoint AS c);
+EXCEPTION
+    WHEN connection_exception OR connection_does_not_exist OR connection_failure THEN RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mmdb.checkpoint_bytes() IS 'Bytes of durable states on all nodes; null while one does not answer.';
+DO $$
+DECLARE
+    open_hops CONSTANT text := '\(mmdb\.hop h\s+JOIN mmdb\.candidate (\w+) ON \(\(h\.candidate_id = \1\.candidate_id\)\)\)'
+    '\s+JOIN mmdb\.open_run (\w+) ON \(\(\1\.run_id = \2\.run_id\)\)';
+    asked CONSTANT text := '(mmdb.open_run \2 CROSS JOIN LATERAL mmdb.hops_of_run(\2.run_id) h)'
+    ' JOIN mmdb.candidate \1 ON h.candidate_id = \1.candidate_id';
+    -- On Citus no hop is of a group. Where no candidate has a parent, the hops of open runs need not be looked at.
+    epochs CONSTANT text := '(SELECT t.candidate_id, t.epoch, t.objective, t.steps, 1 AS group_size FROM mmdb.epoch_total AS t'
+    ' UNION ALL SELECT o.candidate_id, o.epoch, o.objective, o.steps, o.group_size FROM mmdb.open_run AS n'
+    ' CROSS JOIN LATERAL mmdb.hops_of_run(n.run_id) AS o'
+    ' WHERE EXISTS (SELECT FROM mmdb.warm_start AS b WHERE b.state_hash IS NOT NULL)) h';
+    changed text[];
+    written text;
+    asking regprocedure;
+BEGIN
+    -- They run on the coordinator alone, where the tables of runs and datasets are read.
+    FOREACH asking IN ARRAY ARRAY['mmdb.hops_of_run(bigint)', 'mmdb.checkpoint_bytes()']
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET citus.allow_nested_distributed_execution TO on', asking);
+    END LOOP;
+    FOREACH changed SLICE 1 IN ARRAY ARRAY[
+        ['open_candidate', open_hops, asked], ['candidate_progress', open_hops, asked], ['run_progress', open_hops, asked],
+        ['run_time', open_hops, asked], ['hops_per_hour', open_hops, asked], ['warm_start_overview', 'mmdb\.hop h', epochs],
+        [
+            'metric',
+            '\(COALESCE\(sum\(c\.byte_count\), \(0\)::numeric\)\)::double precision AS value\s+FROM mmdb\.checkpoint c',
+            'mmdb.checkpoint_bytes()::double precision AS value'
+        ]
+    ]
+    LOOP
+        written := pg_get_viewdef(('mmdb.' || changed[1])::regclass);
+        ASSERT written ~ changed[2], format('mmdb.%s reads no %s', changed[1], changed[2]);
+        written := regexp_replace(written, changed[2], changed[3], 'g');
+        EXECUTE format('CREATE OR REPLACE VIEW mmdb.%I AS %s', changed[1], written);
+    END LOOP;
+END
+$$;

@@ -285,9 +285,9 @@ SELECT
     sum(CASE WHEN v.role = 'train' THEN v.compute_s ELSE 0 END) AS compute_s,
     sum(v.read_s) AS read_s,
     sum(
-        CASE v.role
-            WHEN 'train' THEN v.total_s - v.compute_s - v.read_s
-            WHEN 'validation' THEN v.load_s
+        CASE -- searched: Citus writes no other form down when it sends what an INSERT selects
+            WHEN v.role = 'train' THEN v.total_s - v.compute_s - v.read_s
+            WHEN v.role = 'validation' THEN v.load_s
             ELSE v.total_s
         END
     ) AS hop_s,

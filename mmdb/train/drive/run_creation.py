@@ -99,6 +99,8 @@ def create_run(
     epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)
+    if is_spread(connection):
+        options = _for_cluster(asked, strategy, options)
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
@@ -180,6 +182,25 @@ def create_run(
     return row["run_id"], added or len(starts)
 
 
+def _for_cluster(asked: RunOptions, strategy: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a run whose partitions lie on several nodes, once it can be trained.
+
+    What is left to mmdb is decided as on a cluster: candidates train each by itself.
+    """
+    for what, wrong in (
+        (f"strategy {strategy!r}", "mop" not in (asked.strategies or (strategy,))),
+        (f"options.stack {asked.stack}", asked.stack > 1),
+        (f"options.ensemble {asked.ensemble}", type(options.get("ensemble")) is int),
+    ):
+        if wrong:
+            raise InvalidOption(
+                f"{what} is given on a cluster, and needs all partitions on one node.",
+                hint="On Citus create runs with the strategy mop, or auto, without stacks and "
+                "without an ensemble.",
+            )
+    return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}
+
+
 def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
     """Check what a run of a network per group is told."""
     for what, wrong in (
@@ -243,7 +264,6 @@ def _check_sharded(
             not dataset.decoding.is_one_input or len(dataset.decoding.labels) > 1,
         ),
         ("a dataset of next tokens", dataset.decoding.task == "next_token"),
-        ("a dataset whose partitions lie on several nodes", is_spread(connection)),
     ):
         if wrong:
             raise InvalidOption(
