@@ -86,14 +86,16 @@ BEGIN
             PERFORM pg_catalog.create_reference_table(found);
         END IF;
     END LOOP;
-    FOR found IN
-        SELECT c.oid
+    -- By name: a table that is added becomes a shard, and a new one has its name.
+    FOR named IN
+        SELECT c.relname
         FROM pg_catalog.pg_class AS c
         WHERE
             c.relnamespace = 'mmdb'::regnamespace AND c.relkind = 'r'
             AND c.relname <> ALL (everywhere || spread || at_home)
         ORDER BY c.relname
     LOOP
+        found := ('mmdb.' || quote_ident(named))::regclass;
         -- Those that refer to each other are added together; they are kept even if they no longer do.
         PERFORM pg_catalog.citus_add_local_table_to_metadata(found, cascade_via_foreign_keys => TRUE)
         WHERE NOT EXISTS (
