@@ -152,6 +152,25 @@ def test_every_step_of_the_dockerfiles_is_a_script_of_the_folder() -> None:
         assert (ENTRY / part).is_file()
 
 
+@pytest.mark.parametrize("dockerfile", ["Dockerfile", "superset/Dockerfile"])
+def test_what_is_copied_goes_to_the_builder(dockerfile: str) -> None:
+    let_through = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    copies = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (DOCKER / dockerfile).read_text(), re.MULTILINE
+    )
+    copied = [Path(source) for sources in copies for source in sources.split()]
+    assert (
+        copied
+        and [
+            path
+            for path in copied
+            if not (ROOT / path).exists()
+            or not any(path.is_relative_to(root) for root in let_through)
+        ]
+        == []
+    )
+
+
 def test_the_image_sets_every_variable_that_its_scripts_need() -> None:
     """But for those that a compose file gives; `set -u` ends a script that lacks one."""
     given = {
