@@ -10,10 +10,11 @@ from mmdb.api import Database
 from mmdb.bench.figures import Figure
 from mmdb.bench.load import Load, measure
 from mmdb.bench.workload import BenchShare, bench_names
+from tests.bench.servers.failover import bench_failover
 from tests.bench.servers.soak import bench_soak
 from tests.network.pooler import PROGRAM, pooled
 
-PARTS = ("soak", "pooler")
+PARTS = ("soak", "pooler", "failover")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class ServersShare(BenchShare):
 
 def bench_servers(databases: list[Database], share: ServersShare) -> Iterator[Figure]:
     """Measure each part on each database."""
+    if "failover" in (share.only or PARTS):
+        yield from bench_failover(share)  # which has servers of its own
     for db in databases:
         if "soak" in (share.only or PARTS):
             with bench_names(db) as prefix:

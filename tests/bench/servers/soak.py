@@ -77,7 +77,7 @@ def _hops(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator
                     growth.measures["tables and indexes of states"] = ("MB", states)
                 found.append(growth)
             if growth is not None:
-                with suppress(FileNotFoundError, ProcessLookupError):  # a worker that ends with the run
+                with suppress(FileNotFoundError, ProcessLookupError):  # its worker has ended
                     growth.look(row["done"] / row["planned"])
 
     thread = threading.Thread(target=watch)
