@@ -36,7 +36,8 @@ _OF_MODELS = ("model", "model_tensor", "tensor", "tensor_chunk", "manifest", "ed
 def bench_soak(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
     """Do many hops, many predictions, many saves and collections."""
     before = temporary_files()
-    columns = ", ".join(f"CAST(i * {7 + 2 * k} % 101 / 100.0 AS real) AS c{k}" for k in range(_NUMBERS))
+    numbers = [f"CAST(i * {7 + 2 * k} % 101 / 100.0 AS real) AS c{k}" for k in range(_NUMBERS)]
+    columns = ", ".join(numbers)
     db.sql(
         f"CREATE TABLE {prefix}_rows AS SELECT {columns}, i % 3 AS y"
         f" FROM generate_series(1, {_AT_ONCE}) AS g (i)"
