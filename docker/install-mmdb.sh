@@ -39,7 +39,7 @@ case ${TORCH:-cpu} in
     cpu) pip install --no-deps --index-url "$TORCH_INDEX_URL" "$torch" ;;
 esac
 pip install --no-deps --require-hashes --requirement docker/lock.txt
-pip install --no-deps --no-build-isolation .
+pip install --constraint constraints.txt --no-deps --no-build-isolation .
 pip check
 rm -rf "$packages"/torch/test "$packages"/torch/bin/test_* # programs that test torch, 120 MB
 chmod -R go+rX "$packages" # a checkout's files may be closed to the server's user

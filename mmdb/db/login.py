@@ -45,9 +45,8 @@ def parameters_of(url: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        text = (
-            str(error).partition('"')[0].rstrip(": ").removesuffix(" in")
-        )  # what it quotes may be a password
+        # What it quotes may be a password.
+        text = str(error).partition('"')[0].rstrip(": ").removesuffix(" in")
         hint = "In names and passwords, %, @ and / are written %25, %40 and %2F; a space %20."
         raise WrongUrl(f"The URL {shown(url)!r} is not understood: {text}.", hint=hint) from error
 

@@ -184,7 +184,7 @@ def test_a_model_that_went_on_is_made_again_as_it_began(db: mmdb.Database, kept:
     assert weights_at(db, "m", 3) == weights(db, "never")
     if not kept:
         states.prune_checkpoints(db.connection, first, set())
-    options = {"warm_start": {"optimizer": True}}
+    options = {"warm_start": {"optimizer": True, "lr_epochs": 1}}
     trained_on(db, "apart", done["dataset"], warm_start="never@1", options=options)
     assert weights(db, "child") == weights(db, "apart") == weights_at(db, "m", 4)
 
