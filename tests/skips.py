@@ -15,7 +15,7 @@ ALLOWED = (
     "no Chromium",
     "the extension Citus is not installed",
     "the extension vector is not installed",
-    "There is no program `(ip|nsenter|pgbouncer)`",
+    "There is no program `(ip|nsenter|openssl|pgbouncer)`",
     "this server has no dblink",
     # Peers that benches are measured against; they are no dependencies.
     "could not import '(h5py|mlflow)'",
