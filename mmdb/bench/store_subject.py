@@ -1,4 +1,4 @@
-"""What the store's bench works with: trained-looking networks, files, a database, a relay."""
+"""Networks that look trained, files, a database and a relay for the store's bench."""
 
 from __future__ import annotations
 

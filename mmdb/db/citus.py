@@ -28,7 +28,7 @@ def tells_of_lost_node(state: str, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CitusCluster:
-    """What this server is to the cluster of its database."""
+    """A server's place in the cluster of its database."""
 
     version: str
     is_coordinator: bool

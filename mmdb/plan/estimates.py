@@ -181,7 +181,7 @@ def estimates_of(
 def _possible(
     connection: Connection, found: list[Estimate], run: PlannedRun, options: PlanOptions
 ) -> list[Estimate]:
-    """Return estimates, the best first, of which those that the run cannot be trained by say so."""
+    """Return estimates, the best first; a way that cannot train the run says why."""
     rules: list[tuple[Sequence[str], str]] = []
     if any(one.frozen for one in run.candidates):
         rules.append(

@@ -1,4 +1,4 @@
-"""What a function of mmdb works with, whichever engine called it.
+"""The session that a function of mmdb works with, whichever engine called it.
 
 `exposed` turns `f(backend, *arguments)` into the two callables that the engines need: PL/Python
 bodies call `f(plpy, GD, *arguments)`, and DuckDB's registration takes `f.function`.
@@ -69,7 +69,7 @@ class Backend(Protocol):
 
     @property
     def runner(self) -> HopRunner:
-        """What runs this session's hops."""
+        """Runs this session's hops."""
 
     @property
     def models(self) -> OrderedDict[tuple[str, int], Any]:

@@ -9,7 +9,6 @@ from itertools import groupby
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -35,7 +34,7 @@ from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample, read_sample, read_slice
+from mmdb.server.sample import Sample, read_sample, read_slice, same_rows
 from mmdb.store.models.model_rows import SavedModel, find_members, model_of
 from mmdb.store.models.save import About, Saved, save_model
 from mmdb.train.candidate.metrics import confusion
@@ -221,53 +220,6 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
             }
         )
     return found
-
-
-def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
-    """Return the rows of both models in one order.
-
-    A query may return its rows in another one each time: they are ordered by all that they hold, so
-    that those which change places are equal.
-
-    Raises:
-        InvalidInput: the query returns other rows each time.
-    """
-    if is_dataset(data):
-        return [read_sample(connection, p, data) for p in predictors]
-    if predictors[0].decoding.task == "next_token":
-        return _same_texts([read_sample(connection, p, data) for p in predictors])
-    select, _ = parse_select(data, connection.engine)
-    # The alias is no name of a column: such a one would stand for the column, not for the row.
-    named = f'SELECT {_ROWS}.*, md5(CAST({_ROWS} AS text)) AS "{_ROW}" FROM ({select}\n) AS {_ROWS}'
-    found = [read_sample(connection, p, named, key=_ROW) for p in predictors]
-    orders = [sorted(range(one.row_count), key=one.keys.__getitem__) for one in found]
-    first, second = ([one.keys[k] for k in order] for one, order in zip(found, orders, strict=True))
-    if first != second:
-        raise InvalidInput(
-            "The query returns other rows each time that it is asked.",
-            hint="Keep its rows in a table, and compare the models on this.",
-        )
-    return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
-
-
-def _same_texts(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the rows that texts become, in the order of their tokens.
-
-    Raises:
-        InvalidInput: they become others for one model than for the other.
-    """
-    tokens = [sample.labels[0].numpy() for sample in samples]
-    orders = [np.lexsort(array.T[::-1]) for array in tokens]
-    first, second = (array[order] for array, order in zip(tokens, orders, strict=True))
-    if not np.array_equal(first, second):
-        raise InvalidInput(
-            "The texts do not become the same rows of tokens for both models.",
-            hint="Compare models of one dataset, on texts that are in a table.",
-        )
-    return [one.at(torch.from_numpy(order)) for one, order in zip(samples, orders, strict=True)]
-
-
-_ROW, _ROWS = "mmdb row", '"mmdb rows"'
 
 
 def _better(

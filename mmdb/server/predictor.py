@@ -38,7 +38,7 @@ _EXAMPLES = 32
 
 
 class Predictions(NamedTuple):
-    """What is predicted of some rows."""
+    """Predictions of some rows, and how probable they are."""
 
     values: list[str]  # a class, a number, or a JSON list of probabilities
     probability: Sequence[float | None]  # of the class

@@ -20,9 +20,10 @@ from mmdb.judge.resampling import drawn
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
-from mmdb.server.judging import calibrate_again, same_rows
+from mmdb.server.judging import calibrate_again
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
+from mmdb.server.sample import same_rows
 from mmdb.store.models import registry
 from mmdb.store.models.model_rows import SavedModel, find_members, find_model, model_of
 from mmdb.train.drive.run_creation import create_run

@@ -19,6 +19,7 @@ from mmdb.data.matching import Reordering, unseen
 from mmdb.data.names import is_dataset
 from mmdb.data.pack import next_tokens
 from mmdb.data.packing import in_order, packed
+from mmdb.data.query import parse_select
 from mmdb.data.query_rows import KEY, Beside, scan_values
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Kind
@@ -27,6 +28,7 @@ from mmdb.messages import show
 from mmdb.server.predictor import Predictor
 
 _LABEL, _WEIGHT, _BY = "mmdb label", "mmdb weight", "mmdb by"
+_ROW, _ROWS = "mmdb row", '"mmdb rows"'
 #: How a label of a query arrives, by its task.
 _KINDS: dict[str, Kind] = {"classification": "text", "regression": "double", "multilabel": "reals"}
 
@@ -123,6 +125,50 @@ def read_slice(
         dataset=found,
         slice=(slice or "validation") if held_out else None,
     )
+
+
+def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
+    """Return the rows of both models in one order.
+
+    A query may return its rows in another one each time: they are ordered by all that they hold, so
+    that those which change places are equal.
+
+    Raises:
+        InvalidInput: the query returns other rows each time.
+    """
+    if is_dataset(data):
+        return [read_sample(connection, p, data) for p in predictors]
+    if predictors[0].decoding.task == "next_token":
+        return _same_texts([read_sample(connection, p, data) for p in predictors])
+    select, _ = parse_select(data, connection.engine)
+    # The alias is no name of a column: such a one would stand for the column, not for the row.
+    named = f'SELECT {_ROWS}.*, md5(CAST({_ROWS} AS text)) AS "{_ROW}" FROM ({select}\n) AS {_ROWS}'
+    found = [read_sample(connection, p, named, key=_ROW) for p in predictors]
+    orders = [sorted(range(one.row_count), key=one.keys.__getitem__) for one in found]
+    first, second = ([one.keys[k] for k in order] for one, order in zip(found, orders, strict=True))
+    if first != second:
+        raise InvalidInput(
+            "The query returns other rows each time that it is asked.",
+            hint="Keep its rows in a table, and compare the models on this.",
+        )
+    return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
+
+
+def _same_texts(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the rows that texts become, in the order of their tokens.
+
+    Raises:
+        InvalidInput: they become others for one model than for the other.
+    """
+    tokens = [sample.labels[0].numpy() for sample in samples]
+    orders = [np.lexsort(array.T[::-1]) for array in tokens]
+    first, second = (array[order] for array, order in zip(tokens, orders, strict=True))
+    if not np.array_equal(first, second):
+        raise InvalidInput(
+            "The texts do not become the same rows of tokens for both models.",
+            hint="Compare models of one dataset, on texts that are in a table.",
+        )
+    return [one.at(torch.from_numpy(order)) for one, order in zip(samples, orders, strict=True)]
 
 
 def _of_query(

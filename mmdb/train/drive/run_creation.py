@@ -39,7 +39,13 @@ from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.drive.stack_choice import StackChoice, choose_stack, keep_steps
 from mmdb.train.features.feature_planning import check_request, with_transfer
-from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
+from mmdb.train.ledger.run_options import (
+    MOST_MEMBERS,
+    SAME,
+    RunOptions,
+    options_on_cluster,
+    parse_run_options,
+)
 from mmdb.train.ledger.shards import SISA, shard_name
 from mmdb.train.schedule.workload import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row
@@ -100,7 +106,7 @@ def create_run(
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)
     if is_spread(connection):
-        options = _for_cluster(asked, strategy, options)
+        options = options_on_cluster(asked, strategy, options)
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)
@@ -180,25 +186,6 @@ def create_run(
         if stack is not None:
             keep_steps(connection, row["run_id"], stack, [start.config for start in starts])
     return row["run_id"], added or len(starts)
-
-
-def _for_cluster(asked: RunOptions, strategy: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options of a run whose partitions lie on several nodes, once it can be trained.
-
-    What is left to mmdb is decided as on a cluster: candidates train each by itself.
-    """
-    for what, wrong in (
-        (f"strategy {strategy!r}", "mop" not in (asked.strategies or (strategy,))),
-        (f"options.stack {asked.stack}", asked.stack > 1),
-        (f"options.ensemble {asked.ensemble}", type(options.get("ensemble")) is int),
-    ):
-        if wrong:
-            raise InvalidOption(
-                f"{what} is given on a cluster, and needs all partitions on one node.",
-                hint="On Citus create runs with the strategy mop, or auto, without stacks and "
-                "without an ensemble.",
-            )
-    return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}
 
 
 def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:

@@ -16,7 +16,7 @@ from mmdb.train.ledger.state_history import CHECKPOINTS
 from mmdb.train.schedule.workload import STRATEGIES
 from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
 from mmdb.train.values.feature_options import FeatureOptions, parse_feature_options
-from mmdb.train.values.spec import STACK, stack_of
+from mmdb.train.values.spec import AUTO_STACK, NO_STACK, STACK, stack_of
 
 _QUERIES = load("runs")
 
@@ -265,3 +265,27 @@ def _choice(raw: Mapping[str, Any], key: str) -> str:
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
+
+
+def options_on_cluster(
+    asked: RunOptions, strategy: str, options: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the options of a run whose partitions lie on several nodes, once it can be trained.
+
+    What is left to mmdb is decided as on a cluster: candidates train each by itself.
+
+    Raises:
+        InvalidOption
+    """
+    for what, wrong in (
+        (f"strategy {strategy!r}", "mop" not in (asked.strategies or (strategy,))),
+        (f"options.stack {asked.stack}", asked.stack > 1),
+        (f"options.ensemble {asked.ensemble}", type(options.get("ensemble")) is int),
+    ):
+        if wrong:
+            raise InvalidOption(
+                f"{what} is given on a cluster, and needs all partitions on one node.",
+                hint="On Citus create runs with the strategy mop, or auto, without stacks and "
+                "without an ensemble.",
+            )
+    return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}
