@@ -52,6 +52,7 @@ CREATE OR REPLACE FUNCTION mmdb.score_rows(
     prediction text
 )
 LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+ROWS 1 -- of the 1000 that are assumed without it, its trigger would read the whole table for each statement
 SET search_path = pg_catalog, pg_temp
 AS $$
 from mmdb.server.model_functions import score_rows

@@ -92,6 +92,20 @@ def test_each_way_to_insert_fills_the_column(db: Database, url: str) -> None:
     assert found == expected(db)
 
 
+def test_a_statement_does_not_read_the_rows_that_were_there(db: Database, url: str) -> None:
+    db.sql("INSERT INTO sale (id, x) SELECT i, '{1, 1}' FROM generate_series(1, 10000) AS g (i)")
+    db.sql("ANALYZE sale")
+    db.score_on_insert("sale", "sorter", "guess")
+    with psycopg.connect(url) as session:
+        session.execute("INSERT INTO sale (id, x) VALUES (0, '{-9, 1}'), (20000, '{9, 1}')")
+        (read,) = session.execute(
+            "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'sale'"
+        ).fetchall()
+    assert read == (0,)
+    found = guesses(db)
+    assert (found[0], found[20000]) == ("low", "high")
+
+
 def test_rows_that_cannot_be_predicted_stay_and_the_others_are(db: Database) -> None:
     number = db.score_on_insert("sale", "sorter", "guess")
     notices = warnings_of(db)
