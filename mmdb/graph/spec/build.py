@@ -351,13 +351,14 @@ def _check_arguments(
 
 
 def _check_parameters(name: str, module: nn.Module, max_parameters: int) -> None:
-    if parameter_count(module) > max_parameters:
+    sizes = [(p.numel(), p.nbytes) for p in module.parameters()]
+    count = sum(number for number, _ in sizes)
+    if count > max_parameters:
         raise FactoryFailed(
-            f"factory {name} makes {parameter_count(module):,} parameters; "
-            f"the limit is {max_parameters:,}",
+            f"factory {name} makes {count:,} parameters; the limit is {max_parameters:,}",
             hint="Make the model smaller.",
         )
-    require(sum(p.nbytes for p in module.parameters()), f"What factory {name} makes")
+    require(sum(size for _, size in sizes), f"What factory {name} makes")
 
 
 def _check_sizes(input_shape: Shape, outputs: Outputs) -> None:
