@@ -264,10 +264,12 @@ class Cluster:
     def _server_environment(self) -> dict[str, str]:
         """Return a small environment: a PATH with other Pythons on it would mislead PL/Python."""
         gpu = ("CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG")
-        kept = ("LD_LIBRARY_PATH", "MMDB_NICE", *gpu)
+        kept = ("MMDB_NICE", *gpu)
+        libraries = [*self.server.libraries, os.environ.get("LD_LIBRARY_PATH", "")]
         return {name: os.environ[name] for name in kept if name in os.environ} | {
             "HOME": str(self.directory),
             "LANG": "C.UTF-8",
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
             "PATH": f"{self.server.bin}:/usr/bin:/bin",
             "PYTHONPATH": os.pathsep.join([*map(str, self.python_path), *_more_paths()]),
             "TMPDIR": str(self.directory),  # for the node's cache, which would outlive the server

@@ -41,6 +41,7 @@ class Run:
             RunBusy, RunFailed, DatasetDropped
         """
         from mmdb.plan.auto_strategy import decider  # imports torch: only where a run is trained
+        from mmdb.train.drive.locked_connection import LockedConnection
         from mmdb.train.drive.train_run import train
         from mmdb.train.drive.verdict import verdict
 
@@ -50,7 +51,7 @@ class Run:
         decide = decider(say=warn)
         connection = self.database.connection
         summary = train(connection, self.name, workers=workers, watch=watch, decide=decide)
-        said = verdict(connection, self.name)
+        said = LockedConnection(connection).do(lambda c: verdict(c, self.name))
         if said is not None:
             warnings.warn(said, NothingLearned, stacklevel=2)
         return summary

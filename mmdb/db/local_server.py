@@ -155,7 +155,7 @@ def _environment(programs: ServerPrograms) -> dict[str, str]:
     return {
         "HOME": str(Path.home()),
         "LANG": "C.UTF-8",
-        "LD_LIBRARY_PATH": library_path(),
+        "LD_LIBRARY_PATH": library_path(programs.libraries),
         "PATH": f"{programs.bin}:/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(packages)),
     }

@@ -14,7 +14,7 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,12 @@ class ServerPrograms:
     def major(self) -> int:
         """Return the major version."""
         return int(self.version.split(".")[0])
+
+    @property
+    def libraries(self) -> list[str]:
+        """Return the folder of its own libpq, if any: packaged modules do not find it."""
+        folder = self.bin.parent / "lib"
+        return [str(folder)] if (folder / "libpq.so.5").exists() else []
 
 
 def find_server() -> ServerPrograms:
@@ -114,9 +120,13 @@ def _linked_python(library: Path) -> str | None:
     return match[1] if match else None
 
 
-def library_path() -> str:
-    """Return the folders in which a server finds libpython, where it is this environment's own."""
-    folders = [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]
+def library_path(libraries: Sequence[str] = ()) -> str:
+    """Return the folders in which a server finds libpython, where it is this environment's own.
+
+    Args:
+        libraries: folders that come before them.
+    """
+    folders = [*libraries, sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]
     return os.pathsep.join(one for one in folders if one)
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from mmdb.db.citus import is_spread
 from mmdb.db.postgres import PostgresConnection
@@ -47,6 +48,7 @@ POLL_S = 0.1
 ATTEND_S = 0.5
 #: Seconds between two looks at where the partitions lie on a cluster.
 LOOK_S = 3.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +139,10 @@ class Driver:
             for name in self.runs:
                 self._end(name, error)
             raise
+
+    def do(self, work: Callable[[AnyConnection], T]) -> T:
+        """Return `work(connection)`, done again where the server crashed; the runs stay locked."""
+        return self._control.do(work)
 
     @property
     def _jobs(self) -> list[RunJob]:

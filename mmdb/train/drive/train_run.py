@@ -15,6 +15,7 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
 from mmdb.messages import show
 from mmdb.train.drive.driver import Driver
+from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_state import RunState, load_run
 from mmdb.train.drive.server_worker import processors
 from mmdb.train.drive.worker import Worker, workers_of
@@ -52,11 +53,12 @@ def train(
     count = _worker_count(workers)
     if connection.in_transaction:
         raise InTransaction("train cannot run inside a transaction block.")
-    require_own(connection, name)
-    run = load_run(connection, name)
+    again = LockedConnection(connection).do  # before there is a driver, which has its own
+    again(lambda c: require_own(c, name))
+    run = again(lambda c: load_run(c, name))
     nodes = sorted(frozenset[str]().union(*run.placement.values()))
     if nodes and workers is None and isinstance(connection, PostgresConnection):
-        there = processors(connection)
+        there = again(lambda _: processors(connection))
         count = sum(there.get(node, 1) for node in nodes)
     if count < run.workload.group:
         raise InvalidOption(
@@ -72,7 +74,7 @@ def train(
         name = f"worker {next(serial)} on {node}"
         return workers_of(connection, share, devices=devices, name=name, nodes=[node])
 
-    shards = shards_of(connection, name)
+    shards = again(lambda c: shards_of(c, name))
     started = perf_counter()
     driver = Driver(
         connection,
@@ -87,8 +89,9 @@ def train(
         useful = min(count, sum(map(useful_workers, runs)))
         if workers is None and run.workers is not None:
             useful = min(useful, run.workers)
-        opened = workers_of(connection, useful, mode=mode, devices=devices, nodes=nodes)
-        check_start(connection, run.run_id, len(opened))  # on a cluster, one for each node at least
+        opened = driver.do(lambda c: workers_of(c, useful, mode=mode, devices=devices, nodes=nodes))
+        # On a cluster, there is one for each node at least.
+        driver.do(lambda c: check_start(c, run.run_id, len(opened)))
         for worker in opened:
             driver.add_worker(worker)
     driver.drive()
@@ -101,7 +104,7 @@ def train(
     if not shards:
         return summaries[0]
     hops = sum(summary.hops for summary in summaries)
-    return summarise(connection, name, hops, perf_counter() - started)
+    return again(lambda c: summarise(c, name, hops, perf_counter() - started))
 
 
 def useful_workers(run: RunState) -> int:
