@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,8 @@ import mmdb
 from mmdb import errors
 from mmdb.api import Database
 from mmdb.db.connection import Row
+from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.drive.worker import Worker, workers_of
@@ -77,6 +80,45 @@ def test_a_killed_session_process_is_replaced_at_the_next_hop(duckdb_url: str) -
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                 killed.append(pid)
         assert len(logged(db, "r")) == 6 and len(killed) == 2
+
+
+class Ended:
+    """A server that ends a session once, before a statement of its own."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, session: PostgresConnection) -> None:
+        self.at: int | str = 0  # the statement's number from 1, or what stands in it; 0: none
+        self.count = 0
+        self._session, self._select = session, PostgresConnection.select
+        patch.setattr(PostgresConnection, "select", lambda *given: self._counted(*given))
+
+    def _counted(self, session: PostgresConnection, sql: str, *given: Any) -> list[Row]:
+        if session is self._session and self.at:
+            self.count += 1
+            if self.count == self.at or (isinstance(self.at, str) and self.at in sql):
+                self.at = 0
+                with psycopg.connect(session.url, autocommit=True) as other:
+                    pid = session.raw.info.backend_pid
+                    other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        return self._select(session, sql, *given)
+
+
+def test_a_driver_whose_session_ends_before_or_after_its_loop_trains_on(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mmdb.connect(postgres_url) as db:
+        fill(db)
+        assert isinstance(db.connection, PostgresConnection)
+        ended = Ended(monkeypatch, db.connection)
+        db.create_run("calm", dataset="d", architecture="linear", epochs=1).train(workers=1)
+        best = load("runs").find_best
+        verdict = best.sql if db.connection._as_they_are else best.call
+        places: tuple[int | str, ...] = (1, 4, 9, verdict)
+        for k, place in enumerate(places):
+            run = db.create_run(f"r{k}", dataset="d", architecture="linear", epochs=1)
+            ended.at, ended.count = place, 0
+            assert run.train(workers=1).failed == 0
+            assert ended.at == 0, "the session was not ended"
+            assert logged(db, run.name) == logged(db, "calm")
 
 
 def next_parts(db: Database, candidate: int) -> Iterator[int]:
