@@ -71,8 +71,9 @@ _NODES = {
         Filter GT GTE If(true) In(query) Is(negate) JSONExtract(only_json_types)
         JSONExtractScalar(only_json_types) LT LTE Like(negate) Mul NEQ Neg Not NullSafeEQ
         NullSafeNEQ Or RegexpLike Sub
-        Abs Anonymous Coalesce Count(big_int) CurrentTimestamp Floor Length Lower Max Min Nullif
-        Replace(replacement) RowNumber Sum UnixToTime Upper
+        Abs Anonymous Coalesce Count(big_int) CurrentTimestamp Floor Greatest(ignore_nulls)
+        Least(ignore_nulls) Length Lower Max Min Nullif Replace(replacement) RowNumber
+        Sum UnixToTime Upper
         """,
     )
 }

@@ -1,6 +1,6 @@
 -- name: find_alike
--- Models that have a tensor of a path, dtype and shape, those whose statistics are nearest to the given ones first; none of
--- a dataset, whose rows may be forgotten: a difference would keep what they left in its weights.
+-- Models that have a tensor of a path, dtype and shape, those whose statistics, within bounds, are nearest to the given ones
+-- first; none of a dataset, whose rows may be forgotten: a difference would keep what they left in its weights.
 SELECT m.model_id
 FROM mmdb.tensor AS t
 INNER JOIN mmdb.manifest_tensor AS e ON t.tensor_id = e.tensor_id
@@ -15,8 +15,11 @@ WHERE
     AND m.candidate_id IS NULL
     AND m.parent_id IS NULL
 ORDER BY
-    abs(t.deviation - %(deviation)s::double precision) + abs(t.mean - %(mean)s::double precision)
-    + abs(t.minimum - %(minimum)s::double precision) + abs(t.maximum - %(maximum)s::double precision) ASC NULLS LAST,
+    abs(least(t.deviation, %(bound)s::double precision) - %(deviation)s::double precision)
+    + abs(greatest(least(t.mean, %(bound)s::double precision), -%(bound)s::double precision) - %(mean)s::double precision)
+    + abs(greatest(least(t.minimum, %(bound)s::double precision), -%(bound)s::double precision) - %(minimum)s::double precision)
+    + abs(greatest(least(t.maximum, %(bound)s::double precision), -%(bound)s::double precision) - %(maximum)s::double precision)
+    ASC NULLS LAST,
     m.model_id DESC
 LIMIT %(most)s::bigint;
 

@@ -124,6 +124,20 @@ def test_whatever_is_saved_as_an_update_comes_back(
         assert same_bits(reader.rows(found, path, lo, hi), child[path][lo:hi])
 
 
+@pytest.mark.parametrize("bad", [1.7e308, math.inf, math.nan])
+def test_a_base_is_found_among_numbers_at_the_end_of_their_range(
+    connection: Connection, bad: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(64, 512, generator=generator, dtype=torch.float64)
+    first[0, 0], first[0, 1] = bad, -bad
+    other = torch.full((64, 512), -bad, dtype=torch.float64)
+    second = first.clone()
+    second[1] += 1e-9
+    for name, tensor in (("other", other), ("first", first), ("second", second)):
+        check(connection, save_model(connection, name, {"a": tensor}), {"a": tensor})
+
+
 def test_a_base_is_compared_at_the_paths_where_it_has_the_shape(connection: Connection) -> None:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator)

@@ -30,6 +30,8 @@ _MODELS, _ENCODED = 32, 4
 _TENSORS, _LARGEST_BYTES, _PIECE_BYTES = 3, 16 << 20, 256 << 10
 #: A difference must save 5 %, as for the codecs.
 _GAIN = 0.95
+#: Statistics are compared up to this.
+_BOUND = 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +129,21 @@ def _alike(connection: Connection, entry: Entry, contents: ModuleContents) -> li
         dtype=entry.dtype,
         shape=list(entry.shape),
         byte_count=entry.byte_count,
-        mean=statistics.mean,
-        deviation=statistics.deviation,
-        minimum=statistics.minimum,
-        maximum=statistics.maximum,
+        mean=_bounded(statistics.mean),
+        deviation=_bounded(statistics.deviation),
+        minimum=_bounded(statistics.minimum),
+        maximum=_bounded(statistics.maximum),
+        bound=_BOUND,
         most=_MODELS,
     )
     found = [row["model_id"] for row in rows]
     known = readable(connection, found)
     return [model_id for model_id in found if model_id in known]
+
+
+def _bounded(value: float | None) -> float | None:
+    """Return a statistic between -_BOUND and _BOUND: a server refuses sums that are infinite."""
+    return value if value is None else max(-_BOUND, min(value, _BOUND))
 
 
 def _pieces(
