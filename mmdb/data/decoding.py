@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mmdb.data.tokenize import Tokenizer
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import Transform, as_stored
 from mmdb.db.connection import Row
 
 Task = Literal["classification", "regression", "multilabel", "next_token"]
@@ -168,7 +168,7 @@ class Label:
         """Return what `from_json` reads, and BI tools may show."""
         classes = None if self.classes is None else list(self.classes)
         target = self.target
-        scale: dict[str, Any] = {} if self.scale is None else {"scale": list(self.scale)}
+        scale: dict[str, Any] = {} if self.scale is None else {"scale": as_stored(self.scale)}
         if self.task == "next_token":
             scale["length"] = self.width
         return {
@@ -189,7 +189,7 @@ class Label:
             width=value["size"] if value["task"] == "multilabel" else value.get("length", 1),
             vocabulary=value["size"] if value["task"] == "next_token" else 0,
             classes=None if classes is None else tuple(classes),
-            scale=tuple(value["scale"]) if "scale" in value else None,
+            scale=tuple(as_stored(value["scale"])) if "scale" in value else None,
         )
 
 

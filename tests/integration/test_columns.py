@@ -347,3 +347,25 @@ def test_random_tables_are_never_answered_wrongly(db: mmdb.Database) -> None:
     figures = figures_of(db, seed=1, cases=12)
     assert [figure for figure in figures if figure.holds is False] == []
     assert all(f.value > 0 for f in figures if f.name.endswith((": right", ": named")))
+
+
+LARGE = ("1e20", "-1e20", "5e19")
+NANOSECONDS = ("1764201600000000000", "1764201600000000001", "1764201700000000000")
+SMALL = ("1e-320", "4.9e-324", "2e-310")
+AT_THE_EXPONENT = ("1e16", "10000000000000000", "1")
+BELOW_ZERO = ("-0.0", "-0.0", "-0.0")
+
+
+@pytest.mark.parametrize("numbers", [LARGE, NANOSECONDS, SMALL, AT_THE_EXPONENT, BELOW_ZERO])
+@pytest.mark.parametrize("label", ["y", "v"])
+def test_numbers_of_any_size_are_what_they_were_once_they_are_stored(
+    db: mmdb.Database, numbers: tuple[str, str, str], label: str
+) -> None:
+    cases = " ".join(
+        f"WHEN {k} THEN CAST('{number}' AS double precision)" for k, number in enumerate(numbers)
+    )
+    query = f"SELECT y, b, CASE id % 3 {cases} END AS v FROM things"
+    db.create_dataset("n", query, label=label, partitions=2)
+    run = db.create_run("n", dataset="n", architecture="linear", epochs=1)
+    assert run.train(workers=1).failed == 0
+    assert db.evaluate("n@1", query)

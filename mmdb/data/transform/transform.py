@@ -48,7 +48,23 @@ ROUNDS: dict[str, tuple[tuple[str, float, float], ...]] = {
     "moment": (("year", 365.2425 * _DAY, 0.0), ("week", 7 * _DAY, 3 * _DAY), ("day", _DAY, 0.0)),
     "clock": (("day", _DAY, 0.0),),
 }
+#: Python writes floats from here on with an exponent.
+_WRITTEN_WITH_EXPONENT = 10**16
 _PARTS = ("year", "month", "day", "weekday", "hour", "minute")
+
+
+def as_stored(value: Any) -> Any:
+    """Return JSON with the numbers that a database gives back, whichever it is.
+
+    PostgreSQL's jsonb writes 1e+20 as an integer, and -0.0 as 0.0.
+    """
+    if isinstance(value, Mapping):
+        return {key: as_stored(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_stored(one) for one in value]
+    if isinstance(value, int) and abs(value) >= _WRITTEN_WITH_EXPONENT:
+        return float(value)
+    return value + 0.0 if isinstance(value, float) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +76,10 @@ class Transform:
     parameters: Mapping[str, Any] = field(default_factory=dict)  # as asked for
     statistics: Mapping[str, Any] = field(default_factory=dict)  # of the train rows
     categories: tuple[str, ...] | None = None  # of an index or one-hot, sorted
+
+    def __post_init__(self) -> None:
+        for name in ("parameters", "statistics"):
+            object.__setattr__(self, name, as_stored(getattr(self, name)))
 
     @property
     def flags_missing(self) -> bool:
