@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,12 +58,15 @@ def as_stored(value: Any) -> Any:
     """Return JSON with the numbers that a database gives back, whichever it is.
 
     PostgreSQL's jsonb writes 1e+20 as an integer, and -0.0 as 0.0.
+
+    >>> as_stored({"mean": 10**20, "fill": (-0.0, 7)}), as_stored(10**400) == 10**400
+    ({'mean': 1e+20, 'fill': [0.0, 7]}, True)
     """
     if isinstance(value, Mapping):
         return {key: as_stored(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [as_stored(one) for one in value]
-    if isinstance(value, int) and abs(value) >= _WRITTEN_WITH_EXPONENT:
+    if isinstance(value, int) and _WRITTEN_WITH_EXPONENT <= abs(value) <= sys.float_info.max:
         return float(value)
     return value + 0.0 if isinstance(value, float) else value
 

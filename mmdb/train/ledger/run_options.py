@@ -116,7 +116,7 @@ SAME = ("mop", "task")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run is told beside its search; see docs/search.md."""
+    """The options of a run, beside its search; see docs/search.md."""
 
     order: str
     environment: str
