@@ -19,7 +19,7 @@ from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend, exposed
 from mmdb.store.states import chunks, owner_of
-from mmdb.train.hops.orders import hop_order, wire_row
+from mmdb.train.hops.orders import driver_order, wire_row
 from mmdb.train.values.spec import group_of
 
 #: Their queries are many and short, and what computes goes apart by itself: handing over each query
@@ -88,16 +88,24 @@ def warm_up(backend: Backend, device: str) -> str:
 
 @_of_hops
 def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any]]:
-    """Do the hop that a driver orders, on the node of its partition, or bring what it starts from.
+    """Do what a driver orders on the node of a partition: a hop, what it starts from, or a merge.
 
-    See `HopOrder`.
+    See `HopOrder` and `MergeOrder`.
     """
-    order = hop_order(json_object(detail, "detail"))
+    order = driver_order(json_object(detail, "detail"))
     if order.part_id != part_id:
         raise InvalidOption(
             f"part_id is {part_id}, but the order is for partition {order.part_id}."
         )
-    return [{**row, "rows": row["row_count"]} for row in order.run(backend.runner)]
+    found = [{**_NO_HOP, **row} for row in order.run(backend.runner)]
+    return [{**row, "rows": row["row_count"]} for row in found]
+
+
+#: What the row of a merge lacks of a hop's.
+_NO_HOP = dict.fromkeys(
+    "row_count steps loss metrics read_s load_s compute_s store_s state_in device objective "
+    "group_size".split()
+)
 
 
 @exposed

@@ -43,6 +43,8 @@ def url(cluster: CitusCluster) -> str:
     with mmdb.connect(made) as db:
         make_dataset(db, WORK)
         create_run(db, "undisturbed", WORK).train(workers=WORKERS)
+        averaged = create_run(db, "undisturbed-model_average", WORK, strategy="model_average")
+        averaged.train(workers=WORKERS)
     return made
 
 
@@ -59,18 +61,18 @@ def wait_for_hops(url: str, run: str, hops: int, trained: Future[object]) -> boo
     return False
 
 
-def train_while(url: str, run: str, strike: Callable[[], None]) -> None:
+def train_while(url: str, run: str, strike: Callable[[], None], strategy: str = "mop") -> None:
     """Train a run that is struck in the middle, and check it against the undisturbed one.
 
     This thread strikes: a server goes with the thread that started it.
     """
     with mmdb.connect(url) as db, ThreadPoolExecutor(1) as pool:
-        made = create_run(db, run, WORK)
+        made = create_run(db, run, WORK, strategy=strategy)
         trained = pool.submit(made.train, workers=WORKERS)
         assert wait_for_hops(url, run, 5, trained)
         strike()
         trained.result(timeout=120)
-        check(db, run, "undisturbed")
+        check(db, run, "undisturbed" if strategy == "mop" else f"undisturbed-{strategy}")
 
 
 def node(cluster: CitusCluster) -> HostedServer:
@@ -79,13 +81,16 @@ def node(cluster: CitusCluster) -> HostedServer:
     return server
 
 
-def test_a_killed_node_costs_no_hop_and_changes_no_bit(cluster: CitusCluster, url: str) -> None:
+@pytest.mark.parametrize("strategy", ["mop", "model_average"])
+def test_a_killed_node_costs_no_hop_and_changes_no_bit(
+    cluster: CitusCluster, url: str, strategy: str
+) -> None:
     def strike() -> None:
         node(cluster).kill()
         time.sleep(DOWN_S)
         node(cluster).start()
 
-    train_while(url, "killed", strike)
+    train_while(url, f"killed-{strategy}", strike, strategy)
 
 
 def test_a_cut_cable_costs_no_hop_and_changes_no_bit(cluster: CitusCluster, url: str) -> None:

@@ -167,8 +167,6 @@ def test_finished_runs_are_shown_while_a_node_is_down(citus: CitusCluster, db: D
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"strategy": "task"}, "strategy 'task'"),
-        ({"strategy": "model_average"}, "strategy 'model_average'"),
         ({"strategy": "data_parallel"}, "strategy 'data_parallel'"),
         ({"strategy": "sisa"}, "strategy 'sisa'"),
         ({"options": {"strategies": ["task", "model_average"]}}, "strategy 'auto'"),

@@ -45,6 +45,7 @@ def fill(db: Database) -> None:
     values = ", ".join(f"({', '.join(map(repr, row.tolist()))}, {int(row[0] > 0)})" for row in x)
     db.sql(f"INSERT INTO points VALUES {values}")
     db.create_dataset("d", "SELECT * FROM points", partitions=3, seed=3)
+    db.create_dataset("whole", "SELECT * FROM points", partitions=3, seed=4, validation=0)
 
 
 def url_of(db: Database) -> str:
@@ -53,8 +54,8 @@ def url_of(db: Database) -> str:
 
 
 def create(db: Database, name: str, **options: Any) -> Any:
-    given = {"epochs": 2, "seed": 7} | options
-    return db.create_run(name, dataset="d", architecture=MLP, search=SEARCH, **given)
+    given: dict[str, Any] = {"dataset": "d", "epochs": 2, "seed": 7} | options
+    return db.create_run(name, architecture=MLP, search=SEARCH, **given)
 
 
 def hops(db: Database, run: str) -> list[dict[str, Any]]:
@@ -63,7 +64,8 @@ def hops(db: Database, run: str) -> list[dict[str, Any]]:
         dict(row)
         for row in db.sql(
             "SELECT c.ordinal AS candidate, h.ordinal, h.epoch, h.part_id, h.node, h.worker, "
-            "h.state_out FROM mmdb.hop h JOIN mmdb.candidate c ON c.candidate_id = h.candidate_id "
+            "h.candidate_id, h.state_out FROM mmdb.hop h "
+            "JOIN mmdb.candidate c ON c.candidate_id = h.candidate_id "
             "JOIN mmdb.run r ON r.run_id = c.run_id WHERE r.name = %(run)s ORDER BY 1, 2",
             {"run": run},
         )
@@ -95,13 +97,19 @@ def db(new_citus_database: Callable[[str], str]) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def expected(cluster: Cluster, template: str) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Yield what the same run leaves on one PostgreSQL."""
+def one_server(cluster: Cluster, template: str) -> Iterator[Database]:
+    """Yield one PostgreSQL with the same dataset."""
     with mmdb.connect(cluster.create_database("mmdb_beside_hops", template)) as db:
         fill(db)
-        create(db, "first").train(workers=1)
-        yield states(db, "first")
+        yield db
     cluster.drop_database("mmdb_beside_hops")
+
+
+@pytest.fixture(scope="module")
+def expected(one_server: Database) -> list[tuple[int, int, bytes]]:
+    """Return what the same run leaves on one PostgreSQL."""
+    create(one_server, "first").train(workers=1)
+    return states(one_server, "first")
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +149,53 @@ def test_the_states_are_those_of_one_postgresql(
 
 def test_what_is_of_no_use_any_more_is_swept_from_all_nodes(db: Database) -> None:
     assert count(db, "checkpoint", "first") <= 3 * 2  # the last, and the best
+
+
+@pytest.mark.parametrize("strategy", ["task", "model_average"])
+@pytest.mark.parametrize("dataset", ["d", "whole"])
+def test_each_strategy_leaves_the_states_of_one_postgresql(
+    db: Database, one_server: Database, strategy: str, dataset: str
+) -> None:
+    run = f"{strategy}-{dataset}"
+    for one in (db, one_server):
+        create(one, run, strategy=strategy, dataset=dataset, epochs=3).train(workers=3)
+    assert states(db, run) == states(one_server, run)
+    assert merges(db, run) == merges(one_server, run)
+    done = hops(db, run)
+    where = places(db.connection, {hop["part_id"] for hop in done})
+    assert all(hop["node"] in where[hop["part_id"]] for hop in done)
+    assert count(db, "checkpoint", run) <= 3 * 2
+    for hop in done:  # what was on its way is swept from the nodes
+        place = {"part_id": hop["part_id"], "candidate_id": hop["candidate_id"]}
+        place["state_hash"] = hop["state_out"]
+        assert not merges(db, run) or not db.connection.rows(load("nodes").read_in_flight, **place)
+
+
+def test_an_epoch_is_averaged_by_hand(db: Database, one_server: Database) -> None:
+    for one in (db, one_server):
+        create(one, "averaged-by-hand", strategy="model_average", dataset="whole", epochs=1)
+        (row,) = one.sql(
+            "SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'averaged-by-hand' "
+            "ORDER BY candidate_id LIMIT 1"
+        )
+        for part in one.sql(
+            "SELECT part_id FROM mmdb.partition p JOIN mmdb.dataset d "
+            "ON d.dataset_id = p.dataset_id WHERE d.name = 'whole'"
+        ):
+            one.sql(HOP, {**row, **part})
+        one.sql("SELECT * FROM mmdb.merge_epoch(%(candidate_id)s, 0)", row)
+    assert merges(db, "averaged-by-hand") == merges(one_server, "averaged-by-hand")
+
+
+def merges(db: Database, run: str) -> list[tuple[int, int, bytes]]:
+    """Return the states that a run's epochs were merged to."""
+    rows = db.sql(
+        "SELECT c.ordinal AS candidate, m.epoch, m.state_out FROM mmdb.merge m "
+        "JOIN mmdb.candidate c ON c.candidate_id = m.candidate_id "
+        "JOIN mmdb.run r ON r.run_id = c.run_id WHERE r.name = %(run)s ORDER BY 1, 2",
+        {"run": run},
+    )
+    return [(row["candidate"], row["epoch"], bytes(row["state_out"])) for row in rows]
 
 
 def test_a_run_goes_on_when_a_partition_moves_to_another_node(
@@ -219,8 +274,8 @@ def addressed(connection: PostgresConnection, node: str, host: str) -> Iterator[
 
 def test_a_run_that_was_made_on_one_server_is_refused_by_its_strategy(db: Database) -> None:
     run = create(db, "before-nodes")
-    db.sql("UPDATE mmdb.run SET strategy = 'task' WHERE name = 'before-nodes'")
-    with pytest.raises(InvalidOption, match="strategy task"):
+    db.sql("UPDATE mmdb.run SET strategy = 'data_parallel' WHERE name = 'before-nodes'")
+    with pytest.raises(InvalidOption, match="strategy data_parallel"):
         run.train(workers=2)
 
 

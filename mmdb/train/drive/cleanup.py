@@ -120,6 +120,11 @@ class Sweeper:
         """Take note of an epoch's last hop: of the checkpoints up to it, few are kept."""
         self._add(partial(_prune, row["candidate_id"], row["epoch"], row["state_out"]))
 
+    def merged(self, row: Row) -> None:
+        """Take note of a merge: the states that it is the mean of are of no use any more."""
+        self._add(partial(_forget_parts, row["candidate_id"], row["epoch"]))
+        self.epoch_done(row)
+
     def close(self) -> None:
         """Do what is left, as far as it can be done soon, and stop."""
         if self._thread is not None:
@@ -187,6 +192,12 @@ def _forget_state(
 ) -> None:
     place = {"part_id": part_id, "candidate_id": candidate_id}
     connection.run(load("nodes").drop_state, **place, state_hash=bytes.fromhex(state_hash))
+
+
+def _forget_parts(candidate_id: int, epoch: int, connection: PostgresConnection) -> None:
+    for hop in Ledger(connection, "").train_hops(candidate_id):
+        if hop["epoch"] == epoch:
+            _forget_state(candidate_id, hop["part_id"], bytes(hop["state_out"]).hex(), connection)
 
 
 def _prune(candidate_id: int, epoch: int, state_out: str, connection: PostgresConnection) -> None:

@@ -438,13 +438,17 @@ class Driver:
     def _sweep(
         self, sweeper: Sweeper, job: RunJob, assignment: Assignment, message: Message
     ) -> None:
-        """Let go of what a hop has made useless on the nodes of a cluster."""
+        """Let go of what a hop or a merge has made useless on the nodes of a cluster."""
         (row,) = message.rows
+        part, averages = assignment.hop.part, job.run.workload.merges
+        if part == MERGE:
+            sweeper.merged(row)
+            return
         if row["node"] not in job.run.placement[assignment.hop.part]:
             self._looked_at = 0.0  # the partition has moved
-        if assignment.hop.part != VALIDATION:
+        if part != VALIDATION and not averages:
             sweeper.hop_done(row)
-        if job.ends_epoch(assignment):
+        if job.ends_epoch(assignment) and (part == VALIDATION or not averages):
             sweeper.epoch_done(row)
 
     def _weigh(self, active: _ActiveRun, round: OrderRound) -> None:

@@ -31,7 +31,7 @@ from mmdb.train.drive.run_state import (
     placement_of,
     search_of,
 )
-from mmdb.train.ledger.run_options import Decide, fix_strategy
+from mmdb.train.ledger.run_options import ON_NODES, Decide, fix_strategy
 from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
@@ -125,6 +125,14 @@ class RunJob:
     def past(self, ordinal: int) -> Past | None:
         """Return what is known of a candidate's hops; None where one was lost."""
         return self._pasts[ordinal]
+
+    def part_at(self, worker: str) -> int | None:
+        """Return a partition on a worker's node; None where all lie on one server."""
+        node = self.schedule.node_of(worker)
+        for ordinal, nodes in self.run.placement.items():
+            if node in nodes:
+                return self.run.part_ids[ordinal]
+        return None
 
     def durable(self, assignment: Assignment, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of an assignment under way whose hops leave a checkpoint.
@@ -462,10 +470,10 @@ def take_up(
 
 def _checked(run: RunState) -> RunState:
     strategy = run.workload.strategy
-    if run.is_spread and strategy != "mop":
+    if run.is_spread and strategy not in ON_NODES:
         raise InvalidOption(
             f"Run {run.name!r} has the strategy {strategy}: its partitions must lie on one node.",
-            hint="On Citus create runs with the strategy mop, or auto.",
+            hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto.",
         )
     return run
 

@@ -23,7 +23,17 @@ from mmdb.errors import (
     WorkerDragged,
     WorkerLost,
 )
-from mmdb.train.hops.orders import HopOrder, MergeOrder, Order, timed_out, to_json
+from mmdb.train.hops.orders import (
+    FusedOrder,
+    GroupOrder,
+    HopOrder,
+    MergeOrder,
+    Order,
+    timed_out,
+    to_json,
+)
+from mmdb.train.hops.turn import lock_key
+from mmdb.train.ledger.ledger import Ledger
 from mmdb.train.values.runtime import TimeLimit
 
 #: A worker waits for hops as long as it takes, and ends one whose driver is gone.
@@ -201,20 +211,18 @@ class CitusWorker(PostgresWorker):
             raise WorkerDragged(error.message) from error
 
     def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
-        if not isinstance(order, HopOrder):
+        if isinstance(order, FusedOrder | GroupOrder):  # no run on a cluster has them
             return super()._call(connection, order)
-        key = order.candidate_id % 2**31
+        key = _key_of(order)
         (held,) = connection.rows(_Q.hold_candidate, key=key)
         if not held["locked"]:
             raise CandidateBusy(
                 f"Candidate {order.candidate_id} is being trained by another session."
             )
         try:
-            order = replace(order, holder=self._hold(connection))
-            for one in (replace(order, brings=True), order):
-                place = {"part_id": order.part_id, "detail": to_json(one)}
-                rows = connection.rows(load("api").run_order, **place)
-            return rows
+            if isinstance(order, MergeOrder):
+                return self._merge(connection, order)
+            return self._hop(connection, order)
         except MmdbError:  # the hop may live on, on a node that does not answer
             self._disown(connection)
             raise
@@ -222,6 +230,35 @@ class CitusWorker(PostgresWorker):
             if not connection.raw.closed:
                 with suppress(MmdbError):
                     connection.rows(_Q.release_candidate, key=key)
+
+    def _hop(self, connection: PostgresConnection, order: HopOrder) -> list[Row]:
+        order = replace(order, holder=self._hold(connection))
+        for one in (replace(order, brings=True), order):
+            rows = self._order(connection, one)
+        return rows
+
+    def _merge(self, connection: PostgresConnection, order: MergeOrder) -> list[Row]:
+        """Have a node compute the mean, and record it: so each of the two writes for itself."""
+        ledger = Ledger(connection, f"mmdb {self.name}", self.node)
+        place = {"candidate_id": order.candidate_id, "epoch": order.epoch}
+        done = ledger.merges(order.candidate_id).get(order.epoch)
+        if done is not None:
+            return [place | {"state_out": bytes(done["state_out"]).hex()}]
+        (row,) = self._order(connection, order)
+        run_id = ledger.read(order.candidate_id).row["run_id"]
+        ledger.add_merge(run_id, {**row, "state_out": bytes.fromhex(row["state_out"])})
+        return [row]
+
+    def _order(self, connection: PostgresConnection, order: HopOrder | MergeOrder) -> list[Row]:
+        place = {"part_id": order.part_id, "detail": to_json(order)}
+        return connection.rows(load("api").run_order, **place)
+
+
+def _key_of(order: HopOrder | MergeOrder) -> int:
+    """Return the key of the lock that keeps other sessions from an order's candidate."""
+    if isinstance(order, MergeOrder):
+        return order.candidate_id % 2**31
+    return lock_key(order.candidate_id, order.part_id, is_alone=order.is_alone) % 2**31
 
 
 class _Gone(Exception):

@@ -42,9 +42,16 @@ def orders_of(
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
     candidate_id = job.candidate_id(hop.candidate)
-    begins = job.begins_apart(hop)
+    begins, is_alone = job.begins_apart(hop), not job.run.workload.merges
     if hop.part == MERGE:
-        return [MergeOrder(candidate_id=candidate_id, epoch=hop.epoch, limit_s=limit_s)]
+        return [
+            MergeOrder(
+                candidate_id=candidate_id,
+                epoch=hop.epoch,
+                part_id=job.part_at(assignment.worker),
+                limit_s=limit_s,
+            )
+        ]
     if len(assignment.group) > 1:  # a group of one is an ordinary hop, validation among them
         part_ids = tuple(job.run.part_ids[part] for _, part in assignment.group)
         return [
@@ -76,7 +83,8 @@ def orders_of(
             publish=assignment.publish,
             limit_s=limit_s,
             begins=begins,
-            past=job.past(hop.candidate) if job.run.is_spread else None,
+            past=job.past(hop.candidate) if job.run.is_spread and is_alone else None,
+            is_alone=is_alone,
         )
     ]
 

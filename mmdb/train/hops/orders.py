@@ -31,6 +31,7 @@ class HopOrder:
     limit_s: float | None = None  # seconds that it may take; None: as long as it needs
     begins: bool = False  # settle first, in another transaction, what the candidate begins with
     past: Past | None = None  # of the candidate, on a cluster
+    is_alone: bool = True  # whether the candidate does no other hop meanwhile
     holder: int | None = None  # number of the coordinator's session that holds the candidate
     brings: bool = False  # only what it starts from; on a cluster the same order without it follows
 
@@ -120,13 +121,14 @@ class MergeOrder:
 
     candidate_id: int
     epoch: int
+    part_id: int | None = None  # on a cluster: its node computes, and the caller records
     limit_s: float | None = None
     begins = False
 
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection."""
-        runner.merge(self.candidate_id, self.epoch)
-        return []
+        row = runner.merge(self.candidate_id, self.epoch, at=self.part_id)
+        return [] if self.part_id is None else [{**row, "state_out": row["state_out"].hex()}]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
         """Return the call of mmdb's function that does it inside the server."""
@@ -161,18 +163,20 @@ def from_json(text: str) -> Order:
     return cls(**raw)
 
 
-def hop_order(raw: Mapping[str, Any]) -> HopOrder:
-    """Return the hop that a driver orders, from JSON that anybody may have written.
+def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
+    """Return the hop or merge that a driver orders, from JSON that anybody may have written.
 
     Raises:
         InvalidOption: it is no such order.
     """
     try:
         past, holder = raw.get("past"), raw.get("holder")
+        names = ("part_id", "candidate_id", "epoch")
+        place: dict[str, Any] = {name: index(raw[name]) for name in names}
+        if raw.get("kind") == "merge":
+            return MergeOrder(**place)
         return HopOrder(
-            part_id=index(raw["part_id"]),
-            candidate_id=index(raw["candidate_id"]),
-            epoch=index(raw["epoch"]),
+            **place,
             publish=bool(raw.get("publish", True)),
             past=None if past is None else _past(past),
             holder=None if holder is None else index(holder),

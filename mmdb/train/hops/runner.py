@@ -24,7 +24,7 @@ from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
 from mmdb.store.states import in_flight
 from mmdb.train.features.feature_cache import FeatureCache, on_features
-from mmdb.train.hops.turn import next_steps, progress
+from mmdb.train.hops.turn import lock_key, next_steps, progress
 from mmdb.train.hops.warm_starts import CandidateInitialiser
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
 from mmdb.train.ledger.state_history import (
@@ -254,9 +254,12 @@ class HopRunner:
                 self._features.plan_features(candidate_id)
         return self._initialiser.initialise(candidate_id)
 
-    def merge(self, candidate_id: int, epoch: int) -> dict[str, Any]:
+    def merge(self, candidate_id: int, epoch: int, *, at: int | None = None) -> dict[str, Any]:
         """Average the states that an epoch's train hops left, once; return the merge's row.
 
+        Args:
+            at: on a cluster, a partition of this node, where the state is left; the caller, who
+                has locked the candidate, records the row.
         Raises:
             HopError, NotFound
             OutOfTurn: not all of the epoch's train hops are done.
@@ -264,7 +267,7 @@ class HopRunner:
         started = time()
         with self._connection.transaction():
             candidate = self._ledger.candidate(candidate_id)
-            if not self._connection.try_lock("hop", candidate_id):
+            if at is None and not self._connection.try_lock("hop", candidate_id):
                 raise CandidateBusy(f"Candidate {candidate_id} is being merged by another session.")
             merges = self._ledger.merges(candidate_id)
             if epoch in merges:
@@ -283,16 +286,19 @@ class HopRunner:
             name, state = self._executor.compute(Average(rows), parts)
             assert state is not None
             left = NewState(
-                part_id=hops[0]["part_id"],
+                part_id=hops[0]["part_id"] if at is None else at,
                 epoch=epoch,
                 state_in=state_in or "",
                 state_out=name,
                 state=state,
             )
-            ends = epoch == candidate.row["epochs"] - 1
-            self._retention.make_durable(candidate.row, left, ends=ends)
-            place = (candidate, epoch, left.part_id)
-            return self._ledger.add_merge(*place, name, len(state), started)
+            # Hops of other nodes go on from the checkpoint: a file here would serve this one alone.
+            ends = epoch == candidate.row["epochs"] - 1 or at is not None
+            self._retention.make_durable(candidate.row, left, ends=ends, prunes=at is None)
+            row = self._ledger.merge_row(candidate, left, started)
+            if at is None:
+                self._ledger.add_merge(candidate.row["run_id"], row)
+            return row
 
     # -- what may start ------------------------------------------------------
 
@@ -316,7 +322,7 @@ class HopRunner:
         is_driven = self._is_spread and holder is not None
         # A group's other members compute for the transaction of its first.
         locked = not leads or is_driven
-        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids))
+        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids[0]))
         hops = self._hops(candidate, part_ids, epoch, past)
         now = progress(hops, candidate.parts)
         wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
@@ -345,7 +351,7 @@ class HopRunner:
             environment=_environment(candidate, hops),
             started=started,
             durable=durable,
-            left_at=hops[-1]["part_id"] if hops and self._is_spread else None,
+            left_at=self._left_at(candidate, hops) if self._is_spread else None,
             holder=holder if is_driven else None,
         )
 
@@ -383,6 +389,13 @@ class HopRunner:
                 hint=f"SELECT * FROM mmdb.merge_epoch({candidate.candidate_id}, {merged});",
             )
         return bytes(merges[merged]["state_out"]).hex()
+
+    def _left_at(self, candidate: CandidateRecord, hops: Sequence[Row]) -> int | None:
+        """Return the partition where the state lies that a candidate's next hop starts from."""
+        if not candidate.averages:
+            return int(hops[-1]["part_id"]) if hops else None
+        merges = self._ledger.merges(candidate.candidate_id)
+        return int(merges[max(merges)]["part_id"]) if merges else None
 
     def _wants_checkpoint(self, candidate: CandidateRecord, hops: Sequence[Row]) -> bool:
         mode = candidate.checkpoint
@@ -611,7 +624,7 @@ class HopRunner:
         Raises:
             CandidateBusy
         """
-        key = _lock_key(turn.candidate, [step.part_id for step in turn.steps])
+        key = _lock_key(turn.candidate, turn.steps[0].part_id)
         if turn.holder is None:
             held = self._connection.try_lock("hop", key)
         else:
@@ -622,15 +635,8 @@ class HopRunner:
             raise CandidateBusy(f"Candidate {name} was taken over by another session.")
 
 
-def _lock_key(candidate: CandidateRecord, part_ids: Sequence[int]) -> int:
-    """Return the key of the lock that keeps a second session away.
-
-    The hops of an averaged epoch run side by side, so each has its own; that two candidates may
-    come to the same key costs a short wait.
-    """
-    if candidate.averages:
-        return candidate.candidate_id * 1_000_003 + part_ids[0]
-    return candidate.candidate_id
+def _lock_key(candidate: CandidateRecord, part_id: int) -> int:
+    return lock_key(candidate.candidate_id, part_id, is_alone=not candidate.averages)
 
 
 def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:

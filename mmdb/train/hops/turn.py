@@ -19,6 +19,15 @@ def ordinal_of(part: Row) -> int:
     return VALIDATION if part["role"] == "validation" else int(part["ordinal"])
 
 
+def lock_key(candidate_id: int, part_id: int, *, is_alone: bool) -> int:
+    """Return the key of the lock that keeps a second session from a hop.
+
+    The hops of an averaged epoch run side by side, so each has its own; that two candidates may
+    come to the same key costs a short wait.
+    """
+    return candidate_id if is_alone else candidate_id * 1_000_003 + part_id
+
+
 def workload(run: Row, parts: Sequence[Row], candidates: int = 1) -> Workload:
     """Return the workload of a run.
 

@@ -23,6 +23,7 @@ from mmdb.errors import (
 from mmdb.messages import show
 from mmdb.store import states
 from mmdb.train.ledger.run_options import BY_HAND, record_choice
+from mmdb.train.ledger.state_history import NewState
 from mmdb.train.values.spec import HopResult, HopStep, Past, stack_of
 
 _Q = load("hops")
@@ -300,27 +301,32 @@ class Ledger:
             unseal(self._connection, candidate.row["run_id"])
         return row
 
-    def add_merge(
-        self,
-        candidate: CandidateRecord,
-        epoch: int,
-        part_id: int,
-        state_out: str,
-        state_bytes: int,
-        started: float,
+    def merge_row(
+        self, candidate: CandidateRecord, left: NewState, started: float
     ) -> dict[str, Any]:
-        """Record a merged epoch and return its row; see `add_hop`."""
-        finished = time()
-        row: dict[str, Any] = {
+        """Return the row of an epoch that was merged just now; see `add_hop`."""
+        assert left.state is not None
+        return {
             "candidate_id": candidate.candidate_id,
-            "epoch": epoch,
-            "part_id": part_id,
-            "state_out": bytes.fromhex(state_out),
-            "state_bytes": state_bytes,
-            "total_s": finished - started,
-            "worker": self._worker,
+            "epoch": left.epoch,
+            "part_id": left.part_id,
+            "state_out": bytes.fromhex(left.state_out),
+            "state_bytes": len(left.state),
+            "total_s": time() - started,
             "node": self._node,
         }
-        self._connection.run(_Q.add_merge, **row, started=started, finished=finished)
-        unseal(self._connection, candidate.row["run_id"])
-        return row
+
+    def add_merge(self, run_id: int, row: Row) -> None:
+        """Record a merged epoch, by a row of `merge_row`."""
+        names = ("candidate_id", "epoch", "part_id", "state_bytes", "total_s")
+        finished = time()
+        self._connection.run(
+            _Q.add_merge,
+            **{name: row[name] for name in names},
+            state_out=row["state_out"],
+            worker=self._worker,
+            node=self._node,
+            started=finished - row["total_s"],
+            finished=finished,
+        )
+        unseal(self._connection, run_id)

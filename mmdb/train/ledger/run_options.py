@@ -267,6 +267,10 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
 
 
+#: Strategies whose hops read one partition each, so that it may lie on any node.
+ON_NODES = ("mop", "task", "model_average")
+
+
 def options_on_cluster(
     asked: RunOptions, strategy: str, options: Mapping[str, Any]
 ) -> Mapping[str, Any]:
@@ -278,14 +282,14 @@ def options_on_cluster(
         InvalidOption
     """
     for what, wrong in (
-        (f"strategy {strategy!r}", "mop" not in (asked.strategies or (strategy,))),
+        (f"strategy {strategy!r}", strategy not in ON_NODES and "mop" not in asked.strategies),
         (f"options.stack {asked.stack}", asked.stack > 1),
         (f"options.ensemble {asked.ensemble}", type(options.get("ensemble")) is int),
     ):
         if wrong:
             raise InvalidOption(
                 f"{what} is given on a cluster, and needs all partitions on one node.",
-                hint="On Citus create runs with the strategy mop, or auto, without stacks and "
-                "without an ensemble.",
+                hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto, without stacks "
+                "and without an ensemble.",
             )
     return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}

@@ -230,7 +230,9 @@ class RunLayout:
     def core(self, policy: Policy) -> Core:
         """Return a core without candidates and workers."""
         load = self._load
-        strategy = strategy_of(load.strategy, load.group)
+        # No worker finds all partitions where they lie on nodes: what would stay hops.
+        hops = load.strategy == "task" and bool(self._placement)
+        strategy = strategy_of("mop" if hops else load.strategy, load.group)
         train, merge = (1 << load.partitions) - 1, 1 << load.partitions
         stages = strategy.stages(train, merge, merge << 1 if load.validates else 0)
         placed = self.set_of(self._placement)

@@ -89,6 +89,10 @@ class Schedule:
         self._unfinished += self._queue.active(ordinal)
         return ordinal
 
+    def node_of(self, worker: str) -> str:
+        """Return the node of a worker that is up."""
+        return self._crew.node_of[worker]
+
     def join(self, candidate: int, bundle: int) -> None:
         """Say that a candidate shares its input with the others of a bundle.
 

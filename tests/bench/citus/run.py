@@ -34,7 +34,9 @@ def make_dataset(db: Database, work: Work) -> None:
     db.create_dataset(DATASET, query, partitions=work.partitions, validation=work.validation)
 
 
-def create_run(db: Database, name: str, work: Work, order: str = "fixed") -> Any:
+def create_run(
+    db: Database, name: str, work: Work, order: str = "fixed", strategy: str = "mop"
+) -> Any:
     """Create a run that hops; its states have a momentum."""
     space = {"lr": list(work.rates), "optimizer": [{"name": "sgd", "momentum": 0.9}]}
     return db.create_run(
@@ -43,8 +45,8 @@ def create_run(db: Database, name: str, work: Work, order: str = "fixed") -> Any
         architecture=f"mlp(hidden={list(work.hidden)})",
         search={"method": "grid", "space": space},
         epochs=work.epochs,
-        strategy="mop",
-        options={"order": order},
+        strategy=strategy,
+        options={"order": order} if strategy == "mop" else {},
     )
 
 

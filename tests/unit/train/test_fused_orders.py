@@ -24,7 +24,11 @@ def job_of(limit_s: float | None = None) -> Any:
         begins_apart=lambda hop: False,
         candidate_id=lambda ordinal: 100 + ordinal,
         past=lambda ordinal: None,
-        run=SimpleNamespace(part_ids={0: 10, 1: 11, VALIDATION: 19}, is_spread=False),
+        run=SimpleNamespace(
+            part_ids={0: 10, 1: 11, VALIDATION: 19},
+            is_spread=False,
+            workload=SimpleNamespace(merges=False),
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mmdb.errors import InvalidOption
-from mmdb.train.hops.orders import HopOrder, from_json, hop_order, to_json
+from mmdb.train.hops.orders import HopOrder, MergeOrder, driver_order, from_json, to_json
 from mmdb.train.values.spec import Past
 
 ORDER = HopOrder(
@@ -29,13 +29,18 @@ def test_a_past_grows_by_the_hops_of_an_epoch() -> None:
 
 
 def test_an_order_is_the_same_on_the_node() -> None:
-    assert hop_order(json.loads(to_json(ORDER))) == ORDER
+    assert driver_order(json.loads(to_json(ORDER))) == ORDER
     assert from_json(to_json(ORDER)) == ORDER
+
+
+def test_a_merge_is_the_same_on_the_node() -> None:
+    order = MergeOrder(part_id=3, candidate_id=7, epoch=1)
+    assert driver_order(json.loads(to_json(order))) == order
 
 
 def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
     order = HopOrder(part_id=3, candidate_id=7, epoch=1)
-    assert hop_order(json.loads(to_json(order))) == order
+    assert driver_order(json.loads(to_json(order))) == order
 
 
 @pytest.mark.parametrize(
@@ -52,4 +57,4 @@ def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
 )
 def test_what_no_driver_writes_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="not the order"):
-        hop_order(json.loads(to_json(ORDER)) | change)
+        driver_order(json.loads(to_json(ORDER)) | change)

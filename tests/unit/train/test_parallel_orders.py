@@ -20,7 +20,7 @@ JOB: Any = SimpleNamespace(
     hop_limit_s=None,
     begins_apart=lambda hop: False,
     candidate_id=lambda ordinal: 100 + ordinal,
-    run=SimpleNamespace(part_ids=PART_IDS, is_spread=False),
+    run=SimpleNamespace(part_ids=PART_IDS, is_spread=False, workload=SimpleNamespace(merges=False)),
 )
 
 
