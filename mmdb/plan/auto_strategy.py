@@ -130,9 +130,9 @@ def _options(run: Row, workers: int | None) -> dict[str, Any]:
     """Return what `explain_train` is asked for."""
     given = parse_run_options(json.loads(run["options"]), run["asked_strategy"])
     is_open = run["strategy"] == "auto"
-    options: dict[str, Any] = {"strategies": list(given.strategies)}
+    options: dict[str, Any] = {"strategies": list(given.strategies), "probe_s": 0}
     if not is_open:
-        options = {"strategies": [run["strategy"]]}
+        options["strategies"] = [run["strategy"]]
         workers = workers or run["workers"] or os.cpu_count() or 1
         if run["strategy"] == "data_parallel":
             options["group"] = run["group_size"] or given.group or 2

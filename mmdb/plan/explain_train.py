@@ -11,7 +11,7 @@ from typing import Any
 
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import DatasetDropped, EmptySearch, MmdbError, stops_the_caller
+from mmdb.errors import DatasetDropped, EmptySearch, MmdbError, NoWorkerLogin, stops_the_caller
 from mmdb.plan import hop_history
 from mmdb.plan.candidate_costs import RunCosts, costs_of
 from mmdb.plan.candidate_work import TracedWork
@@ -35,6 +35,8 @@ COLUMNS = (
     *(f"{phase}_s" for phase in PHASES), "bytes_moved", "peak_memory", "feasible", "why_not",
     "chosen", "executed", "simulated", "assumed", "knobs",
 )  # fmt: skip
+#: Seconds in which steps are timed, unless asked otherwise, where nothing was ever measured.
+FIRST_PROBE_S = 2.0
 #: What a bigint holds.
 MOST_BYTES = 2**63 - 1
 #: What a run took in the end; of the row that says how it was trained.
@@ -243,11 +245,18 @@ def plan(
     slowdown = seen.slowdown
     like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     missed: list[str] = []
-    if options.probe_s and probing and any(one.cost_key not in like for one in run.candidates):
-        with probing() as probe:
-            missed = time_steps(connection, run, like, probe, options.probe_s, now.machine.node)
-        like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     stamp = known.profile.stamp
+    probe_s = options.probe_s
+    if probe_s is None:
+        probe_s = FIRST_PROBE_S if stamp is None and options.cluster is None else 0.0
+    if probe_s and probing and any(one.cost_key not in like for one in run.candidates):
+        try:
+            with probing() as probe:
+                missed = time_steps(connection, run, like, probe, probe_s, now.machine.node)
+        except NoWorkerLogin:
+            if options.probe_s:
+                raise
+        like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     is_cold = any(one.cost_key not in like for one in run.candidates)
     residual = hop_history.residual_of(connection, stamp, slowdown) if is_cold else None
     costs = compute(lambda: costs_of(run, like, known.profile, seen, followed, residual))

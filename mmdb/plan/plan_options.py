@@ -39,7 +39,7 @@ class PlanOptions:
     bytes_limit: float | None = None
     rows: int = ROWS
     target: float | None = None  # of the run's metric: for as many epochs as that takes
-    probe_s: float = 0.0  # in which steps are timed that nobody has measured
+    probe_s: float | None = None  # in which unmeasured steps are timed; None: as `plan`
 
 
 def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
@@ -87,10 +87,11 @@ def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
         if not is_number(target):
             raise InvalidOption(f"target is {show(target)}.", hint="A value of the run's metric.")
         given["target"] = float(target)
-    seconds = raw.get("probe_s", 0)
-    if not is_number(seconds, 0, MOST_PROBE_S):
-        raise InvalidOption(f"probe_s is {show(seconds)}.", hint="Seconds, from 0 to 60.")
-    given["probe_s"] = float(seconds)
+    seconds = raw.get("probe_s")
+    if seconds is not None:
+        if not is_number(seconds, 0, MOST_PROBE_S):
+            raise InvalidOption(f"probe_s is {show(seconds)}.", hint="Seconds, from 0 to 60.")
+        given["probe_s"] = float(seconds)
     return PlanOptions(**given)
 
 

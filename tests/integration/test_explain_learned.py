@@ -139,3 +139,19 @@ def test_what_auto_measures_and_what_a_probe_times_is_planned_by(db: Database) -
     (_, timed) = db.sql("SELECT * FROM mmdb.step_time ORDER BY candidate_id")
     for column in ("node", "device", "environment", "state_bytes"):
         assert kept[column] == timed[column]
+
+
+def test_on_a_machine_that_was_never_measured_steps_are_timed_first(db: Database) -> None:
+    def band(name: str, **asked: Any) -> float:
+        plan = create(db, name, [[8]]).explain({"workers": 1, "strategies": ["mop"], **asked})
+        (best, *_) = plan.estimates
+        assert best["assumed"]
+        return float(best["t_p90"] / best["t_p10"])
+
+    wide = band("assumed", probe_s=0)
+    assert measured(db) == 0 and wide > 6
+    narrow = band("first")
+    if isinstance(db.connection, PostgresConnection):  # nobody has set a login for the probe
+        assert measured(db) == 0 and narrow == wide
+    else:
+        assert measured(db) == 2 and narrow < wide / 2

@@ -26,6 +26,7 @@ from mmdb.plan.profile.fits import (
     fit_table,
 )
 from mmdb.plan.profile.measurements import (
+    ASSUMED_SAYS,
     HINT,
     KINDS,
     Machine,
@@ -96,9 +97,9 @@ class MachineProfile:
         if not self.assumed:
             return ()
         if self.stamp is None:
-            return (f"Nothing was measured here; costs are assumed, and high. {HINT}",)
+            return (f"This machine was never measured: {ASSUMED_SAYS} {HINT}",)
         names = ", ".join(sorted(self.assumed))
-        return (f"Not measured, and assumed to be high: {names}. {HINT}",)
+        return (f"Not measured, and assumed: {names}. {HINT}",)
 
 
 def profile_of(rows: Iterable[Measurement], stamp: Stamp | None = None) -> MachineProfile:
@@ -207,7 +208,7 @@ def known_profile(connection: Connection, now: Stamp) -> KnownProfile:
     profile = profile_of(rows, stamp)
     if stamp is None:
         changed = "; ".join(profile_changes(connection, now))
-        said = f"What was measured here no longer counts: {changed}. Costs are assumed, and high."
+        said = f"What was measured here no longer counts: {changed}; {ASSUMED_SAYS}"
         return KnownProfile(
             profile=profile, warnings=(f"{said} {HINT}",) if changed else profile.warnings
         )

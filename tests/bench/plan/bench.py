@@ -31,6 +31,7 @@ from tests.bench.plan.report import (
 from tests.bench.plan.speed import CASES, speed_figures
 from tests.bench.plan.step_report import step_figures
 from tests.bench.plan.steps import measure_steps
+from tests.bench.plan.unmeasured import first_run_figures
 from tests.bench.plan.workloads import (
     Workload,
     choice_workloads,
@@ -51,7 +52,7 @@ WORKLOADS: dict[str, Callable[[], Iterator[Workload]]] = {
     "iterations": iteration_workloads,
     "choice": choice_workloads,
 }
-PARTS = ("steps", *WORKLOADS, "speed")
+PARTS = ("steps", "first", *WORKLOADS, "speed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,9 @@ def bench_plan(databases: list[Database], share: PlanShare) -> Iterator[Figure]:
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmdb-bench-")))
         if "steps" in (share.only or PARTS):
             yield from _steps(share)
+        if "first" in (share.only or PARTS):
+            searches = share.first(list(mop_workloads())[: share.workloads])
+            yield from first_run_figures(searches, _ALONE * share.time(share.seconds))
         for db in databases:
             yield from _measure(db, share, kept)
 
@@ -91,7 +95,7 @@ def _steps(share: PlanShare) -> Iterator[Figure]:
 
 
 def _measure(db: Database, share: PlanShare, folder: Path) -> Iterator[Figure]:
-    parts = [part for part in share.only or PARTS if part != "steps"]
+    parts = [part for part in share.only or PARTS if part not in ("steps", "first")]
     if parts:
         _calibrate(db, share.time(CALIBRATE_S * min(1.0, share.seconds / SECONDS), LEAST_S))
     outcomes: dict[str, Sequence[Outcome]] = {}

@@ -93,7 +93,7 @@ class Campaign:
         # All are planned before the first is trained, which the later ones would learn from.
         planned = []
         for _, way, repeat in todo:
-            made = _create(db, f"{prefix}-{way.strategy}-{way.workers}-{repeat}", workload, way,
+            made = create(db, f"{prefix}-{way.strategy}-{way.workers}-{repeat}", workload, way,
                            size.epochs, seed=repeat)  # fmt: skip
             made.explain({"strategies": "executed", "workers": way.workers})
             planned.append((made, way, repeat))
@@ -188,7 +188,7 @@ def _warm_ups(db: Database, prefix: str, workload: Workload) -> Iterator[Warmed]
     for one in workload.warm_ups:
         name = f"{prefix}-warm-{one.strategy}-{one.candidates}-{one.workers}"
         way = Way(strategy=one.strategy, workers=one.workers)
-        made = _create(db, name, workload, way, 1, candidates=one.candidates)
+        made = create(db, name, workload, way, 1, candidates=one.candidates)
         made.train(workers=one.workers)
         if one.strategy == "mop":
             yield warmed(db, name, one.workers)
@@ -201,7 +201,7 @@ def _bytes_per_s(db: Database) -> float:
     return measured_cluster(profile).local.bytes_per_s
 
 
-def _create(
+def create(
     db: Database,
     name: str,
     workload: Workload,

@@ -292,7 +292,7 @@ COMMENT ON COLUMN mmdb.plan.candidates IS 'How many of the run were planned for.
 COMMENT ON COLUMN mmdb.plan.measured IS 'How many of them have costs that rest on hops like theirs.';
 COMMENT ON COLUMN mmdb.plan.notes IS 'What whoever reads the plan should know, a list of texts.';
 COMMENT ON COLUMN mmdb.plan.simulated IS 'Whether it is for a cluster that was described, not for this machine.';
-COMMENT ON COLUMN mmdb.plan.assumed IS 'Whether the machine was never measured: its costs are assumed, and high.';
+COMMENT ON COLUMN mmdb.plan.assumed IS 'Whether the machine was never measured: what was not timed is assumed.';
 CREATE TABLE mmdb.estimate (plan_id BIGINT NOT NULL, rank INT NOT NULL, strategy TEXT NOT NULL, workers INT NOT NULL, group_size INT NOT NULL, partitions INT NOT NULL, batch_size INT, knobs JSON NOT NULL, chosen BOOLEAN NOT NULL, t_p10 DOUBLE NOT NULL, t_p50 DOUBLE NOT NULL, t_p90 DOUBLE NOT NULL, lower_bound DOUBLE NOT NULL, compute_s DOUBLE NOT NULL, read_s DOUBLE NOT NULL, hop_s DOUBLE NOT NULL, communication_s DOUBLE NOT NULL, validation_s DOUBLE NOT NULL, idle_s DOUBLE NOT NULL, bytes_moved BIGINT NOT NULL, peak_memory BIGINT NOT NULL, hops BIGINT NOT NULL, feasible BOOLEAN NOT NULL, why_not TEXT, executed BOOLEAN NOT NULL, CONSTRAINT estimate_pkey PRIMARY KEY (plan_id, rank));
 COMMENT ON TABLE mmdb.estimate IS 'What a plan says of each way of training a run, the best first.';
 COMMENT ON COLUMN mmdb.estimate.group_size IS 'Workers that train one candidate together; 1 for one alone.';
