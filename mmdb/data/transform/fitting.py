@@ -58,13 +58,12 @@ def fit_numbers(
     Raises:
         DataError: a kind was asked for, and no train row has a value.
     """
-    known = values[~np.isnan(values)]
-    mean = float(known.mean()) if len(known) else 0.0
-    known.sort()
+    missing = np.isnan(values)
+    known = values[~missing] if missing.any() else values
     kind = str(asked.get("kind", "auto"))
     parameters = {key: value for key, value in asked.items() if key != "kind"}
     if kind == "auto":
-        kind = KINDS[source][0] if len(known) and known[0] < known[-1] else "drop"
+        kind = KINDS[source][0] if len(known) and known.min() < known.max() else "drop"
     elif not len(known) and kind != "drop":
         raise DataError(
             f"Column {name!r} is NULL in every train row, so that no {kind} can be fitted.",
@@ -72,22 +71,25 @@ def fit_numbers(
         )
     statistics: dict[str, Any] = {"missing": len(values) - len(known)}
     if kind != "drop":
-        statistics["fill"] = _fill(known, mean, parameters.get("impute", "median"))
-        filled = np.where(np.isnan(values), statistics["fill"], values)
+        known = known.copy()  # to be reordered
+        statistics["fill"] = _fill(known, parameters.get("impute", "median"))
+        filled = np.where(missing, statistics["fill"], values) if missing.any() else values
         statistics |= _statistics(kind, source, known, filled, parameters)
     return Transform(kind=kind, source=source, parameters=parameters, statistics=statistics)
 
 
-def _fill(known: np.ndarray, mean: float, impute: object) -> float:
+def _fill(known: np.ndarray, impute: object) -> float:
     if impute == "mean":
-        return mean
-    return float(np.median(known)) if impute == "median" else float(impute)  # type: ignore[arg-type]
+        return float(known.mean())
+    if impute == "median":
+        return float(np.median(known, overwrite_input=True))
+    return float(impute)  # type: ignore[arg-type]
 
 
 def _statistics(
     kind: str, source: Source, known: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a kind learns from the values that are known, ascending, and from all, filled."""
+    """Return what a kind learns from the values that are known, in any order, and from all."""
     match kind:
         case "standardize":
             return _moments(filled)
@@ -95,7 +97,7 @@ def _statistics(
             return _moments(symmetric_log1p(filled))
         case "robust":
             low, median, high = _at(known, np.array([0.25, 0.5, 0.75]))
-            spread = (high - low) or (float(known[-1]) - float(known[0])) / 2
+            spread = (high - low) or (float(known.max()) - float(known.min())) / 2
             return {"median": median, "scale": spread}
         case "quantile":
             return _quantiles(known, int(parameters.get("knots", KNOTS)))
@@ -122,12 +124,13 @@ def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:
     return {"quantiles": _at(known, np.linspace(0.0, 1.0, knots))}
 
 
-def _at(ordered: np.ndarray, shares: np.ndarray) -> list[float]:
-    """Return quantiles of ascending values, to the bit as numpy's own, which orders them anew."""
-    places = shares * (len(ordered) - 1)
+def _at(values: np.ndarray, shares: np.ndarray) -> list[float]:
+    """Return quantiles of values, to the bit as numpy's own; `values` are reordered."""
+    places = shares * (len(values) - 1)
     whole = np.floor(places).astype(np.int64)
-    part = places - whole
-    low, high = ordered[whole], ordered[np.minimum(whole + 1, len(ordered) - 1)]
+    part, above = places - whole, np.minimum(whole + 1, len(values) - 1)
+    values.partition(np.union1d(whole, above))
+    low, high = values[whole], values[above]
     step = high - low
     found = np.where(part < 0.5, low + step * part, high - step * (1 - part))
     return found.tolist()  # type: ignore[no-any-return]
