@@ -87,3 +87,22 @@ class Flaky(nn.Linear):
 def flaky(input_shape: tuple[int, ...], outputs: int, *, notes: str) -> nn.Module:
     """Return a module that fails once; `notes` is a file that all workers can write."""
     return Flaky(math.prod(input_shape), outputs, notes)
+
+
+class Crowded(nn.Linear):
+    """A linear layer that finds no memory on an accelerator for a batch of more rows than `rows`."""
+
+    def __init__(self, width: int, outputs: int, rows: int) -> None:
+        super().__init__(width, outputs)
+        self.rows = rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type not in ("cpu", "meta") and len(x) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(x)
+
+
+def crowded(input_shape: tuple[int, ...], outputs: int, *, rows: int) -> nn.Module:
+    """Return a backbone, `0`, and a head; the first finds no memory for larger batches."""
+    width = math.prod(input_shape)
+    return nn.Sequential(Crowded(width, 8, rows), nn.Linear(8, outputs))
