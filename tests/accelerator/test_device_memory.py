@@ -19,6 +19,7 @@ from tests.integration.test_same_bits import fill
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="torch sees no accelerator")
 
+FROZEN = {"freeze_up_to": "0", "head": "linear"}
 #: Of the two candidates one finds memory for 64 rows at once, and has batches of 128.
 SEARCH = {"space": {"architecture.rows": [64, 4096], "batch_size": 128, "lr": 0.05}}
 RUNS: dict[str, dict[str, Any]] = {
@@ -27,6 +28,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "model_average": {"strategy": "model_average"},
     "data_parallel": {"strategy": "data_parallel"},
     "stacked": {"options": {"stack": 2}},
+    "stored": {"options": {**FROZEN, "features": {"choice": "stored"}}},
+    "recomputed": {"options": {**FROZEN, "features": {"choice": "recomputed"}}},
 }
 
 
