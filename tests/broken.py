@@ -90,19 +90,22 @@ def flaky(input_shape: tuple[int, ...], outputs: int, *, notes: str) -> nn.Modul
 
 
 class Crowded(nn.Linear):
-    """A linear layer that finds no memory on an accelerator for a batch of more rows than `rows`."""
+    """A linear layer that finds no memory for a batch of more than `rows`, on some devices."""
 
-    def __init__(self, width: int, outputs: int, rows: int) -> None:
+    def __init__(self, width: int, outputs: int, rows: int, spared: tuple[str, ...]) -> None:
         super().__init__(width, outputs)
-        self.rows = rows
+        self.rows, self.spared = rows, spared
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type not in ("cpu", "meta") and len(x) > self.rows:
+        if x.device.type not in self.spared and len(x) > self.rows:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return super().forward(x)
 
 
-def crowded(input_shape: tuple[int, ...], outputs: int, *, rows: int) -> nn.Module:
-    """Return a backbone, `0`, and a head; the first finds no memory for larger batches."""
-    width = math.prod(input_shape)
-    return nn.Sequential(Crowded(width, 8, rows), nn.Linear(8, outputs))
+def crowded(
+    input_shape: tuple[int, ...], outputs: int, *, rows: int, spares_cpu: bool = True
+) -> nn.Module:
+    """Return a backbone, `0`, which finds no memory for larger batches, and a head."""
+    spared = ("meta", "cpu") if spares_cpu else ("meta",)
+    backbone = Crowded(math.prod(input_shape), 8, rows, spared)
+    return nn.Sequential(backbone, nn.Linear(8, outputs))
