@@ -1,7 +1,7 @@
 """Forty drawn runs on simulated devices, processes killed on the way: the bits of the CPU.
 
-What the CPU draws or rounds otherwise, dropout and mixed precision, is compared with the same run on
-devices that lost nothing.
+What the CPU draws or rounds otherwise, dropout and mixed precision, is compared with the same run
+on devices that lost nothing.
 """
 
 from __future__ import annotations
@@ -120,7 +120,10 @@ class Killing(Watch):
 
 
 def train(
-    db: tuple[Database, str], runs: Iterable[str], devices: Sequence[str], dies_at: Mapping[str, int]
+    db: tuple[Database, str],
+    runs: Iterable[str],
+    devices: Sequence[str],
+    dies_at: Mapping[str, int],
 ) -> None:
     """Train runs to their end by two workers, of which some are killed on the way."""
     database, place = db
