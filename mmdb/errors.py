@@ -414,6 +414,16 @@ class OutOfMemory(InputError):
     )
 
 
+class DeviceFull(OutOfMemory):
+    """The device's memory does not hold what was asked of it."""
+
+    sqlstate = "MM177"
+    default_hint = (
+        "Use a smaller model or batch_size (accumulate keeps the rows of a step), amp, or workers "
+        "on a device with more memory. MMDB_DEVICE_BYTES says what partitions may take of it."
+    )
+
+
 # -- files to import and to write ---------------------------------------------
 
 

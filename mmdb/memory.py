@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
-from mmdb.errors import OutOfMemory
+from mmdb.errors import DeviceFull, OutOfMemory
 
 try:
     import resource
@@ -43,6 +43,8 @@ _SAID = (
     "can't start new thread", "failed to map segment",
     "could not convert Python Unicode object to bytes",
 )  # fmt: skip
+#: Of accelerators: torch's allocators, drivers, and libraries such as cuBLAS.
+_SAID_OF_DEVICES = ("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
@@ -95,8 +97,23 @@ def call_bytes() -> int:
     return _NONE if most is None else most
 
 
+def shortage(error: BaseException) -> OutOfMemory | None:
+    """Return what an error comes to that says that there is no memory; None for any other."""
+    if _is_of_device(error):
+        return DeviceFull(f"{DeviceFull.__doc__} {str(error).splitlines()[0][:300]}")
+    return OutOfMemory() if ran_out(error) else None
+
+
+def _is_of_device(error: BaseException) -> bool:
+    """Return whether an accelerator has no memory left: torch has a class for some kinds alone."""
+    texts = _SAID_OF_DEVICES if isinstance(error, RuntimeError) else ()
+    return any(text in str(error) for text in texts)
+
+
 def ran_out(error: BaseException) -> bool:
     """Return whether an error says that there is no memory, whoever says it."""
+    if _is_of_device(error):
+        return True
     if isinstance(error, MemoryError) or getattr(error, "sqlstate", None) == "53200":
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:

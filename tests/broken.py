@@ -87,3 +87,25 @@ class Flaky(nn.Linear):
 def flaky(input_shape: tuple[int, ...], outputs: int, *, notes: str) -> nn.Module:
     """Return a module that fails once; `notes` is a file that all workers can write."""
     return Flaky(math.prod(input_shape), outputs, notes)
+
+
+class Crowded(nn.Linear):
+    """A linear layer that finds no memory for a batch of more than `rows`, on some devices."""
+
+    def __init__(self, width: int, outputs: int, rows: int, spared: tuple[str, ...]) -> None:
+        super().__init__(width, outputs)
+        self.rows, self.spared = rows, spared
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type not in self.spared and len(x) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(x)
+
+
+def crowded(
+    input_shape: tuple[int, ...], outputs: int, *, rows: int, spares_cpu: bool = True
+) -> nn.Module:
+    """Return a backbone, `0`, which finds no memory for larger batches, and a head."""
+    spared = ("meta", "cpu") if spares_cpu else ("meta",)
+    backbone = Crowded(math.prod(input_shape), 8, rows, spared)
+    return nn.Sequential(backbone, nn.Linear(8, outputs))

@@ -25,10 +25,9 @@ from mmdb.errors import (
     MmdbError,
     NodeLost,
     NoWorkerLogin,
-    OutOfMemory,
     WrongUrl,
 )
-from mmdb.memory import bounded, ran_out
+from mmdb.memory import bounded, shortage
 from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, is_any_left, this_call
 from mmdb.server.plpy_connection import PlpyConnection
 from mmdb.server.session_control import end_at_once, heed, stand_back
@@ -345,8 +344,8 @@ def exposed(
         except MmdbError as error:
             _say(plpy, error)
         except (plpy.SPIError, MemoryError, RuntimeError, OSError, ImportError) as error:
-            if ran_out(error):
-                _say(plpy, OutOfMemory())
+            if (short := shortage(error)) is not None:
+                _say(plpy, short)
             state = getattr(error, "sqlstate", "")
             refused = refusal(state, str(error))
             if tells_of_lost_node(state, str(error)) and backend.connection.is_spread:

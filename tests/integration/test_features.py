@@ -302,6 +302,21 @@ def test_lineage_goes_through_features(db: Database, outcomes: dict[str, Any]) -
     assert any("as_stored" in str(row["child"]) for row in down)
 
 
+def test_a_candidate_whose_frozen_layers_fail_ends_alone(db: Database) -> None:
+    db.register_factory("crowded", "tests.broken:crowded")
+    space = {"freeze_up_to": "0", "head": "linear", "architecture.rows": [2, 4096]}
+    run = db.create_run(
+        "crowded",
+        dataset="d",
+        architecture="crowded(spares_cpu=False)",
+        search={"space": space | {"lr": 0.05}},
+        epochs=1,
+    )
+    run.train(workers=1)
+    found = {row["candidate_id"]: row["status"] for row in run.leaderboard()}
+    assert [found[one] for one in candidates(db, "crowded")] == ["failed", "trained"]
+
+
 # -- what is refused ----------------------------------------------------------------
 
 

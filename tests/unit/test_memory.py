@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmdb.errors import OutOfMemory
-from mmdb.memory import bounded, call_bytes, free_bytes, ran_out, require
+from mmdb.errors import DeviceFull, OutOfMemory
+from mmdb.memory import bounded, call_bytes, free_bytes, ran_out, require, shortage
 
 MB = 2**20
 
@@ -128,10 +128,22 @@ class ServerError(Exception):
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ImportError("x.so: failed to map segment from shared object"), True),
         (ValueError("not enough memory"), False),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), True),
     ],
 )
 def test_who_says_that_there_is_no_memory(error: Exception, is_one: bool) -> None:
     assert ran_out(error) is is_one
+
+
+def test_what_a_device_lacks_is_told_apart_from_what_the_machine_lacks() -> None:
+    short = shortage(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2.00 GiB."))
+    assert isinstance(short, DeviceFull)
+    assert short.message.endswith("CUDA out of memory.")
+    assert "MMDB_DEVICE_BYTES" in short.hint
+    assert type(shortage(MemoryError())) is OutOfMemory
+    assert shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
 
 
 def test_torch_says_it_in_words() -> None:

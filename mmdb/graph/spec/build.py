@@ -29,7 +29,7 @@ from mmdb.graph.spec.layer_graph import build_layers
 from mmdb.graph.spec.parse import canonical as canonical
 from mmdb.graph.spec.parse import parse as parse
 from mmdb.graph.trace.stand_ins import on_meta
-from mmdb.memory import ran_out, require
+from mmdb.memory import require, shortage
 from mmdb.messages import explain, show
 
 if TYPE_CHECKING:
@@ -282,8 +282,8 @@ def _run_in_eval(module: nn.Module, batch: Tensor | dict[str, Tensor]) -> object
     except BaseException as exc:  # forward is the owner's code
         if stops_the_caller(exc):
             raise
-        if ran_out(exc):
-            raise OutOfMemory from exc
+        if (short := shortage(exc)) is not None:
+            raise short from exc
         shapes = ", ".join(f"{name} {tuple(t.shape)}".strip() for name, t in inputs.items())
         raise FactoryFailed(
             f"the model cannot read a batch of shape {shapes}: "
@@ -310,8 +310,8 @@ def _call(
     except BaseException as exc:  # a factory is the owner's code, which may raise anything
         if stops_the_caller(exc):
             raise
-        if ran_out(exc):
-            raise OutOfMemory from exc
+        if (short := shortage(exc)) is not None:
+            raise short from exc
         raise FactoryFailed(f"factory {name} raised {type(exc).__name__}: {explain(exc)}") from exc
     if not isinstance(module, nn.Module):
         raise FactoryFailed(f"factory {name} returned a {_describe(module)}, not a torch.nn.Module")

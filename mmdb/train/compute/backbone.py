@@ -34,6 +34,7 @@ from mmdb.graph.cut.cut import (
 )
 from mmdb.graph.spec.build import initial_module
 from mmdb.graph.spec.factory_call import Shape
+from mmdb.memory import shortage
 from mmdb.messages import explain
 from mmdb.store.tensors.tensor_bytes import raw_bytes
 from mmdb.train.candidate.config import ARCHITECTURE_PREFIX
@@ -384,6 +385,8 @@ def shape_of(layers: nn.Module, input_shape: Shape) -> tuple[int, ...]:
         except BaseException as error:  # the owner's code
             if stops_the_caller(error):
                 raise
+            if (short := shortage(error)) is not None:
+                raise short from error
             first = first or error
     assert first is not None
     raise FactoryFailed(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mmdb.errors import DeviceMissing, PrecisionMissing
+from mmdb.memory import ran_out
 from mmdb.train.values import device_names
 from mmdb.train.values.row_batch import Inputs, Labels, Partition, tensors_in
 
@@ -230,7 +231,7 @@ class DevicePartitions:
         self._staging = Staging(device)
 
     def place(self, key: str, rows: Partition) -> Partition:
-        """Return the rows on the device; those that are larger than the budget stay where they are.
+        """Return the rows on the device; those for which it has no room stay where they are.
 
         Then each batch is copied by itself.
         """
@@ -243,7 +244,14 @@ class DevicePartitions:
         while sum(kept for kept, _ in self._kept.values()) + size > self._budget:
             self._kept.popitem(last=False)
         x, y = rows
-        placed = self._copied(x), self._copied(y)
+        try:
+            placed = self._copied(x), self._copied(y)
+        except RuntimeError as error:
+            if not ran_out(error):
+                raise
+            self._kept.clear()  # candidates have taken what was free, and need it more
+            torch.accelerator.empty_cache()
+            return rows
         self._kept[key] = size, placed  # type: ignore[assignment]
         return self._kept[key][1]
 

@@ -20,11 +20,10 @@ from mmdb.errors import (
     Cancelled,
     MmdbError,
     NotANumber,
-    OutOfMemory,
     TrainingFailed,
     stops_the_caller,
 )
-from mmdb.memory import ran_out, require
+from mmdb.memory import require, shortage
 from mmdb.train.candidate.setup import Setup, augmentation_generator
 from mmdb.train.compute.device import CPU, autocast
 from mmdb.train.compute.exact import environment, exact
@@ -237,8 +236,8 @@ def blaming_the_model() -> Iterator[None]:
     except BaseException as error:  # the module is the owner's code, and may call sys.exit()
         if stops_the_caller(error):
             raise
-        if ran_out(error):
-            raise OutOfMemory from error
+        if (short := shortage(error)) is not None:
+            raise short from error
         failed = TrainingFailed(f"{type(error).__name__}: {error}")
         failed.trace = trace_of(error)
         raise failed from error

@@ -17,6 +17,7 @@ from torch.optim import lr_scheduler
 from mmdb.errors import InvalidHyperparameter, StateCorrupt
 from mmdb.graph.grouped import Grouped
 from mmdb.graph.spec.build import initial_module
+from mmdb.memory import ran_out
 from mmdb.messages import explain
 from mmdb.store.files.safetensors_format import StateEncoding, decode, decode_mapped
 from mmdb.train.candidate.config import Config, parse_config
@@ -188,9 +189,9 @@ def restore(live: Live, state: bytes) -> None:
     tensors, header = decode(state)
     try:
         _restore(live, tensors, header)
-    except torch.OutOfMemoryError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if ran_out(error):
+            raise
         raise StateCorrupt(
             f"A state does not fit its candidate: {type(error).__name__}: {explain(error)}"
         ) from error
@@ -222,6 +223,8 @@ def adopt(live: Live, state: bytes) -> None:
     try:
         _load_module(live, tensors, header)
     except (RuntimeError, KeyError) as error:
+        if ran_out(error):
+            raise
         raise InvalidHyperparameter(
             "The parent's state has other tensors than the clone's model.",
             hint="A clone keeps its parent's architecture and 'architecture.*' arguments.",

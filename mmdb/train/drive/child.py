@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import IO, Any, TypeVar
 
 from mmdb import errors
-from mmdb.memory import bounded, ran_out
+from mmdb.memory import bounded, shortage
 from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.values import device_names
 from mmdb.train.values.jobs import Job, MapPartition, from_json, job_of
@@ -209,8 +209,8 @@ def main() -> None:
         except BaseException as error:  # else a user's module would end the process
             if errors.stops_the_caller(error):
                 raise
-            if ran_out(error):
-                _write(out, _answer(errors.OutOfMemory()))
+            if (short := shortage(error)) is not None:
+                _write(out, _answer(short))
                 continue
             failed = errors.TrainingFailed(f"{type(error).__name__}: {error}")
             failed.trace = trace_of(error)

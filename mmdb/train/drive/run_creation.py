@@ -24,6 +24,7 @@ from mmdb.errors import (
     InvalidOption,
     ModelNotFound,
     StateNotFound,
+    WriteConflict,
 )
 from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.graph.spec.parse import parse
@@ -409,7 +410,7 @@ def add_candidate(
         parent: ordinal of the candidate from whose state it starts; None for fresh weights.
         epoch: epochs that the parent has done in that state; its last one if it is gone.
     Raises:
-        WriteConflict: another session takes the same ordinal.
+        WriteConflict: another session takes the same ordinal, or drops the parent's checkpoint.
         StateNotFound: the parent has no checkpoint.
     """
     (run,) = connection.rows(_Q.find_new_candidate, run_id=run_id)
@@ -432,8 +433,15 @@ def add_candidate(
     )
     if parent is not None:
         key = {"candidate_id": made["candidate_id"], "parent_id": origin["parent_id"]}
-        for query in (_Q.copy_checkpoint, _Q.copy_checkpoint_chunks):
+        # The parent may train on and drop that checkpoint: if its row is there after its chunks
+        # were read, then they were whole.
+        for query in (_Q.copy_checkpoint_chunks, _Q.copy_checkpoint):
             connection.run(query, **key, state_hash=origin["parent_state"])
+        if not states.checkpoints(connection, made["candidate_id"]):
+            raise WriteConflict(
+                "The parent has just dropped the checkpoint that was to be copied.",
+                hint="Clone it again: it has a newer one.",
+            )
         if run["warm_start"] != OFF:
             connection.run(_Q.inherit_warm_start, **key)
     return ordinal, int(made["candidate_id"])

@@ -15,7 +15,15 @@ from mmdb.data.reader import ensure_partition
 from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import BackboneMissing, InvalidHyperparameter, InvalidOption, ModelNotFound
+from mmdb.errors import (
+    ArchitectureError,
+    BackboneMissing,
+    InvalidHyperparameter,
+    InvalidOption,
+    ModelNotFound,
+    OutOfMemory,
+    TrainingFailed,
+)
 from mmdb.store import stored_features
 from mmdb.store.models.model_rows import find_model
 from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
@@ -113,6 +121,9 @@ WRITE_BYTE_S, READ_BYTE_S = 1e-8, 4e-9
 #: Seconds in which a hop takes a byte of rows out of the node's cache: rows of 2 KB, 32 at a time.
 MAP_BYTE_S = 1e-10
 
+#: Errors that a network is to blame for.
+_OF_NETWORKS = (ArchitectureError, TrainingFailed, OutOfMemory)
+
 #: From the row of a candidate to what an executor needs of it.
 MakeSpec = Callable[[Row], CandidateSpec]
 
@@ -134,10 +145,12 @@ class FeaturePlanner:
     def plan_features(self, row: Row) -> None:
         """Settle all candidates of a run that freeze layers, but for those that are settled.
 
+        Others than the one asked for stay as they are where their layers cannot be computed.
+
         Args:
             row: of `find_candidate`, of one of them.
         Raises:
-            BackboneMissing, ArchitectureError, BlockCorrupt
+            BackboneMissing, ArchitectureError, BlockCorrupt, TrainingFailed, OutOfMemory
         """
         run_id = row["run_id"]
         rows = self._connection.rows(_Q.find_unsettled, run_id=run_id)
@@ -176,7 +189,12 @@ class FeaturePlanner:
         for arguments in dict.fromkeys(member.arguments for member in members):
             alike = [member for member in members if member.arguments == arguments]
             network = network_of(row, json.loads(arguments), model_id)
-            examined, environment = self._examined(row, dataset, alike, model_id)
+            try:
+                examined, environment = self._examined(row, dataset, alike, model_id)
+            except _OF_NETWORKS:
+                if row["candidate_id"] in [member.candidate_id for member in alike]:
+                    raise
+                continue  # it ends those whose network it is, in their turn
             for (cut, pool), prefix in examined.items():
                 architecture = bytes.fromhex(prefix.architecture_hash)
                 tensors = bytes.fromhex(prefix.tensors_hash)

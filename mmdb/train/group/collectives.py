@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mmdb.errors import Cancelled, GroupBroken
+from mmdb.memory import ran_out
 from mmdb.train.compute.device import CPU
 from mmdb.train.group.rendezvous import connect, drop, heed_word, leave_word, reach
 from mmdb.train.values.spec import Backend, WorkerGroup
@@ -235,6 +236,8 @@ class Communicator:
             yield
         except RuntimeError as error:
             heed_word(self._store, self.group.rank)
+            if ran_out(error):
+                raise
             reason = str(error).split("] ")[-1].splitlines()[0][:200]
             raise GroupBroken(f"Rank {self.group.rank} lost its group: {reason}") from error
 
