@@ -129,11 +129,13 @@ CHECKPOINTS = GarbageKind(
     _NO_DATASET,
     _Q.find_garbage_checkpoints,
     (_Q.delete_checkpoint_chunks, _Q.delete_checkpoints),
+    recheck=_Q.find_checkpoints,
 )
 
 
-#: Rows, and stored bytes, that one transaction deletes at most; one row may be larger.
-BATCH = 1024
+#: Rows, and stored bytes, that one transaction deletes at most; one row may be larger. Saves wait
+#: for PostgreSQL's; DuckDB's have nobody to wait, and cost milliseconds however few their rows are.
+BATCH = {"postgres": 1024, "duckdb": 16384}
 BATCH_BYTES = 256 << 20
 #: Freeing less than this share of the store would cost more than it gives.
 RECLAIM_SHARE = 0.02
@@ -223,24 +225,19 @@ def _strays(connection: Connection) -> list[FoundGarbage]:
 def collect(connection: Connection, grace: Grace) -> list[FoundGarbage]:
     """Delete what no model needs, in batches, and return what went."""
     found = [
-        _sweep(connection, MODELS, grace),
-        _sweep(connection, MANIFESTS, grace),
+        _found(MODELS, _delete(connection, MODELS, grace)[0]),
+        _found(MANIFESTS, _delete(connection, MANIFESTS, grace)[0]),
         _sweep_tensors(connection, grace),
-        _sweep(connection, ARCHITECTURES, grace),
-        _sweep_checkpoints(connection, grace),
+        _found(ARCHITECTURES, _delete(connection, ARCHITECTURES, grace)[0]),
+        _found(CHECKPOINTS, *_delete(connection, CHECKPOINTS, grace)),
         _found(FEATURES, *_delete(connection, FEATURES, grace)),
     ]
-    _sweep(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
+    _delete(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
     return [each for each in found if each.items]
 
 
 def _found(kind: GarbageKind, items: int, size: int | None = None) -> FoundGarbage:
     return FoundGarbage(what=kind.what, items=items, bytes=size, goes=True, reason=kind.reason)
-
-
-def _sweep(connection: Connection, kind: GarbageKind, grace: Grace) -> FoundGarbage:
-    items, _ = _delete(connection, kind, grace)
-    return _found(kind, items)
 
 
 def _sweep_tensors(connection: Connection, grace: Grace) -> FoundGarbage:
@@ -251,17 +248,6 @@ def _sweep_tensors(connection: Connection, grace: Grace) -> FoundGarbage:
         if not deleted:
             return _found(TENSORS, items, size)
         items, size = items + deleted, size + freed
-
-
-def _sweep_checkpoints(connection: Connection, grace: Grace) -> FoundGarbage:
-    items = size = 0
-    for ids in _batches(connection, CHECKPOINTS, grace):
-        with connection.transaction():
-            rows = connection.rows(_Q.find_checkpoints, ids=ids)
-            for query in CHECKPOINTS.deletes:
-                connection.run(query, ids=ids)
-        items, size = items + len(rows), size + sum(row["bytes"] for row in rows)
-    return _found(CHECKPOINTS, items, size)
 
 
 def _delete(connection: Connection, kind: GarbageKind, grace: Grace) -> tuple[int, int]:
@@ -287,7 +273,7 @@ def _batches(connection: Connection, kind: GarbageKind, grace: Grace) -> Iterato
     size = 0
     for row in connection.rows(kind.find, **_given(kind.find, grace)):
         more = row.get("bytes", 0)
-        if batch and (len(batch) == BATCH or size + more > BATCH_BYTES):
+        if batch and (len(batch) == BATCH[connection.engine] or size + more > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(row["id"])

@@ -277,8 +277,10 @@ WHERE
 ORDER BY k.candidate_id;
 
 -- name: find_checkpoints
--- The checkpoints of some candidates.
-SELECT c.byte_count AS bytes
+-- The checkpoints of some candidates, with whose they are.
+SELECT
+    c.candidate_id AS id,
+    c.byte_count AS bytes
 FROM mmdb.checkpoint AS c
 WHERE c.candidate_id = any(%(ids)s::bigint[]);
 

@@ -65,15 +65,15 @@ SELECT
 FROM mmdb.tensor_chunk AS c
 WHERE c.tensor_id = any(%(tensor_ids)s::bigint[]);
 
--- name: read_one
--- All chunks of one tensor; the number of its partition is then known when the query is planned.
+-- name: read_pair
+-- All chunks of a tensor and of its base, or of one alone, given twice: by an index and out of two partitions alone.
 SELECT
     c.tensor_id,
     c.ordinal,
     c.codec,
     c.data
 FROM mmdb.tensor_chunk AS c
-WHERE c.tensor_id = %(tensor_id)s::bigint;
+WHERE c.tensor_id IN (%(tensor_id)s::bigint, %(other_id)s::bigint);
 
 -- name: read_span
 -- Some chunks of a tensor.

@@ -350,7 +350,7 @@ def test_saves_that_use_dropped_tensors_beside_a_running_collection(postgres_url
 def test_a_collection_that_is_cut_off_leaves_whole_batches(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "BATCH", 2)
+    monkeypatch.setattr(collector, "BATCH", {"postgres": 2})
     with connect(postgres_url) as db:
         for seed in range(3):
             save_model(db.connection, "net", tensors(seed))

@@ -44,7 +44,7 @@ def test_batches_are_bounded_by_rows_and_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
     duckdb_url: str,
 ) -> None:
-    monkeypatch.setattr(collector, "BATCH", rows)
+    monkeypatch.setattr(collector, "BATCH", {"duckdb": rows})
     monkeypatch.setattr(collector, "BATCH_BYTES", size)
     with connect(duckdb_url) as db:
         save_model(db.connection, "net", tensors())

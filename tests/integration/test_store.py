@@ -371,3 +371,16 @@ def test_tensors_of_many_models_are_read_together(connection: Connection) -> Non
         assert same_bits(tensor, zoo[name][path])
     assert same_bits(found[-2], moved(zoo["net0"], 1)["body.weight"])
     assert same_bits(found[-1], zoo["net0"]["body.weight"])
+
+
+def test_a_few_tensors_are_read_whichever_are_differences_or_bases(connection: Connection) -> None:
+    draw = random.Random(0)
+    base = weights()
+    stored = {"a@1": base, "a@2": moved(base, 1), "a@3": moved(base, 2), "b@1": weights(3)}
+    for name, parent in (("a@1", None), ("a@2", "a@1"), ("a@3", "a@1"), ("b@1", None)):
+        save_model(connection, name[0], stored[name], parent=parent)
+    every = [(name, path) for name, model in stored.items() for path in model]
+    for _ in range(40):
+        wanted = draw.choices(every, k=draw.choice([1, 2, 3, 8]))
+        for (name, path), tensor in zip(wanted, read_many(connection, wanted), strict=True):
+            assert same_bits(tensor, stored[name][path]), (wanted, name, path)

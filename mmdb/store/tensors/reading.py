@@ -212,11 +212,32 @@ def read_tensors(
     for target in targets.values():
         if target.encoding.base_id is not None:
             over.setdefault(target.encoding.base_id, []).append(target)
-    _decode_chunks(connection, over, _Target.lay_under)
-    _decode_chunks(connection, {k: [target] for k, target in targets.items()}, _Target.take)
+    if sum(encoding.byte_count for encoding in encodings) <= _AT_ONCE:
+        _decode_few(connection, over, targets)
+    else:
+        _decode_chunks(connection, over, _Target.lay_under)
+        _decode_chunks(connection, {k: [t] for k, t in targets.items()}, _Target.take)
     for target in targets.values():
         target.check_complete()
     return {tensor_id: target.tensor for tensor_id, target in targets.items()}
+
+
+def _decode_few(
+    connection: Connection, over: Mapping[int, list[_Target]], targets: Mapping[int, _Target]
+) -> None:
+    """Read a few tensors and their bases in one query that stays prepared, without threads."""
+    ids = list({**over, **targets})
+    if len(ids) > 2:
+        rows = connection.rows(_Q.read_chunks, tensor_ids=ids)
+    else:
+        rows = connection.rows(_Q.read_pair, tensor_id=ids[0], other_id=ids[-1]) if ids else []
+    chunks = [(row["tensor_id"], (row["ordinal"], row["codec"], row["data"])) for row in rows]
+    for tensor_id, chunk in chunks:
+        for target in over.get(tensor_id, ()):
+            target.lay_under(*chunk)
+    for tensor_id, chunk in chunks:
+        if tensor_id in targets:
+            targets[tensor_id].take(*chunk)
 
 
 def _decode_chunks(
@@ -224,7 +245,7 @@ def _decode_chunks(
     targets: Mapping[int, list[_Target]],
     apply: Callable[[_Target, int, int, bytes], None],
 ) -> None:
-    """Read the chunks of some tensors in one query and apply each to its targets."""
+    """Stream the chunks of some tensors and apply each to its targets."""
 
     def work(row: tuple[int, int, int, bytes]) -> None:
         for target in targets[row[0]]:
@@ -232,23 +253,13 @@ def _decode_chunks(
 
     if not targets:
         return
-    ids = list(targets)
-    if sum(t.encoding.byte_count for each in targets.values() for t in each) <= _AT_ONCE:
-        # A statement that stays prepared, and no threads: for a tensor or two they cost more.
-        if len(ids) == 1:
-            rows = connection.rows(_Q.read_one, tensor_id=ids[0])
-        else:
-            rows = connection.rows(_Q.read_chunks, tensor_ids=ids)
-        for row in rows:
-            work((row["tensor_id"], row["ordinal"], row["codec"], row["data"]))
-        return
     # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
     # statement, so that a transaction can go on from a savepoint alone.
     is_spoilt = connection.engine == "postgres" and connection.in_transaction
     with (
         connection.transaction() if is_spoilt else nullcontext(),
         pipeline(work, connection.threads) as decoding,
-        closing(connection.stream(_Q.read_chunks, tensor_ids=ids)) as chunks,
+        closing(connection.stream(_Q.read_chunks, tensor_ids=list(targets))) as chunks,
     ):
         for chunk in chunks:
             decoding.feed(chunk)
