@@ -7,7 +7,6 @@ connection prepares and records, and a child process performs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,13 +17,11 @@ from blake3 import blake3
 
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import ensure_partition
-from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
-from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, OutOfTurn, ReplayMismatch
 from mmdb.store.states import in_flight
 from mmdb.train.features.feature_cache import FeatureCache, on_features
-from mmdb.train.hops.turn import lock_key, next_steps, progress
+from mmdb.train.hops.next_turn import Turn, TurnFinder
 from mmdb.train.hops.warm_starts import CandidateInitialiser
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
 from mmdb.train.ledger.state_history import (
@@ -33,32 +30,12 @@ from mmdb.train.ledger.state_history import (
     Retention,
     locate,
     repeated,
-    wants_checkpoint,
 )
 from mmdb.train.values.jobs import Average, Executor, MapPartition, SeveralHops
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
 
 #: The registered factories, and functions by kind: name -> target.
 _Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """Hops that may start now: one, or a group's in the order of its ranks."""
-
-    candidate: CandidateRecord
-    steps: tuple[HopStep, ...]
-    state_in: str | None  # hash in hex; None: the initial state
-    environment: str | None  # that the hops before ran in; None: any will do
-    started: float
-    durable: bool = False  # whether the new state is to be durable though no epoch ends
-    left_at: int | None = None  # on a cluster: the partition whose node has the state
-    holder: int | None = None  # on a cluster: a driver's session, which holds the candidate
-
-    @property
-    def is_driven(self) -> bool:
-        """Whether a driver does what concerns the other nodes of a cluster."""
-        return self.holder is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +81,11 @@ class HopRunner:
         self._in_flight = in_flight(connection, spread=self._is_spread)
         self._retention = Retention(connection, self._in_flight, spread=self._is_spread)
         self._initialiser = CandidateInitialiser(connection, executor, self._ledger)
+        place = (connection, self._ledger, self._initialiser)
+        self._turns = TurnFinder(*place, is_spread=self._is_spread)
         self._features = FeatureCache(connection, executor, self._ledger)
         #: The next hop of a driver, by what its order says.
-        self._next: dict[tuple[object, ...], tuple[_Turn, _Brought]] = {}
+        self._next: dict[tuple[object, ...], tuple[Turn, _Brought]] = {}
 
     def bring_hop(
         self,
@@ -134,8 +113,10 @@ class HopRunner:
             # First what the node itself has, while no other one has a part in the transaction.
             code = self._code()
             read_s = self._have_rows(part_id, candidate_id)
-            turn = self._turn(candidate_id, (part_id,), epoch, publish, past=past, holder=holder)
-            if isinstance(turn, _Turn):
+            turn = self._turns.find(
+                candidate_id, (part_id,), epoch, publish, past=past, holder=holder
+            )
+            if isinstance(turn, Turn):
                 brought = self._bring(turn, turn.steps[0], code=code)
                 self._next[place] = turn, replace(brought, read_s=brought.read_s + read_s)
 
@@ -169,7 +150,7 @@ class HopRunner:
             self._prepare(part_id, candidate_id)
             with self._connection.transaction():
                 place = (candidate_id, (part_id,), epoch, publish)
-                return self._hop(self._turn(*place, past=past, holder=holder))
+                return self._hop(self._turns.find(*place, past=past, holder=holder))
 
     def run_hops(
         self,
@@ -195,7 +176,7 @@ class HopRunner:
                 if all(self._ledger.candidate(one).stacks for one in candidate_ids):
                     return self._stack(part_id, candidate_ids, epoch, publish)
                 return [
-                    self._hop(self._turn(candidate_id, (part_id,), epoch, publish))
+                    self._hop(self._turns.find(candidate_id, (part_id,), epoch, publish))
                     for candidate_id in candidate_ids
                 ]
 
@@ -223,7 +204,7 @@ class HopRunner:
         """
         leads = group.rank == 0
         with self._connection.transaction():
-            turn = self._turn(candidate_id, part_ids, epoch, True, leads=leads)
+            turn = self._turns.find(candidate_id, part_ids, epoch, True, leads=leads)
             if isinstance(turn, list):
                 return turn if leads else []
             done = self._do(turn, turn.steps[group.rank], group)
@@ -300,115 +281,6 @@ class HopRunner:
                 self._ledger.add_merge(candidate.row["run_id"], row)
             return row
 
-    # -- what may start ------------------------------------------------------
-
-    def _turn(
-        self,
-        candidate_id: int,
-        part_ids: Sequence[int],
-        epoch: int | None,
-        publish: bool,
-        *,
-        leads: bool = True,
-        past: Past | None = None,
-        holder: int | None = None,
-    ) -> _Turn | list[dict[str, Any]]:
-        """Return what may start now, or the rows of what is done already."""
-        started = time()
-        candidate = self._ledger.candidate(candidate_id)
-        chosen = [candidate.part(part_id) for part_id in part_ids]
-        if self._is_spread:
-            citus.check_here(self._connection, part_ids[0])
-        is_driven = self._is_spread and holder is not None
-        # A group's other members compute for the transaction of its first.
-        locked = not leads or is_driven
-        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids[0]))
-        hops = self._hops(candidate, part_ids, epoch, past)
-        now = progress(hops, candidate.parts)
-        wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
-        done = {(h["part_id"], h["epoch"]) for h in hops}
-        if all((part_id, wanted) in done for part_id in part_ids):
-            return [self._ledger.hop(part_id, candidate_id, wanted) for part_id in part_ids]
-        if not locked:
-            raise CandidateBusy(f"Candidate {candidate_id} is being trained by another session.")
-        self._ledger.check_alive(candidate, is_driven=is_driven)
-        ordinal = hops[-1]["ordinal"] + 1 if hops else 0
-        durable = self._wants_checkpoint(candidate, hops)
-        steps = next_steps(
-            candidate.row, candidate.parts, chosen, wanted, now, ordinal, publish or durable
-        )
-        if not hops and not candidate.has_begun:
-            if len(part_ids) > 1:
-                raise OutOfTurn(
-                    f"It is not settled what candidate {candidate_id} begins with.",
-                    hint=f"SELECT * FROM mmdb.begin_candidate({candidate_id});",
-                )
-            candidate = self._initialiser.initialised(candidate, part_ids[0])
-        return _Turn(
-            candidate=candidate,
-            steps=steps,
-            state_in=self._state_before(candidate, hops, steps[0]),
-            environment=_environment(candidate, hops),
-            started=started,
-            durable=durable,
-            left_at=self._left_at(candidate, hops) if self._is_spread else None,
-            holder=holder if is_driven else None,
-        )
-
-    def _hops(
-        self,
-        candidate: CandidateRecord,
-        part_ids: Sequence[int],
-        epoch: int | None,
-        past: Past | None,
-    ) -> list[Row]:
-        """Return the candidate's last hops, and this one if it is done already."""
-        if not self._is_spread:
-            return self._ledger.recent_hops(candidate.candidate_id, epoch)
-        if past is not None and epoch is not None:
-            done = self._ledger.find_hop(part_ids[0], candidate.candidate_id, epoch)
-            if done is not None:
-                return [done]
-            if candidate.checkpoint == "auto":  # asks how long all hops computed
-                past = None
-        return self._ledger.hops_at(candidate, epoch, past)
-
-    def _state_before(
-        self, candidate: CandidateRecord, hops: Sequence[Row], step: HopStep
-    ) -> str | None:
-        """Return the hash of the state that a hop starts from; None for the initial one."""
-        if not candidate.averages:
-            return bytes(hops[-1]["state_out"]).hex() if hops else None
-        merged = step.epoch if step.validates else step.epoch - 1
-        if merged < 0:
-            return None
-        merges = self._ledger.merges(candidate.candidate_id)
-        if merged not in merges:
-            raise OutOfTurn(
-                f"Epoch {merged} of candidate {candidate.candidate_id} is not merged yet.",
-                hint=f"SELECT * FROM mmdb.merge_epoch({candidate.candidate_id}, {merged});",
-            )
-        return bytes(merges[merged]["state_out"]).hex()
-
-    def _left_at(self, candidate: CandidateRecord, hops: Sequence[Row]) -> int | None:
-        """Return the partition where the state lies that a candidate's next hop starts from."""
-        if not candidate.averages:
-            return int(hops[-1]["part_id"]) if hops else None
-        merges = self._ledger.merges(candidate.candidate_id)
-        return int(merges[max(merges)]["part_id"]) if merges else None
-
-    def _wants_checkpoint(self, candidate: CandidateRecord, hops: Sequence[Row]) -> bool:
-        mode = candidate.checkpoint
-        if mode != "auto" or not hops:
-            return wants_checkpoint(mode, 0.0, 0)
-        durable = self._ledger.durable(candidate.candidate_id)
-        at_risk_s = hops[-1]["compute_s"]  # of the hop to come, as far as one can tell
-        for hop in reversed(hops):
-            if bytes(hop["state_out"]).hex() in durable:
-                break
-            at_risk_s += hop["compute_s"]
-        return wants_checkpoint(mode, at_risk_s, hops[-1]["state_bytes"])
-
     # -- computing it --------------------------------------------------------
 
     def _prepare(self, part_id: int, candidate_id: int) -> None:
@@ -417,7 +289,7 @@ class HopRunner:
             self._features.prepare(candidate_id, part_id)
 
     def _hop(
-        self, turn: _Turn | list[dict[str, Any]], brought: _Brought | None = None
+        self, turn: Turn | list[dict[str, Any]], brought: _Brought | None = None
     ) -> dict[str, Any]:
         """Do the one hop whose turn it is, and return its row; or that of a hop done before."""
         if isinstance(turn, list):
@@ -425,7 +297,7 @@ class HopRunner:
         done = self._compute(brought or self._bring(turn, turn.steps[0]))
         return self._record(turn, turn.steps[0], self._leave(turn, done))
 
-    def _do(self, turn: _Turn, step: HopStep, group: WorkerGroup | None = None) -> _Done:
+    def _do(self, turn: Turn, step: HopStep, group: WorkerGroup | None = None) -> _Done:
         """Bring a hop's state and partitions to the executor, and let it compute."""
         return self._compute(self._bring(turn, step, group))
 
@@ -438,8 +310,8 @@ class HopRunner:
         self, part_id: int, candidate_ids: Sequence[int], epoch: int | None, publish: bool
     ) -> list[dict[str, Any]]:
         """Do hops at once; each is recorded with its share of the time, one after the other."""
-        turns = [self._turn(one, (part_id,), epoch, publish) for one in candidate_ids]
-        ahead = [turn for turn in turns if isinstance(turn, _Turn)]
+        turns = [self._turns.find(one, (part_id,), epoch, publish) for one in candidate_ids]
+        ahead = [turn for turn in turns if isinstance(turn, Turn)]
         done = self._compute_all([self._bring(turn, turn.steps[0]) for turn in ahead])
         left = [self._leave(turn, one) for turn, one in zip(ahead, done, strict=True)]
         begun = min((turn.started for turn in ahead), default=0.0)
@@ -455,7 +327,7 @@ class HopRunner:
                 for k, (turn, one) in enumerate(zip(ahead, left, strict=True))
             ]
         )
-        return [next(rows) if isinstance(turn, _Turn) else turn[0] for turn in turns]
+        return [next(rows) if isinstance(turn, Turn) else turn[0] for turn in turns]
 
     def _compute_all(self, brought: Sequence[_Brought]) -> list[_Done]:
         """Let the executor compute several hops at once."""
@@ -473,7 +345,7 @@ class HopRunner:
 
     def _bring(
         self,
-        turn: _Turn,
+        turn: Turn,
         step: HopStep,
         group: WorkerGroup | None = None,
         code: _Code | None = None,
@@ -555,7 +427,7 @@ class HopRunner:
         if found is not None and blake3(found).hexdigest() == name:
             return found
         step = repeated(hop, candidate.part(hop["part_id"]))
-        turn = _Turn(
+        turn = Turn(
             candidate=candidate,
             steps=(step,),
             state_in=state_in,
@@ -573,7 +445,7 @@ class HopRunner:
 
     # -- what it leaves ------------------------------------------------------
 
-    def _leave(self, turn: _Turn, done: _Done) -> _Done:
+    def _leave(self, turn: Turn, done: _Done) -> _Done:
         """Leave the new state where the next hop finds it; count the seconds as storing."""
         begun = perf_counter()
         candidate, step, result = turn.candidate, turn.steps[-1], done.result
@@ -600,7 +472,7 @@ class HopRunner:
         return replace(done, result=replace(result, encode_s=store_s))
 
     def _record(
-        self, turn: _Turn, step: HopStep, done: _Done, finished: float | None = None
+        self, turn: Turn, step: HopStep, done: _Done, finished: float | None = None
     ) -> dict[str, Any]:
         self._ledger.keep_strategy(turn.candidate)
         row = self._ledger.add_hop(
@@ -615,30 +487,5 @@ class HopRunner:
             unseals=not turn.is_driven,
         )
         if self._is_spread:  # the last query: the coordinator has a part in the hop from here on
-            self._check_lock(turn)
+            self._turns.check_lock(turn)
         return row
-
-    def _check_lock(self, turn: _Turn) -> None:
-        """Check that the lock outlived the hop: it goes with the coordinator if that crashes.
-
-        Raises:
-            CandidateBusy
-        """
-        key = _lock_key(turn.candidate, turn.steps[0].part_id)
-        if turn.holder is None:
-            held = self._connection.try_lock("hop", key)
-        else:
-            rows = self._connection.rows(load("nodes").is_held, holder=turn.holder)
-            held = bool(rows[0]["held"])
-        if not held:
-            name = turn.candidate.candidate_id
-            raise CandidateBusy(f"Candidate {name} was taken over by another session.")
-
-
-def _lock_key(candidate: CandidateRecord, part_id: int) -> int:
-    return lock_key(candidate.candidate_id, part_id, is_alone=not candidate.averages)
-
-
-def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:
-    any_will_do = json.loads(candidate.row["options"]).get("environment") == "any"
-    return None if any_will_do or not hops else str(hops[-1]["environment"])
