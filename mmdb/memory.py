@@ -133,7 +133,7 @@ def bounded(find_limit: Callable[[], int | None] = lambda: None) -> _Bounded:
 
 
 class _Bounded:
-    """The limit of one call; one within another goes no further than that one."""
+    """Limits the memory of one call; a call within another may take no more than that one."""
 
     __slots__ = ("_before", "_find_limit")
 

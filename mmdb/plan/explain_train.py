@@ -183,7 +183,7 @@ def explain_run(
 def settled(
     connection: Connection, run: PlannedRun, settle: Settle | None
 ) -> tuple[PlannedRun, list[str]]:
-    """Return a run of which it is settled what its candidates share; or why it is not."""
+    """Settle what the candidates of a run share; return the run, and why it is not settled."""
     if settle is None or run.finished or not run.unsettled:
         return run, []
     try:

@@ -296,7 +296,7 @@ def _still_garbage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageReport:
-    """What a call of `gc_and_reclaim` found, and the bytes of the store's tables around it."""
+    """What `gc_and_reclaim` found, and the bytes of the store's tables before and after."""
 
     found: list[FoundGarbage]
     bytes_before: int

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pytest
 
-import mmdb
 from mmdb.api import Database
 from mmdb.train.drive.child_worker import ClientWorker, DuckWorker
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.worker import Worker, workers_of
 from mmdb.train.watch import Watch
 from tests.accelerator.test_hops_on_devices import DEVICES, FROZEN, SIMULATED
-from tests.cluster import Cluster
 from tests.integration.test_same_bits import fill, final_states
 
 pytestmark = pytest.mark.skipif(not SIMULATED, reason="torch sees no simulated accelerator")
@@ -81,21 +79,11 @@ def drawn(number: int) -> Drawn:
     return Drawn(asked=asked, is_as_on_cpu=is_as_on_cpu, dies_at=dies)
 
 
-@pytest.fixture(scope="module", params=dict.fromkeys(PLACES))
-def db(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Database, str]]:
-    """Yield a database with a dataset, and where hops compute."""
-    url = f"duckdb:///{tmp_path_factory.mktemp('drawn')}/mmdb.duckdb"
-    name = f"mmdb_drawn_{request.param}"
-    if request.param != "duckdb":
-        cluster: Cluster = request.getfixturevalue("cluster")
-        url = cluster.create_database(name, request.getfixturevalue("template"))
-    with mmdb.connect(url) as database:
-        fill(database)
-        yield database, request.param
-    if request.param != "duckdb":
-        cluster.drop_database(name)
+@pytest.fixture(scope="module")
+def db(empty: Database, place: str) -> tuple[Database, str]:
+    """Return a database with a dataset, and where hops compute."""
+    fill(empty)
+    return empty, place
 
 
 class Killing(Watch):
@@ -141,6 +129,7 @@ def train(
     assert watch.killed == set(dies_at)
 
 
+@pytest.mark.parametrize("place", dict.fromkeys(PLACES), indirect=True)
 def test_drawn_runs_come_to_the_same_bits_whatever_dies(db: tuple[Database, str]) -> None:
     database, place = db
     numbers = [number for number, where in enumerate(PLACES) if where == place]

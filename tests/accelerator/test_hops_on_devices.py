@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-import mmdb
 from mmdb.api import Database
 from mmdb.train.compute.device import accelerators
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.idle_children import IDLE
 from mmdb.train.drive.worker import workers_of
-from tests.cluster import Cluster
 from tests.integration.test_lost_sessions import worker_processes
 from tests.integration.test_same_bits import fill, final_states
 from tests.points import at
 
 DEVICES = tuple(str(device) for device in accelerators()[:2])
 SIMULATED = bool(DEVICES) and DEVICES[0].startswith("openreg")
-pytestmark = pytest.mark.skipif(not DEVICES, reason="torch sees no accelerator")
+pytestmark = [
+    pytest.mark.skipif(not DEVICES, reason="torch sees no accelerator"),
+    pytest.mark.parametrize("place", ["duckdb", "server", "client"], indirect=True, scope="module"),
+]
 
 #: Without batch normalisation: the simulated device does not write its running statistics.
 ARCHITECTURE = "mlp(hidden=[16, 8])"
@@ -62,27 +62,15 @@ RUNS: dict[str, dict[str, Any]] = {
 BY_TURN = ("asha", "pbt")
 
 
-@pytest.fixture(scope="module", params=["duckdb", "server", "client"])
-def db(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Database, str]]:
-    """Yield a database with the runs, for the CPU and for the devices; and where hops compute."""
-    url = f"duckdb:///{tmp_path_factory.mktemp('devices')}/mmdb.duckdb"
-    name = f"mmdb_devices_{request.param}"
-    if request.param != "duckdb":
-        cluster: Cluster = request.getfixturevalue("cluster")
-        url = cluster.create_database(name, request.getfixturevalue("template"))
-    with mmdb.connect(url) as database:
-        fill(database)
-        for place in ("cpu", "device"):
-            for run, asked in RUNS.items():
-                given: dict[str, Any] = {"epochs": 1, "seed": 3} | asked
-                database.create_run(
-                    f"{run}_{place}", dataset="d", architecture=ARCHITECTURE, **given
-                )
-        yield database, request.param
-    if request.param != "duckdb":
-        cluster.drop_database(name)
+@pytest.fixture(scope="module")
+def db(empty: Database, place: str) -> tuple[Database, str]:
+    """Return a database with the runs, for the CPU and for the devices; and where hops compute."""
+    fill(empty)
+    for device in ("cpu", "device"):
+        for run, asked in RUNS.items():
+            given: dict[str, Any] = {"epochs": 1, "seed": 3} | asked
+            empty.create_run(f"{run}_{device}", dataset="d", architecture=ARCHITECTURE, **given)
+    return empty, place
 
 
 @pytest.fixture(scope="module")

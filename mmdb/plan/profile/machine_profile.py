@@ -56,7 +56,7 @@ class FittedCurve(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
-    """What a machine and a database cost; made by `profile_of`."""
+    """The seconds that each kind of work takes on a machine; made by `profile_of`."""
 
     curves: Mapping[str, FittedCurve]  # by kind, where one is fitted to its points
     slowdowns: Mapping[str, Slowdown]  # by kind
@@ -93,7 +93,7 @@ class MachineProfile:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What whoever reads a plan should know of it."""
+        """Warnings about it, for whoever reads a plan."""
         if not self.assumed:
             return ()
         if self.stamp is None:

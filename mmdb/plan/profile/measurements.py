@@ -268,7 +268,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What a profile's rows are valid for."""
+    """The machine and the versions that a profile was measured with, and when."""
 
     machine: Machine
     versions: Versions

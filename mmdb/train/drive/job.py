@@ -14,7 +14,6 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import (
     CandidateStopped,
     ConnectionLost,
-    InvalidOption,
     MmdbError,
     NodeLost,
     PartitionUnreachable,
@@ -31,7 +30,7 @@ from mmdb.train.drive.run_state import (
     placement_of,
     search_of,
 )
-from mmdb.train.ledger.run_options import ON_NODES, Decide, fix_strategy
+from mmdb.train.ledger.run_options import Decide, check_on_nodes, fix_strategy
 from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
@@ -462,20 +461,13 @@ def take_up(
         # Only now: another driver may just have ended.
         spread = control.do(is_spread)
         control.do(lambda c: fix_strategy(c, name, None if spread else decide, workers))
-        return RunJob(control, watch, _checked(control.do(lambda c: load_run(c, name))))
+        run = control.do(lambda c: load_run(c, name))
+        if run.is_spread:
+            check_on_nodes(name, run.workload.strategy)
+        return RunJob(control, watch, run)
     except BaseException:
         control.unlock(run_id)
         raise
-
-
-def _checked(run: RunState) -> RunState:
-    strategy = run.workload.strategy
-    if run.is_spread and strategy not in ON_NODES:
-        raise InvalidOption(
-            f"Run {run.name!r} has the strategy {strategy}: its partitions must lie on one node.",
-            hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto.",
-        )
-    return run
 
 
 def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:

@@ -245,8 +245,9 @@ class CitusWorker(PostgresWorker):
         if done is not None:
             return [place | {"state_out": bytes(done["state_out"]).hex()}]
         (row,) = self._order(connection, order)
-        run_id = ledger.read(order.candidate_id).row["run_id"]
-        ledger.add_merge(run_id, {**row, "state_out": bytes.fromhex(row["state_out"])})
+        with connection.transaction():
+            run_id = ledger.read(order.candidate_id).row["run_id"]
+            ledger.add_merge(run_id, {**row, "state_out": bytes.fromhex(row["state_out"])})
         return [row]
 
     def _order(self, connection: PostgresConnection, order: HopOrder | MergeOrder) -> list[Row]:

@@ -95,14 +95,15 @@ class TurnFinder:
                     hint=f"SELECT * FROM mmdb.begin_candidate({candidate_id});",
                 )
             candidate = self._initialiser.initialised(candidate, part_ids[0])
+        before = self._before(candidate, hops, steps[0])
         return Turn(
             candidate=candidate,
             steps=steps,
-            state_in=self._state_before(candidate, hops, steps[0]),
+            state_in=None if before is None else bytes(before["state_out"]).hex(),
             environment=_environment(candidate, hops),
             started=started,
             durable=durable,
-            left_at=self._left_at(candidate, hops) if self._is_spread else None,
+            left_at=before["part_id"] if before is not None and self._is_spread else None,
             holder=holder if is_driven else None,
         )
 
@@ -124,12 +125,10 @@ class TurnFinder:
                 past = None
         return self._ledger.hops_at(candidate, epoch, past)
 
-    def _state_before(
-        self, candidate: CandidateRecord, hops: Sequence[Row], step: HopStep
-    ) -> str | None:
-        """Return the hash of the state that a hop starts from; None for the initial one."""
+    def _before(self, candidate: CandidateRecord, hops: Sequence[Row], step: HopStep) -> Row | None:
+        """Return the hop or merge that left what a hop starts from; None: nothing has."""
         if not candidate.averages:
-            return bytes(hops[-1]["state_out"]).hex() if hops else None
+            return hops[-1] if hops else None
         merged = step.epoch if step.validates else step.epoch - 1
         if merged < 0:
             return None
@@ -139,14 +138,7 @@ class TurnFinder:
                 f"Epoch {merged} of candidate {candidate.candidate_id} is not merged yet.",
                 hint=f"SELECT * FROM mmdb.merge_epoch({candidate.candidate_id}, {merged});",
             )
-        return bytes(merges[merged]["state_out"]).hex()
-
-    def _left_at(self, candidate: CandidateRecord, hops: Sequence[Row]) -> int | None:
-        """Return the partition where the state lies that a candidate's next hop starts from."""
-        if not candidate.averages:
-            return int(hops[-1]["part_id"]) if hops else None
-        merges = self._ledger.merges(candidate.candidate_id)
-        return int(merges[max(merges)]["part_id"]) if merges else None
+        return merges[merged]
 
     def _wants_checkpoint(self, candidate: CandidateRecord, hops: Sequence[Row]) -> bool:
         mode = candidate.checkpoint

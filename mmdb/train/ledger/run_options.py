@@ -271,6 +271,19 @@ def _listed(names: tuple[str, ...]) -> str:
 ON_NODES = ("mop", "task", "model_average")
 
 
+def check_on_nodes(run: str, strategy: str) -> None:
+    """Refuse a run whose strategy needs its partitions on one node, which lie on several.
+
+    Raises:
+        InvalidOption
+    """
+    if strategy not in ON_NODES:
+        raise InvalidOption(
+            f"Run {run!r} has the strategy {strategy}: its partitions must lie on one node.",
+            hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto.",
+        )
+
+
 def options_on_cluster(
     asked: RunOptions, strategy: str, options: Mapping[str, Any]
 ) -> Mapping[str, Any]:
