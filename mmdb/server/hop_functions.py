@@ -95,6 +95,8 @@ def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any
     order = driver_order(json_object(detail, "detail"))
     if order.place != part_id:
         raise InvalidOption(f"part_id is {part_id}, but the order is for partition {order.place}.")
+    for candidate_id, state in getattr(order, "useless", ()) if _is_node(backend) else ():
+        node_cache.drop(owner_of(backend.connection), candidate_id, state)
     found = [{**_NO_HOP, **row} for row in order.run(backend.runner)]
     return [{**row, "rows": row["row_count"]} for row in found]
 

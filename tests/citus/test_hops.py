@@ -430,7 +430,7 @@ def holders(db: Database, session: str) -> int:
     """Return by how many numbers a session may be named to its hops."""
     (row,) = db.sql(
         "SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
-        "WHERE l.classid = 1835889767 AND a.application_name = %(session)s",
+        "WHERE l.classid = 1835889768 AND a.application_name = %(session)s",
         {"session": session},
     )
     return int(row["n"])

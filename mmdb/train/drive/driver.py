@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -35,6 +35,7 @@ from mmdb.train.drive.worker_pool import (
     orders_of,
     tell_done,
 )
+from mmdb.train.hops.orders import HopOrder
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.replay.summary import Summary, summarise
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
@@ -45,7 +46,7 @@ from mmdb.train.watch import Watch
 POLL_S = 0.1
 #: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
 #: DuckDB each look takes milliseconds of the process that stores states.
-ATTEND_S = 0.5
+ATTEND_S = 0.8
 #: Seconds between two looks at where the partitions lie on a cluster.
 LOOK_S = 3.0
 T = TypeVar("T")
@@ -237,6 +238,17 @@ class Driver:
 
     def _attend(self) -> None:
         """Heed what people asked of runs and candidates since the last look."""
+        run_ids = [job.run.run_id for job in self._jobs]
+        query = load("runs").find_news
+        news = self._control.do(lambda c: c.rows(query, run_ids=run_ids)) if run_ids else []
+        if any((row["run_request"] or 0) > self._seen for row in news):
+            self._heed_requests()
+        by_run = {row["run_id"]: row for row in news}
+        for job in self._jobs:
+            if job.is_behind(by_run.get(job.run.run_id)):
+                job.attend()
+
+    def _heed_requests(self) -> None:
         rows = self._control.do(lambda c: requests_since(c, self._seen))
         for row in {row["run"]: row for row in rows}.values():  # a run's last request holds
             self._seen = max(self._seen, row["request_id"])
@@ -246,8 +258,6 @@ class Driver:
                 self._end(row["run"], Cancelled(f"Run {row['run']!r} was cancelled."))
             else:
                 self._fair_queue.add(row["run"], row["priority"])
-        for active in self._runs.values():
-            active.job.attend()
 
     def _take(self, message: Message | None) -> None:
         if message is None:
@@ -374,6 +384,9 @@ class Driver:
         started = OrderRound(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
+        if self._sweeper is not None and isinstance(orders[0], HopOrder):
+            started.useless = self._sweeper.useless_at(job.schedule.node_of(assignment.worker))
+            orders = [replace(orders[0], useless=tuple(one.key for one in started.useless))]
         for rank, (worker, order) in enumerate(zip(members, orders, strict=True)):
             self._pool.start(worker, order, started)
             part = assignment.group[rank][1] if assignment.group else hop.part
@@ -415,6 +428,8 @@ class Driver:
         job, assignment = round.job, round.assignment
         if round.worst is not None:
             job.recall(assignment, done=False)
+            if self._sweeper is not None:
+                self._sweeper.drop(round.useless)
             if round.worst.kind == "lost":
                 self._control.check()
             self._weigh(active, round)

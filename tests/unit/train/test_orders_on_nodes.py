@@ -17,8 +17,7 @@ ORDER = HopOrder(
     epoch=1,
     publish=False,
     past=Past(epoch=1, part_ids=(5, 4)),
-    holder=99,
-    brings=True,
+    holders=(99, 7),
     at=8,
 )
 
@@ -53,7 +52,7 @@ def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
         {"past": 3},
         {"past": {"epoch": 1}},
         {"past": {"epoch": 1, "part_ids": ["x"]}},
-        {"holder": "me"},
+        {"holders": "me"},
         {"at": "here"},
     ],
 )
