@@ -22,7 +22,6 @@ from mmdb.plan.ranking import explain, ranked
 from mmdb.plan.step import CandidateCost
 from mmdb.train.features.feature_planning import STRATEGIES
 from mmdb.train.hops.device_worker import STATE_BYTES
-from mmdb.train.ledger.run_options import ON_NODES
 
 #: Standard deviations between the 10th and the 90th percentile.
 BETWEEN = 2.563
@@ -188,9 +187,8 @@ def _possible(
         rules.append(
             (STRATEGIES, f"frozen layers are shared with {' and '.join(STRATEGIES)} alone")
         )
-    if options.cluster is None and is_spread(connection):
-        kinds = ("mop",) if run.strategy == "auto" else ON_NODES
-        rules.append((kinds, "the partitions lie on several nodes of this cluster"))
+    if options.cluster is None and run.strategy == "auto" and is_spread(connection):
+        rules.append((("mop",), "on the nodes of this cluster auto is mop"))
     if not rules:
         return found
     for allowed, why in rules:

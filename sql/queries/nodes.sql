@@ -114,7 +114,8 @@ SELECT
     h.compute_s,
     h.state_out,
     h.state_bytes,
-    h.environment
+    h.environment,
+    h.group_size
 FROM mmdb.hop AS h
 WHERE
     h.candidate_id = %(candidate_id)s::bigint

@@ -214,7 +214,7 @@ def test_what_is_of_no_use_any_more_is_swept_from_all_nodes(db: Database) -> Non
     assert count(db, "checkpoint", "first") <= 3 * 2  # the last, and the best
 
 
-@pytest.mark.parametrize("strategy", ["task", "model_average"])
+@pytest.mark.parametrize("strategy", ["task", "model_average", "data_parallel"])
 @pytest.mark.parametrize("dataset", ["d", "whole"])
 def test_each_strategy_leaves_the_states_of_one_postgresql(
     db: Database, one_server: Database, strategy: str, dataset: str
@@ -225,12 +225,30 @@ def test_each_strategy_leaves_the_states_of_one_postgresql(
     assert states(db, run) == states(one_server, run)
     assert merges(db, run) == merges(one_server, run)
     done = hops(db, run)
-    check_nodes(db, done)
+    if strategy != "data_parallel":  # a round's rows name the worker of its first rank
+        check_nodes(db, done)
+    assert len({hop["node"] for hop in done}) == 2
     assert count(db, "checkpoint", run) <= 3 * 2
     for hop in done:  # what was on its way is swept from the nodes
         place = {"part_id": hop["part_id"], "candidate_id": hop["candidate_id"]}
         place["state_hash"] = hop["state_out"]
         assert not merges(db, run) or not db.connection.rows(load("nodes").read_in_flight, **place)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("dataset", ["d", "whole"])
+def test_stacks_leave_the_states_of_one_postgresql(
+    db: Database, one_server: Database, dataset: str, workers: int
+) -> None:
+    run, space = f"stacked-{dataset}-{workers}", {"lr": [0.05, 0.02, 0.01, 0.005]}
+    for one in (db, one_server):
+        one.create_run(
+            run, dataset=dataset, architecture=MLP, search={"space": space}, epochs=3, seed=7,
+            options={"stack": 4, "order": "fixed"},
+        ).train(workers=workers)  # fmt: skip
+    assert states(db, run) == states(one_server, run)
+    check_nodes(db, hops(db, run))
+    assert count(db, "checkpoint", run) <= 4 * 2
 
 
 def test_an_epoch_is_averaged_by_hand(db: Database, one_server: Database) -> None:

@@ -400,6 +400,7 @@ class Driver:
         worker, now = message.worker, time.time()
         slot.round = None
         round.waits_for.discard(worker)
+        round.rows += message.rows
         if message.kind == "done":
             tell_done(self._watch, round.assignment, message, now)
         else:
@@ -440,31 +441,32 @@ class Driver:
             job.hops += len(round.members) + len(assignment.fused)
         # A vacuum over all nodes costs more than it saves: autovacuum does it there.
         if self._sweeper is None:
-            self._janitor.wrote(job.durable(assignment, message.rows))
+            self._janitor.wrote(job.durable(assignment, round.rows))
         if self._sweeper is not None:
-            self._sweep(self._sweeper, job, assignment, message)
+            self._sweep(self._sweeper, round)
         job.take(Done(assignment.worker, message.seconds))
         if assignment.hop.part == VALIDATION:
             try:
-                job.hear_all(assignment, message.rows)
+                job.hear_all(assignment, round.rows)
             except MmdbError as error:
                 self._end(job.name, error)
 
-    def _sweep(
-        self, sweeper: Sweeper, job: RunJob, assignment: Assignment, message: Message
-    ) -> None:
-        """Let go of what a hop or a merge has made useless on the nodes of a cluster."""
-        (row,) = message.rows
+    def _sweep(self, sweeper: Sweeper, round: OrderRound) -> None:
+        """Let go of what an order has made useless on the nodes of a cluster."""
+        job, assignment = round.job, round.assignment
         part, averages = assignment.hop.part, job.run.workload.merges
         if part == MERGE:
-            sweeper.merged(row)
+            sweeper.merged(*round.rows)
             return
-        if part != VALIDATION and row["node"] not in job.run.placement[part]:
-            self._looked_at = 0.0  # the partition has moved
-        if part != VALIDATION and not averages:
-            sweeper.hop_done(row)
-        if job.ends_epoch(assignment) and (part == VALIDATION or not averages):
-            sweeper.epoch_done(row)
+        # Of a group's round the first rank has the state.
+        for candidate, row in zip(assignment.candidates, round.rows, strict=False):
+            if part != VALIDATION and row["node"] not in job.run.placement[part]:
+                self._looked_at = 0.0  # the partition has moved
+            if part != VALIDATION and not averages:
+                sweeper.hop_done(row)
+            ends = job.ends_epoch(candidate, len(round.members))
+            if ends and (part == VALIDATION or not averages):
+                sweeper.epoch_done(row)
 
     def _weigh(self, active: _ActiveRun, round: OrderRound) -> None:
         """End a candidate, or the run over trouble that no candidate is to blame for."""

@@ -30,7 +30,7 @@ from mmdb.train.drive.run_state import (
     new_candidates,
     search_of,
 )
-from mmdb.train.ledger.run_options import Decide, check_on_nodes, fix_strategy
+from mmdb.train.ledger.run_options import Decide, fix_strategy
 from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
@@ -272,10 +272,9 @@ class RunJob:
         ):
             self._heed(row["request"], row["candidate"], row["request_id"])
 
-    def ends_epoch(self, assignment: Assignment) -> bool:
-        """Return whether nothing is left of a candidate's epoch after an assignment under way."""
-        visited = len(self.schedule.progress[assignment.hop.candidate].visited)
-        return visited + max(len(assignment.group), 1) >= self.run.visits
+    def ends_epoch(self, candidate: int, parts: int) -> bool:
+        """Return whether nothing is left of a candidate's epoch after parts that are under way."""
+        return len(self.schedule.progress[candidate].visited) + parts >= self.run.visits
 
     def rest(self, candidate: int) -> None:
         """Let a candidate wait a moment: a node that it needs does not answer."""
@@ -341,9 +340,9 @@ class RunJob:
         then until the epoch ends.
         """
         hop = assignment.hop
-        if hop.part in self.run.part_ids:
-            for candidate in assignment.candidates:
-                self._recall(candidate, hop.epoch, self.run.part_ids[hop.part], done)
+        for part in [part for _, part in assignment.group] or [hop.part]:
+            for candidate in assignment.candidates if part in self.run.part_ids else ():
+                self._recall(candidate, hop.epoch, self.run.part_ids[part], done)
         if done:
             members = [self._members[candidate] for candidate in assignment.candidates]
             self._knows_features |= any(m.config.get("freeze_up_to") is not None for m in members)
@@ -473,8 +472,6 @@ def take_up(
         spread = control.do(is_spread)
         control.do(lambda c: fix_strategy(c, name, None if spread else decide, workers))
         run = control.do(lambda c: load_run(c, name))
-        if run.is_spread:
-            check_on_nodes(name, run.workload.strategy)
         return RunJob(control, watch, run)
     except BaseException:
         control.unlock(run_id)

@@ -11,7 +11,6 @@ from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.data.replay_sample import shard_of
-from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.db.totals import unseal
@@ -44,7 +43,6 @@ from mmdb.train.ledger.run_options import (
     MOST_MEMBERS,
     SAME,
     RunOptions,
-    options_on_cluster,
     parse_run_options,
 )
 from mmdb.train.ledger.shards import SISA, shard_name
@@ -106,8 +104,6 @@ def create_run(
     epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)
-    if is_spread(connection):
-        options = options_on_cluster(asked, strategy, options)
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)

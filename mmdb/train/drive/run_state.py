@@ -223,8 +223,8 @@ class HopGroups:
     def __init__(self, control: LockedConnection, run: RunState) -> None:
         """Read what is settled of a run under its lock."""
         self._control, self._run_id = control, run.run_id
-        self._fuses = run.options.features.fuse > 1 and not run.is_spread
-        self._stacks = run.options.stack > 1 and not run.is_spread
+        self._fuses = run.options.features.fuse > 1
+        self._stacks = run.options.stack > 1
         self._shapes: dict[str, int] = {}  # numbers of groups that are stacked, below 0
         self._open: dict[int, int] = {}  # candidates by ordinal whose features are not settled
         self._features = self._find() if self._fuses else {}

@@ -24,8 +24,6 @@ from mmdb.errors import (
 )
 from mmdb.train.drive.locked_connection import hold_session
 from mmdb.train.hops.orders import (
-    FusedOrder,
-    GroupOrder,
     HopOrder,
     MergeOrder,
     Order,
@@ -210,8 +208,6 @@ class CitusWorker(PostgresWorker):
             raise WorkerDragged(error.message) from error
 
     def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
-        if isinstance(order, FusedOrder | GroupOrder):  # no run on a cluster has them
-            return super()._call(connection, order)
         try:
             if isinstance(order, MergeOrder):
                 return self._merge(connection, order)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from mmdb.db.connection import Row
 from mmdb.errors import MmdbError
 from mmdb.train.drive.cleanup import UselessState
 from mmdb.train.drive.job import RunJob
@@ -29,6 +31,7 @@ class OrderRound:
     assignment: Assignment
     waits_for: set[str]  # workers that have not answered yet
     sessions: Sequence[str]  # of the members, as the rendezvous knows them
+    rows: list[Row] = field(default_factory=list)  # that they have answered with
     worst: Message | None = None  # of those that failed
     useless: Sequence[UselessState] = ()  # that go with it
 
@@ -45,6 +48,7 @@ def orders_of(
     hop, limit_s = assignment.hop, job.hop_limit_s
     candidate_id = job.candidate_id(hop.candidate)
     begins, knows_past = job.begins_apart(hop), job.run.is_spread and not job.run.workload.merges
+    at = job.part_at(assignment.worker) if hop.part == VALIDATION else None
     if hop.part == MERGE:
         return [
             MergeOrder(
@@ -56,6 +60,7 @@ def orders_of(
         ]
     if len(assignment.group) > 1:  # a group of one is an ordinary hop, validation among them
         part_ids = tuple(job.run.part_ids[part] for _, part in assignment.group)
+        members = members_of(assignment)
         return [
             GroupOrder(
                 part_ids=part_ids,
@@ -64,8 +69,11 @@ def orders_of(
                 group=group,
                 limit_s=limit_s,
                 begins=begins,
+                past=job.past(hop.candidate) if knows_past else None,
+                holders=job.holders,
+                at=job.part_at(worker),
             )
-            for group in meet([worker for worker, _ in assignment.group])
+            for worker, group in zip(members, meet(members), strict=True)
         ]
     if assignment.fused:
         return [
@@ -75,6 +83,9 @@ def orders_of(
                 epoch=hop.epoch,
                 publish=assignment.publish,
                 limit_s=limit_s and limit_s * len(assignment.candidates),
+                pasts=tuple(map(job.past, assignment.candidates)) if knows_past else (),
+                holders=job.holders,
+                at=at,
             )
         ]
     return [
@@ -87,7 +98,7 @@ def orders_of(
             begins=begins,
             past=job.past(hop.candidate) if knows_past else None,
             holders=job.holders,
-            at=job.part_at(assignment.worker) if hop.part == VALIDATION else None,
+            at=at,
         )
     ]
 
@@ -221,7 +232,7 @@ class WorkerPool:
     def meet(self, members: Sequence[str]) -> Sequence[WorkerGroup]:
         """Return the places of a group's members; the same as before where they stayed."""
         if self._rendezvous is None:
-            self._rendezvous = Rendezvous()
+            self._rendezvous = Rendezvous(os.environ.get("MMDB_GROUP_HOST", "127.0.0.1"))
         return self._rendezvous.group(self.sessions(members))
 
     def part(self, sessions: Sequence[str]) -> None:

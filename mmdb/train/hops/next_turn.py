@@ -71,8 +71,9 @@ class TurnFinder:
         candidate = self._ledger.candidate(candidate_id)
         chosen = [candidate.part(part_id) for part_id in part_ids]
         if self._is_spread:
-            # The held-out slice is looked at on any node, which records it where its rows lie.
-            anywhere = at is not None and ordinal_of(chosen[0]) == VALIDATION
+            # The held-out slice is looked at on any node, which records it where its rows lie; and
+            # a group's members are where the group finds them.
+            anywhere = len(part_ids) > 1 or ordinal_of(chosen[0]) == VALIDATION
             citus.check_here(self._connection, at if anywhere and at is not None else part_ids[0])
         is_driven = self._is_spread and bool(holders)
         # A group's other members compute for the transaction of its first.
@@ -122,8 +123,10 @@ class TurnFinder:
             return self._ledger.recent_hops(candidate.candidate_id, epoch)
         if past is not None and epoch is not None:
             done = self._ledger.find_hop(part_ids[0], candidate.candidate_id, epoch)
-            if done is not None:
+            if done is not None and len(part_ids) == 1:
                 return [done]
+            if done is not None:  # and with it its round
+                past = None
             if candidate.checkpoint == "auto":  # asks how long all hops computed
                 past = None
         return self._ledger.hops_at(candidate, epoch, past)
@@ -191,9 +194,12 @@ def _left_at(candidate: CandidateRecord, hops: Sequence[Row], before: Row | None
     """Return the partition whose node has the state that a hop or merge left, which comes next."""
     if before is None:
         return None
-    part_id = int(before["part_id"])
-    is_checked = ordinal_of(candidate.part(part_id)) == VALIDATION and len(hops) > 1
-    return int(hops[-2]["part_id"]) if is_checked else part_id  # a validation leaves none
+    part_id, last = int(before["part_id"]), before
+    if ordinal_of(candidate.part(part_id)) == VALIDATION and len(hops) > 1:
+        last = hops[-2]  # a validation leaves none
+    if last is not hops[-1]:
+        return int(last["part_id"])
+    return int(hops[-(last.get("group_size") or 1)]["part_id"])  # a round's, its first rank
 
 
 def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import Query, load
-from mmdb.errors import HopTimedOut, InvalidOption
-from mmdb.train.values.spec import Past, WorkerGroup
+from mmdb.errors import HopError, HopTimedOut, InvalidOption
+from mmdb.train.values.spec import Past, WorkerGroup, group_of
 
 if TYPE_CHECKING:
     from mmdb.train.hops.runner import HopRunner
@@ -74,6 +74,9 @@ class FusedOrder:
     epoch: int
     publish: bool = True
     limit_s: float | None = None  # of all together
+    pasts: tuple[Past | None, ...] = ()  # of the candidates, on a cluster
+    holders: tuple[int, ...] = ()  # the rest as in `HopOrder`
+    at: int | None = None
     begins = False
 
     @property
@@ -81,9 +84,22 @@ class FusedOrder:
         """The first of the candidates, which stands for all."""
         return self.candidate_ids[0]
 
+    @property
+    def place(self) -> int:
+        """A partition of the node that is to do it."""
+        return self.part_id if self.at is None else self.at
+
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection; rows come in the order of the candidates."""
-        rows = runner.run_hops(self.part_id, self.candidate_ids, self.epoch, publish=self.publish)
+        rows = runner.run_hops(
+            self.part_id,
+            self.candidate_ids,
+            self.epoch,
+            publish=self.publish,
+            pasts=self.pasts,
+            holders=self.holders,
+            at=self.at,
+        )
         return [wire_row(row) for row in rows]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
@@ -105,13 +121,22 @@ class GroupOrder:
     epoch: int
     group: WorkerGroup
     limit_s: float | None = None
-    begins: bool = False  # as in `HopOrder`
+    begins: bool = False  # as in `HopOrder`, and so the rest
+    past: Past | None = None
+    holders: tuple[int, ...] = ()
+    at: int | None = None  # on a cluster: a partition of the node that does this member's part
+
+    @property
+    def place(self) -> int:
+        """A partition of the node that is to do it."""
+        return self.part_ids[self.group.rank] if self.at is None else self.at
 
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection; the first rank alone returns rows."""
         if self.begins:
             runner.begin(self.candidate_id)
-        rows = runner.run_group(self.part_ids, self.candidate_id, self.epoch, self.group)
+        place = (self.part_ids, self.candidate_id, self.epoch, self.group)
+        rows = runner.run_group(*place, past=self.past, holders=self.holders, at=self.at)
         return [wire_row(row) for row in rows]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
@@ -168,48 +193,82 @@ def from_json(text: str) -> Order:
     """Return the order that `to_json` wrote."""
     raw = json.loads(text)
     cls = _KINDS[raw.pop("kind")]
-    if cls is FusedOrder:
-        raw |= {"candidate_ids": tuple(raw["candidate_ids"])}
-    if cls is GroupOrder:
-        raw |= {"part_ids": tuple(raw["part_ids"]), "group": WorkerGroup(**raw["group"])}
-    if cls is HopOrder:
-        raw |= {"holders": tuple(raw["holders"]), "useless": _useless(raw["useless"])}
-    if raw.get("past"):
+    raw |= {name: tuple(raw[name]) for name in _TUPLES if name in raw}
+    if "group" in raw:
+        raw["group"] = WorkerGroup(**raw["group"])
+    if "useless" in raw:
+        raw["useless"] = _useless(raw["useless"])
+    if "pasts" in raw:
+        raw["pasts"] = tuple(_past(one) for one in raw["pasts"])
+    if "past" in raw:
         raw["past"] = _past(raw["past"])
     return cls(**raw)
 
 
-def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
-    """Return the hop or merge that a driver orders, from JSON that anybody may have written.
+_TUPLES = ("part_ids", "candidate_ids", "holders")
+
+
+def driver_order(raw: Mapping[str, Any]) -> Order:
+    """Return what a driver orders, from JSON that anybody may have written.
 
     Raises:
         InvalidOption: it is no such order.
     """
     try:
-        past, at = raw.get("past"), raw.get("at")
-        names = ("part_id", "candidate_id", "epoch")
-        place: dict[str, Any] = {name: index(raw[name]) for name in names}
-        if raw.get("kind") == "merge":
-            return MergeOrder(**place)
-        return HopOrder(
-            **place,
-            publish=bool(raw.get("publish", True)),
-            past=None if past is None else _past(past),
-            holders=tuple(map(index, raw.get("holders", ()))),
-            useless=_useless(raw.get("useless", ())),
-            at=None if at is None else index(at),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return _driver_order(raw)
+    except (AttributeError, HopError, KeyError, TypeError, ValueError) as error:
         raise InvalidOption(
             "detail is not the order of a hop.", hint="A driver makes it; by hand: mmdb.train_hop."
         ) from error
+
+
+def _driver_order(raw: Mapping[str, Any]) -> Order:
+    kind, epoch, at = raw.get("kind"), index(raw["epoch"]), raw.get("at")
+    at = None if at is None else index(at)
+    holders = tuple(map(index, raw.get("holders", ())))
+    if kind == "group":
+        return GroupOrder(
+            part_ids=tuple(map(index, raw["part_ids"])),
+            candidate_id=index(raw["candidate_id"]),
+            epoch=epoch,
+            group=group_of(raw["group"]),
+            past=_past(raw.get("past")),
+            holders=holders,
+            at=at,
+        )
+    part_id = index(raw["part_id"])
+    if kind == "merge":
+        return MergeOrder(part_id=part_id, candidate_id=index(raw["candidate_id"]), epoch=epoch)
+    publish = bool(raw.get("publish", True))
+    if kind == "fused":
+        return FusedOrder(
+            part_id=part_id,
+            candidate_ids=tuple(map(index, raw["candidate_ids"])),
+            epoch=epoch,
+            publish=publish,
+            pasts=tuple(map(_past, raw.get("pasts", ()))),
+            holders=holders,
+            at=at,
+        )
+    return HopOrder(
+        part_id=part_id,
+        candidate_id=index(raw["candidate_id"]),
+        epoch=epoch,
+        publish=publish,
+        past=_past(raw.get("past")),
+        holders=holders,
+        useless=_useless(raw.get("useless", ())),
+        at=at,
+    )
 
 
 def _useless(raw: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
     return tuple((index(candidate_id), bytes.fromhex(name).hex()) for candidate_id, name in raw)
 
 
-def _past(raw: Mapping[str, Any]) -> Past:
+def _past(raw: Mapping[str, Any] | None) -> Past | None:
+    if raw is None:
+        return None
     return Past(epoch=index(raw["epoch"]), part_ids=tuple(map(index, raw["part_ids"])))
 
 

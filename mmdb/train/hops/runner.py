@@ -7,7 +7,7 @@ connection prepares and records, and a child process performs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter, time
@@ -122,11 +122,16 @@ class HopRunner:
         epoch: int | None,
         *,
         publish: bool = True,
+        pasts: Sequence[Past | None] = (),
+        holders: tuple[int, ...] = (),
+        at: int | None = None,
     ) -> list[dict[str, Any]]:
         """Do one hop of each of several candidates on a partition, those of one shape at once.
 
         All of them or none, with the bits that each would have apart; see `run_hop`.
 
+        Args:
+            pasts: of each candidate, or none.
         Returns:
             Their rows, in the order of the candidates.
         Raises:
@@ -136,12 +141,15 @@ class HopRunner:
             for candidate_id in candidate_ids:
                 self._prepare(part_id, candidate_id)
             with self._connection.transaction():
+                pairs = zip(candidate_ids, pasts or [None] * len(candidate_ids), strict=True)
+                place = ((part_id,), epoch, publish)
+                turns = (
+                    self._turns.find(one, *place, past=past, holders=holders, at=at)
+                    for one, past in pairs
+                )
                 if all(self._ledger.candidate(one).stacks for one in candidate_ids):
-                    return self._stack(part_id, candidate_ids, epoch, publish)
-                return [
-                    self._hop(self._turns.find(candidate_id, (part_id,), epoch, publish))
-                    for candidate_id in candidate_ids
-                ]
+                    return self._stack([*turns])
+                return [self._hop(turn) for turn in turns]  # each begins when the last has ended
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -154,12 +162,22 @@ class HopRunner:
             raise
 
     def run_group(
-        self, part_ids: Sequence[int], candidate_id: int, epoch: int, group: WorkerGroup
+        self,
+        part_ids: Sequence[int],
+        candidate_id: int,
+        epoch: int,
+        group: WorkerGroup,
+        *,
+        past: Past | None = None,
+        holders: tuple[int, ...] = (),
+        at: int | None = None,
     ) -> list[dict[str, Any]]:
         """Do this rank's part of one round of a group; the first rank records every hop of it.
 
         Args:
             part_ids: in the order of the ranks; this one trains on `part_ids[group.rank]`.
+            past, holders: as of `run_hop`
+            at: on a cluster, a partition of this node, which may not be that of the rank.
         Returns:
             The rows of the round, in the same order; none from the other ranks.
         Raises:
@@ -167,7 +185,8 @@ class HopRunner:
         """
         leads = group.rank == 0
         with self._connection.transaction():
-            turn = self._turns.find(candidate_id, part_ids, epoch, True, leads=leads)
+            place = (candidate_id, part_ids, epoch, True)
+            turn = self._turns.find(*place, leads=leads, past=past, holders=holders, at=at)
             if isinstance(turn, list):
                 return turn if leads else []
             done = self._do(turn, turn.steps[group.rank], group)
@@ -265,11 +284,8 @@ class HopRunner:
         result, state = self._executor.compute(brought.spec, payload)
         return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
 
-    def _stack(
-        self, part_id: int, candidate_ids: Sequence[int], epoch: int | None, publish: bool
-    ) -> list[dict[str, Any]]:
+    def _stack(self, turns: Sequence[Turn | list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Do hops at once; each is recorded with its share of the time, one after the other."""
-        turns = [self._turns.find(one, (part_id,), epoch, publish) for one in candidate_ids]
         ahead = [turn for turn in turns if isinstance(turn, Turn)]
         done = self._compute_all([self._bring(turn, turn.steps[0]) for turn in ahead])
         left = [self._leave(turn, one) for turn, one in zip(ahead, done, strict=True)]
@@ -417,7 +433,7 @@ class HopRunner:
         # What has written before would tell the coordinator of each query from the check on, so an
         # epoch's last hop is checked before its checkpoint: no other could take its place, and the
         # key of its row lets no second one be.
-        if self._is_spread and not step.ends_epoch:
+        if self._is_spread and not step.ends_epoch and step is turn.steps[0]:
             self._turns.check_lock(turn)
         return self._ledger.add_hop(
             turn.candidate,

@@ -16,7 +16,7 @@ from mmdb.train.ledger.state_history import CHECKPOINTS
 from mmdb.train.schedule.workload import STRATEGIES
 from mmdb.train.values.feature_options import KEYS as TRANSFER_KEYS
 from mmdb.train.values.feature_options import FeatureOptions, parse_feature_options
-from mmdb.train.values.spec import AUTO_STACK, NO_STACK, STACK, stack_of
+from mmdb.train.values.spec import STACK, stack_of
 
 _QUERIES = load("runs")
 
@@ -265,46 +265,3 @@ def _choice(raw: Mapping[str, Any], key: str) -> str:
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
-
-
-#: Strategies whose hops read one partition each, so that it may lie on any node.
-ON_NODES = ("mop", "task", "model_average")
-
-
-def check_on_nodes(run: str, strategy: str) -> None:
-    """Refuse a run whose strategy needs its partitions on one node, which lie on several.
-
-    Raises:
-        InvalidOption
-    """
-    if strategy not in ON_NODES:
-        raise InvalidOption(
-            f"Run {run!r} has the strategy {strategy}: its partitions must lie on one node.",
-            hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto.",
-        )
-
-
-def options_on_cluster(
-    asked: RunOptions, strategy: str, options: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return the options of a run whose partitions lie on several nodes, once it can be trained.
-
-    What is left to mmdb is decided as on a cluster: candidates train each by itself.
-
-    Raises:
-        InvalidOption
-    """
-    for what, wrong in (
-        (
-            f"strategy {strategy!r}",
-            strategy not in (*ON_NODES, SISA) and "mop" not in asked.strategies,
-        ),
-        (f"options.stack {asked.stack}", asked.stack > 1),
-    ):
-        if wrong:
-            raise InvalidOption(
-                f"{what} is given on a cluster, and needs all partitions on one node.",
-                hint=f"On Citus create runs with {', '.join(ON_NODES)}, {SISA} or auto, without "
-                "stacks.",
-            )
-    return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}

@@ -92,7 +92,8 @@ class Core:
         if self.strategy.group > 1:
             for worker in self._freed:
                 self.places.rest(worker)
-            form_groups(self.queue, self.places, self.strategy.group, self._fixed, starts)
+            size, rests = self.strategy.group, len(self.places.idle) == self.crew
+            form_groups(self.queue, self.places, size, self._fixed, starts, rests=rests)
         else:
             if self.places.idle:
                 self._spread(starts)

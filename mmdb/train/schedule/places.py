@@ -113,15 +113,20 @@ def form_groups(
     size: int,
     fixed: bool,
     starts: list[tuple[int, int, int]],
+    *,
+    rests: bool,
 ) -> None:
     """Start a group for each candidate that waits, the longest first, while workers are idle.
 
     The last group of an epoch is smaller where the parts do not divide. A candidate whose group is
-    not idle as a whole waits, and its workers are kept for it.
+    not idle as a whole waits, and its workers are kept for it. Where no worker has anything to do, and
+    those who find their parts are too few for the next candidate, all but its first rank take parts
+    from elsewhere.
 
     Args:
         fixed: whether the next parts of the candidate's order are the ones to visit.
         starts: (candidate, worker, part) of every rank are added, rank 0 first.
+        rests: whether no worker that is up has anything to do.
     """
     waiting = queue.loose
     while waiting and places.idle:
@@ -130,10 +135,23 @@ def form_groups(
         parts = queue.route(c)
         wanted = min(size, len(parts))
         pairs = match(parts[:wanted] if fixed else parts, wanted, list(places.idle), places)
+        if rests and not pairs and not starts:
+            pairs = _around_first(parts[:wanted], list(places.idle), places)
         for worker, part in pairs:
             places.wake(worker)
             queue.start(c, part)
             starts.append((c, worker, part))
+
+
+def _around_first(
+    parts: Sequence[int], workers: Sequence[int], places: Places
+) -> list[tuple[int, int]]:
+    """Return pairs (worker, part) of which the first worker alone finds its part, or none."""
+    for worker in workers:
+        if places.can[places.node_of[worker]] >> parts[0] & 1 and len(workers) >= len(parts):
+            others = [other for other in workers if other != worker]
+            return list(zip((worker, *others), parts, strict=False))
+    return []
 
 
 def match(

@@ -47,19 +47,23 @@ class WorkerGroup:
     timeout_s: float = 60.0  # how long a member waits for another, a step of it included
 
 
+#: Where members of groups may meet besides this machine.
+_MEETS_AT = frozenset({"localhost", os.environ.get("MMDB_GROUP_HOST", "localhost")})
+
+
 def group_of(raw: Mapping[str, Any]) -> WorkerGroup:
     """Return the place that JSON says.
 
     Raises:
-        InvalidOption: it says none, or a session would have to connect to another machine for it:
-            whoever may call `train_group` must not send the server there.
+        InvalidOption: it says none, or a session would have to connect to another machine for it
+            than the server's MMDB_GROUP_HOST: whoever may call `train_group` must not send it there.
     """
     try:
         group = WorkerGroup(**raw)
         fits = (
             0 <= group.rank < group.size
             and group.backend in ("gloo", "nccl")
-            and (group.host == "localhost" or ip_address(group.host).is_loopback)
+            and (group.host in _MEETS_AT or ip_address(group.host).is_loopback)
             and 0 < group.port < 65536
             and 0 < group.timeout_s <= MAX_TIMEOUT_S
         )
