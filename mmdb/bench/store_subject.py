@@ -167,6 +167,22 @@ def _commit_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def own_cache(folder: Path, limit_bytes: int = 8 << 30) -> Iterator[None]:
+    """Let this process keep what it recovers in a folder of the bench's, which may be emptied."""
+    own = {"MMDB_CACHE_DIR": str(folder), "MMDB_CACHE_BYTES": str(limit_bytes)}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 MB = 1e6
 
 #: Tables whose rows a saved model adds to, beside its chunks.

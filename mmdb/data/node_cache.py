@@ -1,4 +1,4 @@
-"""Files that the processes of a node share: decoded partitions, and states between two hops."""
+"""Files that the processes of a node share: decoded partitions, models, states between two hops."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mmdb.errors import EngineError
 
 #: Which decoding made the files, for those of an older mmdb may stay: one more for each change.
 _DECODED_AS = 1
-#: Of rows, and of models' tensors.
-_SUFFIXES = (".npy", ".json", ".safetensors")
+#: Of rows, of networks that features are computed with, and of models' tensors.
+_SUFFIXES = (".npy", ".json", ".safetensors", ".tensors")
 #: Seconds after which an unfinished file is taken for a dead process's.
 STALE_S = 3600
 
@@ -58,7 +58,7 @@ def placing(key: bytes) -> Iterator[Path]:
     What fails leaves nothing behind.
     """
     folder = directory()
-    written = folder / f"{key.hex()}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    written = unfinished(folder / key.hex())
     written.mkdir(mode=0o700)
     try:
         yield written
@@ -67,6 +67,34 @@ def placing(key: bytes) -> Iterator[Path]:
     finally:
         shutil.rmtree(written, ignore_errors=True)
     _evict(folder, key)
+
+
+def place_for(key: bytes, file: str, size: int) -> Path | None:
+    """Return where a file of so many bytes that is mapped without being read belongs, or None.
+
+    It may take a quarter of the cache, whose folder nobody but this user may write to.
+    """
+    if size > capacity_bytes() // 4:
+        return None
+    try:
+        folder = directory()
+        status = folder.stat()
+    except OSError:  # there is no place for temporary files
+        return None
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return None
+    return folder / _name(key, file)
+
+
+def place(written: Path, path: Path, key: bytes) -> None:
+    """Give a file that is finished its place, and make room for it."""
+    written.replace(path)
+    _evict(path.parent, key)
+
+
+def unfinished(path: Path) -> Path:
+    """Return a name that a file of the cache can have while it is written; see `place`."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
 def path_of(key: bytes, file: str) -> Path:
@@ -186,12 +214,12 @@ def write(owner: str, candidate_id: int, state_hash: str, state: bytes) -> None:
     if path.exists():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = folder / f"{state_hash}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    written = unfinished(path)
     try:
-        unfinished.write_bytes(state)
-        unfinished.replace(path)
+        written.write_bytes(state)
+        written.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        written.unlink(missing_ok=True)
 
 
 def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -108,10 +107,14 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return flat
 
 
+#: Told of each tensor that is complete: its tensor_id and bytes, by whatever thread.
+Done = Callable[[int, np.ndarray], None]
+
+
 class _Target:
     """A tensor while its chunks arrive."""
 
-    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool) -> None:
+    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool, done: Done) -> None:
         encoding.check()
         self.encoding = encoding
         self.tensor = torch.empty(encoding.shape, dtype=DTYPES[encoding.dtype], pin_memory=pinned)
@@ -119,34 +122,36 @@ class _Target:
         self._count = encoding.chunks
         self._left = set(range(self._count))  # own chunks that have not come
         self._under: set[int] = set()  # chunks of the base that lie in the memory
-        self._decoded = 0
-        self._checked = checked
-        self._lock = threading.Lock()
+        self._checked, self._done = checked, done
 
-    def lay_under(self, ordinal: int, codec: int, data: bytes) -> None:
-        """Decode a chunk of the base into its place."""
+    def lay_under(self, ordinal: int, codec: int, data: bytes) -> bool:
+        """Decode a chunk of the base into its place; return False: there is more to come."""
         if needs_base(codec):
             self._fail("its base's chunk is a difference itself", ordinal)
         if 0 <= ordinal < self._count:
             _decode_base(self.encoding, ordinal, codec, data, self._place(ordinal))
             self._under.add(ordinal)
+        return False
 
-    def take(self, ordinal: int, codec: int, data: bytes) -> None:
-        """Decode one of the tensor's own chunks; after the last one, compare the hash."""
+    def take(self, ordinal: int, codec: int, data: bytes) -> bool:
+        """Decode one of the tensor's own chunks; return whether it was the last one."""
         if not 0 <= ordinal < self._count:
             self._fail(f"it has only {self._count} chunks", ordinal)
-        with self._lock:
-            if ordinal not in self._left:
-                self._fail("the chunk is there twice", ordinal)
-            self._left.remove(ordinal)
+        if ordinal not in self._left:
+            self._fail("the chunk is there twice", ordinal)
+        self._left.remove(ordinal)
         if needs_base(codec) and ordinal not in self._under:
             self._fail("it is a difference to a chunk that is missing", ordinal)
         _decode(self.encoding, ordinal, codec, data, self._place(ordinal))
-        with self._lock:
-            self._decoded += 1
-            is_last = self._decoded == self._count
-        if is_last and self._checked:
-            self._check()
+        return not self._left
+
+    def complete(self) -> None:
+        """Compare the hash, where that is asked for."""
+        if self._checked:
+            found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
+            if found != self.encoding.tensor_hash:
+                self._fail("its bytes are not those of its hash")
+        self._done(self.encoding.tensor_id, self._memory)
 
     def _place(self, ordinal: int) -> np.ndarray:
         size = self.encoding.chunk_bytes
@@ -154,11 +159,6 @@ class _Target:
 
     def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
         raise BadTensor(self.encoding.tensor_id, reason, ordinal)
-
-    def _check(self) -> None:
-        found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
-        if found != self.encoding.tensor_hash:
-            self._fail("its bytes are not those of its hash")
 
     def check_complete(self) -> None:
         """Raise BadTensor where chunks are missing."""
@@ -194,6 +194,7 @@ def read_tensors(
     *,
     checked: Collection[int] = (),
     pinned: bool = False,
+    done: Done = lambda tensor_id, memory: None,
 ) -> dict[int, torch.Tensor]:
     """Return whole tensors by tensor_id, on the CPU.
 
@@ -206,7 +207,8 @@ def read_tensors(
         BadTensor
     """
     targets = {
-        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned) for e in encodings
+        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned, done=done)
+        for e in encodings
     }
     over: dict[int, list[_Target]] = {}  # base -> the tensors that are differences to it
     for target in targets.values():
@@ -236,21 +238,19 @@ def _decode_few(
         for target in over.get(tensor_id, ()):
             target.lay_under(*chunk)
     for tensor_id, chunk in chunks:
-        if tensor_id in targets:
-            targets[tensor_id].take(*chunk)
+        if tensor_id in targets and targets[tensor_id].take(*chunk):
+            targets[tensor_id].complete()
 
 
 def _decode_chunks(
     connection: Connection,
     targets: Mapping[int, list[_Target]],
-    apply: Callable[[_Target, int, int, bytes], None],
+    apply: Callable[[_Target, int, int, bytes], bool],
 ) -> None:
-    """Stream the chunks of some tensors and apply each to its targets."""
+    """Stream the chunks of some tensors and apply each to its targets.
 
-    def work(row: tuple[int, int, int, bytes]) -> None:
-        for target in targets[row[0]]:
-            apply(target, *row[1:])
-
+    Threads complete tensors. A chunk is too small for them: they would wait for Python's lock.
+    """
     if not targets:
         return
     # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
@@ -258,12 +258,14 @@ def _decode_chunks(
     is_spoilt = connection.engine == "postgres" and connection.in_transaction
     with (
         connection.transaction() if is_spoilt else nullcontext(),
-        pipeline(work, connection.threads) as decoding,
+        pipeline(_Target.complete, connection.threads) as completing,
         closing(connection.stream(_Q.read_chunks, tensor_ids=list(targets))) as chunks,
     ):
-        for chunk in chunks:
-            decoding.feed(chunk)
-        decoding.finish()
+        for tensor_id, *chunk in chunks:
+            for target in targets[tensor_id]:
+                if apply(target, *chunk):
+                    completing.feed(target)
+        completing.finish()
 
 
 @dataclass(frozen=True, slots=True)
