@@ -60,15 +60,20 @@ def read_whole(
         return read_tensors(connection, encodings, checked=checked, pinned=pinned)
     # The database says what the session may read, and what is there: it may have been revoked.
     if find_encodings(connection, list(places)) == {e.tensor_id: e for e in encodings}:
-        tensors = _map(path, encodings, places, size, connection.threads)
-        if tensors is not None:
-            return tensors
+        found = _map(path, encodings, places, size, connection.threads)
+        if found is not None:
+            return found
     with closing(_Writing(path, places, size)) as writing:
-        read = read_tensors(connection, encodings, checked=checked, done=writing.put)
+        if writing.is_whole:
+            read_tensors(connection, encodings, checked=checked, taker=writing.put)
         written = writing.finish(key)
-    if written is not None and len(set(checked)) == len(places):
-        _remember(path, _stamp(written))
-    return read
+    if written is not None:
+        if len(set(checked)) == len(places):
+            _remember(path, written)
+        found = _map(path, encodings, places, size, connection.threads, written)
+        if found is not None:
+            return found
+    return read_tensors(connection, encodings, checked=checked)  # the disk is full
 
 
 def _key(encodings: Sequence[Encoding]) -> bytes:
@@ -88,9 +93,14 @@ def _places(encodings: Sequence[Encoding]) -> tuple[dict[int, int], int]:
 
 
 def _map(
-    path: Path, encodings: Sequence[Encoding], places: Mapping[int, int], size: int, threads: int
+    path: Path,
+    encodings: Sequence[Encoding],
+    places: Mapping[int, int],
+    size: int,
+    threads: int,
+    written: _Stamp | None = None,
 ) -> dict[int, torch.Tensor] | None:
-    """Return the tensors of a file, if it is there and right."""
+    """Return the tensors of a file, if it is there and right; `written`: as it just was."""
     try:
         if time.time() - path.lstat().st_mtime > _USED_S:
             os.utime(path)
@@ -110,7 +120,7 @@ def _map(
         found = tensor_hash(encoding.dtype, encoding.shape, piece(encoding))
         return found == encoding.tensor_hash
 
-    if _right.get(path) != stamp:
+    if stamp not in (written, _right.get(path)):
         with pipeline(is_right, threads) as comparing:
             if not all(comparing.map(encodings)):
                 path.unlink(missing_ok=True)
@@ -138,29 +148,29 @@ class _Writing:
     def __init__(self, path: Path, places: Mapping[int, int], size: int) -> None:
         self._path, self._places = path, places
         self._unfinished = node_cache.unfinished(path)
-        self._is_whole = False
+        self.is_whole = False
         self._file: int | None = None
         with suppress(OSError):  # the disk is full, as below
             self._file = os.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             os.posix_fallocate(self._file, 0, size)
-            self._is_whole = True
+            self.is_whole = True
 
     def put(self, tensor_id: int, memory: np.ndarray) -> None:
         """Write a tensor; threads may call this at the same time."""
         at, left = self._places[tensor_id], memoryview(cast("bytes", memory))
         try:
-            while left and self._is_whole and self._file is not None:
+            while left and self.is_whole and self._file is not None:
                 count = os.pwrite(self._file, left, at)
                 at, left = at + count, left[count:]
         except OSError:
-            self._is_whole = False
+            self.is_whole = False
 
-    def finish(self, key: bytes) -> os.stat_result | None:
-        """Give the file its place, as all that it holds has been put; return what it then is."""
+    def finish(self, key: bytes) -> _Stamp | None:
+        """Give the file its place, if all that it holds has been put; return what it then is."""
         with suppress(OSError):
-            if self._is_whole and self._file is not None:
+            if self.is_whole and self._file is not None:
                 node_cache.place(self._unfinished, self._path, key)
-                return os.fstat(self._file)
+                return _stamp(os.fstat(self._file))
         return None
 
     def close(self) -> None:

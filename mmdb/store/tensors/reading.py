@@ -1,4 +1,4 @@
-"""Tensors out of their chunks: one streamed query, decoded straight into the final memory."""
+"""Tensors out of their chunks, which are streamed and decoded straight into their memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.store.tensors.codec import CorruptChunk, decode, needs_base
-from mmdb.store.tensors.pipeline import pipeline
+from mmdb.store.tensors.pipeline import batches, pipeline
 from mmdb.store.tensors.tensor_bytes import DTYPES, chunk_count, fitted, tensor_hash
 
 _Q = load("tensors")
@@ -24,6 +24,8 @@ _Q = load("tensors")
 DIGEST_BYTES = 16
 #: Bytes of tensors that are fetched at once rather than streamed.
 _AT_ONCE = 2 << 20
+#: Bytes of tensors that one query streams: DuckDB makes 2048 rows before it gives the first.
+_QUERY_BYTES = 64 << 20
 #: Numbers of tensors that lie apart by more are read by themselves.
 _NEAR = 8
 
@@ -107,22 +109,36 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return flat
 
 
-#: Told of each tensor that is complete: its tensor_id and bytes, by whatever thread.
-Done = Callable[[int, np.ndarray], None]
+#: Given each tensor that is complete: its tensor_id and bytes, by whatever thread.
+Taker = Callable[[int, np.ndarray], None]
 
 
 class _Target:
     """A tensor while its chunks arrive."""
 
-    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool, done: Done) -> None:
+    def __init__(
+        self, encoding: Encoding, *, checked: bool, pinned: bool, taker: Taker | None
+    ) -> None:
         encoding.check()
-        self.encoding = encoding
-        self.tensor = torch.empty(encoding.shape, dtype=DTYPES[encoding.dtype], pin_memory=pinned)
-        self._memory = bytes_of(self.tensor)
+        self.encoding, self.byte_count = encoding, encoding.byte_count
         self._count = encoding.chunks
+        self._pinned, self._checked, self._taker = pinned, checked, taker
+        self._held: tuple[torch.Tensor, np.ndarray] | None = None  # with its own memory, as bytes
         self._left = set(range(self._count))  # own chunks that have not come
         self._under: set[int] = set()  # chunks of the base that lie in the memory
-        self._checked, self._done = checked, done
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor."""
+        return self._hold()[0]
+
+    def _hold(self) -> tuple[torch.Tensor, np.ndarray]:
+        """Return the tensor and its bytes, for which there is memory from the first chunk on."""
+        if self._held is None:
+            form, dtype = self.encoding.shape, DTYPES[self.encoding.dtype]
+            tensor = torch.empty(form, dtype=dtype, pin_memory=self._pinned)
+            self._held = tensor, bytes_of(tensor)
+        return self._held
 
     def lay_under(self, ordinal: int, codec: int, data: bytes) -> bool:
         """Decode a chunk of the base into its place; return False: there is more to come."""
@@ -146,16 +162,19 @@ class _Target:
         return not self._left
 
     def complete(self) -> None:
-        """Compare the hash, where that is asked for."""
+        """Compare the hash, where that is asked for, and give the tensor away to who takes it."""
+        _, memory = self._hold()
         if self._checked:
-            found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
+            found = tensor_hash(self.encoding.dtype, self.encoding.shape, memory)
             if found != self.encoding.tensor_hash:
                 self._fail("its bytes are not those of its hash")
-        self._done(self.encoding.tensor_id, self._memory)
+        if self._taker is not None:
+            self._taker(self.encoding.tensor_id, memory)
+            self._held = None
 
     def _place(self, ordinal: int) -> np.ndarray:
         size = self.encoding.chunk_bytes
-        return self._memory[ordinal * size : (ordinal + 1) * size]
+        return self._hold()[1][ordinal * size : (ordinal + 1) * size]
 
     def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
         raise BadTensor(self.encoding.tensor_id, reason, ordinal)
@@ -194,7 +213,7 @@ def read_tensors(
     *,
     checked: Collection[int] = (),
     pinned: bool = False,
-    done: Done = lambda tensor_id, memory: None,
+    taker: Taker | None = None,
 ) -> dict[int, torch.Tensor]:
     """Return whole tensors by tensor_id, on the CPU.
 
@@ -203,11 +222,12 @@ def read_tensors(
     Args:
         checked: tensor_ids whose bytes are compared with their hash.
         pinned: into page-locked memory, from which a GPU copies by itself.
+        taker: is given each tensor's bytes, whose memory then serves for others; none is returned.
     Raises:
         BadTensor
     """
     targets = {
-        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned, done=done)
+        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned, taker=taker)
         for e in encodings
     }
     over: dict[int, list[_Target]] = {}  # base -> the tensors that are differences to it
@@ -221,7 +241,7 @@ def read_tensors(
         _decode_chunks(connection, {k: [t] for k, t in targets.items()}, _Target.take)
     for target in targets.values():
         target.check_complete()
-    return {tensor_id: target.tensor for tensor_id, target in targets.items()}
+    return {} if taker else {tensor_id: target.tensor for tensor_id, target in targets.items()}
 
 
 def _decode_few(
@@ -259,12 +279,13 @@ def _decode_chunks(
     with (
         connection.transaction() if is_spoilt else nullcontext(),
         pipeline(_Target.complete, connection.threads) as completing,
-        closing(connection.stream(_Q.read_chunks, tensor_ids=list(targets))) as chunks,
     ):
-        for tensor_id, *chunk in chunks:
-            for target in targets[tensor_id]:
-                if apply(target, *chunk):
-                    completing.feed(target)
+        for group in batches(sorted(targets), lambda k: targets[k][0].byte_count, _QUERY_BYTES):
+            with closing(connection.stream(_Q.read_chunks, tensor_ids=group)) as chunks:
+                for tensor_id, *chunk in chunks:
+                    for target in targets[tensor_id]:
+                        if apply(target, *chunk):
+                            completing.feed(target)
         completing.finish()
 
 
