@@ -170,17 +170,13 @@ def _commit_folder(path: Path) -> None:
 @contextmanager
 def own_cache(folder: Path, limit_bytes: int = 8 << 30) -> Iterator[None]:
     """Let this process keep what it recovers in a folder of the bench's, which may be emptied."""
-    own = {"MMDB_CACHE_DIR": str(folder), "MMDB_CACHE_BYTES": str(limit_bytes)}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    before = dict(os.environ)
+    os.environ.update(MMDB_CACHE_DIR=str(folder), MMDB_CACHE_BYTES=str(limit_bytes))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 MB = 1e6

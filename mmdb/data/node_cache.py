@@ -58,7 +58,7 @@ def placing(key: bytes) -> Iterator[Path]:
     What fails leaves nothing behind.
     """
     folder = directory()
-    written = unfinished(folder / key.hex())
+    written = folder / f"{key.hex()}.{os.getpid()}-{secrets.token_hex(4)}.part"
     written.mkdir(mode=0o700)
     try:
         yield written
@@ -69,37 +69,20 @@ def placing(key: bytes) -> Iterator[Path]:
     _evict(folder, key)
 
 
-def place_for(key: bytes, file: str, size: int) -> Path | None:
-    """Return where a file of so many bytes that is mapped without being read belongs, or None.
-
-    It may take a quarter of the cache, whose folder nobody but this user may write to.
-    """
-    if size > capacity_bytes() // 4:
-        return None
-    try:
-        folder = directory()
-        status = folder.stat()
-    except OSError:  # there is no place for temporary files
-        return None
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        return None
-    return folder / _name(key, file)
-
-
-def place(written: Path, path: Path, key: bytes) -> None:
-    """Give a file that is finished its place, and make room for it."""
-    written.replace(path)
-    _evict(path.parent, key)
-
-
-def unfinished(path: Path) -> Path:
-    """Return a name that a file of the cache can have while it is written; see `place`."""
-    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-
-
 def path_of(key: bytes, file: str) -> Path:
     """Return where a partition's file of this name is, if the cache holds the partition."""
     return directory() / _name(key, file)
+
+
+def private_path(key: bytes, file: str) -> Path | None:
+    """Return where a file belongs, if nobody but this user may write to the cache's folder."""
+    try:
+        path = path_of(key, file)
+        status = path.parent.stat()
+    except OSError:  # there is no place for temporary files
+        return None
+    is_own = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return path if is_own else None
 
 
 def map(key: bytes) -> Decoded:
@@ -214,12 +197,12 @@ def write(owner: str, candidate_id: int, state_hash: str, state: bytes) -> None:
     if path.exists():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    written = unfinished(path)
+    unfinished = folder / f"{state_hash}.{os.getpid()}-{secrets.token_hex(4)}.part"
     try:
-        written.write_bytes(state)
-        written.replace(path)
+        unfinished.write_bytes(state)
+        unfinished.replace(path)
     finally:
-        written.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:

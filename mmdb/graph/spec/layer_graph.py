@@ -195,35 +195,25 @@ def build_sized_layers(
         GraphLayer(name=at.name, op=at.op, args=nothing.fill(at), inputs=at.inputs) for at in layers
     ]
     parameters = 0
-    twins: dict[str, nn.Module] = {}  # on the meta device: one of the layers with these arguments
+    made: list[tuple[GraphLayer, nn.Module]] = []
     for layer in sized:
         for name in OPS[layer.op].inferred:
             if name not in layer.args:
                 raise layer.error(f"{name} is missing", "Write every size, or give the input's.")
-        if (key := _arguments(layer)) not in twins:
-            with on_meta():
-                twins[key] = _make(layer, OPS[layer.op])
-        parameters += sum(p.numel() for p in twins[key].parameters())
+        with on_meta():
+            made.append((layer, _make(layer, OPS[layer.op])))
+        parameters += sum(p.numel() for p in made[-1][1].parameters())
         _check_bounds(layer, parameters, max_parameters, 0)
     paths = read_paths(graph, {layer.name: layer for layer in sized})
-    if torch.empty(0).is_meta:
-        with torch._C.DisableTorchFunction():
-            made = [(layer, empty_like(twins[_arguments(layer)])) for layer in sized]
-    else:
+    if not torch.empty(0).is_meta:
         made = [(layer, _make(layer, OPS[layer.op])) for layer in sized]
     return LayerGraph(made, output, paths)
 
 
-def _arguments(layer: GraphLayer) -> str:
-    return repr((layer.op, sorted(layer.args.items())))
-
-
 def empty_like(module: nn.Module, made: dict[int, nn.Module] | None = None) -> nn.Module:
-    """Return a module like one that is on the meta device, in a tenth of the time.
+    """Return a module like a layer graph that is on the meta device, in a tenth of the time.
 
-    Args:
-        module: a layer graph, or what an op has made.
-        made: the modules made so far, by the id of what they are like: one may stand at two paths.
+    `made` are those made so far, by the id of what they are like: one may stand at two paths.
     """
     made = {} if made is None else made
     if id(module) in made:

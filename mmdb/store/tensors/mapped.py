@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,12 +27,13 @@ from mmdb.store.tensors.tensor_bytes import DTYPES, tensor_hash
 
 #: Bytes of tensors from which on a file is worth its place.
 KEPT_FROM = 8 << 20
+_FILE = "whole.tensors"
 #: Tensors begin on this many bytes.
 _ALIGNMENT = 64
 #: Seconds for which a file counts as used just now.
 _USED_S = 60
 
-#: A file as it was: device, inode, bytes, and the times of its last changes.
+#: A file as it was: its device and inode, and the time of its last change.
 _Stamp = tuple[int, ...]
 #: Files that this process has compared with the hashes.
 _right: dict[Path, _Stamp] = {}
@@ -53,27 +54,23 @@ def read_whole(
         BadTensor
     """
     places, size = _places(encodings)
-    path, key = None, _key(encodings)
-    if size >= KEPT_FROM and not pinned:
-        path = node_cache.place_for(key, "whole.tensors", size)
-    if path is None:
+    key = _key(encodings)
+    path = node_cache.private_path(key, _FILE)
+    if path is None or pinned or not KEPT_FROM <= size <= node_cache.capacity_bytes() // 4:
         return read_tensors(connection, encodings, checked=checked, pinned=pinned)
     # The database says what the session may read, and what is there: it may have been revoked.
     if find_encodings(connection, list(places)) == {e.tensor_id: e for e in encodings}:
         found = _map(path, encodings, places, size, connection.threads)
         if found is not None:
             return found
-    with closing(_Writing(path, places, size)) as writing:
-        if writing.is_whole:
-            read_tensors(connection, encodings, checked=checked, taker=writing.put)
-        written = writing.finish(key)
-    if written is not None:
+    with suppress(OSError):  # the disk is full
+        written = _write(connection, encodings, places, size, key, checked)
         if len(set(checked)) == len(places):
             _remember(path, written)
         found = _map(path, encodings, places, size, connection.threads, written)
         if found is not None:
             return found
-    return read_tensors(connection, encodings, checked=checked)  # the disk is full
+    return read_tensors(connection, encodings, checked=checked)
 
 
 def _key(encodings: Sequence[Encoding]) -> bytes:
@@ -133,7 +130,7 @@ def _map(
 
 
 def _stamp(there: os.stat_result) -> _Stamp:
-    return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns
+    return there.st_dev, there.st_ino, there.st_mtime_ns
 
 
 def _remember(path: Path, stamp: _Stamp) -> None:
@@ -142,40 +139,27 @@ def _remember(path: Path, stamp: _Stamp) -> None:
     _right[path] = stamp
 
 
-class _Writing:
-    """A file while the tensors that it will hold are read; where it cannot be, nothing happens."""
+def _write(
+    connection: Connection,
+    encodings: Sequence[Encoding],
+    places: Mapping[int, int],
+    size: int,
+    key: bytes,
+    checked: Collection[int],
+) -> _Stamp:
+    """Read the chunks into a new file, and return what it then is."""
+    with node_cache.placing(key) as folder:
+        file = os.open(folder / _FILE, os.O_WRONLY | os.O_CREAT, 0o600)
 
-    def __init__(self, path: Path, places: Mapping[int, int], size: int) -> None:
-        self._path, self._places = path, places
-        self._unfinished = node_cache.unfinished(path)
-        self.is_whole = False
-        self._file: int | None = None
-        with suppress(OSError):  # the disk is full, as below
-            self._file = os.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            os.posix_fallocate(self._file, 0, size)
-            self.is_whole = True
-
-    def put(self, tensor_id: int, memory: np.ndarray) -> None:
-        """Write a tensor; threads may call this at the same time."""
-        at, left = self._places[tensor_id], memoryview(cast("bytes", memory))
-        try:
-            while left and self.is_whole and self._file is not None:
-                count = os.pwrite(self._file, left, at)
+        def put(tensor_id: int, memory: np.ndarray) -> None:
+            at, left = places[tensor_id], memoryview(cast("bytes", memory))
+            while left:
+                count = os.pwrite(file, left, at)
                 at, left = at + count, left[count:]
-        except OSError:
-            self.is_whole = False
 
-    def finish(self, key: bytes) -> _Stamp | None:
-        """Give the file its place, if all that it holds has been put; return what it then is."""
-        with suppress(OSError):
-            if self.is_whole and self._file is not None:
-                node_cache.place(self._unfinished, self._path, key)
-                return _stamp(os.fstat(self._file))
-        return None
-
-    def close(self) -> None:
-        """Leave nothing unfinished behind."""
-        if self._file is not None:
-            os.close(self._file)
-        with suppress(OSError):
-            self._unfinished.unlink()
+        try:
+            os.posix_fallocate(file, 0, size)
+            read_tensors(connection, encodings, checked=checked, taker=put)
+            return _stamp(os.fstat(file))
+        finally:
+            os.close(file)
