@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -126,6 +127,8 @@ class _Target:
         self._held: tuple[torch.Tensor, np.ndarray] | None = None  # with its own memory, as bytes
         self._left = set(range(self._count))  # own chunks that have not come
         self._under: set[int] = set()  # chunks of the base that lie in the memory
+        self._decoded = 0
+        self._lock = threading.Lock()
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -134,11 +137,12 @@ class _Target:
 
     def _hold(self) -> tuple[torch.Tensor, np.ndarray]:
         """Return the tensor and its bytes, for which there is memory from the first chunk on."""
-        if self._held is None:
-            form, dtype = self.encoding.shape, DTYPES[self.encoding.dtype]
-            tensor = torch.empty(form, dtype=dtype, pin_memory=self._pinned)
-            self._held = tensor, bytes_of(tensor)
-        return self._held
+        with self._lock:
+            if self._held is None:
+                form, dtype = self.encoding.shape, DTYPES[self.encoding.dtype]
+                tensor = torch.empty(form, dtype=dtype, pin_memory=self._pinned)
+                self._held = tensor, bytes_of(tensor)
+            return self._held
 
     def lay_under(self, ordinal: int, codec: int, data: bytes) -> bool:
         """Decode a chunk of the base into its place; return False: there is more to come."""
@@ -153,13 +157,16 @@ class _Target:
         """Decode one of the tensor's own chunks; return whether it was the last one."""
         if not 0 <= ordinal < self._count:
             self._fail(f"it has only {self._count} chunks", ordinal)
-        if ordinal not in self._left:
-            self._fail("the chunk is there twice", ordinal)
-        self._left.remove(ordinal)
+        with self._lock:
+            if ordinal not in self._left:
+                self._fail("the chunk is there twice", ordinal)
+            self._left.remove(ordinal)
         if needs_base(codec) and ordinal not in self._under:
             self._fail("it is a difference to a chunk that is missing", ordinal)
         _decode(self.encoding, ordinal, codec, data, self._place(ordinal))
-        return not self._left
+        with self._lock:
+            self._decoded += 1
+            return self._decoded == self._count
 
     def complete(self) -> None:
         """Compare the hash, where that is asked for, and give the tensor away to who takes it."""
@@ -269,23 +276,31 @@ def _decode_chunks(
 ) -> None:
     """Stream the chunks of some tensors and apply each to its targets.
 
-    Threads complete tensors. A chunk is too small for them: they would wait for Python's lock.
+    Threads do so while the caller waits for a server. DuckDB's rows are the caller's own work: it
+    decodes them too, as threads would wait for Python's lock at each, and threads compare hashes.
     """
+
+    def work(row: tuple[int, int, int, bytes]) -> None:
+        for target in targets[row[0]]:
+            if apply(target, *row[1:]):
+                completing.feed(target)
+
     if not targets:
         return
+    decoders = 0 if connection.engine == "duckdb" else connection.threads
     # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
     # statement, so that a transaction can go on from a savepoint alone.
     is_spoilt = connection.engine == "postgres" and connection.in_transaction
     with (
         connection.transaction() if is_spoilt else nullcontext(),
-        pipeline(_Target.complete, connection.threads) as completing,
+        pipeline(_Target.complete, connection.threads - decoders) as completing,
+        pipeline(work, decoders) as decoding,
     ):
         for group in batches(sorted(targets), lambda k: targets[k][0].byte_count, _QUERY_BYTES):
             with closing(connection.stream(_Q.read_chunks, tensor_ids=group)) as chunks:
-                for tensor_id, *chunk in chunks:
-                    for target in targets[tensor_id]:
-                        if apply(target, *chunk):
-                            completing.feed(target)
+                for chunk in chunks:
+                    decoding.feed(chunk)
+        decoding.finish()
         completing.finish()
 
 
