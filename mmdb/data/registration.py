@@ -66,6 +66,8 @@ def draw_numbers(connection: Connection, partitions: int) -> list[int] | None:
 def choose(partitions: int, nodes: set[str], draw: Callable[[], Sequence[Number]]) -> list[int]:
     """Return numbers that spread partitions evenly over nodes, and over the shards of each.
 
+    So do the first of them, however many.
+
     Args:
         nodes: those that hold shards; every one of them comes up among numbers sooner or later.
         draw: returns numbers that were not drawn before, at least one.
@@ -230,10 +232,11 @@ def register(
             values = {**_dataset_row(sealed, split), **row}
             dataset_id = add_dataset(connection, values, owner)
             add_columns(connection, dataset_id, sealed.decoding, prepared.sources)
-            numbers = draw_numbers(connection, len(sealed.partitions))
-            for index, partition in enumerate(sealed.partitions):
-                drawn = None if numbers is None else numbers[index]
-                add_partition(connection, dataset_id, partition, sealed.path, drawn)
+            count = len(sealed.partitions)
+            numbers: Sequence[int | None] = draw_numbers(connection, count) or [None] * count
+            # The first are spread evenly by themselves: they are for train, which comes last.
+            for partition, number in zip(sealed.partitions, reversed(numbers), strict=True):
+                add_partition(connection, dataset_id, partition, sealed.path, number)
             check_bytes(connection)
     for column, rows in sealed.skipped.items():
         say(f"{rows} rows are left out: column {column!r} holds no picture that can be decoded.")

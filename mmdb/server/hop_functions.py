@@ -93,10 +93,8 @@ def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any
     See `HopOrder` and `MergeOrder`.
     """
     order = driver_order(json_object(detail, "detail"))
-    if order.part_id != part_id:
-        raise InvalidOption(
-            f"part_id is {part_id}, but the order is for partition {order.part_id}."
-        )
+    if order.place != part_id:
+        raise InvalidOption(f"part_id is {part_id}, but the order is for partition {order.place}.")
     found = [{**_NO_HOP, **row} for row in order.run(backend.runner)]
     return [{**row, "rows": row["row_count"]} for row in found]
 

@@ -168,10 +168,8 @@ def test_finished_runs_are_shown_while_a_node_is_down(citus: CitusCluster, db: D
     ("given", "named"),
     [
         ({"strategy": "data_parallel"}, "strategy 'data_parallel'"),
-        ({"strategy": "sisa"}, "strategy 'sisa'"),
         ({"options": {"strategies": ["task", "model_average"]}}, "strategy 'auto'"),
         ({"options": {"stack": 2}}, "stack 2"),
-        ({"options": {"ensemble": 3}}, "ensemble 3"),
     ],
 )
 def test_what_needs_all_partitions_on_one_node_is_refused_at_once(

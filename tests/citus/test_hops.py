@@ -25,8 +25,9 @@ from mmdb.train.drive.cleanup import Sweeper
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.server_worker import CitusWorker, processors
 from mmdb.train.drive.worker import Worker, workers_of
-from mmdb.train.hops.orders import HopOrder
+from mmdb.train.hops.orders import HopOrder, to_json
 from mmdb.train.replay.summary import Summary
+from mmdb.train.values.seeds import visit_order
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.citus
@@ -64,7 +65,8 @@ def hops(db: Database, run: str) -> list[dict[str, Any]]:
         dict(row)
         for row in db.sql(
             "SELECT c.ordinal AS candidate, h.ordinal, h.epoch, h.part_id, h.node, h.worker, "
-            "h.candidate_id, h.state_out FROM mmdb.hop h "
+            "h.candidate_id, h.state_out, h.objective, p.role FROM mmdb.hop h "
+            "JOIN mmdb.partition p ON p.part_id = h.part_id "
             "JOIN mmdb.candidate c ON c.candidate_id = h.candidate_id "
             "JOIN mmdb.run r ON r.run_id = c.run_id WHERE r.name = %(run)s ORDER BY 1, 2",
             {"run": run},
@@ -124,13 +126,74 @@ def by_hand(db: Database) -> dict[str, int]:
 # -- runs --------------------------------------------------------------------------
 
 
-def test_every_hop_runs_on_the_node_of_its_partition(db: Database) -> None:
+def test_every_train_hop_runs_on_the_node_of_its_partition(db: Database) -> None:
     done = hops(db, "first")
     assert len(done) == 3 * 2 * 4
+    check_nodes(db, done)
+    assert len({hop["node"] for hop in done}) == 2
+
+
+def check_nodes(db: Database, done: Sequence[dict[str, Any]]) -> None:
     where = places(db.connection, {hop["part_id"] for hop in done})
-    assert {frozenset([hop["node"]]) for hop in done} == set(where.values())
-    assert all(hop["node"] in where[hop["part_id"]] for hop in done)
-    assert len(set(where.values())) == 2
+    assert all(h["node"] in where[h["part_id"]] for h in done if h["role"] == "train")
+    assert {hop["node"] for hop in done} <= frozenset().union(*where.values())
+
+
+def test_the_held_out_slice_is_looked_at_on_any_node(db: Database, one_server: Database) -> None:
+    """By a worker of each node on purpose: the driver takes whichever is idle."""
+    nodes = keys_of_nodes(db.connection)
+    (held,) = db.sql(
+        "SELECT p.part_id FROM mmdb.partition p JOIN mmdb.dataset d "
+        "ON d.dataset_id = p.dataset_id WHERE d.name = 'd' AND p.role = 'validation'"
+    )
+    for one in (db, one_server):
+        create(one, "validated", epochs=1)
+    one_server.run("validated").train(workers=1)
+    found = {}
+    for k, node in enumerate(sorted(nodes)):
+        worker = CitusWorker(f"looks-{k}", url_of(db), node)
+        worker.open()
+        (row,) = db.sql(
+            "SELECT c.candidate_id, r.dataset_id FROM mmdb.candidate c JOIN mmdb.run r "
+            f"ON r.run_id = c.run_id WHERE r.name = 'validated' AND c.ordinal = {k}"
+        )
+        part = db.sql(
+            "SELECT part_id FROM mmdb.partition WHERE role = 'train' "
+            f"AND dataset_id = {row['dataset_id']} ORDER BY ordinal"
+        )
+        for ordinal in visit_order(7, k, 0, len(part)):
+            db.sql(HOP, {"part_id": part[ordinal]["part_id"], **row})
+        asked = HopOrder(
+            part_id=held["part_id"], candidate_id=row["candidate_id"], epoch=0, at=nodes[node]
+        )
+        (done,) = worker.do(asked)
+        assert done["node"] == node
+        assert worker.do(asked)[0]["total_s"] == done["total_s"]  # it is not done again
+        worker.close()
+        found[k] = done["objective"]
+    theirs = hops(one_server, "validated")
+    assert len(set(found)) == 2
+    assert found == {
+        h["candidate"]: h["objective"]
+        for h in theirs
+        if h["role"] == "validation" and h["candidate"] in found
+    }
+
+
+def test_no_train_hop_runs_on_another_node_than_its_partition(
+    db: Database, by_hand: dict[str, int]
+) -> None:
+    nodes = keys_of_nodes(db.connection)
+    where = places(db.connection, [by_hand["part_id"]])[by_hand["part_id"]]
+    (other,) = nodes.keys() - where
+    part_id, candidate_id = by_hand["part_id"], by_hand["candidate_id"]
+    order = HopOrder(part_id=part_id, candidate_id=candidate_id, epoch=0, at=nodes[other])
+    with pytest.raises(RanOnCoordinator, match=f"was to run on {other}"):
+        db.sql(
+            "SELECT * FROM mmdb.run_order(%(part_id)s, %(detail)s::jsonb)",
+            {"part_id": nodes[other], "detail": to_json(order)},
+        )
+    assert not hops(db, "by-hand")
 
 
 def test_each_worker_keeps_to_its_node_and_its_name(db: Database) -> None:
@@ -162,8 +225,7 @@ def test_each_strategy_leaves_the_states_of_one_postgresql(
     assert states(db, run) == states(one_server, run)
     assert merges(db, run) == merges(one_server, run)
     done = hops(db, run)
-    where = places(db.connection, {hop["part_id"] for hop in done})
-    assert all(hop["node"] in where[hop["part_id"]] for hop in done)
+    check_nodes(db, done)
     assert count(db, "checkpoint", run) <= 3 * 2
     for hop in done:  # what was on its way is swept from the nodes
         place = {"part_id": hop["part_id"], "candidate_id": hop["candidate_id"]}

@@ -59,13 +59,13 @@ def db(
                 label=label,
                 options={"roles": {"id": "key"}, **options},
             )
-            _trained(found, label, label, {"ensemble": 4})
+            trained(found, label, label, {"ensemble": 4})
         yield found
     if request.param == "postgres":
         cluster.drop_database("mmdb_means")
 
 
-def _trained(
+def trained(
     db: mmdb.Database, run: str, dataset: str, options: Mapping[str, Any], epochs: int = 6
 ) -> Summary:
     db.create_run(
@@ -80,7 +80,7 @@ def _trained(
     return db.run(run).train(workers=2)
 
 
-def _members(db: mmdb.Database, model: str) -> list[Mapping[str, Any]]:
+def members_of(db: mmdb.Database, model: str) -> list[Mapping[str, Any]]:
     """Return the candidates whose mean the first version of a model is."""
     return db.sql(
         "SELECT k.ordinal, k.candidate_id, k.epoch, c.ordinal AS candidate "
@@ -92,7 +92,7 @@ def _members(db: mmdb.Database, model: str) -> list[Mapping[str, Any]]:
 
 @pytest.mark.parametrize("run", ["grade", "price"])
 def test_the_model_is_the_mean_of_the_candidates_best_epochs(db: mmdb.Database, run: str) -> None:
-    model, members = db.recover(run).eval(), _members(db, run)
+    model, members = db.recover(run).eval(), members_of(db, run)
     assert isinstance(model, MeanOf) and len(members) == len([*model.children()]) > 1
     for place, member in enumerate(members):
         name = f"{run}-{place}"
@@ -107,11 +107,11 @@ def test_the_model_is_the_mean_of_the_candidates_best_epochs(db: mmdb.Database, 
 def test_it_is_better_on_the_rows_held_out_than_each_of_them(db: mmdb.Database, run: str) -> None:
     metric = {"grade": "log_loss", "price": "rmse"}[run]
     mean = db.evaluate(run, run, metrics=[metric])[metric]
-    for place in range(len(_members(db, run))):
+    for place in range(len(members_of(db, run))):
         assert mean < db.evaluate(f"{run}-{place}", run, metrics=[metric])[metric]
     (row,) = db.sql(f"SELECT metrics, members FROM mmdb.model_overview WHERE model = '{run}'")
     known = json.loads(row["metrics"]) if isinstance(row["metrics"], str) else row["metrics"]
-    assert row["members"] == len(_members(db, run)) and known
+    assert row["members"] == len(members_of(db, run)) and known
 
 
 def test_probabilities_are_the_mean_of_probabilities(db: mmdb.Database) -> None:
@@ -121,7 +121,7 @@ def test_probabilities_are_the_mean_of_probabilities(db: mmdb.Database) -> None:
         rows = {row["key"]: row["probabilities"] for row in found}
         return [json.loads(rows[key])["high"] for key in sorted(rows)]
 
-    of = [chances(f"grade-{k}") for k in range(len(_members(db, "grade")))]
+    of = [chances(f"grade-{k}") for k in range(len(members_of(db, "grade")))]
     expected = [sum(each) / len(each) for each in zip(*of, strict=True)]
     assert chances("grade") == pytest.approx(expected, abs=1e-6)
 
@@ -129,14 +129,14 @@ def test_probabilities_are_the_mean_of_probabilities(db: mmdb.Database) -> None:
 def test_training_again_saves_nothing_new(db: mmdb.Database) -> None:
     again = db.run("grade").train(workers=1)
     assert again.version == 1 and len(again.members) > 1 and again.mean_text is not None
-    assert list(again.members) == [row["candidate_id"] for row in _members(db, "grade")]
+    assert list(again.members) == [row["candidate_id"] for row in members_of(db, "grade")]
 
 
 def test_it_comes_from_all_of_its_candidates(db: mmdb.Database) -> None:
     found = {
         edge["parent"]: edge["via"] for edge in db.lineage("model:grade@1") if edge["depth"] == 1
     }
-    members = _members(db, "grade")
+    members = members_of(db, "grade")
     expected = [f"checkpoint:{m['candidate_id']}/{m['epoch']}" for m in members]
     assert found == dict.fromkeys(expected, "mean") | {expected[0]: "save"}
     last = db.lineage(expected[-1], direction="down")
@@ -144,7 +144,7 @@ def test_it_comes_from_all_of_its_candidates(db: mmdb.Database) -> None:
 
 
 def test_its_first_candidate_is_saved_beside_it(db: mmdb.Database) -> None:
-    first = _members(db, "price")[0]["candidate_id"]
+    first = members_of(db, "price")[0]["candidate_id"]
     saved = db.save_candidate(first, "price")
     assert saved == "price@2" and not isinstance(db.recover(saved), MeanOf)
     assert db.save_candidate(first, "price") == saved
@@ -174,7 +174,7 @@ def test_a_copy_knows_its_candidates(db: mmdb.Database, tmp_path: Path) -> None:
     db.push("grade@1", to=url)
     row = {"a": 0.1, "b": 0.2}
     with mmdb.connect(url) as edge:
-        own, copied = _members(db, "grade"), _members(edge, "grade")
+        own, copied = members_of(db, "grade"), members_of(edge, "grade")
         assert len(copied) > 1
         for mine, theirs in zip(own, copied, strict=True):
             assert (theirs["candidate"], theirs["epoch"]) == (mine["candidate"], mine["epoch"])
@@ -196,15 +196,15 @@ def test_engines_choose_the_same(db: mmdb.Database) -> None:
 
 
 def test_never_is_never(db: mmdb.Database) -> None:
-    summary = _trained(db, "plain", "grade", {}, epochs=1)
+    summary = trained(db, "plain", "grade", {}, epochs=1)
     assert summary.members == () and summary.mean_text is None
-    assert not _members(db, "plain") and not isinstance(db.recover("plain"), MeanOf)
+    assert not members_of(db, "plain") and not isinstance(db.recover("plain"), MeanOf)
 
 
 def test_two_is_two_at_most(db: mmdb.Database) -> None:
-    assert len(_members(db, "grade")) > 2
-    summary = _trained(db, "two", "grade", {"ensemble": 2})
-    assert len(summary.members) == 2 == len(_members(db, "two"))
+    assert len(members_of(db, "grade")) > 2
+    summary = trained(db, "two", "grade", {"ensemble": 2})
+    assert len(summary.members) == 2 == len(members_of(db, "two"))
 
 
 def test_a_mean_is_trained_by_hand(db: mmdb.Database) -> None:

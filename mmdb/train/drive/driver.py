@@ -444,7 +444,7 @@ class Driver:
         if part == MERGE:
             sweeper.merged(row)
             return
-        if row["node"] not in job.run.placement[assignment.hop.part]:
+        if part != VALIDATION and row["node"] not in job.run.placement[part]:
             self._looked_at = 0.0  # the partition has moved
         if part != VALIDATION and not averages:
             sweeper.hop_done(row)

@@ -136,7 +136,7 @@ def create_run(
         _check_candidate(check, config, ordinal)
     plain = [config for config in configs if config.get("freeze_up_to") is None]
     if len(plain) < len(configs):
-        check_request(connection, strategy, asked.strategies, warm_start)
+        check_request(strategy, asked.strategies, warm_start)
     stack: StackChoice | None = None
     if options.get("stack") == AUTO_STACK:
         stack = choose_stack([check.spec(config) for config in plain], check.input_dtype)
@@ -357,7 +357,7 @@ def check_config(connection: Connection, candidate: Row, config: Mapping[str, An
     options = json.loads(candidate["options"])
     _check_of(connection, architecture, dataset, options)(config)
     if config.get("freeze_up_to") is not None:
-        check_request(connection, candidate["strategy"], (), candidate["warm_start"])
+        check_request(candidate["strategy"], (), candidate["warm_start"])
 
 
 def _add_candidates(

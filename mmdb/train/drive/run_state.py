@@ -122,15 +122,19 @@ def load_run(connection: Connection, name: str) -> RunState:
 
 
 def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[int, frozenset[str]]:
-    """Return the nodes that hold a run's parts; an empty mapping where there is one server.
+    """Return the nodes that hold a run's train parts; an empty mapping where there is one server.
+
+    The held-out slice is missing, for every node looks at it: one node alone would be what all
+    candidates wait for.
 
     Args:
         part_ids: part ordinal -> part_id.
     """
     if not citus.is_spread(connection):
         return {}
-    places = citus.places(connection, part_ids.values())
-    return {ordinal: places.get(part_id, frozenset()) for ordinal, part_id in part_ids.items()}
+    train = {ordinal: part_id for ordinal, part_id in part_ids.items() if ordinal != VALIDATION}
+    places = citus.places(connection, train.values())
+    return {ordinal: places.get(part_id, frozenset()) for ordinal, part_id in train.items()}
 
 
 def _past(mine: Sequence[Row]) -> Past:

@@ -251,7 +251,7 @@ class CitusWorker(PostgresWorker):
         return [row]
 
     def _order(self, connection: PostgresConnection, order: HopOrder | MergeOrder) -> list[Row]:
-        place = {"part_id": order.part_id, "detail": to_json(order)}
+        place = {"part_id": order.place, "detail": to_json(order)}
         return connection.rows(load("api").run_order, **place)
 
 

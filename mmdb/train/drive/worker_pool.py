@@ -15,7 +15,7 @@ from mmdb.train.group.rendezvous import Rendezvous
 from mmdb.train.hops.orders import FusedOrder, GroupOrder, HopOrder, MergeOrder, Order
 from mmdb.train.schedule import Assignment
 from mmdb.train.values.runtime import start_without_signals
-from mmdb.train.values.seeds import MERGE
+from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.values.spec import WorkerGroup
 from mmdb.train.watch import Watch
 
@@ -85,6 +85,7 @@ def orders_of(
             begins=begins,
             past=job.past(hop.candidate) if job.run.is_spread and is_alone else None,
             is_alone=is_alone,
+            at=job.part_at(assignment.worker) if hop.part == VALIDATION else None,
         )
     ]
 

@@ -12,7 +12,6 @@ from typing import Any
 from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.feature_files import row_bytes
 from mmdb.data.reader import ensure_partition
-from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -64,9 +63,7 @@ def with_transfer(search: Mapping[str, Any], options: Mapping[str, Any]) -> Mapp
     return {**search, "space": {key: [value] for key, value in given.items()} | dict(space)}
 
 
-def check_request(
-    connection: Connection, strategy: str, strategies: Sequence[str], warm_start: str
-) -> None:
+def check_request(strategy: str, strategies: Sequence[str], warm_start: str) -> None:
     """Check that a run that freezes layers can be trained.
 
     Args:
@@ -85,11 +82,6 @@ def check_request(
         raise InvalidOption(
             "freeze_up_to is given with warm_start 'auto'.",
             hint="Name the model whose layers are to be frozen, or pass 'off'.",
-        )
-    if is_spread(connection):
-        raise InvalidOption(
-            "freeze_up_to is given on a cluster, where features are not shared yet.",
-            hint="Create the run on one PostgreSQL, or without freeze_up_to.",
         )
 
 

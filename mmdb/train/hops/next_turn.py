@@ -12,10 +12,11 @@ from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import CandidateBusy, OutOfTurn
-from mmdb.train.hops.turn import lock_key, next_steps, progress
+from mmdb.train.hops.turn import lock_key, next_steps, ordinal_of, progress
 from mmdb.train.hops.warm_starts import CandidateInitialiser
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
 from mmdb.train.ledger.state_history import wants_checkpoint
+from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import HopStep, Past
 
 
@@ -63,13 +64,16 @@ class TurnFinder:
         leads: bool = True,
         past: Past | None = None,
         holder: int | None = None,
+        at: int | None = None,
     ) -> Turn | list[dict[str, Any]]:
         """Return what may start now, or the rows of what is done already."""
         started = time()
         candidate = self._ledger.candidate(candidate_id)
         chosen = [candidate.part(part_id) for part_id in part_ids]
         if self._is_spread:
-            citus.check_here(self._connection, part_ids[0])
+            # The held-out slice is looked at on any node, which records it where its rows lie.
+            anywhere = at is not None and ordinal_of(chosen[0]) == VALIDATION
+            citus.check_here(self._connection, at if anywhere and at is not None else part_ids[0])
         is_driven = self._is_spread and holder is not None
         # A group's other members compute for the transaction of its first.
         locked = not leads or is_driven
@@ -103,7 +107,7 @@ class TurnFinder:
             environment=_environment(candidate, hops),
             started=started,
             durable=durable,
-            left_at=before["part_id"] if before is not None and self._is_spread else None,
+            left_at=_left_at(candidate, hops, before) if self._is_spread else None,
             holder=holder if is_driven else None,
         )
 
@@ -171,6 +175,15 @@ class TurnFinder:
 
 def _lock_key(candidate: CandidateRecord, part_id: int) -> int:
     return lock_key(candidate.candidate_id, part_id, is_alone=not candidate.averages)
+
+
+def _left_at(candidate: CandidateRecord, hops: Sequence[Row], before: Row | None) -> int | None:
+    """Return the partition whose node has the state that a hop or merge left, which comes next."""
+    if before is None:
+        return None
+    part_id = int(before["part_id"])
+    is_checked = ordinal_of(candidate.part(part_id)) == VALIDATION and len(hops) > 1
+    return int(hops[-2]["part_id"]) if is_checked else part_id  # a validation leaves none
 
 
 def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:

@@ -34,13 +34,24 @@ class HopOrder:
     is_alone: bool = True  # whether the candidate does no other hop meanwhile
     holder: int | None = None  # number of the coordinator's session that holds the candidate
     brings: bool = False  # only what it starts from; on a cluster the same order without it follows
+    at: int | None = None  # of the held-out slice on a cluster: a partition of the node to do it
+
+    @property
+    def place(self) -> int:
+        """A partition of the node that is to do it."""
+        return self.part_id if self.at is None else self.at
 
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection."""
         if self.begins:
             runner.begin(self.candidate_id)
         place = (self.part_id, self.candidate_id, self.epoch)
-        known: dict[str, Any] = {"publish": self.publish, "past": self.past, "holder": self.holder}
+        known: dict[str, Any] = {
+            "publish": self.publish,
+            "past": self.past,
+            "holder": self.holder,
+            "at": self.at,
+        }
         if self.brings:
             runner.bring_hop(*place, **known)
             return []
@@ -125,6 +136,11 @@ class MergeOrder:
     limit_s: float | None = None
     begins = False
 
+    @property
+    def place(self) -> int | None:
+        """A partition of the node that is to do it."""
+        return self.part_id
+
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection."""
         row = runner.merge(self.candidate_id, self.epoch, at=self.part_id)
@@ -170,7 +186,7 @@ def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
         InvalidOption: it is no such order.
     """
     try:
-        past, holder = raw.get("past"), raw.get("holder")
+        past, holder, at = (raw.get(name) for name in ("past", "holder", "at"))
         names = ("part_id", "candidate_id", "epoch")
         place: dict[str, Any] = {name: index(raw[name]) for name in names}
         if raw.get("kind") == "merge":
@@ -181,6 +197,7 @@ def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
             past=None if past is None else _past(past),
             holder=None if holder is None else index(holder),
             brings=bool(raw.get("brings", False)),
+            at=None if at is None else index(at),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidOption(

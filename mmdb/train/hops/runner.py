@@ -96,6 +96,7 @@ class HopRunner:
         publish: bool = True,
         past: Past | None = None,
         holder: int | None = None,
+        at: int | None = None,
     ) -> None:
         """Have what a hop starts from in this session, in a transaction before the hop's own.
 
@@ -106,16 +107,15 @@ class HopRunner:
         Args:
             as of `run_hop`
         """
-        place = (part_id, candidate_id, epoch, publish, past, holder)
+        place = (part_id, candidate_id, epoch, publish, past, holder, at)
         self._next.clear()
         with self._whole():
             self._prepare(part_id, candidate_id)
             # First what the node itself has, while no other one has a part in the transaction.
             code = self._code()
             read_s = self._have_rows(part_id, candidate_id)
-            turn = self._turns.find(
-                candidate_id, (part_id,), epoch, publish, past=past, holder=holder
-            )
+            asked = (candidate_id, (part_id,), epoch, publish)
+            turn = self._turns.find(*asked, past=past, holder=holder, at=at)
             if isinstance(turn, Turn):
                 brought = self._bring(turn, turn.steps[0], code=code)
                 self._next[place] = turn, replace(brought, read_s=brought.read_s + read_s)
@@ -129,6 +129,7 @@ class HopRunner:
         publish: bool = True,
         past: Past | None = None,
         holder: int | None = None,
+        at: int | None = None,
     ) -> dict[str, Any]:
         """Do one hop, whole or not at all, and return its row.
 
@@ -140,17 +141,18 @@ class HopRunner:
                 it, and another one would have to replay the hop. An epoch's end always does.
             past: on a cluster, what the driver knows, who then keeps the other nodes in order.
             holder: on a cluster, the coordinator's session that holds the candidate for this hop.
+            at: on a cluster, a partition of this node, which validates on rows of another one.
         Raises:
             HopError, NotFound
         """
-        found = self._next.pop((part_id, candidate_id, epoch, publish, past, holder), None)
+        found = self._next.pop((part_id, candidate_id, epoch, publish, past, holder, at), None)
         with self._whole():
             if found is not None:  # whole or not at all: it is all that the statement does
                 return self._hop(*found)
             self._prepare(part_id, candidate_id)
             with self._connection.transaction():
                 place = (candidate_id, (part_id,), epoch, publish)
-                return self._hop(self._turns.find(*place, past=past, holder=holder))
+                return self._hop(self._turns.find(*place, past=past, holder=holder, at=at))
 
     def run_hops(
         self,

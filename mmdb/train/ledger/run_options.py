@@ -295,14 +295,16 @@ def options_on_cluster(
         InvalidOption
     """
     for what, wrong in (
-        (f"strategy {strategy!r}", strategy not in ON_NODES and "mop" not in asked.strategies),
+        (
+            f"strategy {strategy!r}",
+            strategy not in (*ON_NODES, SISA) and "mop" not in asked.strategies,
+        ),
         (f"options.stack {asked.stack}", asked.stack > 1),
-        (f"options.ensemble {asked.ensemble}", type(options.get("ensemble")) is int),
     ):
         if wrong:
             raise InvalidOption(
                 f"{what} is given on a cluster, and needs all partitions on one node.",
-                hint=f"On Citus create runs with {' or '.join(ON_NODES)}, or auto, without stacks "
-                "and without an ensemble.",
+                hint=f"On Citus create runs with {', '.join(ON_NODES)}, {SISA} or auto, without "
+                "stacks.",
             )
     return options if options.get("stack") != AUTO_STACK else {**options, "stack": NO_STACK}

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from mmdb.data.dataset import dataset_of
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import read_partition
-from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
@@ -79,7 +78,7 @@ def save_better_mean(
     """
     (best,) = connection.rows(load("hops").find_candidate, candidate_id=best_id)
     most = ensemble_of(json.loads(best["options"]))
-    if most < 2 or is_spread(connection):
+    if most < 2:
         return None
     rows = connection.rows(_Q.find_contenders, run=run, most=_ASKED)
     if len(rows) < 2:

@@ -30,7 +30,7 @@ _HOPS, _PREDICTIONS, _SAVES = 20_000, 1_000_000, 500
 _CANDIDATES, _PARTS, _NUMBERS, _AT_ONCE, _KEPT = 4, 4, 8, 1000, 3
 #: What a hop writes anew, or changes.
 _OF_HOPS = ("state_chunk", "checkpoint", "checkpoint_chunk", "candidate", "assignment")
-_OF_MODELS = ("model", "model_tensor", "tensor", "tensor_chunk", "manifest", "edge")
+_OF_MODELS = ("model", "manifest", "manifest_tensor", "tensor", "tensor_chunk", "architecture_edge")
 
 
 def bench_soak(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:

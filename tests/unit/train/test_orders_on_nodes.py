@@ -19,6 +19,7 @@ ORDER = HopOrder(
     past=Past(epoch=1, part_ids=(5, 4)),
     holder=99,
     brings=True,
+    at=8,
 )
 
 
@@ -53,6 +54,7 @@ def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
         {"past": {"epoch": 1}},
         {"past": {"epoch": 1, "part_ids": ["x"]}},
         {"holder": "me"},
+        {"at": "here"},
     ],
 )
 def test_what_no_driver_writes_is_refused(change: dict[str, Any]) -> None:
