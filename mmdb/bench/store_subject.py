@@ -167,6 +167,18 @@ def _commit_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def own_cache(folder: Path, limit_bytes: int = 8 << 30) -> Iterator[None]:
+    """Let this process keep what it recovers in a folder of the bench's, which may be emptied."""
+    before = dict(os.environ)
+    os.environ.update(MMDB_CACHE_DIR=str(folder), MMDB_CACHE_BYTES=str(limit_bytes))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 MB = 1e6
 
 #: Tables whose rows a saved model adds to, beside its chunks.

@@ -1,4 +1,4 @@
-"""Files that the processes of a node share: decoded partitions, and states between two hops."""
+"""Files that the processes of a node share: decoded partitions, models, states between two hops."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mmdb.errors import EngineError
 
 #: Which decoding made the files, for those of an older mmdb may stay: one more for each change.
 _DECODED_AS = 1
-#: Of rows, and of models' tensors.
-_SUFFIXES = (".npy", ".json", ".safetensors")
+#: Of rows, of networks that features are computed with, and of models' tensors.
+_SUFFIXES = (".npy", ".json", ".safetensors", ".tensors")
 #: Seconds after which an unfinished file is taken for a dead process's.
 STALE_S = 3600
 
@@ -72,6 +72,17 @@ def placing(key: bytes) -> Iterator[Path]:
 def path_of(key: bytes, file: str) -> Path:
     """Return where a partition's file of this name is, if the cache holds the partition."""
     return directory() / _name(key, file)
+
+
+def private_path(key: bytes, file: str) -> Path | None:
+    """Return where a file belongs, if nobody but this user may write to the cache's folder."""
+    try:
+        path = path_of(key, file)
+        status = path.parent.stat()
+    except OSError:  # there is no place for temporary files
+        return None
+    is_own = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return path if is_own else None
 
 
 def map(key: bytes) -> Decoded:

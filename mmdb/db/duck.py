@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,9 +79,11 @@ class DuckConnection:
         return errors.DatabaseFailed(text)
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
-        return self.select(query.duckdb, parameters)
+        return self.select(_parsed(query.duckdb), parameters)
 
-    def select(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+    def select(
+        self, sql: str | duckdb.Statement, parameters: Mapping[str, object] | None = None
+    ) -> list[Row]:
         """Run SQL text (of the user, or of `sql/`) and return its rows."""
         with self._translated():
             cursor: Any = self.raw.execute(sql, parameters or None)
@@ -94,18 +97,18 @@ class DuckConnection:
         self.select(sql)
 
     def run(self, query: Query, /, **parameters: object) -> None:
-        self.select(query.duckdb, parameters)
+        self.select(_parsed(query.duckdb), parameters)
 
     def run_many(self, query: Query, rows: Iterable[Mapping[str, object]]) -> None:
         insert = query.insert_from(_BATCH)
         if insert is None:
             for row in rows:
-                self.select(query.duckdb, row)
+                self.run(query, **row)
             return
         # DuckDB takes milliseconds for an INSERT, be it of one row or of many.
         for batch in arrow_batches(query.parameters, rows):
             with self._registered(batch):
-                self.select(insert)
+                self.select(_parsed(insert))
 
     @contextmanager
     def _registered(self, batch: pa.Table | pa.RecordBatch) -> Iterator[None]:
@@ -126,7 +129,7 @@ class DuckConnection:
         self, query: Query, /, **parameters: object
     ) -> Generator[tuple[Any, ...], None, None]:
         with self._translated():
-            cursor = self.raw.execute(query.duckdb, parameters or None)
+            cursor = self.raw.execute(_parsed(query.duckdb), parameters or None)
             while row := cursor.fetchone():
                 yield row
 
@@ -284,6 +287,13 @@ _CHANGE = "CREATE TABLE mmdb.merged (x integer); DROP TABLE mmdb.merged"
 #: Bytes of a file up to which its tables are merged each time that it is closed. Else every session
 #: that writes a few rows would leave almost a megabyte of blocks that are hardly filled.
 _MERGED_BYTES = 256 << 20
+
+
+@lru_cache(maxsize=1024)
+def _parsed(sql: str) -> duckdb.Statement:
+    """Return a statement of `sql/`, parsed: of a query of half a millisecond that is a fifth."""
+    (statement,) = duckdb.extract_statements(sql)
+    return statement
 
 
 def _size(path: str) -> int:

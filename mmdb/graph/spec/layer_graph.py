@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -194,15 +195,44 @@ def build_sized_layers(
         GraphLayer(name=at.name, op=at.op, args=nothing.fill(at), inputs=at.inputs) for at in layers
     ]
     parameters = 0
+    made: list[tuple[GraphLayer, nn.Module]] = []
     for layer in sized:
         for name in OPS[layer.op].inferred:
             if name not in layer.args:
                 raise layer.error(f"{name} is missing", "Write every size, or give the input's.")
         with on_meta():
-            parameters += sum(p.numel() for p in _make(layer, OPS[layer.op]).parameters())
+            made.append((layer, _make(layer, OPS[layer.op])))
+        parameters += sum(p.numel() for p in made[-1][1].parameters())
         _check_bounds(layer, parameters, max_parameters, 0)
     paths = read_paths(graph, {layer.name: layer for layer in sized})
-    return LayerGraph([(layer, _make(layer, OPS[layer.op])) for layer in sized], output, paths)
+    if not torch.empty(0).is_meta:
+        made = [(layer, _make(layer, OPS[layer.op])) for layer in sized]
+    return LayerGraph(made, output, paths)
+
+
+def empty_like(module: nn.Module, made: dict[int, nn.Module] | None = None) -> nn.Module:
+    """Return a module like a layer graph that is on the meta device, in a tenth of the time.
+
+    `made` are those made so far, by the id of what they are like: one may stand at two paths.
+    """
+    made = {} if made is None else made
+    if id(module) in made:
+        return made[id(module)]
+    found = made[id(module)] = object.__new__(type(module))
+    own: dict[str, Any] = {
+        key: value.copy() if isinstance(value, dict | list | set) else value
+        for key, value in vars(module).items()
+    }
+    for tensors in (own["_parameters"], own["_buffers"]):
+        for name, tensor in tensors.items():
+            if tensor is not None:  # torch.empty_like takes seven times as long on this device
+                empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                tensors[name] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+    for name, part in module._modules.items():
+        own["_modules"][name] = None if part is None else empty_like(part, made)
+    found.__dict__.update(own)
+    return found
 
 
 # -- reading ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from mmdb.errors import CorruptTensor, ModelNotFound, TensorNotFound
 from mmdb.store.models.model_rows import SavedModel, StoredEntry, find_entries, is_listed
 from mmdb.store.tensors.reading import Encoding, find_encodings, holds
 from mmdb.store.tensors.state_entries import layout_of_pack, view_of
-from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of
+from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of, tensor_hash
 
 #: Paths that an error names; a pack may hold thousands.
 _NAMED = 5
@@ -188,9 +188,16 @@ class Assembly:
             if len(piece) != entry.byte_count:
                 raise self._wrong(entry, "the pack ends before it")
             tensor = piece.view(DTYPES[entry.dtype]).reshape(entry.shape)
-        if self._checked and hash_of(tensor) != entry.tensor_hash:
-            raise self._wrong(entry, "its bytes are not those of its hash")
+            if self._checked:
+                self._check(entry, tensor_hash(entry.dtype, entry.shape, piece.numpy()))
+            return tensor
+        if self._checked:
+            self._check(entry, hash_of(tensor))
         return tensor
+
+    def _check(self, entry: StoredEntry, found: bytes) -> None:
+        if found != entry.tensor_hash:
+            raise self._wrong(entry, "its bytes are not those of its hash")
 
     def _wrong(self, entry: StoredEntry, reason: str) -> CorruptTensor:
         where = f"Model {self._catalog.model.reference}, tensor {entry.path!r}"

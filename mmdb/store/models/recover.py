@@ -22,6 +22,7 @@ from mmdb.store.models.model_rows import (
     find_model_id,
     model_of,
 )
+from mmdb.store.tensors.mapped import read_whole
 from mmdb.store.tensors.reading import (
     BadTensor,
     Encoding,
@@ -158,13 +159,14 @@ class ModelReader:
         _check_verify(verify)
         catalog = self.catalog(model)
         wanted = catalog.select(paths)
+        read_these = read_whole if len(wanted) == len(catalog.select(None)) else read_tensors
         holders = [catalog.holder(entry) for entry in wanted]
         encodings = [catalog.encoding(k) for k in dict.fromkeys(holders) if k is not None]
         checked = {e.tensor_id for k, e in enumerate(encodings) if _is_checked(verify, k)}
         read = self._read(
             [catalog],
             encodings,
-            lambda c: read_tensors(c, encodings, checked=checked, pinned=pinned),
+            lambda c: read_these(c, encodings, checked=checked, pinned=pinned),
         )
         found = Assembly(catalog, read, checked=verify == "full")
         return {entry.path: found.tensor(entry) for entry in wanted}

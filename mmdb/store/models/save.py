@@ -159,7 +159,7 @@ def save_model(
     started = perf_counter()
     contents = source if isinstance(source, ModuleContents) else contents_of(source)
     about = about or About()
-    attempts = 1 if connection.in_transaction else _ATTEMPTS
+    attempts = _ATTEMPTS
     with Hashing(contents, connection.threads) as hashing:
         request = _Request(
             name=name,
@@ -182,7 +182,7 @@ def save_model(
                     return saved
             except WriteConflict:
                 # Another session named the same version, or freed a tensor that was just found.
-                if not attempts:
+                if not attempts or connection.in_transaction:
                     raise
 
 

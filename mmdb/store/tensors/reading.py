@@ -1,4 +1,4 @@
-"""Tensors out of their chunks: one streamed query, decoded straight into the final memory."""
+"""Tensors out of their chunks, which are streamed and decoded straight into their memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.store.tensors.codec import CorruptChunk, decode, needs_base
-from mmdb.store.tensors.pipeline import pipeline
+from mmdb.store.tensors.pipeline import batches, pipeline
 from mmdb.store.tensors.tensor_bytes import DTYPES, chunk_count, fitted, tensor_hash
 
 _Q = load("tensors")
@@ -25,6 +25,8 @@ _Q = load("tensors")
 DIGEST_BYTES = 16
 #: Bytes of tensors that are fetched at once rather than streamed.
 _AT_ONCE = 2 << 20
+#: Bytes of tensors that one query streams: DuckDB makes 2048 rows before it gives the first.
+_QUERY_BYTES = 64 << 20
 #: Numbers of tensors that lie apart by more are read by themselves.
 _NEAR = 8
 
@@ -108,31 +110,51 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return flat
 
 
+#: Given each tensor that is complete: its tensor_id and bytes, by whatever thread.
+Taker = Callable[[int, np.ndarray], None]
+
+
 class _Target:
     """A tensor while its chunks arrive."""
 
-    def __init__(self, encoding: Encoding, *, checked: bool, pinned: bool) -> None:
+    def __init__(
+        self, encoding: Encoding, *, checked: bool, pinned: bool, taker: Taker | None
+    ) -> None:
         encoding.check()
-        self.encoding = encoding
-        self.tensor = torch.empty(encoding.shape, dtype=DTYPES[encoding.dtype], pin_memory=pinned)
-        self._memory = bytes_of(self.tensor)
+        self.encoding, self.byte_count = encoding, encoding.byte_count
         self._count = encoding.chunks
+        self._pinned, self._checked, self._taker = pinned, checked, taker
+        self._held: tuple[torch.Tensor, np.ndarray] | None = None  # with its own memory, as bytes
         self._left = set(range(self._count))  # own chunks that have not come
         self._under: set[int] = set()  # chunks of the base that lie in the memory
         self._decoded = 0
-        self._checked = checked
         self._lock = threading.Lock()
 
-    def lay_under(self, ordinal: int, codec: int, data: bytes) -> None:
-        """Decode a chunk of the base into its place."""
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor."""
+        return self._hold()[0]
+
+    def _hold(self) -> tuple[torch.Tensor, np.ndarray]:
+        """Return the tensor and its bytes, for which there is memory from the first chunk on."""
+        with self._lock:
+            if self._held is None:
+                form, dtype = self.encoding.shape, DTYPES[self.encoding.dtype]
+                tensor = torch.empty(form, dtype=dtype, pin_memory=self._pinned)
+                self._held = tensor, bytes_of(tensor)
+            return self._held
+
+    def lay_under(self, ordinal: int, codec: int, data: bytes) -> bool:
+        """Decode a chunk of the base into its place; return False: there is more to come."""
         if needs_base(codec):
             self._fail("its base's chunk is a difference itself", ordinal)
         if 0 <= ordinal < self._count:
             _decode_base(self.encoding, ordinal, codec, data, self._place(ordinal))
             self._under.add(ordinal)
+        return False
 
-    def take(self, ordinal: int, codec: int, data: bytes) -> None:
-        """Decode one of the tensor's own chunks; after the last one, compare the hash."""
+    def take(self, ordinal: int, codec: int, data: bytes) -> bool:
+        """Decode one of the tensor's own chunks; return whether it was the last one."""
         if not 0 <= ordinal < self._count:
             self._fail(f"it has only {self._count} chunks", ordinal)
         with self._lock:
@@ -144,21 +166,25 @@ class _Target:
         _decode(self.encoding, ordinal, codec, data, self._place(ordinal))
         with self._lock:
             self._decoded += 1
-            is_last = self._decoded == self._count
-        if is_last and self._checked:
-            self._check()
+            return self._decoded == self._count
+
+    def complete(self) -> None:
+        """Compare the hash, where that is asked for, and give the tensor away to who takes it."""
+        _, memory = self._hold()
+        if self._checked:
+            found = tensor_hash(self.encoding.dtype, self.encoding.shape, memory)
+            if found != self.encoding.tensor_hash:
+                self._fail("its bytes are not those of its hash")
+        if self._taker is not None:
+            self._taker(self.encoding.tensor_id, memory)
+            self._held = None
 
     def _place(self, ordinal: int) -> np.ndarray:
         size = self.encoding.chunk_bytes
-        return self._memory[ordinal * size : (ordinal + 1) * size]
+        return self._hold()[1][ordinal * size : (ordinal + 1) * size]
 
     def _fail(self, reason: str, ordinal: int | None = None) -> NoReturn:
         raise BadTensor(self.encoding.tensor_id, reason, ordinal)
-
-    def _check(self) -> None:
-        found = tensor_hash(self.encoding.dtype, self.encoding.shape, self._memory)
-        if found != self.encoding.tensor_hash:
-            self._fail("its bytes are not those of its hash")
 
     def check_complete(self) -> None:
         """Raise BadTensor where chunks are missing."""
@@ -194,6 +220,7 @@ def read_tensors(
     *,
     checked: Collection[int] = (),
     pinned: bool = False,
+    taker: Taker | None = None,
 ) -> dict[int, torch.Tensor]:
     """Return whole tensors by tensor_id, on the CPU.
 
@@ -202,11 +229,13 @@ def read_tensors(
     Args:
         checked: tensor_ids whose bytes are compared with their hash.
         pinned: into page-locked memory, from which a GPU copies by itself.
+        taker: is given each tensor's bytes, whose memory then serves for others; none is returned.
     Raises:
         BadTensor
     """
     targets = {
-        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned) for e in encodings
+        e.tensor_id: _Target(e, checked=e.tensor_id in checked, pinned=pinned, taker=taker)
+        for e in encodings
     }
     over: dict[int, list[_Target]] = {}  # base -> the tensors that are differences to it
     for target in targets.values():
@@ -219,7 +248,7 @@ def read_tensors(
         _decode_chunks(connection, {k: [t] for k, t in targets.items()}, _Target.take)
     for target in targets.values():
         target.check_complete()
-    return {tensor_id: target.tensor for tensor_id, target in targets.items()}
+    return {} if taker else {tensor_id: target.tensor for tensor_id, target in targets.items()}
 
 
 def _decode_few(
@@ -236,34 +265,43 @@ def _decode_few(
         for target in over.get(tensor_id, ()):
             target.lay_under(*chunk)
     for tensor_id, chunk in chunks:
-        if tensor_id in targets:
-            targets[tensor_id].take(*chunk)
+        if tensor_id in targets and targets[tensor_id].take(*chunk):
+            targets[tensor_id].complete()
 
 
 def _decode_chunks(
     connection: Connection,
     targets: Mapping[int, list[_Target]],
-    apply: Callable[[_Target, int, int, bytes], None],
+    apply: Callable[[_Target, int, int, bytes], bool],
 ) -> None:
-    """Stream the chunks of some tensors and apply each to its targets."""
+    """Stream the chunks of some tensors and apply each to its targets.
+
+    Threads do so while the caller waits for a server. DuckDB's rows are the caller's own work: it
+    decodes them too, as threads would wait for Python's lock at each, and threads compare hashes.
+    """
 
     def work(row: tuple[int, int, int, bytes]) -> None:
         for target in targets[row[0]]:
-            apply(target, *row[1:])
+            if apply(target, *row[1:]):
+                completing.feed(target)
 
     if not targets:
         return
+    decoders = 0 if connection.engine == "duckdb" else connection.threads
     # What goes wrong ends the stream first, which frees the session. PostgreSQL then cancels the
     # statement, so that a transaction can go on from a savepoint alone.
     is_spoilt = connection.engine == "postgres" and connection.in_transaction
     with (
         connection.transaction() if is_spoilt else nullcontext(),
-        pipeline(work, connection.threads) as decoding,
-        closing(connection.stream(_Q.read_chunks, tensor_ids=list(targets))) as chunks,
+        pipeline(_Target.complete, connection.threads - decoders) as completing,
+        pipeline(work, decoders) as decoding,
     ):
-        for chunk in chunks:
-            decoding.feed(chunk)
+        for group in batches(sorted(targets), lambda k: targets[k][0].byte_count, _QUERY_BYTES):
+            with closing(connection.stream(_Q.read_chunks, tensor_ids=group)) as chunks:
+                for chunk in chunks:
+                    decoding.feed(chunk)
         decoding.finish()
+        completing.finish()
 
 
 @dataclass(frozen=True, slots=True)

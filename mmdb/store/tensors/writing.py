@@ -137,6 +137,7 @@ class Named:
     dtype: str
     shape: tuple[int, ...]
     byte_count: int
+    is_encoded: bool = True  # whether anything says how its chunks are to be read
 
 
 _NOTHING: Mapping[bytes, Named] = MappingProxyType({})
@@ -183,7 +184,8 @@ def store_contents(
         known |= _find(connection, [c.tensor_hash for c in unknown])
     stored.ids = {name: named.tensor_id for name, named in known.items()}
     needed = {stored.ids[c.tensor_hash]: c for c in by_hash.values() if c.has_chunks}
-    right = find_right(connection, needed, before)
+    encoded = {named.tensor_id for named in known.values() if named.is_encoded}
+    right = find_right(connection, needed.keys() & (before | encoded), before)
     missing = [
         # Others may be differences to one that was there: it can be no difference itself.
         replace(c, base_id=None) if tensor_id in before else c
@@ -209,7 +211,11 @@ def _find(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, Named]
         rows = [by_id[tensor_id] for tensor_id in reversed(usable(connection, by_id))]
     return {  # of equal ones the last
         bytes(row["tensor_hash"]): Named(
-            row["tensor_id"], row["dtype"], tuple(row["shape"]), row["byte_count"]
+            row["tensor_id"],
+            row["dtype"],
+            tuple(row["shape"]),
+            row["byte_count"],
+            row["chunk_bytes"] is not None,
         )
         for row in rows
     }

@@ -12,7 +12,13 @@ from torch import nn
 from mmdb.errors import ArchitectureError, InvalidLayerGraph
 from mmdb.graph.factories import SHIPPED
 from mmdb.graph.spec.build import build, check_output, initial_module, parameter_count
-from mmdb.graph.spec.layer_graph import MAX_LAYERS, build_layers, build_sized_layers
+from mmdb.graph.spec.layer_graph import (
+    MAX_LAYERS,
+    build_layers,
+    build_sized_layers,
+    empty_like,
+)
+from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.graph.vocabulary import OPS
 
 DOCS = Path(__file__).parents[4] / "docs" / "architectures.md"
@@ -416,3 +422,35 @@ def test_no_single_change_of_a_graph_gives_anything_but_an_architecture_error() 
                 check_output(build(changed, {}, (3, 8, 8), 3, SHIPPED), (3, 8, 8), 3)
             except ArchitectureError as exc:
                 assert len(exc.message) < 1000
+
+
+def test_an_empty_module_is_like_the_one_that_its_class_makes() -> None:
+    sized = graph(
+        layer("first", "Linear", in_features=8, out_features=8),
+        layer("norm", "BatchNorm1d", num_features=8),
+        layer("rows", "reshape", shape=[2, 4]),
+        layer("look", "MultiheadAttention", embed_dim=4, num_heads=2),
+        layer("block", "TransformerEncoderLayer", d_model=4, nhead=2, dim_feedforward=6),
+        layer("flat", "flatten"),
+        layer("again", "Linear", in_features=8, out_features=8),
+        layer("last", "Linear", in_features=8, out_features=8),
+        paths=[["body.a", "first"], ["body.b", "again"], ["body.b", "last"]],
+    )
+    made = build_sized_layers(sized)
+    with on_meta():
+        empty = build_sized_layers(sized)
+    copy = empty_like(empty)
+    for module in (empty, copy):
+        assert str(module) == str(made)
+        own, expected = module.state_dict(keep_vars=True), made.state_dict(keep_vars=True)
+        assert [(p, t.shape, t.dtype, type(t)) for p, t in own.items()] == [
+            (p, t.shape, t.dtype, type(t)) for p, t in expected.items()
+        ]
+        assert all(tensor.is_meta for tensor in own.values())
+        assert len({id(tensor) for tensor in own.values()}) == len({*map(id, expected.values())})
+    assert not {*map(id, copy.parameters())} & {*map(id, empty.parameters())}
+    copy.load_state_dict(made.state_dict(), assign=True)
+    x = torch.randn(5, 8)
+    assert torch.equal(copy.eval()(x), made.eval()(x))
+    copy.register_forward_hook(lambda *_: None)
+    assert not empty._forward_hooks and empty.training
