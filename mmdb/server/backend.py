@@ -47,11 +47,14 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 #: Of a node's session that serves a worker. Named otherwise than Citus names it, it keeps its
-#: connections with other nodes; and it ends a hop that nobody waits for any more.
+#: connections with other nodes; it ends a hop that nobody waits for any more; and what it reads on
+#: other nodes is no part of its transaction, of which they would be told query by query, and whose
+#: end would wait for them.
 _SERVING = {
     "client_connection_check_interval": "500ms",
     "statement_timeout": "0",
     "citus.max_cached_connection_lifetime": "-1",
+    "citus.select_opens_transaction_block": "off",
 }
 #: Characters of a text that takes no memory worth a look.
 _SHORT = 65536

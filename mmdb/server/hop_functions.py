@@ -97,6 +97,8 @@ def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any
         raise InvalidOption(
             f"part_id is {part_id}, but the order is for partition {order.part_id}."
         )
+    for candidate_id, state in getattr(order, "useless", ()) if _is_node(backend) else ():
+        node_cache.drop(owner_of(backend.connection), candidate_id, state)
     found = [{**_NO_HOP, **row} for row in order.run(backend.runner)]
     return [{**row, "rows": row["row_count"]} for row in found]
 

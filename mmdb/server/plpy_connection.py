@@ -140,6 +140,7 @@ class PlpyConnection:
     def try_lock(self, kind: Lock, key: int) -> bool:
         query = load("locks").lock_hop if kind == "hop" else load("locks").lock_run
         if kind == "hop" and self.is_spread:
+            self.run(load("nodes").open_transactions)
             query = load("nodes").lock_hop
         return bool(self.rows(query, key=key % 2**31)[0]["locked"])
 

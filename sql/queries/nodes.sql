@@ -61,26 +61,29 @@ SELECT pg_try_advisory_xact_lock(1835889762, %(key)s::integer) AS locked
 FROM mmdb.migration AS m
 WHERE m.number = 0;
 
+-- name: open_transactions
+-- Let what is read on other nodes be part of this transaction, with the locks that it takes there.
+SELECT set_config('citus.select_opens_transaction_block', 'on', TRUE);
+
+-- name: share_run
+-- Keep drivers from a run for the rest of the transaction, or say that one has it: this is tried on the coordinator.
+SELECT pg_try_advisory_xact_lock_shared(1835889763, %(key)s::integer) AS shared
+FROM mmdb.migration AS m
+WHERE m.number = 0;
+
 -- name: hold_session
 -- Let other sessions tell that this one is there, by a number that no other has.
-SELECT pg_try_advisory_lock_shared(1835889767, %(holder)s::integer) AS held;
+SELECT pg_try_advisory_lock_shared(1835889768, %(holder)s::integer) AS held;
 
 -- name: release_session
 -- Let nobody take a hop's session for this one any more: its number is another one from now on.
-SELECT pg_advisory_unlock_shared(1835889767, %(holder)s::integer) AS released;
+SELECT pg_advisory_unlock_shared(1835889768, %(holder)s::integer) AS released;
 
--- name: hold_candidate
--- Lock a candidate for this session, or say that it is locked.
-SELECT pg_try_advisory_lock(1835889762, %(key)s::integer) AS locked;
-
--- name: release_candidate
--- Let go of a candidate that this session holds.
-SELECT pg_advisory_unlock(1835889762, %(key)s::integer) AS released;
-
--- name: is_held
--- Whether the coordinator's session of a number is still there: this is tried on the coordinator.
-SELECT NOT pg_try_advisory_xact_lock(1835889767, %(holder)s::integer) AS held
+-- name: are_held
+-- Whether the coordinator's sessions of some numbers are all there still: this is tried on the coordinator.
+SELECT NOT bool_or(pg_try_advisory_xact_lock(1835889768, h.holder)) AS held
 FROM mmdb.migration AS m
+CROSS JOIN unnest(%(holders)s::integer[]) AS h (holder)
 WHERE m.number = 0;
 
 -- name: find_end

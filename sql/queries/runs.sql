@@ -263,6 +263,27 @@ INNER JOIN mmdb.candidate AS c ON q.candidate_id = c.candidate_id
 WHERE c.run_id = %(run_id)s::bigint AND q.request_id > %(after)s::bigint
 ORDER BY q.request_id;
 
+-- name: find_news
+-- Of some runs, the last request of each and of its candidates, and its last candidate: what their driver looks for.
+SELECT
+    r.run_id,
+    (
+        SELECT max(q.request_id) FROM mmdb.run_request AS q
+        WHERE q.run_id = r.run_id
+    ) AS run_request,
+    (
+        SELECT max(q.request_id)
+        FROM mmdb.candidate_request AS q
+        INNER JOIN mmdb.candidate AS c ON q.candidate_id = c.candidate_id
+        WHERE c.run_id = r.run_id
+    ) AS candidate_request,
+    (
+        SELECT max(c.ordinal) FROM mmdb.candidate AS c
+        WHERE c.run_id = r.run_id
+    ) AS candidate
+FROM mmdb.run AS r
+WHERE r.run_id = any(%(run_ids)s::bigint[]);
+
 -- name: last_run_request
 -- The last thing that someone asked of a run.
 SELECT

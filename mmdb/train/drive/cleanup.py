@@ -7,9 +7,10 @@ import math
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from mmdb.db.connection import Row
@@ -93,40 +94,80 @@ SETTINGS = {"citus.max_adaptive_executor_pool_size": "1", "citus.node_connection
 NAME = "mmdb sweeper"  # of the thread, and of its session
 _log = logging.getLogger(__name__)
 
-_Task = Callable[[PostgresConnection], None]
+_Task = Callable[[PostgresConnection, Ledger], None]
+
+
+@dataclass(frozen=True, slots=True)
+class UselessState:
+    """A state in the cache of a node that nobody goes on from any more."""
+
+    candidate_id: int
+    part_id: int
+    state_hash: str  # in hex
+    node: str
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What its node has it by."""
+        return self.candidate_id, self.state_hash
 
 
 class Sweeper:
-    """One session and one thread, which come with the first thing to do."""
+    """One session and one thread, which come with the first thing to do.
+
+    States on their way need neither: the next hop's order tells its node of those that it may drop.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._left: dict[int, tuple[int, str]] = {}  # candidate_id -> part_id and hash of its state
+        self._left: dict[int, UselessState] = {}  # by candidate: its state, which is soon to be one
+        self._useless: dict[str, list[UselessState]] = defaultdict(list)  # by node
+        self._parts: dict[int, list[UselessState]] = defaultdict(list)  # by candidate: of an epoch
         self._tasks: queue.Queue[_Task | None] = queue.Queue()
         self._failed: deque[_Task] = deque()
         self._retried_at = 0.0  # or, of the first that failed, when it did
         self._connection: PostgresConnection | None = None
+        self._ledger: Ledger | None = None  # over the connection
         self._thread: threading.Thread | None = None
         self._ends_at = math.inf
 
     def hop_done(self, row: Row) -> None:
         """Take note of a train hop: the state before it is of no use any more."""
-        candidate_id, left = row["candidate_id"], (row["part_id"], row["state_out"])
-        before, self._left[candidate_id] = self._left.get(candidate_id), left
-        if before is not None and before[0] != row["part_id"]:
-            self._add(partial(_forget_state, candidate_id, *before))
+        left = _state_of(row)
+        before, self._left[left.candidate_id] = self._left.get(left.candidate_id), left
+        if before is not None and before.part_id != left.part_id:
+            self._useless[before.node].append(before)
+
+    def useless_at(self, node: str) -> Sequence[UselessState]:
+        """Return what a node may drop; `drop` it where the order that says so has failed."""
+        return self._useless.pop(node, [])
+
+    def drop(self, states: Iterable[UselessState]) -> None:
+        """Have states dropped by statements of their own."""
+        for one in states:
+            self._add(partial(_forget_state, one.candidate_id, one.part_id, one.state_hash))
 
     def epoch_done(self, row: Row) -> None:
         """Take note of an epoch's last hop: of the checkpoints up to it, few are kept."""
         self._add(partial(_prune, row["candidate_id"], row["epoch"], row["state_out"]))
 
-    def merged(self, row: Row) -> None:
+    def part_done(self, row: Row) -> None:
+        """Take note of a hop whose state is averaged with those of its epoch's others."""
+        self._parts[row["candidate_id"]].append(_state_of(row))
+
+    def merged(self, row: Row, parts: int) -> None:
         """Take note of a merge: the states that it is the mean of are of no use any more."""
-        self._add(partial(_forget_parts, row["candidate_id"], row["epoch"]))
+        known = self._parts.pop(row["candidate_id"], [])
+        for one in known:
+            self._useless[one.node].append(one)
+        if len(known) != parts:  # another driver has seen them
+            self._add(partial(_forget_parts, row["candidate_id"], row["epoch"]))
         self.epoch_done(row)
 
     def close(self) -> None:
         """Do what is left, as far as it can be done soon, and stop."""
+        for node in list(self._useless):
+            self.drop(self.useless_at(node))
         if self._thread is not None:
             self._ends_at = time.monotonic() + CLOSING_S
             self._tasks.put(None)
@@ -156,11 +197,12 @@ class Sweeper:
     def _try(self, task: _Task) -> bool:
         """Return whether a task is done with; else it is tried again."""
         try:
-            if self._connection is None:
+            if self._connection is None or self._ledger is None:
                 self._connection = PostgresConnection(
                     self._url, application_name=NAME, settings=SETTINGS
                 )
-            task(self._connection)
+                self._ledger = Ledger(self._connection, "")
+            task(self._connection, self._ledger)
             return True
         except MmdbError:  # a node is gone, or the server: the driver sees to that
             if not self._failed:
@@ -187,21 +229,30 @@ class Sweeper:
         self._connection = None
 
 
+def _state_of(row: Row) -> UselessState:
+    return UselessState(row["candidate_id"], row["part_id"], row["state_out"], row["node"])
+
+
 def _forget_state(
-    candidate_id: int, part_id: int, state_hash: str, connection: PostgresConnection
+    candidate_id: int, part_id: int, state_hash: str, connection: PostgresConnection, _: Ledger
 ) -> None:
     place = {"part_id": part_id, "candidate_id": candidate_id}
     connection.run(load("nodes").drop_state, **place, state_hash=bytes.fromhex(state_hash))
 
 
-def _forget_parts(candidate_id: int, epoch: int, connection: PostgresConnection) -> None:
-    for hop in Ledger(connection, "").train_hops(candidate_id):
+def _forget_parts(
+    candidate_id: int, epoch: int, connection: PostgresConnection, ledger: Ledger
+) -> None:
+    for hop in ledger.train_hops(candidate_id):
         if hop["epoch"] == epoch:
-            _forget_state(candidate_id, hop["part_id"], bytes(hop["state_out"]).hex(), connection)
+            state = bytes(hop["state_out"]).hex()
+            _forget_state(candidate_id, hop["part_id"], state, connection, ledger)
 
 
-def _prune(candidate_id: int, epoch: int, state_out: str, connection: PostgresConnection) -> None:
-    candidate = Ledger(connection, "").read(candidate_id)
+def _prune(
+    candidate_id: int, epoch: int, state_out: str, connection: PostgresConnection, ledger: Ledger
+) -> None:
+    candidate = ledger.candidate(candidate_id)
     place = {"candidate_id": candidate_id, "part_ids": [p["part_id"] for p in candidate.parts]}
     validations = connection.rows(load("nodes").find_validations_at, **place)
     kept = {state_out} | lasting(candidate.row, validations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -35,6 +35,7 @@ from mmdb.train.drive.worker_pool import (
     orders_of,
     tell_done,
 )
+from mmdb.train.hops.orders import HopOrder
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.replay.summary import Summary, summarise
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
@@ -45,7 +46,7 @@ from mmdb.train.watch import Watch
 POLL_S = 0.1
 #: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
 #: DuckDB each look takes milliseconds of the process that stores states.
-ATTEND_S = 0.5
+ATTEND_S = 0.8
 #: Seconds between two looks at where the partitions lie on a cluster.
 LOOK_S = 3.0
 T = TypeVar("T")
@@ -237,6 +238,17 @@ class Driver:
 
     def _attend(self) -> None:
         """Heed what people asked of runs and candidates since the last look."""
+        run_ids = [job.run.run_id for job in self._jobs]
+        query = load("runs").find_news
+        news = self._control.do(lambda c: c.rows(query, run_ids=run_ids)) if run_ids else []
+        if any((row["run_request"] or 0) > self._seen for row in news):
+            self._heed_requests()
+        by_run = {row["run_id"]: row for row in news}
+        for job in self._jobs:
+            if job.is_behind(by_run.get(job.run.run_id)):
+                job.attend()
+
+    def _heed_requests(self) -> None:
         rows = self._control.do(lambda c: requests_since(c, self._seen))
         for row in {row["run"]: row for row in rows}.values():  # a run's last request holds
             self._seen = max(self._seen, row["request_id"])
@@ -246,8 +258,6 @@ class Driver:
                 self._end(row["run"], Cancelled(f"Run {row['run']!r} was cancelled."))
             else:
                 self._fair_queue.add(row["run"], row["priority"])
-        for active in self._runs.values():
-            active.job.attend()
 
     def _take(self, message: Message | None) -> None:
         if message is None:
@@ -374,6 +384,9 @@ class Driver:
         started = OrderRound(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
+        if self._sweeper is not None and isinstance(orders[0], HopOrder):
+            started.useless = self._sweeper.useless_at(job.schedule.node_of(assignment.worker))
+            orders = [replace(orders[0], useless=tuple(one.key for one in started.useless))]
         for rank, (worker, order) in enumerate(zip(members, orders, strict=True)):
             self._pool.start(worker, order, started)
             part = assignment.group[rank][1] if assignment.group else hop.part
@@ -405,6 +418,8 @@ class Driver:
             self._lose(worker, round.job)
         if round.waits_for:
             return
+        if self._sweeper is not None and round.worst is not None:
+            self._sweeper.drop(round.useless)
         self._fair_queue.end(round.job.name, message.seconds, len(round.members))
         active = self._runs.get(round.job.name)
         if active is not None and active.job is round.job:
@@ -442,12 +457,12 @@ class Driver:
         (row,) = message.rows
         part, averages = assignment.hop.part, job.run.workload.merges
         if part == MERGE:
-            sweeper.merged(row)
+            sweeper.merged(row, job.run.workload.partitions)
             return
         if row["node"] not in job.run.placement[assignment.hop.part]:
             self._looked_at = 0.0  # the partition has moved
-        if part != VALIDATION and not averages:
-            sweeper.hop_done(row)
+        if part != VALIDATION:
+            (sweeper.part_done if averages else sweeper.hop_done)(row)
         if job.ends_epoch(assignment) and (part == VALIDATION or not averages):
             sweeper.epoch_done(row)
 

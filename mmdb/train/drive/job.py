@@ -25,9 +25,9 @@ from mmdb.train.drive.run_state import (
     CandidateState,
     HopGroups,
     RunState,
+    find_places,
     load_run,
     new_candidates,
-    placement_of,
     search_of,
 )
 from mmdb.train.ledger.run_options import Decide, check_on_nodes, fix_strategy
@@ -97,6 +97,11 @@ class RunJob:
     def hop_limit_s(self) -> float | None:
         """Seconds that one hop may take."""
         return self.run.options.hop_limit_s
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The number by which hops on a cluster tell that this driver has the run."""
+        return self._control.holders(self.run.run_id)
 
     def begins_apart(self, hop: ScheduledHop) -> bool:
         """Return whether it is settled before a hop, and apart, what its candidate begins with.
@@ -247,6 +252,13 @@ class RunJob:
         if (candidate, epoch + 1) not in self._search.reported:
             self._carry_out(self._search.report(candidate, epoch + 1, objective))
 
+    def is_behind(self, news: Row | None) -> bool:
+        """Return whether a row of `find_news` tells of what `attend` has not heeded yet."""
+        if news is None:
+            return False
+        asked = (news["candidate_request"] or 0) > self._search.answered
+        return asked or (news["candidate"] or 0) >= len(self._members)
+
     def attend(self) -> None:
         """Heed what people asked of candidates since the last call: clones, stops, resumptions."""
         run_id, after = self.run.run_id, self._search.answered
@@ -284,10 +296,9 @@ class RunJob:
         Raises:
             MmdbError: the database cannot be asked.
         """
-        part_ids = self.run.part_ids
-        found = self._control.do(lambda c: placement_of(c, part_ids))
-        # One server alone moves nothing, and has no placement.
-        self._is_moved = self._is_moved or (bool(found) and found != self.run.placement)
+        if self.run.is_spread:  # one server alone moves nothing
+            found = self._control.do(lambda c: find_places(c, self.run.part_ids))
+            self._is_moved = self._is_moved or found != self.run.placement
         return self._is_moved
 
     def move(self, *, waits: bool = False) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from mmdb.db.postgres import PostgresConnection
+from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import ConnectionLost, NodeLost, RunBusy
 
@@ -17,6 +19,16 @@ T = TypeVar("T")
 LOCK_S = 30.0
 #: Seconds for which a node of a cluster is waited for, and the pause between two tries.
 NODE_S, NODE_PAUSE_S = 120.0, 1.0
+
+
+_NODES = load("nodes")
+
+
+def hold_session(connection: PostgresConnection) -> int:
+    """Return a number by which the hops on a cluster's nodes tell that a session is there."""
+    holder = secrets.randbelow(2**31)
+    connection.rows(_NODES.hold_session, holder=holder)
+    return holder
 
 
 class LockedConnection:
@@ -29,6 +41,7 @@ class LockedConnection:
     def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection
         self._runs: dict[int, str] = {}  # run_id -> name
+        self._holders: dict[int, int] = {}  # run_id -> number of the session that has its lock
         self.lost: dict[int, RunBusy] = {}
 
     @property
@@ -42,15 +55,30 @@ class LockedConnection:
         Raises:
             RunBusy: another driver trains the run.
         """
-        if not self.do(lambda c: c.try_lock("run", run_id)):
-            raise RunBusy(f"Run {name!r} is being trained by another driver.")
+        if not self.do(lambda _: self._try_lock(run_id)):
+            raise RunBusy(f"Run {name!r} is being trained by another session.")
         self._runs[run_id] = name
 
     def unlock(self, run_id: int) -> None:
         """Release a run's lock, if it is still held."""
+        holder = self._holders.pop(run_id, None)
         if self._runs.pop(run_id, None) is not None:
             with suppress(ConnectionLost):  # it went with the session
+                if holder is not None:
+                    self._connection.run(_NODES.release_session, holder=holder)
                 self._connection.unlock("run", run_id)
+
+    def holders(self, run_id: int) -> tuple[int, ...]:
+        """Return the number by which hops on a cluster tell that a run is locked here."""
+        return (self._holders[run_id],) if run_id in self._holders else ()
+
+    def _try_lock(self, run_id: int) -> bool:
+        """Lock a run; return whether it could be had."""
+        if not self._connection.try_lock("run", run_id):
+            return False
+        if isinstance(self._connection, PostgresConnection) and self._connection.on_citus:
+            self._holders[run_id] = hold_session(self._connection)
+        return True
 
     def do(self, work: Callable[[AnyConnection], T]) -> T:
         """Return `work(connection)`; it is done again where a crash of the server broke it off.
@@ -85,7 +113,7 @@ class LockedConnection:
         while True:
             try:
                 self._connection.reconnect()
-                missing = [r for r in self._runs if not self._connection.try_lock("run", r)]
+                missing = [run_id for run_id in self._runs if not self._try_lock(run_id)]
                 if not missing or time.monotonic() > deadline:
                     return self._give_up(missing)
             except ConnectionLost:  # the server crashed again
@@ -96,4 +124,5 @@ class LockedConnection:
     def _give_up(self, run_ids: list[int]) -> None:
         for run_id in run_ids:
             name = self._runs.pop(run_id)
+            self._holders.pop(run_id, None)
             self.lost[run_id] = RunBusy(f"Run {name!r} was taken over by another driver.")

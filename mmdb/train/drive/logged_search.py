@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from mmdb.db.connection import Connection, Row
@@ -150,9 +151,12 @@ class LoggedSearch:
         """Log an entry with what the search decides on it, and carry the decisions out."""
         told = [] if entry is None else [entry]
         decisions: list[Decision] = ask()
+        tries = count()
         for _ in range(_TRIES):
             try:
-                return self._control.do(lambda c: self._write(c, told, decisions, request))
+                return self._control.do(
+                    lambda c: self._write(c, told, decisions, request, again=next(tries) > 0)
+                )
             except WriteConflict:  # someone cloned a candidate at this moment
                 continue
         raise WriteConflict(f"The candidates of run {self._run_id} change all the time.")
@@ -163,10 +167,13 @@ class LoggedSearch:
         told: Sequence[Entry],
         decisions: Sequence[Decision],
         request: int | None,
+        *,
+        again: bool,
     ) -> list[Effect]:
         members, effects = list(self._members), list[Effect]()
         with connection.transaction():
-            there = connection.rows(_Q.find_decisions, run_id=self._run_id, after=self._next - 1)
+            key = {"run_id": self._run_id, "after": self._next - 1}
+            there = connection.rows(_Q.find_decisions, **key) if again else []
             if there:  # the server crashed after it had committed this very call
                 return self._catch_up(connection, there[len(told) :], len(there))
             rows = [self._row(members, entry, request) for entry in told]

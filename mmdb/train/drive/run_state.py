@@ -127,8 +127,11 @@ def placement_of(connection: Connection, part_ids: Mapping[int, int]) -> dict[in
     Args:
         part_ids: part ordinal -> part_id.
     """
-    if not citus.is_spread(connection):
-        return {}
+    return find_places(connection, part_ids) if citus.is_spread(connection) else {}
+
+
+def find_places(connection: Connection, part_ids: Mapping[int, int]) -> dict[int, frozenset[str]]:
+    """Return what `placement_of` does, of a cluster."""
     places = citus.places(connection, part_ids.values())
     return {ordinal: places.get(part_id, frozenset()) for ordinal, part_id in part_ids.items()}
 

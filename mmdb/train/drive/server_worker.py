@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from mmdb.errors import (
     WorkerDragged,
     WorkerLost,
 )
+from mmdb.train.drive.locked_connection import hold_session
 from mmdb.train.hops.orders import (
     FusedOrder,
     GroupOrder,
@@ -32,7 +32,6 @@ from mmdb.train.hops.orders import (
     timed_out,
     to_json,
 )
-from mmdb.train.hops.turn import lock_key
 from mmdb.train.ledger.ledger import Ledger
 from mmdb.train.values.runtime import TimeLimit
 
@@ -191,9 +190,7 @@ class CitusWorker(PostgresWorker):
     def _hold(self, connection: PostgresConnection) -> int:
         """Return the number by which hops tell that this session is there."""
         if self._holder is None:
-            holder = secrets.randbelow(2**31)
-            connection.rows(_Q.hold_session, holder=holder)
-            self._holder = holder
+            self._holder = hold_session(connection)
         return self._holder
 
     def _disown(self, connection: PostgresConnection) -> None:
@@ -209,33 +206,20 @@ class CitusWorker(PostgresWorker):
         except NodeLost as error:
             self._misses_node = True
             raise WorkerDragged(error.message) from error
+        except CandidateBusy as error:  # the driver's own session broke meanwhile
+            raise WorkerDragged(error.message) from error
 
     def _call(self, connection: PostgresConnection, order: Order) -> list[Row]:
         if isinstance(order, FusedOrder | GroupOrder):  # no run on a cluster has them
             return super()._call(connection, order)
-        key = _key_of(order)
-        (held,) = connection.rows(_Q.hold_candidate, key=key)
-        if not held["locked"]:
-            raise CandidateBusy(
-                f"Candidate {order.candidate_id} is being trained by another session."
-            )
         try:
             if isinstance(order, MergeOrder):
                 return self._merge(connection, order)
-            return self._hop(connection, order)
+            holders = (*order.holders, self._hold(connection))
+            return self._order(connection, replace(order, holders=holders))
         except MmdbError:  # the hop may live on, on a node that does not answer
             self._disown(connection)
             raise
-        finally:
-            if not connection.raw.closed:
-                with suppress(MmdbError):
-                    connection.rows(_Q.release_candidate, key=key)
-
-    def _hop(self, connection: PostgresConnection, order: HopOrder) -> list[Row]:
-        order = replace(order, holder=self._hold(connection))
-        for one in (replace(order, brings=True), order):
-            rows = self._order(connection, one)
-        return rows
 
     def _merge(self, connection: PostgresConnection, order: MergeOrder) -> list[Row]:
         """Have a node compute the mean, and record it: so each of the two writes for itself."""
@@ -253,13 +237,6 @@ class CitusWorker(PostgresWorker):
     def _order(self, connection: PostgresConnection, order: HopOrder | MergeOrder) -> list[Row]:
         place = {"part_id": order.part_id, "detail": to_json(order)}
         return connection.rows(load("api").run_order, **place)
-
-
-def _key_of(order: HopOrder | MergeOrder) -> int:
-    """Return the key of the lock that keeps other sessions from an order's candidate."""
-    if isinstance(order, MergeOrder):
-        return order.candidate_id % 2**31
-    return lock_key(order.candidate_id, order.part_id, is_alone=order.is_alone) % 2**31
 
 
 class _Gone(Exception):

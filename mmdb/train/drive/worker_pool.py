@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mmdb.errors import MmdbError
+from mmdb.train.drive.cleanup import UselessState
 from mmdb.train.drive.job import RunJob
 from mmdb.train.drive.worker import Message, Worker, WorkerThread
 from mmdb.train.group.rendezvous import Rendezvous
@@ -29,6 +30,7 @@ class OrderRound:
     waits_for: set[str]  # workers that have not answered yet
     sessions: Sequence[str]  # of the members, as the rendezvous knows them
     worst: Message | None = None  # of those that failed
+    useless: Sequence[UselessState] = ()  # that go with it
 
     @property
     def members(self) -> Sequence[str]:
@@ -42,7 +44,7 @@ def orders_of(
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
     candidate_id = job.candidate_id(hop.candidate)
-    begins, is_alone = job.begins_apart(hop), not job.run.workload.merges
+    begins, knows_past = job.begins_apart(hop), job.run.is_spread and not job.run.workload.merges
     if hop.part == MERGE:
         return [
             MergeOrder(
@@ -83,8 +85,8 @@ def orders_of(
             publish=assignment.publish,
             limit_s=limit_s,
             begins=begins,
-            past=job.past(hop.candidate) if job.run.is_spread and is_alone else None,
-            is_alone=is_alone,
+            past=job.past(hop.candidate) if knows_past else None,
+            holders=job.holders,
         )
     ]
 

@@ -30,12 +30,12 @@ class Turn:
     started: float
     durable: bool = False  # whether the new state is to be durable though no epoch ends
     left_at: int | None = None  # on a cluster: the partition whose node has the state
-    holder: int | None = None  # on a cluster: a driver's session, which holds the candidate
+    holders: tuple[int, ...] = ()  # on a cluster: sessions of the driver that does the hop
 
     @property
     def is_driven(self) -> bool:
         """Whether a driver does what concerns the other nodes of a cluster."""
-        return self.holder is not None
+        return bool(self.holders)
 
 
 class TurnFinder:
@@ -62,7 +62,7 @@ class TurnFinder:
         *,
         leads: bool = True,
         past: Past | None = None,
-        holder: int | None = None,
+        holders: tuple[int, ...] = (),
     ) -> Turn | list[dict[str, Any]]:
         """Return what may start now, or the rows of what is done already."""
         started = time()
@@ -70,10 +70,9 @@ class TurnFinder:
         chosen = [candidate.part(part_id) for part_id in part_ids]
         if self._is_spread:
             citus.check_here(self._connection, part_ids[0])
-        is_driven = self._is_spread and holder is not None
+        is_driven = self._is_spread and bool(holders)
         # A group's other members compute for the transaction of its first.
-        locked = not leads or is_driven
-        locked = locked or self._connection.try_lock("hop", _lock_key(candidate, part_ids[0]))
+        locked = not leads or is_driven or self.lock(candidate, part_ids[0])
         hops = self._hops(candidate, part_ids, epoch, past)
         now = progress(hops, candidate.parts)
         wanted = min(now.epoch, candidate.row["epochs"] - 1) if epoch is None else epoch
@@ -104,7 +103,7 @@ class TurnFinder:
             started=started,
             durable=durable,
             left_at=before["part_id"] if before is not None and self._is_spread else None,
-            holder=holder if is_driven else None,
+            holders=holders if is_driven else (),
         )
 
     def _hops(
@@ -152,25 +151,36 @@ class TurnFinder:
             at_risk_s += hop["compute_s"]
         return wants_checkpoint(mode, at_risk_s, hops[-1]["state_bytes"])
 
+    def lock(self, candidate: CandidateRecord, part_id: int | None = None) -> bool:
+        """Lock a candidate for a hop or a merge by hand, and say whether it could be had.
+
+        On a cluster drivers lock runs alone, so a hop by hand shares the lock of its run.
+
+        Args:
+            part_id: None for a merge, which is alone with its candidate.
+        """
+        if self._is_spread:
+            key = candidate.row["run_id"] % 2**31
+            if not self._connection.rows(load("nodes").share_run, key=key)[0]["shared"]:
+                return False
+        is_alone = part_id is None or not candidate.averages
+        key = lock_key(candidate.candidate_id, part_id or 0, is_alone=is_alone)
+        return self._connection.try_lock("hop", key)
+
     def check_lock(self, turn: Turn) -> None:
-        """Check that the lock outlived the hop: it goes with the coordinator if that crashes.
+        """Check that the locks outlived the hop: they go with the coordinator if that crashes.
 
         Raises:
             CandidateBusy
         """
-        key = _lock_key(turn.candidate, turn.steps[0].part_id)
-        if turn.holder is None:
-            held = self._connection.try_lock("hop", key)
-        else:
-            rows = self._connection.rows(load("nodes").is_held, holder=turn.holder)
+        if turn.is_driven:
+            rows = self._connection.rows(load("nodes").are_held, holders=list(turn.holders))
             held = bool(rows[0]["held"])
+        else:
+            held = self.lock(turn.candidate, turn.steps[0].part_id)
         if not held:
             name = turn.candidate.candidate_id
             raise CandidateBusy(f"Candidate {name} was taken over by another session.")
-
-
-def _lock_key(candidate: CandidateRecord, part_id: int) -> int:
-    return lock_key(candidate.candidate_id, part_id, is_alone=not candidate.averages)
 
 
 def _environment(candidate: CandidateRecord, hops: Sequence[Row]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -31,20 +31,22 @@ class HopOrder:
     limit_s: float | None = None  # seconds that it may take; None: as long as it needs
     begins: bool = False  # settle first, in another transaction, what the candidate begins with
     past: Past | None = None  # of the candidate, on a cluster
-    is_alone: bool = True  # whether the candidate does no other hop meanwhile
-    holder: int | None = None  # number of the coordinator's session that holds the candidate
-    brings: bool = False  # only what it starts from; on a cluster the same order without it follows
+    holders: tuple[int, ...] = ()  # on a cluster, of a driver: see `HopRunner.run_hop`
+    useless: tuple[tuple[int, str], ...] = ()  # states that its node drops: candidate_id, hex
 
     def run(self, runner: HopRunner) -> list[Row]:
         """Do it over a hop runner's connection."""
         if self.begins:
             runner.begin(self.candidate_id)
-        place = (self.part_id, self.candidate_id, self.epoch)
-        known: dict[str, Any] = {"publish": self.publish, "past": self.past, "holder": self.holder}
-        if self.brings:
-            runner.bring_hop(*place, **known)
-            return []
-        return [wire_row(runner.run_hop(*place, **known))]
+        row = runner.run_hop(
+            self.part_id,
+            self.candidate_id,
+            self.epoch,
+            publish=self.publish,
+            past=self.past,
+            holders=self.holders,
+        )
+        return [wire_row(row)]
 
     def call(self) -> tuple[Query, dict[str, Any]]:
         """Return the call of mmdb's function that does it inside the server."""
@@ -158,6 +160,8 @@ def from_json(text: str) -> Order:
         raw |= {"candidate_ids": tuple(raw["candidate_ids"])}
     if cls is GroupOrder:
         raw |= {"part_ids": tuple(raw["part_ids"]), "group": WorkerGroup(**raw["group"])}
+    if cls is HopOrder:
+        raw |= {"holders": tuple(raw["holders"]), "useless": _useless(raw["useless"])}
     if raw.get("past"):
         raw["past"] = _past(raw["past"])
     return cls(**raw)
@@ -170,7 +174,7 @@ def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
         InvalidOption: it is no such order.
     """
     try:
-        past, holder = raw.get("past"), raw.get("holder")
+        past = raw.get("past")
         names = ("part_id", "candidate_id", "epoch")
         place: dict[str, Any] = {name: index(raw[name]) for name in names}
         if raw.get("kind") == "merge":
@@ -179,13 +183,17 @@ def driver_order(raw: Mapping[str, Any]) -> HopOrder | MergeOrder:
             **place,
             publish=bool(raw.get("publish", True)),
             past=None if past is None else _past(past),
-            holder=None if holder is None else index(holder),
-            brings=bool(raw.get("brings", False)),
+            holders=tuple(map(index, raw.get("holders", ()))),
+            useless=_useless(raw.get("useless", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidOption(
             "detail is not the order of a hop.", hint="A driver makes it; by hand: mmdb.train_hop."
         ) from error
+
+
+def _useless(raw: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+    return tuple((index(candidate_id), bytes.fromhex(name).hex()) for candidate_id, name in raw)
 
 
 def _past(raw: Mapping[str, Any]) -> Past:

@@ -7,7 +7,7 @@ connection prepares and records, and a child process performs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter, time
@@ -33,9 +33,6 @@ from mmdb.train.ledger.state_history import (
 )
 from mmdb.train.values.jobs import Average, Executor, MapPartition, SeveralHops
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
-
-#: The registered factories, and functions by kind: name -> target.
-_Code = tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,41 +81,6 @@ class HopRunner:
         place = (connection, self._ledger, self._initialiser)
         self._turns = TurnFinder(*place, is_spread=self._is_spread)
         self._features = FeatureCache(connection, executor, self._ledger)
-        #: The next hop of a driver, by what its order says.
-        self._next: dict[tuple[object, ...], tuple[Turn, _Brought]] = {}
-
-    def bring_hop(
-        self,
-        part_id: int,
-        candidate_id: int,
-        epoch: int,
-        *,
-        publish: bool = True,
-        past: Past | None = None,
-        holder: int | None = None,
-    ) -> None:
-        """Have what a hop starts from in this session, in a transaction before the hop's own.
-
-        So the hop's own uses no other node of a cluster until it is recorded: each that it had used
-        would be told of every query of the hop and waited for, and one that does not answer would
-        break off the session in the midst of its Python.
-
-        Args:
-            as of `run_hop`
-        """
-        place = (part_id, candidate_id, epoch, publish, past, holder)
-        self._next.clear()
-        with self._whole():
-            self._prepare(part_id, candidate_id)
-            # First what the node itself has, while no other one has a part in the transaction.
-            code = self._code()
-            read_s = self._have_rows(part_id, candidate_id)
-            turn = self._turns.find(
-                candidate_id, (part_id,), epoch, publish, past=past, holder=holder
-            )
-            if isinstance(turn, Turn):
-                brought = self._bring(turn, turn.steps[0], code=code)
-                self._next[place] = turn, replace(brought, read_s=brought.read_s + read_s)
 
     def run_hop(
         self,
@@ -128,7 +90,7 @@ class HopRunner:
         *,
         publish: bool = True,
         past: Past | None = None,
-        holder: int | None = None,
+        holders: tuple[int, ...] = (),
     ) -> dict[str, Any]:
         """Do one hop, whole or not at all, and return its row.
 
@@ -139,18 +101,17 @@ class HopRunner:
             publish: leave the new state where other sessions find it; else only this one holds
                 it, and another one would have to replay the hop. An epoch's end always does.
             past: on a cluster, what the driver knows, who then keeps the other nodes in order.
-            holder: on a cluster, the coordinator's session that holds the candidate for this hop.
+            holders: on a cluster, numbers of the driver's sessions with the coordinator that must
+                still be there when the hop is recorded: the one that holds the run, and the one
+                that waits for the hop. Without any, the hop locks its candidate itself.
         Raises:
             HopError, NotFound
         """
-        found = self._next.pop((part_id, candidate_id, epoch, publish, past, holder), None)
         with self._whole():
-            if found is not None:  # whole or not at all: it is all that the statement does
-                return self._hop(*found)
             self._prepare(part_id, candidate_id)
             with self._connection.transaction():
                 place = (candidate_id, (part_id,), epoch, publish)
-                return self._hop(self._turns.find(*place, past=past, holder=holder))
+                return self._hop(self._turns.find(*place, past=past, holders=holders))
 
     def run_hops(
         self,
@@ -248,7 +209,7 @@ class HopRunner:
         started = time()
         with self._connection.transaction():
             candidate = self._ledger.candidate(candidate_id)
-            if at is None and not self._connection.try_lock("hop", candidate_id):
+            if at is None and not self._turns.lock(candidate):
                 raise CandidateBusy(f"Candidate {candidate_id} is being merged by another session.")
             merges = self._ledger.merges(candidate_id)
             if epoch in merges:
@@ -288,20 +249,16 @@ class HopRunner:
         if self._ledger.candidate(candidate_id).freezes:
             self._features.prepare(candidate_id, part_id)
 
-    def _hop(
-        self, turn: Turn | list[dict[str, Any]], brought: _Brought | None = None
-    ) -> dict[str, Any]:
+    def _hop(self, turn: Turn | list[dict[str, Any]]) -> dict[str, Any]:
         """Do the one hop whose turn it is, and return its row; or that of a hop done before."""
         if isinstance(turn, list):
             return turn[0]
-        done = self._compute(brought or self._bring(turn, turn.steps[0]))
+        done = self._do(turn, turn.steps[0])
         return self._record(turn, turn.steps[0], self._leave(turn, done))
 
     def _do(self, turn: Turn, step: HopStep, group: WorkerGroup | None = None) -> _Done:
         """Bring a hop's state and partitions to the executor, and let it compute."""
-        return self._compute(self._bring(turn, step, group))
-
-    def _compute(self, brought: _Brought) -> _Done:
+        brought = self._bring(turn, step, group)
         payload = () if brought.state is None else (brought.state,)
         result, state = self._executor.compute(brought.spec, payload)
         return _Done(result=result, state=state, read_s=brought.read_s, find_s=brought.find_s)
@@ -343,19 +300,13 @@ class HopRunner:
             for one, result, state in zip(brought, found.hops, found.states(left), strict=True)
         ]
 
-    def _bring(
-        self,
-        turn: Turn,
-        step: HopStep,
-        group: WorkerGroup | None = None,
-        code: _Code | None = None,
-    ) -> _Brought:
+    def _bring(self, turn: Turn, step: HopStep, group: WorkerGroup | None = None) -> _Brought:
         """Bring a hop's partitions to the executor; return its state and the rest."""
         begun = perf_counter()
         found = self._locate(turn.candidate, turn.state_in, turn.left_at)
         find_s = perf_counter() - begun if found.state is not None else 0.0
-        candidate = CandidateSpec.from_row(turn.candidate.row, *(code or self._code()))
-        candidate = candidate.over(found.state)
+        code = find_factories(self._connection), find_functions(self._connection)
+        candidate = CandidateSpec.from_row(turn.candidate.row, *code).over(found.state)
         if candidate.base is not None:
             self._features.hold(candidate, turn.candidate.row["run"])
         spec = HopSpec(
@@ -375,27 +326,6 @@ class HopRunner:
             spec, read_s = self._on_features(turn.candidate, spec)
         return _Brought(spec=spec, state=found.state, read_s=read_s, find_s=find_s)
 
-    def _code(self) -> _Code:
-        """Return the registered factories and functions."""
-        return find_factories(self._connection), find_functions(self._connection)
-
-    def _have_rows(self, part_id: int, candidate_id: int) -> float:
-        """Bring the rows that a candidate trains on itself to the executor; return the seconds."""
-        candidate = self._ledger.candidate(candidate_id)
-        if candidate.freezes:
-            return 0.0
-        key = bytes(candidate.part(part_id)["content_hash"]).hex()
-        return self._have({key: part_id})
-
-    def _have(self, parts: Mapping[str, int]) -> float:
-        """Bring partitions to the executor; return the seconds, 0 if it had them."""
-        begun = perf_counter()
-        missing = {key: p for key, p in parts.items() if not self._executor.has_partition(key)}
-        for key, part_id in missing.items():
-            ensure_partition(self._connection, part_id, bytes.fromhex(key))
-            self._executor.compute(MapPartition(key))
-        return perf_counter() - begun if missing else 0.0
-
     def _locate(
         self, candidate: CandidateRecord, state_in: str | None, left_at: int | None = None
     ) -> Located:
@@ -410,7 +340,12 @@ class HopRunner:
         found = {step.partition: step.part_id for step in (spec.step, *replayed)}
         if spec.candidate.held_out is not None:
             found[spec.candidate.held_out[1]] = spec.candidate.held_out[0]
-        return self._have(found)
+        missing = {key: p for key, p in found.items() if not self._executor.has_partition(key)}
+        begun = perf_counter()
+        for key, part_id in missing.items():
+            ensure_partition(self._connection, part_id, bytes.fromhex(key))
+            self._executor.compute(MapPartition(key))
+        return perf_counter() - begun if missing else 0.0
 
     def _on_features(self, candidate: CandidateRecord, spec: HopSpec) -> tuple[HopSpec, float]:
         """Bring what the steps of a hop train on; return the hop over it, and the seconds."""
@@ -449,6 +384,8 @@ class HopRunner:
         """Leave the new state where the next hop finds it; count the seconds as storing."""
         begun = perf_counter()
         candidate, step, result = turn.candidate, turn.steps[-1], done.result
+        if self._is_spread and step.ends_epoch:
+            self._turns.check_lock(turn)
         left = NewState(
             part_id=turn.steps[0].part_id,
             epoch=step.epoch,
@@ -475,7 +412,12 @@ class HopRunner:
         self, turn: Turn, step: HopStep, done: _Done, finished: float | None = None
     ) -> dict[str, Any]:
         self._ledger.keep_strategy(turn.candidate)
-        row = self._ledger.add_hop(
+        # What has written before would tell the coordinator of each query from the check on, so an
+        # epoch's last hop is checked before its checkpoint: no other could take its place, and the
+        # key of its row lets no second one be.
+        if self._is_spread and not step.ends_epoch:
+            self._turns.check_lock(turn)
+        return self._ledger.add_hop(
             turn.candidate,
             step,
             done.result,
@@ -486,6 +428,3 @@ class HopRunner:
             finished=finished,
             unseals=not turn.is_driven,
         )
-        if self._is_spread:  # the last query: the coordinator has a part in the hop from here on
-            self._turns.check_lock(turn)
-        return row

@@ -17,8 +17,8 @@ ORDER = HopOrder(
     epoch=1,
     publish=False,
     past=Past(epoch=1, part_ids=(5, 4)),
-    holder=99,
-    brings=True,
+    holders=(99, 7),
+    useless=((7, "00ff"),),
 )
 
 
@@ -52,7 +52,9 @@ def test_an_order_without_a_past_is_one_of_a_driver_that_lost_a_hop() -> None:
         {"past": 3},
         {"past": {"epoch": 1}},
         {"past": {"epoch": 1, "part_ids": ["x"]}},
-        {"holder": "me"},
+        {"holders": "me"},
+        {"useless": [7]},
+        {"useless": [[7, "../x"]]},
     ],
 )
 def test_what_no_driver_writes_is_refused(change: dict[str, Any]) -> None:
