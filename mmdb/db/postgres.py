@@ -163,6 +163,13 @@ def _with_json(row: Sequence[object], columns: Sequence[int]) -> list[object]:
     return values
 
 
+#: Makes settings of a session; `unnest` of two arrays is PostgreSQL's own, whoever shadows it.
+_SET = (
+    "SELECT pg_catalog.set_config(s.name, s.value, false) "
+    "FROM unnest(%s::pg_catalog.text[], %s::pg_catalog.text[]) AS s (name, value)"
+)
+
+
 class PostgresConnection:
     """One PostgreSQL session in autocommit mode; `transaction()` groups statements."""
 
@@ -202,8 +209,8 @@ class PostgresConnection:
             if self.is_pooled:
                 connection.prepare_threshold = None
             self._choose_form(connection)
-            for name, value in self._settings.items():
-                connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
+            if self._settings:
+                connection.execute(_SET, (list(self._settings), list(self._settings.values())))
             return connection
         except psycopg.Error as error:
             raise login_error(error) from error

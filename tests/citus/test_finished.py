@@ -161,39 +161,23 @@ def test_finished_runs_are_shown_while_a_node_is_down(citus: CitusCluster, db: D
     assert "mmdb_checkpoint_bytes" in names
 
 
-# -- what does not run on a cluster ------------------------------------------------
+# -- how a run is trained there ----------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"strategy": "data_parallel"}, "strategy 'data_parallel'"),
-        ({"options": {"strategies": ["task", "model_average"]}}, "strategy 'auto'"),
-        ({"options": {"stack": 2}}, "stack 2"),
-    ],
-)
-def test_what_needs_all_partitions_on_one_node_is_refused_at_once(
-    db: Database, given: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(InvalidOption, match=named):
-        create(db, "refused", **given)
+def test_auto_is_mop_on_a_cluster(db: Database) -> None:
+    with pytest.raises(InvalidOption, match="on Citus auto is mop"):
+        create(db, "refused", options={"strategies": ["task", "model_average"]})
     assert not db.sql("SELECT FROM mmdb.run WHERE name = 'refused'")
-
-
-def test_what_is_left_to_mmdb_is_decided_as_a_cluster_can(db: Database) -> None:
-    create(db, "chosen", options={"stack": "auto"})
     create(db, "some", options={"strategies": ["mop", "data_parallel"]})
-    (row,) = db.sql("SELECT options ->> 'stack' AS stack FROM mmdb.run WHERE name = 'chosen'")
-    assert row["stack"] == "never"
 
 
-def test_a_plan_says_which_strategies_a_cluster_cannot_take(db: Database) -> None:
+def test_a_plan_says_so(db: Database) -> None:
     rows = db.sql("SELECT * FROM mmdb.explain_train('untouched')")
     feasible = {row["strategy"]: row["feasible"] for row in rows if row["strategy"]}
     assert {name for name, is_it in feasible.items() if is_it} == {"mop"}
     assert {row["strategy"] for row in rows if row["chosen"]} == {"mop"}
     why = {row["why_not"] for row in rows if row["strategy"] == "model_average"}
-    assert why == {"the partitions lie on several nodes of this cluster"}
+    assert why == {"on the nodes of this cluster auto is mop"}
 
 
 # -- a database that was there before its nodes --------------------------------------

@@ -19,7 +19,15 @@ from mmdb.api import Database
 from mmdb.db.citus import keys_of_nodes, places
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.errors import CandidateBusy, InvalidOption, NodeLost, OutOfTurn, RanOnCoordinator
+from mmdb.errors import (
+    CandidateBusy,
+    InvalidOption,
+    NodeLost,
+    OutOfTurn,
+    RanOnCoordinator,
+    RunBusy,
+    WorkerDragged,
+)
 from mmdb.train.drive.cleanup import NAME as SWEEPER
 from mmdb.train.drive.cleanup import Sweeper
 from mmdb.train.drive.driver import Driver
@@ -117,8 +125,14 @@ def expected(one_server: Database) -> list[tuple[int, int, bytes]]:
 @pytest.fixture(scope="module")
 def by_hand(db: Database) -> dict[str, int]:
     """Return the place of a hop that may come next in a run of any order."""
-    create(db, "by-hand", options={"order": "free"})
-    (row,) = db.sql("SELECT candidate_id FROM mmdb.leaderboard WHERE run = 'by-hand' LIMIT 1")
+    return place_of_first_hop(db, "by-hand")
+
+
+def place_of_first_hop(db: Database, run: str) -> dict[str, int]:
+    """Create a run of any order; return the place of a hop that may come next."""
+    create(db, run, options={"order": "free"})
+    query = "SELECT candidate_id FROM mmdb.leaderboard WHERE run = %(run)s LIMIT 1"
+    (row,) = db.sql(query, {"run": run})
     (part,) = db.sql("SELECT min(part_id) AS part_id FROM mmdb.partition WHERE role = 'train'")
     return {"part_id": part["part_id"], "candidate_id": row["candidate_id"]}
 
@@ -402,6 +416,38 @@ def test_a_candidate_is_locked_on_all_nodes(db: Database, by_hand: dict[str, int
     assert len(hops(db, "by-hand")) == 1
 
 
+def test_a_hop_by_hand_and_a_driver_exclude_each_other(db: Database) -> None:
+    place = place_of_first_hop(db, "either")
+    (row,) = db.sql("SELECT run_id FROM mmdb.run WHERE name = 'either'")
+    with psycopg.connect(url_of(db)) as other:
+        driver = load("locks").hold_run.sql
+        assert other.execute(driver, {"key": row["run_id"]}).fetchone() == (True,)
+        with pytest.raises(CandidateBusy):
+            db.sql(HOP, place)
+        other.rollback()
+        by_hand = load("nodes").share_run.sql
+        assert other.execute(by_hand, {"key": row["run_id"]}).fetchone() == (True,)
+        with pytest.raises(RunBusy):
+            db.run("either").train(workers=2)
+    assert not hops(db, "either")
+
+
+def test_a_hop_whose_driver_has_gone_records_nothing(db: Database) -> None:
+    place = place_of_first_hop(db, "orphaned")
+    where = places(db.connection, [place["part_id"]])[place["part_id"]]
+    worker = CitusWorker("orphan", url_of(db), min(where))
+    worker.open()
+    with psycopg.connect(url_of(db)) as driver:
+        hold = load("nodes").hold_session.sql
+        assert driver.execute(hold, {"holder": 5}).fetchone() == (True,)
+        with pytest.raises(WorkerDragged, match="taken over"):
+            worker.do(HopOrder(**place, epoch=0, holders=(5, 6)))
+        assert not hops(db, "orphaned")
+        worker.do(HopOrder(**place, epoch=0, holders=(5,)))
+    assert len(hops(db, "orphaned")) == 1
+    worker.close()
+
+
 @pytest.mark.parametrize(
     "detail",
     ["[]", "{}", '{"part_id": "x", "candidate_id": 1, "epoch": 0}', '{"part_id": 1, "past": 3}'],
@@ -478,18 +524,44 @@ def test_a_state_is_read_and_dropped_on_the_node_that_has_it(
     assert not db.connection.rows(load("nodes").read_in_flight, **place)
 
 
-def test_a_sweeper_asks_for_no_state_before_its_candidate_has_gone_on(db: Database) -> None:
-    def is_at_work() -> bool:
-        return any(thread.name == SWEEPER for thread in threading.enumerate())
+def state(part_id: int, state_out: str, node: str = "a:1") -> dict[str, Any]:
+    """Return the row of a hop, as far as a sweeper looks at it."""
+    return {"candidate_id": 77, "part_id": part_id, "state_out": state_out, "node": node}
 
+
+def is_sweeping() -> bool:
+    return any(thread.name == SWEEPER for thread in threading.enumerate())
+
+
+def test_a_node_is_told_of_states_that_are_of_no_use_with_its_next_hop(db: Database) -> None:
     sweeper = Sweeper(url_of(db))
-    sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "aa"})
-    sweeper.hop_done({"candidate_id": 77, "part_id": 1, "state_out": "bb"})  # its own node's work
-    assert not is_at_work()
-    sweeper.hop_done({"candidate_id": 77, "part_id": 2, "state_out": "cc"})
-    assert is_at_work()
+    sweeper.hop_done(state(1, "aa"))
+    sweeper.hop_done(state(1, "bb"))  # the hop itself has deleted what was there
+    assert not sweeper.useless_at("a:1")
+    sweeper.hop_done(state(2, "cc", "b:2"))
+    assert not sweeper.useless_at("b:2")
+    (useless,) = sweeper.useless_at("a:1")
+    assert useless.key == (77, "bb") and not sweeper.useless_at("a:1")
+    assert not is_sweeping()
+    sweeper.drop([useless])  # that hop has failed
+    assert is_sweeping()
     sweeper.close()
-    assert not is_at_work()
+    assert not is_sweeping()
+
+
+def test_a_node_drops_what_its_order_names(db: Database) -> None:
+    place = place_of_first_hop(db, "dropping")
+    db.sql(HOP, place)
+    (last,) = hops(db, "dropping")
+    key = {**place, "state_hash": bytes(last["state_out"])}
+    read = load("nodes").read_in_flight
+    assert db.connection.rows(read, **key)
+    useless = ((place["candidate_id"], key["state_hash"].hex()),)
+    worker = CitusWorker("dropping", url_of(db), last["node"])
+    worker.open()
+    worker.do(HopOrder(**place, epoch=0, useless=useless))  # the hop itself is done
+    worker.close()
+    assert not db.connection.rows(read, **key)
 
 
 def test_a_sweeper_goes_on_after_an_error_that_nobody_expected(
@@ -497,7 +569,7 @@ def test_a_sweeper_goes_on_after_an_error_that_nobody_expected(
 ) -> None:
     sweeper = Sweeper(url_of(db))
     for part_id in (1, 2, 3):
-        sweeper.hop_done({"candidate_id": 78, "part_id": part_id, "state_out": "no hash"})
+        sweeper.hop_done(state(part_id, "no hash"))
     sweeper.close()
     assert [record.name for record in caplog.records] == ["mmdb.train.drive.cleanup"] * 2
     assert "ValueError" in caplog.text

@@ -122,6 +122,7 @@ class Sweeper:
         self._url = url
         self._left: dict[int, UselessState] = {}  # by candidate: its state, which is soon to be one
         self._useless: dict[str, list[UselessState]] = defaultdict(list)  # by node
+        self._parts: dict[int, list[UselessState]] = defaultdict(list)  # by candidate: of an epoch
         self._tasks: queue.Queue[_Task | None] = queue.Queue()
         self._failed: deque[_Task] = deque()
         self._retried_at = 0.0  # or, of the first that failed, when it did
@@ -132,14 +133,13 @@ class Sweeper:
 
     def hop_done(self, row: Row) -> None:
         """Take note of a train hop: the state before it is of no use any more."""
-        candidate_id = row["candidate_id"]
-        left = UselessState(candidate_id, row["part_id"], row["state_out"], row["node"])
-        before, self._left[candidate_id] = self._left.get(candidate_id), left
+        left = _state_of(row)
+        before, self._left[left.candidate_id] = self._left.get(left.candidate_id), left
         if before is not None and before.part_id != left.part_id:
             self._useless[before.node].append(before)
 
     def useless_at(self, node: str) -> Sequence[UselessState]:
-        """Return what a node may drop; `drop` is for the order that was to say so and has failed."""
+        """Return what a node may drop; `drop` it where the order that says so has failed."""
         return self._useless.pop(node, [])
 
     def drop(self, states: Iterable[UselessState]) -> None:
@@ -151,9 +151,17 @@ class Sweeper:
         """Take note of an epoch's last hop: of the checkpoints up to it, few are kept."""
         self._add(partial(_prune, row["candidate_id"], row["epoch"], row["state_out"]))
 
-    def merged(self, row: Row) -> None:
+    def part_done(self, row: Row) -> None:
+        """Take note of a hop whose state is averaged with those of its epoch's others."""
+        self._parts[row["candidate_id"]].append(_state_of(row))
+
+    def merged(self, row: Row, parts: int) -> None:
         """Take note of a merge: the states that it is the mean of are of no use any more."""
-        self._add(partial(_forget_parts, row["candidate_id"], row["epoch"]))
+        known = self._parts.pop(row["candidate_id"], [])
+        for one in known:
+            self._useless[one.node].append(one)
+        if len(known) != parts:  # another driver has seen them
+            self._add(partial(_forget_parts, row["candidate_id"], row["epoch"]))
         self.epoch_done(row)
 
     def close(self) -> None:
@@ -219,6 +227,10 @@ class Sweeper:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+def _state_of(row: Row) -> UselessState:
+    return UselessState(row["candidate_id"], row["part_id"], row["state_out"], row["node"])
 
 
 def _forget_state(

@@ -419,6 +419,8 @@ class Driver:
             self._lose(worker, round.job)
         if round.waits_for:
             return
+        if self._sweeper is not None and round.worst is not None:
+            self._sweeper.drop(round.useless)
         self._fair_queue.end(round.job.name, message.seconds, len(round.members))
         active = self._runs.get(round.job.name)
         if active is not None and active.job is round.job:
@@ -456,14 +458,14 @@ class Driver:
         job, assignment = round.job, round.assignment
         part, averages = assignment.hop.part, job.run.workload.merges
         if part == MERGE:
-            sweeper.merged(*round.rows)
+            sweeper.merged(*round.rows, job.run.workload.partitions)
             return
         # Of a group's round the first rank has the state.
         for candidate, row in zip(assignment.candidates, round.rows, strict=False):
             if part != VALIDATION and row["node"] not in job.run.placement[part]:
                 self._looked_at = 0.0  # the partition has moved
-            if part != VALIDATION and not averages:
-                sweeper.hop_done(row)
+            if part != VALIDATION:
+                (sweeper.part_done if averages else sweeper.hop_done)(row)
             ends = job.ends_epoch(candidate, len(round.members))
             if ends and (part == VALIDATION or not averages):
                 sweeper.epoch_done(row)

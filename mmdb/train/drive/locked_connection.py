@@ -41,7 +41,7 @@ class LockedConnection:
     def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection
         self._runs: dict[int, str] = {}  # run_id -> name
-        self._holders: dict[int, int] = {}  # run_id -> number of the session, as long as it is locked
+        self._holders: dict[int, int] = {}  # run_id -> number of the session that has its lock
         self.lost: dict[int, RunBusy] = {}
 
     @property
@@ -56,7 +56,7 @@ class LockedConnection:
             RunBusy: another driver trains the run.
         """
         if not self.do(lambda _: self._try_lock(run_id)):
-            raise RunBusy(f"Run {name!r} is being trained by another driver.")
+            raise RunBusy(f"Run {name!r} is being trained by another session.")
         self._runs[run_id] = name
 
     def unlock(self, run_id: int) -> None:
@@ -69,7 +69,7 @@ class LockedConnection:
                 self._connection.unlock("run", run_id)
 
     def holders(self, run_id: int) -> tuple[int, ...]:
-        """Return the number by which hops on a cluster tell that a run is locked here; else none."""
+        """Return the number by which hops on a cluster tell that a run is locked here."""
         return (self._holders[run_id],) if run_id in self._holders else ()
 
     def _try_lock(self, run_id: int) -> bool:

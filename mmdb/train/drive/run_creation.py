@@ -11,6 +11,7 @@ from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.data.replay_sample import shard_of
+from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.db.totals import unseal
@@ -104,6 +105,11 @@ def create_run(
     epochs = epochs or 1
     _check_choices(epochs, strategy)
     asked = parse_run_options(options, strategy)
+    if strategy == "auto" and "mop" not in asked.strategies and is_spread(connection):
+        raise InvalidOption(
+            f"The strategy is 'auto' of {show(list(asked.strategies))}, and on Citus auto is mop.",
+            hint="Name the strategy.",
+        )
     warm_start = _parent_of(connection, warm_start, options)
     search = with_transfer(search, options)
     objective = _objective(connection, found, search, options)

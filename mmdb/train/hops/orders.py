@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmdb.db.connection import Row
 from mmdb.db.queries import Query, load
-from mmdb.errors import HopError, HopTimedOut, InvalidOption
+from mmdb.errors import HopTimedOut, InvalidOption
 from mmdb.train.values.spec import Past, WorkerGroup, group_of
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def driver_order(raw: Mapping[str, Any]) -> Order:
     """
     try:
         return _driver_order(raw)
-    except (AttributeError, HopError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidOption(
             "detail is not the order of a hop.", hint="A driver makes it; by hand: mmdb.train_hop."
         ) from error
