@@ -100,3 +100,26 @@ def test_a_cut_cable_costs_no_hop_and_changes_no_bit(cluster: CitusCluster, url:
         node(cluster).host.link.mend()
 
     train_while(url, "cut", strike)
+
+
+def test_a_coordinator_that_restarts_costs_no_hop_and_changes_no_bit(
+    cluster: CitusCluster, url: str
+) -> None:
+    def strike() -> None:
+        cluster.coordinator.halt()
+        time.sleep(DOWN_S)
+        cluster.coordinator.start()
+
+    train_while(url, "restarted", strike)
+
+
+def test_a_run_whose_driver_lost_its_session_goes_on_with_the_same_bits(url: str) -> None:
+    def strike() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            ended = connection.execute(
+                "SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l WHERE l.locktype = "
+                "'advisory' AND l.classid = 1835889763 AND l.granted AND l.mode = 'ExclusiveLock'"
+            ).fetchall()
+        assert ended == [(True,)]
+
+    train_while(url, "driver-lost", strike)

@@ -128,7 +128,7 @@ def by_hand(db: Database) -> dict[str, int]:
     return place_of_first_hop(db, "by-hand")
 
 
-def place_of_first_hop(db: Database, run: str) -> dict[str, int]:
+def place_of_first_hop(db: Database, run: str) -> dict[str, Any]:
     """Create a run of any order; return the place of a hop that may come next."""
     create(db, run, options={"order": "free"})
     query = "SELECT candidate_id FROM mmdb.leaderboard WHERE run = %(run)s LIMIT 1"
@@ -553,10 +553,11 @@ def test_a_node_drops_what_its_order_names(db: Database) -> None:
     place = place_of_first_hop(db, "dropping")
     db.sql(HOP, place)
     (last,) = hops(db, "dropping")
-    key = {**place, "state_hash": bytes(last["state_out"])}
+    state_hash = bytes(last["state_out"])
+    key = {**place, "state_hash": state_hash}
     read = load("nodes").read_in_flight
     assert db.connection.rows(read, **key)
-    useless = ((place["candidate_id"], key["state_hash"].hex()),)
+    useless = ((place["candidate_id"], state_hash.hex()),)
     worker = CitusWorker("dropping", url_of(db), last["node"])
     worker.open()
     worker.do(HopOrder(**place, epoch=0, useless=useless))  # the hop itself is done
