@@ -16,6 +16,22 @@ $$;
 COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text, boolean)
 IS 'Predict every row of a SELECT into a table, which is made as needed; returns the rows written.';
 
+CREATE OR REPLACE FUNCTION mmdb.predict_rows(
+    model_id bigint,
+    key text,
+    types text[],
+    rows bytea[],
+    probabilities boolean DEFAULT FALSE
+) RETURNS SETOF mmdb.prediction_row
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import predict_rows
+return predict_rows(plpy, GD, model_id, key, types, rows, probabilities)
+$$;
+COMMENT ON FUNCTION mmdb.predict_rows(bigint, text, text[], bytea[], boolean)
+IS 'Predictions for rows that a node of a cluster holds, as predict_into asks for them.';
+
 CREATE OR REPLACE FUNCTION mmdb.embed_into(
     model text,
     query text,
