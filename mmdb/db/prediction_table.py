@@ -301,12 +301,15 @@ def insert_of_blocks(table: NamedTable, blocks: str) -> tuple[str, list[str]]:
     """
     key = quote_name(table.columns[0][0])
     columns = ", ".join(map(quote_name, table.values))
-    given = ", ".join(f"p.{quote_name(name)}" for name in table.values)
-    return (
+    given, values = (
+        ", ".join(f"{of}.{quote_name(name)}" for name in table.values) for of in ("p", "u")
+    )
+    return (  # functions in a SELECT's list would keep the nodes from it
         f"INSERT INTO {table.sql} (model, {key}, predicted_at, {columns})"
-        f" SELECT $1::text, p.key::{table.key_cast}, $2::timestamptz, {given} FROM ({blocks}) AS b"
+        f" SELECT $1::text, u.key::{table.key_cast}, $2::timestamptz, {values} FROM ({blocks}) AS b"
         " CROSS JOIN LATERAL"
         " mmdb.predict_rows($3::bigint, $4::text, $5::text[], b.rows, $6::boolean) AS p"
+        f" CROSS JOIN LATERAL unnest(p.keys, {given}) AS u (key, {columns})"
     ), ["text", "timestamptz", "bigint", "text", "text[]", "boolean"]
 
 

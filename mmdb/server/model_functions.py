@@ -104,17 +104,16 @@ def predict_rows(
     key: str,
     types: Sequence[str],
     rows: Sequence[bytes],
-    probabilities: bool,
-) -> list[tuple[Any, ...]]:
-    """Return what `predict_query` does, for a block of the rows that a node holds."""
+    has_probabilities: bool,
+) -> list[tuple[Sequence[Any], ...]]:
+    """Return the columns that `predict_query` does, for a block of the rows that a node holds."""
     _loaded(isinstance(backend.connection, PlpyConnection))
     from mmdb.server.predictor import predictor_on_node
 
     predictor = predictor_on_node(backend, model_id)
     row_count(backend).add(len(rows or ()))
     keys, inputs = parsed_inputs(predictor.decoding, predictor.encoders, rows, types, key)
-    predicted = predictor.predictions(inputs, of_all=bool(probabilities))
-    return list(zip(keys, *predicted, strict=True))
+    return [(keys, *predictor.predictions(inputs, of_all=bool(has_probabilities)))]
 
 
 def find_predictor(backend: Backend, model: str, *, of_texts: bool = False) -> Predictor:
