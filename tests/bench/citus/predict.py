@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 import torch
@@ -80,8 +81,8 @@ def measure(nodes: int, rows: int) -> Iterator[Figure]:
             db.sql("SELECT create_distributed_table('points', 'id')")
             for number, name in enumerate(("first call", "second call")):
                 target = f"out_{number}"
-                alone = Cost.of(lambda t=target: one.predict_into("mlp", QUERY, t), [server])
-                cost = Cost.of(lambda t=target: db.predict_into("mlp", QUERY, t), cluster.servers)
+                alone = Cost.of(partial(one.predict_into, "mlp", QUERY, target), [server])
+                cost = Cost.of(partial(db.predict_into, "mlp", QUERY, target), cluster.servers)
                 _say(name, cost, alone)
                 yield from figures(f"{nodes} nodes, {rows:,} rows, {name}", cost, alone)
                 yield same(name, db.sql(SUMS.format(target)), one.sql(SUMS.format(target)))
