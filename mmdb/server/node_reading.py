@@ -31,7 +31,7 @@ def reading(backend: Backend) -> Iterator[Backend]:
     from mmdb.db.postgres import PostgresConnection
 
     where = dict(found[0])
-    url = make_conninfo(where.pop("conninfo") or "", **where)
+    url = make_conninfo(where.pop("conninfo") or "", user=where.pop("login"), **where)
     with closing(PostgresConnection(url, application_name="mmdb node")) as session:
         session.threads = 0  # they would take the server's signals
         other: Any = copy.copy(backend)

@@ -23,7 +23,7 @@ from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
 from mmdb.db.scan import columns_plpy, prepare_plpy, refused_by_postgres, scan_cursor
-from mmdb.errors import NotASelect, from_sqlstate
+from mmdb.errors import NotASelect, from_sqlstate, stops_the_caller
 from mmdb.memory import require
 
 if TYPE_CHECKING:
@@ -193,6 +193,8 @@ class PlpyConnection:
                 plan = self._plpy.prepare(*prediction_table.insert_of_blocks(table, blocks))
                 return int(plan.execute(list(given)).nrows())
             except Exception as error:
+                if stops_the_caller(error):
+                    raise
                 code, _, hint, *_ = getattr(error, "spidata", None) or (0, "", "")
                 state = "".join(chr((code >> 6 * place & 63) + 48) for place in range(5))
                 text = str(error).removeprefix("plpy.Error: ")

@@ -243,7 +243,7 @@ SELECT
     n.nodename AS host,
     n.nodeport AS port,
     current_database() AS dbname,
-    current_user AS "user",
+    current_user AS login,
     (
         SELECT s.setting
         FROM pg_catalog.pg_settings AS s
