@@ -16,6 +16,28 @@ $$;
 COMMENT ON FUNCTION mmdb.predict_into(text, text, text, text, boolean)
 IS 'Predict every row of a SELECT into a table, which is made as needed; returns the rows written.';
 
+CREATE OR REPLACE FUNCTION mmdb.predict_rows(
+    model_id bigint,
+    key text,
+    types text[],
+    rows bytea[],
+    has_probabilities boolean DEFAULT FALSE
+) RETURNS TABLE (
+    keys text[],
+    prediction text[],
+    probability double precision[],
+    probabilities jsonb[]
+)
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE
+ROWS 1
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.model_functions import predict_rows
+return predict_rows(plpy, GD, model_id, key, types, rows, has_probabilities)
+$$;
+COMMENT ON FUNCTION mmdb.predict_rows(bigint, text, text[], bytea[], boolean)
+IS 'Predictions for a block of the rows that a node of a cluster holds, as predict_into asks there; as one row.';
+
 CREATE OR REPLACE FUNCTION mmdb.embed_into(
     model text,
     query text,

@@ -247,6 +247,12 @@ class Decoding:
         return one and len(self.labels) == 1 and self.task != "multilabel"
 
     @property
+    def key_of_rows(self) -> str:
+        """The column that names a row where nobody says which: the dataset's key, or id."""
+        keys = [column.name for column in self.columns if column.kind == "key"]
+        return keys[0] if len(keys) == 1 else "id"
+
+    @property
     def stored(self) -> list[Column]:
         """The columns besides the labels that blocks hold, in the query's order."""
         return [column for column in self.columns if column.kind not in ("label", *UNUSED)]

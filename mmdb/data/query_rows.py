@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from mmdb.data.decoding import Column, Decoding
 from mmdb.data.inputs import encoded, encoders_of
 from mmdb.data.matching import kind_of, listed
 from mmdb.data.parts import with_parts
+from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Batch, ColumnType, Connection, Kind, NullFound, RaggedFound
+from mmdb.db.row_formats import row_parser
 from mmdb.errors import InvalidInput, NotFinite, NullValues, RaggedArray, UnknownColumn
 
 #: A column of the query that is read beside the features, and how it is to arrive.
@@ -51,24 +55,97 @@ def scan_values(
         QueryError: the query cannot be used. UnknownColumn: it lacks a column.
         NullValues, RaggedArray, NotFinite, InvalidInput, FunctionNotFound, FunctionFailed
     """
+    encoders = encoders_of(connection, decoding)
+    statement, fields = scanned_select(connection, decoding, query, beside)
+    with _named(fields, beside):
+        for batch in connection.scan(statement, kinds_of(fields)):
+            yield _decoded(decoding, encoders, batch, beside)
+
+
+def scanned_select(
+    connection: Connection,
+    decoding: Decoding,
+    query: str,
+    beside: Mapping[str, Beside],
+    passed: Sequence[str] = (),
+) -> tuple[str, tuple[Field, ...]]:
+    """Return the SELECT of what `scan_values` reads, and its columns.
+
+    Args:
+        passed: columns of the query that are its last ones, as they are.
+    Raises:
+        QueryError, UnknownColumn, InvalidInput: as `scan_values`.
+    """
     from mmdb.data.query import checked_select  # loads a parser of SQL: a row alone needs none
 
-    encoders = encoders_of(connection, decoding)
     select = checked_select(query, connection.engine)
     written = connection.columns(select)
     wanted = dict.fromkeys(dict(written)) | {
         c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
     }
     select, found = with_parts(connection, select, written, wanted)
-    types = {name: kind for name, kind in found if name in wanted}
+    types = {name: kind for name, kind in found if name in wanted and name not in passed}
     is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
     fields = _fields(decoding, types, beside, is_postgres=is_postgres)
-    kinds = [(field.output, field.scanned) for field in fields]
-    statement = cast_select(fields, connection.engine, select, clamped=is_postgres)
+    as_they_are = [Field(name=name, type="", kind="bytes", scanned="bytes") for name in passed]
+    whole = (*fields, *as_they_are)
+    statement = cast_select(whole, connection.engine, select, clamped=is_postgres)
+    return statement, fields
+
+
+def kinds_of(fields: Sequence[Field]) -> list[tuple[str, Kind]]:
+    """Return how columns arrive, by name."""
+    return [(field.output, field.scanned) for field in fields]
+
+
+def types_of(fields: Sequence[Field]) -> list[ColumnType]:
+    """Return the types by which `parsed_inputs` knows how columns arrive."""
+    return ["integer" if field.scanned == "bigint" else field.type for field in fields]
+
+
+def parsed_inputs(
+    decoding: Decoding,
+    encoders: Mapping[str, Encoder],
+    rows: Sequence[bytes],
+    types: Sequence[ColumnType],
+    key: str,
+) -> tuple[list[str], Inputs]:
+    """Return keys and inputs of rows that PostgreSQL sent as records, as `scan_inputs` does.
+
+    Args:
+        types: of the features and the key, as `types_of` returns them.
+    Raises:
+        InvalidInput: they are no such records; and what `scan_values` raises of rows.
+    """
+    beside: dict[str, Beside] = {KEY: (key, "text")}
     try:
-        for batch in connection.scan(statement, kinds):
-            read = {alias: _texts_if(batch.pop(alias), kind) for alias, (_, kind) in beside.items()}
-            yield read, encoded(decoding, batch, encoders, list(read.get(KEY, ())))
+        *given, last = types
+        found = zip((c.name for c in decoding.features), given, strict=True)
+        fields = _fields(decoding, {key: last, **dict(found)}, beside, is_postgres=True)
+        with _named(fields, beside):
+            batch = row_parser(kinds_of(fields), "record").parse(rows)
+    except (ValueError, TypeError, IndexError, OverflowError, struct.error) as error:
+        raise InvalidInput("The rows are no records of these columns.") from error
+    with _named(fields, beside):
+        read, values = _decoded(decoding, encoders, batch, beside)
+        return list(read[KEY]), assemble(decoding, values)
+
+
+def _decoded(
+    decoding: Decoding,
+    encoders: Mapping[str, Encoder],
+    batch: Batch,
+    beside: Mapping[str, Beside],
+) -> tuple[Batch, dict[str, Values]]:
+    read = {alias: _texts_if(batch.pop(alias), kind) for alias, (_, kind) in beside.items()}
+    return read, encoded(decoding, batch, encoders, list(read.get(KEY, ())))
+
+
+@contextmanager
+def _named(fields: Sequence[Field], beside: Mapping[str, Beside]) -> Iterator[None]:
+    """Name the column that a row's error is about as the query does."""
+    try:
+        yield
     except NullFound as error:
         named = beside[error.column][0] if error.column in beside else error.column
         raise NullValues(f"Column {named!r} holds NULLs.") from error

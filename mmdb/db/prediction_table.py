@@ -284,6 +284,35 @@ def insert_postgres(
     ), ["text", "text[]", *(f"{kind}[]" for kind in kinds)]
 
 
+def explain_key(table: NamedTable, select: str, key: str) -> str:
+    """Return the query for how a table's key would be filled by a SELECT's."""
+    name = quote_name(key)
+    return (
+        f"EXPLAIN (COSTS OFF) INSERT INTO {table.sql} ({name})"
+        f" SELECT q.{name} FROM ({select}\n) AS q"
+    )
+
+
+def insert_of_blocks(table: NamedTable, blocks: str) -> tuple[str, list[str]]:
+    """Return the INSERT of what nodes predict of blocks of rows, and the types of its parameters.
+
+    They are the model, when it predicts, and the first arguments of `mmdb.predict_rows`, then its
+    last one.
+    """
+    key = quote_name(table.columns[0][0])
+    columns = ", ".join(map(quote_name, table.values))
+    given, values = (
+        ", ".join(f"{of}.{quote_name(name)}" for name in table.values) for of in ("p", "u")
+    )
+    return (  # functions in a SELECT's list would keep the nodes from it
+        f"INSERT INTO {table.sql} (model, {key}, predicted_at, {columns})"
+        f" SELECT $1::text, u.key::{table.key_cast}, $2::timestamptz, {values} FROM ({blocks}) AS b"
+        " CROSS JOIN LATERAL"
+        " mmdb.predict_rows($3::bigint, $4::text, $5::text[], b.rows, $6::boolean) AS p"
+        f" CROSS JOIN LATERAL unnest(p.keys, {given}) AS u (key, {columns})"
+    ), ["text", "timestamptz", "bigint", "text", "text[]", "boolean"]
+
+
 def sent(table: NamedTable, batch: pa.RecordBatch) -> list[list[Any]]:
     """Return the columns of a batch as PostgreSQL is sent them: vectors as texts."""
     kinds = ["", *table.values.values()]

@@ -151,6 +151,9 @@ def to_texts(array: pa.Array) -> Texts:
     return Texts(found.dictionary.to_pylist(), found.indices.to_numpy())
 
 
+_NO_ROWS = "The binary rows are not as PostgreSQL's manual describes them."
+
+
 class RowParser:
     """Parses the rows of one scan, a field of all rows at a time; the first row fixes lengths."""
 
@@ -173,12 +176,14 @@ class RowParser:
         for name, kind in self._fields:
             at += self._prefix + 4
             length = given.read(at - 4, ">i4").astype(np.int64)
+            if (at + np.maximum(length, 0) > given.ends).any():
+                raise ValueError(_NO_ROWS)
             if kind not in NULLABLE and length.min() < 0:
                 raise NullFound(name)
             batch[name] = self._column(name, kind, given, at, length)
             at += np.maximum(length, 0)
         if (at != given.ends).any():
-            raise ValueError("The binary rows are not as PostgreSQL's manual describes them.")
+            raise ValueError(_NO_ROWS)
         return batch
 
     def _column(

@@ -251,10 +251,32 @@ _COPIES = 8
 _TOO_LARGE = "too large: "
 
 
-def _wire_select(select: str, fields: Sequence[Field], framing: Framing) -> str:
+def blocks_select(select: str, fields: Sequence[Field], shard: str) -> str:
+    """Return the query of a SELECT's rows in blocks, each an array of records named `rows`.
+
+    Args:
+        shard: a column beside the fields that tells apart what no block may hold together.
+    """
+    wire = _wire_select(select, fields, "record", shard)
+    row = ", ".join(f"w.{_quote(name)}" for name, _ in fields)
+    size = f"GREATEST(pg_catalog.length(v.r), {STEP_BYTES // STEP_ROWS})"
+    return (  # an aggregate's order has the groups sorted: else PostgreSQL might hold them all
+        "SELECT pg_catalog.array_agg(b.r ORDER BY b.ends) AS rows FROM (SELECT v.r, v.k,"
+        f" pg_catalog.sum({size}) OVER (PARTITION BY v.k ROWS UNBOUNDED PRECEDING) AS ends FROM"
+        f" (SELECT pg_catalog.record_send(ROW({row})) AS r, w.{_quote(shard)} AS k FROM ({wire})"
+        f" AS w) AS v) AS b GROUP BY b.k, b.ends OPERATOR(pg_catalog./) {STEP_BYTES}"
+    )
+
+
+def _wire_select(
+    select: str, fields: Sequence[Field], framing: Framing, passed: str | None = None
+) -> str:
     """Return the query of what goes over the wire.
 
     A row that is too large for a call's memory ends the query before it is copied.
+
+    Args:
+        passed: a column that the query has beside, as it is: nodes are to run it.
     """
     items = _items(fields, framing)
     sizes = [
@@ -275,7 +297,10 @@ def _wire_select(select: str, fields: Sequence[Field], framing: Framing) -> str:
             f"CASE WHEN ({' OR '.join(f'{one} {over}' for one in sizes)}) AND ({size})"
             f" OPERATOR(pg_catalog.>) {most} THEN {ending} ELSE {items[name]} END"
         )
-        select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"  # else each value would be made twice
+        if passed is None:  # else each value would be made twice; but nodes run none with OFFSET
+            select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"
+    if passed is not None:
+        items[passed] = _quote(passed)
     named = ", ".join(f"{item} AS {_quote(name)}" for name, item in items.items())
     return f"SELECT {named} FROM ({select}\n) AS s"
 

@@ -145,14 +145,19 @@ def predict_into(
         RightsMissing: the caller may not read, make or fill a table.
         LimitReached: they are more than the role may predict in one statement.
     """
-    from mmdb.server.predictor import find_predictor  # loads torch
-
     has_all, engine = bool(probabilities), backend.connection.engine
     place = PredictionTarget.parse(
         target, engine, prediction_columns(engine, has_probabilities=has_all)
     )
     if key is not None:
         check_key(key)
+    if getattr(backend.connection, "is_spread", False):
+        from mmdb.server.node_predictions import predict_on_nodes
+
+        if (rows := predict_on_nodes(backend, model, query, place, key)) is not None:
+            return rows
+    from mmdb.server.predictor import find_predictor  # loads torch
+
     predictor = find_predictor(backend, model)
 
     def columns_of(inputs: Inputs) -> Sequence[Any]:
@@ -189,26 +194,25 @@ def fill_table(
         with connection.snapshot():
             names = [name for name, _ in connection.columns(analysis.select)]
             if key in names:  # else the scan says what is missing
-                _find_table(connection, place, analysis.select, key)
+                find_table(connection, place, analysis.select, key)
             scanned = scan_inputs(connection, predictor.decoding, query, key)
             with closing(scanned) as batches:  # else DuckDB would not end the transaction
                 rows = _spool(columns_of, batches, file, row_count(backend), schema)
         with connection.transaction():
-            table = _find_table(connection, place, analysis.select, key)
+            table = find_table(connection, place, analysis.select, key)
             if not table.exists:
                 connection.create_target(table, analysis.select, key)
-                table = _find_table(connection, place, analysis.select, key)
+                table = find_table(connection, place, analysis.select, key)
             file.seek(0)
             with pa.ipc.open_stream(file) as spooled:
                 connection.append_predictions(table, predictor.model.reference, spooled)
             about = {"key_name": key, "query": query, "row_count": rows, "embedding": embedding}
-            about |= {"schema_name": table.schema, "table_name": table.name}
             about |= {"model_id": predictor.model.model_id, "seconds": perf_counter() - started}
-            _record(connection, analysis.sources_of(names), **about)
+            record_predictions(connection, table, analysis.sources_of(names), **about)
     return rows
 
 
-def _find_table(
+def find_table(
     connection: Connection, place: PredictionTarget, select: str, key: str
 ) -> NamedTable:
     """Return the target's table, or the place for it.
@@ -244,9 +248,12 @@ def _spool(
     return rows
 
 
-def _record(connection: Connection, sources: Sequence[SourceColumn], **about: object) -> None:
+def record_predictions(
+    connection: Connection, table: NamedTable, sources: Sequence[SourceColumn], **about: object
+) -> None:
     """Record what was predicted from what; see sql/schema/12_lineage.sql."""
-    (added,) = connection.rows(_PREDICTION_QUERIES.add_prediction, **about)
+    named = {"schema_name": table.schema, "table_name": table.name}
+    (added,) = connection.rows(_PREDICTION_QUERIES.add_prediction, **named, **about)
     connection.run_many(
         _PREDICTION_QUERIES.add_source,
         [

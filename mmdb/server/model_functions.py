@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.arrays import Inputs
 from mmdb.data.inputs import object_input, vector_input
-from mmdb.data.query_rows import scan_inputs
+from mmdb.data.query_rows import parsed_inputs, scan_inputs
 from mmdb.data.row_plan import UNUSUAL
 from mmdb.errors import InvalidInput
 from mmdb.messages import show
@@ -95,6 +95,25 @@ def predict_query(
         names = ("key", "prediction", "probability", "probabilities")
         found += [dict(zip(names, row, strict=True)) for row in zip(keys, *predicted, strict=True)]
     return found
+
+
+@exposed
+def predict_rows(
+    backend: Backend,
+    model_id: int,
+    key: str,
+    types: Sequence[str],
+    rows: Sequence[bytes],
+    has_probabilities: bool,
+) -> list[tuple[Sequence[Any], ...]]:
+    """Return the columns that `predict_query` does, for a block of the rows that a node holds."""
+    _loaded(isinstance(backend.connection, PlpyConnection))
+    from mmdb.server.predictor import predictor_on_node
+
+    predictor = predictor_on_node(backend, model_id)
+    row_count(backend).add(len(rows or ()))
+    keys, inputs = parsed_inputs(predictor.decoding, predictor.encoders, rows, types, key)
+    return [(keys, *predictor.predictions(inputs, of_all=bool(has_probabilities)))]
 
 
 def find_predictor(backend: Backend, model: str, *, of_texts: bool = False) -> Predictor:

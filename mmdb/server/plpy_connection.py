@@ -22,8 +22,8 @@ from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_plpy, prepare_plpy, scan_cursor
-from mmdb.errors import NotASelect
+from mmdb.db.scan import columns_plpy, prepare_plpy, refused_by_postgres, scan_cursor
+from mmdb.errors import NotASelect, from_sqlstate, stops_the_caller
 from mmdb.memory import require
 
 if TYPE_CHECKING:
@@ -174,6 +174,37 @@ class PlpyConnection:
     def create_target(self, table: NamedTable, select: str, key: str) -> None:
         with prediction_table.made_once():
             self._plpy.execute(prediction_table.create_statement(table, select, key))
+
+    def fills_on_nodes(self, table: NamedTable, select: str, key: str) -> bool:
+        """Return whether the nodes of a cluster alone would fill a table's key by a SELECT."""
+        with self.snapshot():  # undone, for an EXPLAIN ends Citus's local execution
+            plan = self._plpy.execute(prediction_table.explain_key(table, select, key))
+        lines = [str(row["QUERY PLAN"]) for row in plan]
+        own, subplan = "Custom Scan (Citus Adaptive)", "Distributed Subplan"
+        return lines[0].startswith(own) and not any(subplan in line for line in lines)
+
+    def predict_blocks(self, table: NamedTable, blocks: str, *given: object) -> int:
+        """Fill a table with what the nodes predict of blocks of rows; return the rows.
+
+        Args:
+            given: see `insert_of_blocks`.
+        """
+        with on_own_tables("SELECT", self._as_role):
+            try:
+                plan = self._plpy.prepare(*prediction_table.insert_of_blocks(table, blocks))
+                return int(plan.execute(list(given)).nrows())
+            except Exception as error:
+                if stops_the_caller(error):
+                    raise
+                code, _, hint, *_ = getattr(error, "spidata", None) or (0, "", "")
+                state = "".join(chr((code >> 6 * place & 63) + 48) for place in range(5))
+                text = str(error).removeprefix("plpy.Error: ")
+                if known := from_sqlstate(state, text, hint or ""):
+                    raise known from error  # of a node's, whose SQLSTATE PL/Python does not tell
+                if state.startswith("23"):  # a constraint of the table's, not the query's fault
+                    raise
+                with refused_by_postgres():
+                    raise
 
     def append_predictions(
         self, table: NamedTable, model: str, batches: Iterable[pa.RecordBatch]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from mmdb.graph.row_network import row_network
 from mmdb.judge.calibration import Calibrated, guesses
 from mmdb.server.apart import this_call
 from mmdb.server.backend import Backend
+from mmdb.server.node_reading import reading
 from mmdb.server.session_control import statement
 from mmdb.store.models.model_rows import SavedModel, find_model_id, model_of
 from mmdb.train.compute.hop import EVALUATION_BATCH, EVALUATION_TOKENS, label_logs
@@ -128,10 +128,7 @@ class Predictor:
 
     def key(self, key: str | None) -> str:
         """Return the column that names a row: the key of the model's dataset, or id, by default."""
-        keys = [column.name for column in self.decoding.columns if column.kind == "key"]
-        if key is not None:
-            return key
-        return keys[0] if len(keys) == 1 else "id"
+        return self.decoding.key_of_rows if key is None else key
 
 
 def find_predictor(backend: Backend, reference: str, *, of_texts: bool = False) -> Predictor:
@@ -149,6 +146,18 @@ def find_predictor(backend: Backend, reference: str, *, of_texts: bool = False) 
     if found.decoding.task == "next_token" and not of_texts:
         raise _generates(found.model)
     return found
+
+
+def predictor_on_node(backend: Backend, model_id: int) -> Predictor:
+    """Return a model by its number: nodes are told it by the coordinator, which has asked for it.
+
+    Raises:
+        ModelNotFound, InvalidInput: as `find_predictor`.
+    """
+    if getattr(backend.connection, "is_spread", False):
+        found: Predictor = _kept(backend, "", model_id, partial(_load, of_texts=False))
+        return found
+    return find_predictor(backend, model_of(backend.connection, model_id).reference)
 
 
 def _generates(model: SavedModel) -> InvalidInput:
@@ -169,17 +178,21 @@ def kept_model(
     Raises:
         ModelNotFound, and what `load` raises.
     """
-    kept: OrderedDict[tuple[str, int], Any] = backend.models
     asked = None if this_call() else statement()
     if asked is None or asked != backend.known[0]:
         backend.known = (asked, {})
     known = backend.known[1]
     if reference not in known:
-        known[reference] = find_model_id(backend.connection, reference)
-    key = what, known[reference]
+        with reading(backend) as reader:
+            known[reference] = find_model_id(reader.connection, reference)
+    return _kept(backend, what, known[reference], load)
+
+
+def _kept(backend: Backend, what: str, model_id: int, load: Callable[[Backend, int], Any]) -> Any:
+    kept, key = backend.models, (what, model_id)
     if key not in kept:
-        with backend.bounded():
-            kept[key] = load(backend, known[reference])
+        with backend.bounded(), reading(backend) as reader:
+            kept[key] = load(reader, model_id)
         while len(kept) > KEPT_MODELS:
             kept.popitem(last=False)
     kept.move_to_end(key)

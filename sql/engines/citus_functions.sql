@@ -26,5 +26,7 @@ BEGIN
             EXECUTE format('ALTER FUNCTION %s SET citus.allow_nested_distributed_execution TO on', called);
         END IF;
     END LOOP;
+    -- One session of each node makes the shards of the table and predicts: each would load the model.
+    ALTER FUNCTION mmdb.predict_into(text, text, text, text, boolean) SET citus.multi_shard_modify_mode TO sequential;
 END
 $$;

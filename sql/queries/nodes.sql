@@ -208,3 +208,51 @@ INNER JOIN pg_catalog.pg_dist_placement AS p ON k.shard = p.shardid
 INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
 WHERE n.noderole = 'primary'
 ORDER BY k.part_id;
+
+-- name: find_predicting
+-- A model, and whether nodes see it: those of the caller's own transaction they do not.
+SELECT
+    m.model_id,
+    m.name || '@' || m.version::text AS reference,
+    m.dataset_id,
+    pg_catalog.now()::text AS now,
+    pg_catalog.age(m.xmin) > 0 AS is_known
+FROM mmdb.model AS m
+WHERE m.model_id = %(model_id)s::bigint;
+
+-- name: find_distributed
+-- A table whose rows lie by one of its columns, where the caller may read that.
+SELECT
+    quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS table_sql,
+    a.attname::text AS column_name
+FROM pg_catalog.pg_dist_partition AS p
+INNER JOIN pg_catalog.pg_class AS c ON p.logicalrelid = c.oid
+INNER JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid
+INNER JOIN pg_catalog.pg_attribute AS a ON c.oid = a.attrelid
+WHERE
+    p.partmethod = 'h' AND n.nspname = %(schema)s::text AND c.relname = %(table)s::text
+    AND a.attname = %(column)s::text
+    AND a.attname = pg_catalog.column_to_column_name(p.logicalrelid, p.partkey)
+    AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT');
+
+-- name: distribute_like
+-- Spread a new table over the nodes by its key, as another table is.
+SELECT pg_catalog.create_distributed_table(
+    %(target)s::text::regclass, %(key)s::text, colocate_with => %(home)s::text
+) IS NULL AS done;
+
+-- name: find_coordinator
+-- How this node's session reaches the coordinator, as whom it runs; nothing there itself.
+SELECT
+    n.nodename AS host,
+    n.nodeport AS port,
+    current_database() AS dbname,
+    current_user AS login,
+    (
+        SELECT s.setting
+        FROM pg_catalog.pg_settings AS s
+        WHERE s.name = 'citus.node_conninfo' -- which superusers alone see
+    ) AS conninfo
+FROM pg_catalog.pg_dist_node AS n
+CROSS JOIN pg_catalog.pg_dist_local_group AS l
+WHERE n.groupid = 0 AND l.groupid <> 0;

@@ -116,6 +116,10 @@ GOOD_FOR: dict[str, dict[str, Any]] = {
     "embed_into": {"target": "own.embeddings", "into_column": "vector", "layer": "head"},
     "stop_scoring": {"target": "own.scored"},
     "score_rows": {"target": "own.scored"},
+    "predict_rows": {
+        "types": "{float,integer}",
+        "rows": "{}",  # of none it is told that they are no records
+    },
     "save_candidate": {"candidate_id": "{trained}"},
     "clone_candidate": {"candidate_id": "{trained}", "config": '{"lr": 0.01}'},
     "drop_alias": {"alias": "good"},
@@ -151,6 +155,7 @@ NOT_IN_SCENE = {
     ("drop_features", "layer"): "of the layer '1'",
     ("refresh_dataset", "grows"): "have no key",
     ("residuals", ""): "is no number",
+    ("predict_rows", ""): "no records of",
     ("generate", ""): "does not predict next tokens",
     ("end_retraining", ""): "retrains a model",
     ("rollback_alias", ""): "was at no other version",

@@ -280,6 +280,7 @@ CALL = {
     "embed_on_insert": "SELECT mmdb.embed_on_insert('work.t', 'best_north')",
     "predict_query": "SELECT * FROM mmdb.predict_query('best_north', 'SELECT 1 AS id, 2 AS x')",
     "predict_into": "SELECT mmdb.predict_into('best_north', 'SELECT 1 AS id, 2 AS x', 'work.t')",
+    "predict_rows": "SELECT mmdb.predict_rows({model_id}, 'id', '{{float,integer}}', '{{}}')",
     "calibrate_model": "SELECT * FROM mmdb.calibrate_model('best_south', 'data_north', 'isotonic')",
     "evaluate": "SELECT * FROM mmdb.evaluate('best_south', 'data_north')",
     "compare_models": "SELECT * FROM mmdb.compare_models('best_south', 'best_north', 'data_south')",

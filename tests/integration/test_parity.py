@@ -387,7 +387,7 @@ def test_a_query_means_the_same(query: str, filled: tuple[Database, Database]) -
 
 #: What only a database on Citus has, where tests/citus/test_engine.py asks, or one with teams.
 ON_CITUS = re.compile(
-    r"\bpg_dist_|\bcitus_|\brun_command_on_workers\b|\bget_shard_id_for_|\bmmdb\.(node_status|share_\w+)\b"
+    r"\bpg_dist_|\bcitus_|\bcreate_distributed_table|\brun_command_on_workers\b|\bget_shard_id_for_|\bmmdb\.(node_status|share_\w+)\b"
 )
 NAMED = [(query.file, query) for query in named_queries() if not ON_CITUS.search(query.sql)]
 

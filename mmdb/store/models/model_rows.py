@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 import blake3
 
-from mmdb.data.names import reference_of
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
 from mmdb.graph.spec.factory_call import Outputs, Shape
-from mmdb.messages import show
+from mmdb.store.models.references import find_model_id as find_model_id
 from mmdb.store.tensors.state_entries import Entry
 
 _Q = load("models")
@@ -135,29 +134,16 @@ def find_model(connection: Connection, reference: str) -> SavedModel:
     return model_of(connection, find_model_id(connection, reference))
 
 
-def find_model_id(connection: Connection, reference: str) -> int:
-    """Return the number of the model that a reference names now; see `find_model`.
+def model_of(connection: Connection, model_id: int) -> SavedModel:
+    """Return a model by its number.
 
     Raises:
         ModelNotFound
     """
-    asked = reference_of(reference)
-    found: Sequence[Row] = []
-    if asked and asked.version is not None:
-        found = connection.rows(_Q.find_version, name=asked.name, version=asked.version)
-    elif asked and asked.alias:
-        found = connection.rows(_Q.find_aliased, name=asked.name, alias=asked.alias)
-    elif asked:
-        found = connection.rows(_Q.find_newest, name=asked.name)
-    if not found:
-        raise ModelNotFound(f"There is no model {show(reference)}.")
-    return int(found[0]["model_id"])
-
-
-def model_of(connection: Connection, model_id: int) -> SavedModel:
-    """Return a model by its number."""
-    (row,) = connection.rows(_Q.find_model, model_id=model_id)
-    return SavedModel.from_row(row)
+    rows = connection.rows(_Q.find_model, model_id=model_id)
+    if not rows:
+        raise ModelNotFound(f"There is no model {model_id}.")
+    return SavedModel.from_row(rows[0])
 
 
 def find_members(connection: Connection, model_id: int) -> list[tuple[int, int]]:
