@@ -458,7 +458,8 @@ class Driver:
         job, assignment = round.job, round.assignment
         part, averages = assignment.hop.part, job.run.workload.merges
         if part == MERGE:
-            sweeper.merged(*round.rows, job.run.workload.partitions)
+            (row,) = round.rows
+            sweeper.merged(row, job.run.workload.partitions)
             return
         # Of a group's round the first rank has the state.
         for candidate, row in zip(assignment.candidates, round.rows, strict=False):

@@ -24,7 +24,6 @@ from mmdb.errors import (
 )
 from mmdb.train.drive.locked_connection import hold_session
 from mmdb.train.hops.orders import (
-    HopOrder,
     MergeOrder,
     Order,
     timed_out,
@@ -230,7 +229,7 @@ class CitusWorker(PostgresWorker):
             ledger.add_merge(run_id, {**row, "state_out": bytes.fromhex(row["state_out"])})
         return [row]
 
-    def _order(self, connection: PostgresConnection, order: HopOrder | MergeOrder) -> list[Row]:
+    def _order(self, connection: PostgresConnection, order: Order) -> list[Row]:
         place = {"part_id": order.place, "detail": to_json(order)}
         return connection.rows(load("api").run_order, **place)
 

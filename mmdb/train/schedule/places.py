@@ -119,9 +119,9 @@ def form_groups(
     """Start a group for each candidate that waits, the longest first, while workers are idle.
 
     The last group of an epoch is smaller where the parts do not divide. A candidate whose group is
-    not idle as a whole waits, and its workers are kept for it. Where no worker has anything to do, and
-    those who find their parts are too few for the next candidate, all but its first rank take parts
-    from elsewhere.
+    not idle as a whole waits, and its workers are kept for it. Where no worker has anything to do,
+    and those who find their parts are too few for the next candidate, all but its first rank take
+    parts from elsewhere.
 
     Args:
         fixed: whether the next parts of the candidate's order are the ones to visit.

@@ -55,8 +55,8 @@ def group_of(raw: Mapping[str, Any]) -> WorkerGroup:
     """Return the place that JSON says.
 
     Raises:
-        InvalidOption: it says none, or a session would have to connect to another machine for it
-            than the server's MMDB_GROUP_HOST: whoever may call `train_group` must not send it there.
+        InvalidOption: it says none, or a session would have to connect for it to another machine
+            than the server's MMDB_GROUP_HOST: whoever may call it must not send it there.
     """
     try:
         group = WorkerGroup(**raw)
