@@ -264,7 +264,7 @@ class Cluster:
     def _server_environment(self) -> dict[str, str]:
         """Return a small environment: a PATH with other Pythons on it would mislead PL/Python."""
         gpu = ("CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG")
-        kept = ("MMDB_NICE", *gpu)
+        kept = ("MMDB_NICE", "MMDB_GROUP_HOST", *gpu)
         libraries = [*self.server.libraries, os.environ.get("LD_LIBRARY_PATH", "")]
         return {name: os.environ[name] for name in kept if name in os.environ} | {
             "HOME": str(self.directory),

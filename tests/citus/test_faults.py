@@ -31,8 +31,10 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[CitusCluster]:
     """Return a coordinator and two nodes, each on a host of its own."""
-    with Network() as network, CitusCluster(2, network=network) as made:
-        yield made
+    with Network() as network, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MMDB_GROUP_HOST", network.address)  # of the driver and of the servers
+        with CitusCluster(2, network=network) as made:
+            yield made
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,9 @@ def url(cluster: CitusCluster) -> str:
     with mmdb.connect(made) as db:
         make_dataset(db, WORK)
         create_run(db, "undisturbed", WORK).train(workers=WORKERS)
-        averaged = create_run(db, "undisturbed-model_average", WORK, strategy="model_average")
-        averaged.train(workers=WORKERS)
+        for strategy in ("model_average", "data_parallel"):
+            run = create_run(db, f"undisturbed-{strategy}", WORK, strategy=strategy)
+            run.train(workers=WORKERS)
     return made
 
 
@@ -81,7 +84,7 @@ def node(cluster: CitusCluster) -> HostedServer:
     return server
 
 
-@pytest.mark.parametrize("strategy", ["mop", "model_average"])
+@pytest.mark.parametrize("strategy", ["mop", "model_average", "data_parallel"])
 def test_a_killed_node_costs_no_hop_and_changes_no_bit(
     cluster: CitusCluster, url: str, strategy: str
 ) -> None:

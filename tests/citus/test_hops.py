@@ -366,13 +366,6 @@ def addressed(connection: PostgresConnection, node: str, host: str) -> Iterator[
         connection.select(update, {"before": host, "after": before, "port": int(port)})
 
 
-def test_a_run_that_was_made_on_one_server_is_refused_by_its_strategy(db: Database) -> None:
-    run = create(db, "before-nodes")
-    db.sql("UPDATE mmdb.run SET strategy = 'data_parallel' WHERE name = 'before-nodes'")
-    with pytest.raises(InvalidOption, match="strategy data_parallel"):
-        run.train(workers=2)
-
-
 def test_hops_run_in_the_servers_alone(db: Database) -> None:
     assert isinstance(db.connection, PostgresConnection)
     with pytest.raises(InvalidOption, match="in the servers"):
