@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -20,7 +20,8 @@ from mmdb.db.queries import load
 from mmdb.db.totals import seal_some, unseal
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
-from mmdb.train.drive.cleanup import Janitor, Sweeper
+from mmdb.train.drive.cleanup import Janitor
+from mmdb.train.drive.cluster_ledger import ClusterLedger
 from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
 from mmdb.train.drive.job import RunJob, forget_states, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
@@ -35,7 +36,6 @@ from mmdb.train.drive.worker_pool import (
     orders_of,
     tell_done,
 )
-from mmdb.train.hops.orders import HopOrder
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.replay.summary import Summary, summarise
 from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
@@ -47,8 +47,6 @@ POLL_S = 0.1
 #: Seconds between two looks at what people ask: a cancel is to be heeded within one second, and on
 #: DuckDB each look takes milliseconds of the process that stores states.
 ATTEND_S = 0.8
-#: Seconds between two looks at where the partitions lie on a cluster.
-LOOK_S = 3.0
 T = TypeVar("T")
 
 
@@ -95,11 +93,11 @@ class Driver:
         self._runs: dict[str, _ActiveRun] = {}
         self._fair_queue = FairQueue()
         self._janitor = Janitor(connection)
-        self._sweeper: Sweeper | None = None
+        self._ledger: ClusterLedger | None = None  # where the tables lie on nodes
         if isinstance(connection, PostgresConnection) and self._control.do(is_spread):
-            self._sweeper = Sweeper(connection.url)
+            self._ledger = ClusterLedger(connection.url)
         self._seen = self._control.do(last_request)
-        self._polled_at = self._attended_at = self._looked_at = perf_counter()
+        self._polled_at = self._attended_at = perf_counter()
         self.outcomes: dict[str, Summary | MmdbError] = {}
 
     # -- runs and workers --------------------------------------------------------
@@ -176,8 +174,8 @@ class Driver:
         finally:
             self._pool.close()
             self._janitor.close()
-            if self._sweeper is not None:
-                self._sweeper.close()
+            if self._ledger is not None:
+                self._ledger.close()
             self._control.close()
 
     # -- the loop ------------------------------------------------------------------
@@ -195,8 +193,8 @@ class Driver:
         if perf_counter() - self._attended_at > ATTEND_S:
             self._attend()
             self._attended_at = perf_counter()
-        if self._sweeper is not None:
-            self._follow_partitions()
+        if self._ledger is not None:
+            self._follow_partitions(self._ledger)
         for active in self._runs.values():
             active.job.wake()
             schedule = active.job.schedule
@@ -204,10 +202,9 @@ class Driver:
                 schedule.replan()
         self._polled_at = perf_counter()
 
-    def _follow_partitions(self) -> None:
+    def _follow_partitions(self, ledger: ClusterLedger) -> None:
         """Heed that partitions were moved to other nodes, or a node has another address."""
-        if perf_counter() - self._looked_at > LOOK_S:
-            self._looked_at = perf_counter()
+        if ledger.is_due():
             for job in self._jobs:
                 self._attempt(job, job.look)
         waits = self._pool.is_lost  # there is nothing else to do
@@ -357,9 +354,9 @@ class Driver:
             MmdbError: there is no other worker left.
         """
         self._pool.break_(slot, error)
-        if self._sweeper is not None:
-            self._looked_at = 0.0
-            self._follow_partitions()
+        if self._ledger is not None:
+            self._ledger.look_soon()
+            self._follow_partitions(self._ledger)
         if self._pool.is_lost:
             raise error
 
@@ -384,9 +381,8 @@ class Driver:
         started = OrderRound(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
-        if self._sweeper is not None and isinstance(orders[0], HopOrder):
-            started.useless = self._sweeper.useless_at(job.schedule.node_of(assignment.worker))
-            orders = [replace(orders[0], useless=tuple(one.key for one in started.useless))]
+        if self._ledger is not None:
+            orders = self._ledger.begun(started, orders)
         for rank, (worker, order) in enumerate(zip(members, orders, strict=True)):
             self._pool.start(worker, order, started)
             part = assignment.group[rank][1] if assignment.group else hop.part
@@ -419,8 +415,8 @@ class Driver:
             self._lose(worker, round.job)
         if round.waits_for:
             return
-        if self._sweeper is not None and round.worst is not None:
-            self._sweeper.drop(round.useless)
+        if self._ledger is not None and round.worst is not None:
+            self._ledger.failed(round)
         self._fair_queue.end(round.job.name, message.seconds, len(round.members))
         active = self._runs.get(round.job.name)
         if active is not None and active.job is round.job:
@@ -431,8 +427,6 @@ class Driver:
         job, assignment = round.job, round.assignment
         if round.worst is not None:
             job.recall(assignment, done=False)
-            if self._sweeper is not None:
-                self._sweeper.drop(round.useless)
             if round.worst.kind == "lost":
                 self._control.check()
             self._weigh(active, round)
@@ -442,34 +436,16 @@ class Driver:
         if assignment.hop.part != MERGE:
             job.hops += len(round.members) + len(assignment.fused)
         # A vacuum over all nodes costs more than it saves: autovacuum does it there.
-        if self._sweeper is None:
+        if self._ledger is None:
             self._janitor.wrote(job.durable(assignment, round.rows))
-        if self._sweeper is not None:
-            self._sweep(self._sweeper, round)
+        else:
+            self._ledger.done(round)
         job.take(Done(assignment.worker, message.seconds))
         if assignment.hop.part == VALIDATION:
             try:
                 job.hear_all(assignment, round.rows)
             except MmdbError as error:
                 self._end(job.name, error)
-
-    def _sweep(self, sweeper: Sweeper, round: OrderRound) -> None:
-        """Let go of what an order has made useless on the nodes of a cluster."""
-        job, assignment = round.job, round.assignment
-        part, averages = assignment.hop.part, job.run.workload.merges
-        if part == MERGE:
-            (row,) = round.rows
-            sweeper.merged(row, job.run.workload.partitions)
-            return
-        # Of a group's round the first rank has the state.
-        for candidate, row in zip(assignment.candidates, round.rows, strict=False):
-            if part != VALIDATION and row["node"] not in job.run.placement[part]:
-                self._looked_at = 0.0  # the partition has moved
-            if part != VALIDATION:
-                (sweeper.part_done if averages else sweeper.hop_done)(row)
-            ends = job.ends_epoch(candidate, len(round.members))
-            if ends and (part == VALIDATION or not averages):
-                sweeper.epoch_done(row)
 
     def _weigh(self, active: _ActiveRun, round: OrderRound) -> None:
         """End a candidate, or the run over trouble that no candidate is to blame for."""
