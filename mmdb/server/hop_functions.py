@@ -88,9 +88,9 @@ def warm_up(backend: Backend, device: str) -> str:
 
 @_of_hops
 def run_order(backend: Backend, part_id: int, detail: str) -> list[dict[str, Any]]:
-    """Do what a driver orders on the node of a partition: a hop, what it starts from, or a merge.
+    """Do what a driver orders on the node of a partition: hops, a member's part, or a merge.
 
-    See `HopOrder` and `MergeOrder`.
+    See `mmdb.train.hops.orders`.
     """
     order = driver_order(json_object(detail, "detail"))
     if order.place != part_id:
