@@ -44,7 +44,7 @@ from mmdb.server.hop_functions import run_order
 return run_order(plpy, GD, part_id, detail)
 $$;
 COMMENT ON FUNCTION mmdb.run_order(bigint, jsonb)
-IS 'Do the hop that a driver orders; on a cluster it runs on the node of the partition.';
+IS 'Do what a driver orders, such as a hop; on a cluster it runs on the node of the partition.';
 
 CREATE OR REPLACE FUNCTION mmdb.warm_node(
     part_id bigint,
