@@ -281,11 +281,14 @@ def test_a_partition_on_a_node_without_workers_ends_the_run_which_can_go_on(
     db = trained["duckdb"]
     run = db.create_run("placed", dataset="d", architecture=ARCHITECTURE, search=GRID)
 
+    far = {1: frozenset({"far"})}
+
     def placed(connection: Connection, name: str) -> RunState:
-        return replace(load_run(connection, name), placement={1: frozenset({"far"})})
+        return replace(load_run(connection, name), placement=far)
 
     with monkeypatch.context() as patch:
         patch.setattr(job, "load_run", placed)
+        patch.setattr(job, "find_places", lambda connection, part_ids: far)
         error = train_all(db, ["placed"])["placed"]
     assert isinstance(error, errors.PartitionUnreachable)
     assert "Partition 1" in error.message and "far" in error.message

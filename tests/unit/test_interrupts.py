@@ -70,7 +70,6 @@ KEEPS = {
     "train/drive/schedule_worker.py:ScheduleServer.run",
     "train/drive/schedule_worker.py:_Running.run",
     "train/drive/server_worker.py:CitusWorker._disown",
-    "train/drive/server_worker.py:CitusWorker._call",
     # say it as a check that failed
     "store/verify.py:verify_at",
 }

@@ -20,6 +20,8 @@ JOB: Any = SimpleNamespace(
     hop_limit_s=None,
     begins_apart=lambda hop: False,
     candidate_id=lambda ordinal: 100 + ordinal,
+    part_at=lambda worker: None,
+    holders=(),
     run=SimpleNamespace(part_ids=PART_IDS, is_spread=False, workload=SimpleNamespace(merges=False)),
 )
 
