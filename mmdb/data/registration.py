@@ -234,9 +234,11 @@ def register(
             add_columns(connection, dataset_id, sealed.decoding, prepared.sources)
             count = len(sealed.partitions)
             numbers: Sequence[int | None] = draw_numbers(connection, count) or [None] * count
-            # The first are spread evenly by themselves: they are for train, which comes last.
-            for partition, number in zip(sealed.partitions, reversed(numbers), strict=True):
-                add_partition(connection, dataset_id, partition, sealed.path, number)
+            # The first numbers are spread evenly by themselves: they are for train.
+            order = sorted(range(count), key=lambda place: sealed.partitions[place].role != "train")
+            number_of = dict(zip(order, numbers, strict=True))
+            for place, partition in enumerate(sealed.partitions):
+                add_partition(connection, dataset_id, partition, sealed.path, number_of[place])
             check_bytes(connection)
     for column, rows in sealed.skipped.items():
         say(f"{rows} rows are left out: column {column!r} holds no picture that can be decoded.")

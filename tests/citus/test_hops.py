@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -208,6 +209,21 @@ def test_no_train_hop_runs_on_another_node_than_its_partition(
             {"part_id": nodes[other], "detail": to_json(order)},
         )
     assert not hops(db, "by-hand")
+
+
+@pytest.mark.parametrize("split", [{"test": 0.1}, {"validation": 0}, {}])
+def test_partitions_to_train_on_lie_evenly_whatever_is_held_out(
+    db: Database, split: dict[str, float]
+) -> None:
+    query = "SELECT i AS a, i AS y FROM generate_series(1, 90) AS g (i)"
+    name = "-".join(("even", *split))
+    db.create_dataset(name, query, label="y", partitions=4, options={"split": split})
+    rows = db.sql(
+        "SELECT p.part_id FROM mmdb.partition p JOIN mmdb.dataset d "
+        f"ON d.dataset_id = p.dataset_id WHERE d.name = '{name}' AND p.role = 'train'"
+    )
+    where = places(db.connection, [row["part_id"] for row in rows])
+    assert sorted(Counter(where.values()).values()) == [2, 2]
 
 
 def test_each_worker_keeps_to_its_node_and_its_name(db: Database) -> None:
