@@ -346,7 +346,8 @@ def move_once(connection: psycopg.Connection) -> None:
 def test_a_run_goes_on_at_another_address_that_its_workers_know_of_first(
     db: Database, expected: list[tuple[int, int, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdb.train.drive.cluster_ledger.LOOK_S", 60.0)  # the driver would look later
+    # The driver would look later.
+    monkeypatch.setattr("mmdb.train.drive.cluster_ledger.LOOK_S", 60.0)
     connection = db.connection
     assert isinstance(connection, PostgresConnection)
     create(db, "readdressed")
