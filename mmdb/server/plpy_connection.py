@@ -134,7 +134,7 @@ class PlpyConnection:
 
     @cached_property
     def is_spread(self) -> bool:
-        """Whether the tables lie on the nodes of a cluster, each of which has locks of its own."""
+        """Says whether the tables lie on the nodes of a cluster, where each has its own locks."""
         return citus.is_spread(self)
 
     def try_lock(self, kind: Lock, key: int) -> bool:

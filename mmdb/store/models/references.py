@@ -1,4 +1,4 @@
-"""Which model a reference names: it is asked where torch need not be loaded."""
+"""Finds the model that a reference names, without loading torch."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ClusterLedger:
         self._looked_at = 0.0
 
     def is_due(self) -> bool:
-        """Return whether it is time to look where the partitions lie; it is noted that they are."""
+        """Return whether it is time to look where the partitions lie; that look is noted."""
         is_due = perf_counter() - self._looked_at > LOOK_S
         if is_due:
             self._looked_at = perf_counter()

@@ -73,8 +73,9 @@ class TurnFinder:
         if self._is_spread:
             # The held-out slice is looked at on any node, which records it where its rows lie; and
             # a group's members are where the group finds them.
-            anywhere = len(part_ids) > 1 or ordinal_of(chosen[0]) == VALIDATION
-            citus.check_here(self._connection, at if anywhere and at is not None else part_ids[0])
+            is_bound = len(part_ids) == 1 and ordinal_of(chosen[0]) != VALIDATION
+            here = part_ids[0] if is_bound or at is None else at
+            citus.check_here(self._connection, here)
         is_driven = self._is_spread and bool(holders)
         # A group's other members compute for the transaction of its first.
         locked = not leads or is_driven or self.lock(candidate, part_ids[0])
