@@ -57,6 +57,7 @@ class DuckConnection:
         self.url = f"duckdb:///{path}"
         self.path = path
         self._depth = 0
+        self._bytes = 0  # that the transaction under way has written in many rows
         self._locked_runs: set[int] = set()
         #: States between two hops, by candidate: hash in hex and bytes. The process that owns
         #: the file dies with its workers, so nothing would be gained by writing them.
@@ -107,14 +108,23 @@ class DuckConnection:
             return
         # DuckDB takes milliseconds for an INSERT, be it of one row or of many.
         for batch in arrow_batches(query.parameters, rows):
-            with self._registered(batch):
+            self._bytes += batch.nbytes
+            with self._registered(batch.to_batches()):
                 self.select(_parsed(insert))
 
     @contextmanager
-    def _registered(self, batch: pa.Table | pa.RecordBatch) -> Iterator[None]:
-        """Let statements read rows of Arrow as the table _BATCH."""
+    def _registered(self, batches: list[pa.RecordBatch]) -> Iterator[None]:
+        """Let one statement read rows of Arrow as the table _BATCH; the list is empty after it.
+
+        DuckDB keeps what was registered until the transaction ends: a reader that was read to its
+        end, which is small, in place of the rows.
+        """
+        import pyarrow as pa
+
+        schema = batches[0].schema
+        taken = (batches.pop(0) for _ in range(len(batches)))
         with self._translated():
-            self.raw.register(_BATCH, batch)
+            self.raw.register(_BATCH, pa.RecordBatchReader.from_batches(schema, taken))
         try:
             yield
         finally:
@@ -146,15 +156,32 @@ class DuckConnection:
             return
         self.select("BEGIN")
         self._depth += 1
+        self._bytes = 0
         try:
             yield
-            self.select("COMMIT")
+            self._commit()
         except BaseException:  # of COMMIT too: one that a Ctrl-C ended may leave all of it open
             with suppress(errors.DatabaseFailed):  # there is nothing to take back
                 self.select("ROLLBACK")
             raise
         finally:
             self._depth -= 1
+
+    def _commit(self) -> None:
+        """Commit; what wrote many bytes goes to the file itself, and not to its log before.
+
+        DuckDB would write a log of all bytes, in memory first, and then the file from it. It decides
+        by the number of rows, of which bytes that belong to models and datasets have few.
+        """
+        if self._bytes < _LOGGED_BYTES:
+            self.select("COMMIT")
+            return
+        (row,) = self.select("SELECT current_setting('checkpoint_threshold') AS set")
+        self.select("SET checkpoint_threshold = '1KB'")
+        try:
+            self.select("COMMIT")
+        finally:
+            self.select(f"SET checkpoint_threshold = '{row['set']}'")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -216,7 +243,7 @@ class DuckConnection:
     ) -> None:
         insert = prediction_table.insert_duckdb(table, _BATCH)
         for batch in batches:
-            with self._registered(batch):
+            with self._registered([batch]):
                 self.select(insert, {"model": model})
 
     @contextmanager
@@ -272,6 +299,9 @@ class DuckConnection:
 #: The name under which a batch of rows is inserted.
 _PATH = "Check that it is a DuckDB file, or a new one, which this user may read and write."
 _BATCH = "mmdb_batch"
+
+#: Bytes of a transaction from which they are written to the file at once, and not to its log.
+_LOGGED_BYTES = 32 << 20
 
 #: DuckDB names a database after its file; one named mmdb would hide the schema of that name.
 _ALIAS = "mmdb_file"
@@ -331,6 +361,7 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
             connection.execute(f"USE {_ALIAS}")
         if path != ":memory:":
             connection.execute(_APPENDS)
+            connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
             connection.execute("CHECKPOINT")
     except duckdb.Error:
         connection.close()
