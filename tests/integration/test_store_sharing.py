@@ -101,7 +101,8 @@ def test_tensors_that_are_made_when_asked_for_are_never_all_there(connection: Co
     memory = Memory()
     saved = save_model(connection, "lazy", source)
     assert memory.grown() < 4 * (40 << 20)  # of 9 tensors of 40 MiB
-    assert max(source.loads.values()) <= 3
+    # To be named, described and written; one more time for the one that tells what is similar.
+    assert sorted(source.loads.values())[-2:] == [3, 4]
     found = load(connection, saved)
     assert [t[0].item() for t in found.values()] == [float(k) for k in range(18)]
 

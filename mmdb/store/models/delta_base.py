@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from mmdb.db.connection import Connection
 from mmdb.db.owners import readable
@@ -39,6 +40,7 @@ class _Probe:
     """A piece of a tensor of the new model."""
 
     entry: Entry
+    tensor: torch.Tensor  # all of it
     start: int  # in bytes
     chunk_bytes: int
     piece: np.ndarray
@@ -68,7 +70,7 @@ def find_base(connection: Connection, contents: ModuleContents) -> SavedModel | 
     probes = _probes(contents)
     if not probes:
         return None
-    model_ids = _alike(connection, probes[0].entry, contents)
+    model_ids = _alike(connection, probes[0])
     try:
         pieces = _pieces(connection, model_ids, probes)
     except BadTensor:  # of a model that the caller has not named
@@ -116,13 +118,14 @@ def _probe(entry: Entry, contents: ModuleContents) -> _Probe:
     itemsize = DTYPES[entry.dtype].itemsize
     size = chunk_bytes(entry.shape, itemsize, by_row=entry.path.startswith(EACH))
     start = entry.byte_count // 2 // size * size  # of the middle chunk
-    data = raw_bytes(contents.tensor(entry))[start : start + min(size, _PIECE_BYTES)]
-    return _Probe(entry, start, size, data)
+    tensor = contents.tensor(entry)
+    data = raw_bytes(tensor)[start : start + min(size, _PIECE_BYTES)]
+    return _Probe(entry, tensor, start, size, data)
 
 
-def _alike(connection: Connection, entry: Entry, contents: ModuleContents) -> list[int]:
-    """Return models with a tensor of an entry's path, dtype and shape, the most similar first."""
-    statistics = Statistics.of(contents.tensor(entry))
+def _alike(connection: Connection, probe: _Probe) -> list[int]:
+    """Return models with a tensor of a probe's path, dtype and shape, the most similar first."""
+    entry, statistics = probe.entry, Statistics.of(probe.tensor)
     rows = connection.rows(
         _Q.find_alike,
         path=entry.path,
