@@ -26,20 +26,21 @@ SELECT
     m.dropped_at,
     m.model_id,
     m.calibration,
-    nullif(
-        (
-            SELECT count(*)
-            FROM mmdb.model_member AS k
-            WHERE m.model_id = k.model_id
-        ), 0
-    ) AS members
+    k.members
 FROM mmdb.model AS m
 LEFT JOIN mmdb.model AS p ON m.parent_id = p.model_id
 LEFT JOIN mmdb.definition AS f ON m.definition_id = f.definition_id
 LEFT JOIN mmdb.architecture AS a ON m.architecture_id = a.architecture_id
 LEFT JOIN mmdb.dataset AS d ON m.dataset_id = d.dataset_id
 LEFT JOIN mmdb.candidate AS c ON m.candidate_id = c.candidate_id
-LEFT JOIN mmdb.run AS r ON c.run_id = r.run_id;
+LEFT JOIN mmdb.run AS r ON c.run_id = r.run_id
+LEFT JOIN ( -- not asked for row by row: DuckDB would carry all columns of all models through it
+    SELECT
+        n.model_id,
+        count(*) AS members
+    FROM mmdb.model_member AS n
+    GROUP BY n.model_id
+) AS k ON m.model_id = k.model_id;
 COMMENT ON VIEW mmdb.model_overview IS 'The saved models, dropped ones too.';
 
 CREATE OR REPLACE VIEW mmdb.model_lineage AS
