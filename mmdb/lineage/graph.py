@@ -92,7 +92,7 @@ _Q = load("lineage")
 
 #: Levels of models that are read one by one, before a level brings the models of numbers near by:
 #: those of a long chain mostly are.
-_LEVELS = {"postgres": 8, "duckdb": 1}
+_LEVELS = {"postgres": 8, "duckdb": 0}
 #: How many numbers are near by: DuckDB, which has no use for an index here, scans all for one.
 _NEAR = {"postgres": 2_000, "duckdb": 20_000}
 #: Levels after which that is done where the numbers are far apart as well, and how often.

@@ -48,14 +48,14 @@ FROM mmdb.lineage_source AS s
 WHERE lower(s.table_name) = lower(%(name)s::text) AND lower(s.column_name) = lower(%(column)s::text);
 
 -- name: table_down
--- The columns of tables, and what was read from a table whose columns could not be resolved.
+-- The columns of tables with what was read from them, and from a table whose columns could not be resolved.
 SELECT
     e.parent,
     e.child,
     e.via,
     e.child_id AS far_id
 FROM mmdb.lineage_source_edge AS e
-WHERE e.parent_kind = 'table' AND e.parent_table = any(%(tables)s::text[]);
+WHERE e.parent_kind IN ('table', 'column') AND e.parent_table = any(%(tables)s::text[]);
 
 -- name: column_down
 -- What was read from columns.
