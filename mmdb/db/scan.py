@@ -144,9 +144,12 @@ def _streamed(
 ) -> Iterator[bytes | memoryview]:
     """Yield rows as they come: those of numbers alone many at a time, which takes a third of COPY.
 
-    The driver brings a libpq that can; rows that may be of any length come one by one.
+    Rows that may be of any length come one by one, and all with a libpq older than 17.
     """
-    if framing == "arrays" and not any(kind in _SIZES for _, kind in kinds):
+    from psycopg import capabilities  # whose session it is: the server never comes here
+
+    is_short = framing == "arrays" and not any(kind in _SIZES for _, kind in kinds)
+    if is_short and capabilities.has_stream_chunked():
         cursor.row_factory = lambda _: itemgetter(0)
         yield from cursor.stream(wire, binary=True, size=_step_rows(8 * len(kinds)))
         return
