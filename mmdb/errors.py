@@ -533,7 +533,8 @@ class ReplayMismatch(HopError):
 
     sqlstate = "MM206"
     default_hint = (
-        "The hop ran with another torch, CPU capability or thread count; use that one to resume."
+        "The hop ran with another device, torch, CPU capability or thread count: go on there, or "
+        "save the model there as a snapshot. Runs with options.checkpoint 'hop' replay nothing."
     )
 
 
@@ -938,7 +939,7 @@ class ServerCrashed(ConnectionLost):
 
 
 class EnvironmentChanged(EngineError):
-    """This worker's torch, CPU capability or thread count would give other bits."""
+    """This worker's device, torch, CPU capability or thread count would give other bits."""
 
     sqlstate = "MM412"
     default_hint = (

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -182,8 +182,9 @@ class PostgresConnection:
         *,
         application_name: str = "mmdb",
         settings: Mapping[str, str] | None = None,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        self.url = url
+        self.url, self._on_wait = url, on_wait
         self._settings = dict(settings or {})
         self._application_name = application_name
         self.on_citus = False  # whether the server has Citus
@@ -246,10 +247,11 @@ class PostgresConnection:
     def reconnect(self) -> None:
         """Open the session anew, with backoff: after a crash the server needs time to recover.
 
-        A session that could write waits for a standby to be promoted.
+        A session that could write waits for a standby to be promoted, and calls `on_wait` at times.
 
         Raises:
             WrongUrl, ConnectionLost: the server did not come back within RECONNECT_S.
+            What `on_wait` raises.
         """
         deadline, pause = time.monotonic() + RECONNECT_S, FIRST_PAUSE_S
         while True:
@@ -262,6 +264,7 @@ class PostgresConnection:
             except (errors.WrongUrl, errors.ConnectionLost):
                 if time.monotonic() > deadline:
                     raise
+                self._on_wait()
                 time.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE_S)
 

@@ -254,7 +254,11 @@ class PlpyBackend:
             raise NoWorkerLogin("The owner has set no login for worker sessions.")
         self.pause()
         try:
-            connection = PostgresConnection(str(rows[0]["value"]), application_name="mmdb driver")
+            connection = PostgresConnection(
+                str(rows[0]["value"]),
+                application_name="mmdb driver",
+                on_wait=self._serve,  # the server that it waits for may wait for this session's end
+            )
         except WrongUrl as error:
             raise WrongUrl(
                 f"The login of mmdb.setting 'worker_dsn' does not work: {error.message}",

@@ -142,7 +142,9 @@ SELECT
     h.seed,
     h.row_count,
     h.group_size,
-    h.state_out
+    h.state_out,
+    h.device,
+    h.environment
 FROM mmdb.hop AS h
 INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
 WHERE h.candidate_id = %(candidate_id)s::bigint AND p.role = 'train'

@@ -76,6 +76,7 @@ SELECT
     h.state_out,
     h.worker,
     h.node,
+    h.device,
     h.environment,
     h.compute_s,
     p.ordinal AS partition

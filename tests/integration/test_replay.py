@@ -265,6 +265,23 @@ def test_hops_of_another_environment_are_a_warning_and_are_compared(db: Database
         assert recovered(db, "m") == expected
 
 
+def test_hops_of_a_device_that_is_not_here_are_done_on_the_cpu_and_a_mismatch_names_both(
+    db: Database,
+) -> None:
+    expected = best_weights(db)
+    save_candidate(db.connection, candidate_id(db), "m", approach="provenance")
+    prune(db)
+    there = "torch 2.13.0+cu130, AVX512, 1 thread(s), CUDA 13.0, NVIDIA H100 sm_90"
+    db.sql(f"UPDATE mmdb.hop SET device = 'none:3', environment = '{there}'")
+    with pytest.warns(errors.EnvironmentDiffers, match="NVIDIA H100 sm_90; here is torch"):
+        assert recovered(db, "m") == expected
+    db.sql("UPDATE mmdb.hop SET state_out = state_in WHERE ordinal = 1")
+    with pytest.warns(errors.EnvironmentDiffers), pytest.raises(errors.ReplayMismatch) as caught:
+        recovered(db, "m")
+    assert f"did it on none:3, {there}; here it was done on cpu, torch" in caught.value.message
+    assert "another device" in caught.value.hint
+
+
 def test_a_hop_that_is_not_recorded_any_more_ends_the_recipe(db: Database) -> None:
     save_candidate(db.connection, candidate_id(db), "m", approach="provenance")
     prune(db)

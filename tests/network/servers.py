@@ -87,6 +87,7 @@ class Follower(Cluster):
         done = self._run_as_owner([program, "-D", self.data, *source, *how])
         if done.returncode:
             raise ClusterError(f"pg_basebackup failed.\n{done.stderr}")
+        self.keep_password()
 
     def _follow(self) -> None:
         """Make the other's commits wait for this one, once it keeps up."""

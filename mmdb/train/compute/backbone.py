@@ -222,6 +222,14 @@ class Backbones:
         self._digests = {key: found for key, found in self._digests.items() if key[0] in names}
         _shrink(self._tensors, self._limit)
 
+    def on(self, device: torch.device) -> Backbones:
+        """Return the same models for a device."""
+        if device == self.device:
+            return self
+        other = Backbones(device, self._limit)
+        other._tensors = self._tensors.copy()
+        return other
+
     def tensors(self, name: str) -> Mapping[str, Tensor]:
         """Return the tensors of a model on the device, to be shared and never to be changed.
 

@@ -10,7 +10,7 @@ import resource
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -72,6 +72,19 @@ def accelerators() -> list[torch.device]:
     known = accelerator()
     count = torch.accelerator.device_count() if known else 0
     return [torch.device(known.type, k) for k in range(count)] if known else []
+
+
+def device_like(name: str, environment: str) -> torch.device:
+    """Return the device here that gives the bits of a recorded one: of its kind, else the CPU.
+
+    Args:
+        name, environment: as hops record them.
+    """
+    alike = [one for one in accelerators() if one.type == name.partition(":")[0]]
+    for one in sorted(alike, key=lambda one: not environment.endswith(described(one))):
+        with suppress(DeviceMissing):  # another process may have it
+            return device_of(str(one))
+    return CPU
 
 
 def module_of(device: torch.device) -> Any:

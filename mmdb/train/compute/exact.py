@@ -102,6 +102,12 @@ def environment(device: torch.device = CPU) -> str:
     return here if device == CPU else f"{here}, {described(device)}"
 
 
+def running_on(device: torch.device = CPU) -> str:
+    """Return what `HopStep.ran_on` of a hop of this process is."""
+    with exact(0):
+        return f"{device}, {environment(device)}"
+
+
 @contextmanager
 def recording() -> Iterator[None]:
     """Record gradients inside the block: a DuckDB file trains in its caller's thread."""

@@ -36,9 +36,7 @@ class _ChildWorker:
         for left in reversed(range(self.STARTS)):
             self._drop()
             child = self._child = ChildProcess(self.device)
-            if self._closed:  # meanwhile, from another thread
-                self._drop()
-                raise WorkerLost("The worker was closed.")
+            self._check_open()
             try:
                 child.warm_up()
             except WorkerLost:
@@ -68,6 +66,11 @@ class _ChildWorker:
     def close(self) -> None:
         self._closed = True
         self._drop()
+
+    def _check_open(self) -> None:
+        if self._closed:  # from another thread, which waits for this one
+            self._drop()
+            raise WorkerLost("The worker was closed.")
 
     def _kill(self) -> None:
         if self._child is not None:
@@ -115,6 +118,7 @@ class ClientWorker(_ChildWorker):
                 self._url,
                 application_name=f"mmdb {self.name}",
                 settings=SETTINGS | {"idle_in_transaction_session_timeout": "0"},
+                on_wait=self._check_open,
             )
         elif self._connection.in_transaction or not self._connection.alive():
             self._connection.reconnect()

@@ -68,11 +68,18 @@ class PostgresWorker:
     def _fresh(self) -> PostgresConnection:
         if self._connection is None:
             self._connection = PostgresConnection(
-                self._url, application_name=f"mmdb {self.name}", settings=self.settings
+                self._url,
+                application_name=f"mmdb {self.name}",
+                settings=self.settings,
+                on_wait=self._check_open,
             )
         else:
             self._connection.reconnect()
         return self._connection
+
+    def _check_open(self) -> None:
+        if self._closed:  # from another thread, which waits for this one
+            raise WorkerLost("The worker was closed.")
 
     def do(self, order: Order) -> list[Row]:
         connection = self._connection

@@ -26,7 +26,7 @@ from mmdb.errors import (
 )
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.compute.device import CPU, DevicePartitions, device_of, peak_bytes, reset_peak
-from mmdb.train.compute.exact import environment, exact, stays_out
+from mmdb.train.compute.exact import environment, exact, running_on, stays_out
 from mmdb.train.compute.hop import HopOutcome, train_pass, validate_pass
 from mmdb.train.compute.live import (
     Live,
@@ -337,8 +337,8 @@ class DeviceWorker:
         except Differs as difference:
             raise ReplayMismatch(
                 f"Replaying hop {difference.step.ordinal} of candidate {candidate.candidate_id} "
-                f"gave state {difference.found[:12]}, stored is {difference.stored[:12]} "
-                f"({environment(self.device)})."
+                f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}. It ran "
+                f"on {difference.step.ran_on}; now on {running_on(self.device)}."
             ) from difference
 
     def _pass(

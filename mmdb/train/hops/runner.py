@@ -391,8 +391,8 @@ class HopRunner:
         if done.result.state_out != name or done.state is None:
             raise ReplayMismatch(
                 f"Doing hop {hop['ordinal']} of candidate {candidate.candidate_id} again gave "
-                f"state {done.result.state_out[:12]}, stored is {name[:12]} "
-                f"({done.result.environment})."
+                f"state {done.result.state_out[:12]}, stored is {name[:12]}. It ran on "
+                f"{step.ran_on}; now on {done.result.device}, {done.result.environment}."
             )
         return done.state
 

@@ -22,8 +22,7 @@ def stages(
     """Return the stages that a candidate has completed, in order.
 
     Args:
-        hops: its train hops in order: part_id, epoch, ordinal, seed, row_count, state_out and
-            group_size.
+        hops: its train hops in order: rows of `find_train_hops`.
         merges: epoch and state_out of its merged epochs.
         keys: content hash in hex of each partition, by part_id.
     """
@@ -84,6 +83,7 @@ def _step(hop: Row, keys: Mapping[int, str], ends_epoch: bool) -> HopStep:
         ends_epoch=ends_epoch,
         state_out=_out(hop),
         rows=hop["row_count"],
+        ran_on=f"{hop['device']}, {hop['environment']}",
     )
 
 

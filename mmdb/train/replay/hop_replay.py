@@ -35,7 +35,8 @@ from mmdb.graph.grouped import Grouped
 from mmdb.store.stored_features import find_of_run, read_blocks
 from mmdb.train.candidate.setup import Setup, setup_of_candidate
 from mmdb.train.compute.backbone import Backbones
-from mmdb.train.compute.exact import environment, exact, neutral
+from mmdb.train.compute.device import CPU, device_like
+from mmdb.train.compute.exact import environment, exact, neutral, running_on
 from mmdb.train.compute.feature_pass import features_of
 from mmdb.train.compute.live import Live, adopt, build, restore, state_hash
 from mmdb.train.compute.trainable_head import whole_module
@@ -177,7 +178,9 @@ class HopReplay:
         model: name@version, for messages.
         hops: by ordinal: who did them, and where.
         partitions: rows by key, or stored features of them where `featured` has the key.
-        backbones: of a candidate with frozen layers.
+        backbones: of a candidate with frozen layers, on the CPU.
+        device: where hops are done again: one that is like theirs, if there is one.
+        placed: the backbones on that device.
     """
 
     model: str
@@ -187,11 +190,13 @@ class HopReplay:
     partitions: dict[str, Partition]
     featured: set[str] = field(default_factory=set)
     backbones: Backbones | None = None
+    device: torch.device = CPU
+    placed: Backbones | None = None
 
     def run(
         self, stopped: Stopped, after: Callable[[Stage, Live], object] = lambda stage, live: None
     ) -> nn.Module:
-        """Return the module as its last hop left it. No I/O.
+        """Return the module as its last hop left it, on the CPU. No I/O.
 
         Args:
             after: called after each stage that is done again.
@@ -217,7 +222,7 @@ class HopReplay:
                     what = f"gave state {difference.found[:12]}, stored is {difference.stored[:12]}"
                     raise self._mismatch(difference.step, what) from difference
                 after(stage, live)
-            return self._whole(live.module)
+            return self._whole(live.module.to(CPU))
 
     def epochs(self, ends: Mapping[str, int], stopped: Stopped) -> list[EpochState]:
         """Return the module as the stages that leave some states left it, in their order. No I/O.
@@ -233,7 +238,7 @@ class HopReplay:
             rates.append(float(live.optimizer.param_groups[0]["lr"]))
             epoch = ends.get(stage.state_out)
             if epoch is not None:
-                module = self._whole(copy.deepcopy(live.module)).eval()
+                module = self._whole(copy.deepcopy(live.module).to(CPU)).eval()
                 scale = setup_of_candidate(self.candidate, epoch).lr_scale
                 found[stage.state_out] = EpochState(epoch, module, rates[-2:][0] * scale)
 
@@ -250,7 +255,7 @@ class HopReplay:
 
     def _start(self) -> Live:
         is_blank = self.located.state is not None
-        live = build(self.candidate, backbones=self.backbones, blank=is_blank)
+        live = build(self.candidate, self.device, self.placed, blank=is_blank)
         if self.located.state is not None:
             found = state_hash(self.located.state).hex()
             if found != self.located.base:
@@ -284,19 +289,18 @@ class HopReplay:
         frozen = self.candidate.frozen
         if frozen is None or frozen.choice not in ON_FEATURES or key in self.featured:
             return x, y
-        assert self.backbones is not None
-        layers = self.backbones.of(self.candidate).prefix(frozen.cut, frozen.pool)
-        self.partitions[key] = features_of(layers, x, frozen.storage, stopped=stopped), y
+        assert self.placed is not None
+        layers = self.placed.of(self.candidate).prefix(frozen.cut, frozen.pool)
+        found = features_of(layers, x, frozen.storage, device=self.device, stopped=stopped)
+        self.partitions[key] = found.to(CPU), y
         self.featured.add(key)
         return self.partitions[key]
 
     def _mismatch(self, step: HopStep, what: str) -> ReplayMismatch:
         hop = self.hops[step.ordinal]
-        with exact(0):
-            here = environment()
         return ReplayMismatch(
             f"{self.hop_name(step)} {what}. Worker {hop['worker']!r} on node {hop['node']!r} "
-            f"did it with {hop['environment']}; here is {here}."
+            f"did it on {step.ran_on}; here it was done on {running_on(self.device)}."
         )
 
     @property
@@ -376,13 +380,20 @@ def _prepare(
     else:
         located = locate(connection, None, row, parts, _wanted(connection, row, parts, epoch))
     candidate = candidate.over(located.state)
+    backbones, device = read_backbones(connection, candidate, begins=located.state is None), CPU
+    by_ordinal = {hop["ordinal"]: hop for hop in hops}
+    if located.replays:  # a candidate's hops are of one environment, unless any will do
+        last = by_ordinal[located.replays[-1].steps[-1].ordinal]
+        device = device_like(last["device"], last["environment"])
     prepared = HopReplay(
         model=model,
         candidate=candidate,
-        hops={hop["ordinal"]: hop for hop in hops},
+        hops=by_ordinal,
         located=located,
         partitions={},
-        backbones=read_backbones(connection, candidate, begins=located.state is None),
+        backbones=backbones,
+        device=device,
+        placed=None if backbones is None else backbones.on(device),
     )
     _warn(prepared)
     if candidate.held_out is not None:
@@ -431,11 +442,11 @@ def _read(connection: Connection, prepared: HopReplay, step: HopStep) -> Partiti
 def _warn(prepared: HopReplay) -> None:
     """Warn where hops that are to be replayed ran in another environment."""
     with exact(0):
-        here = environment()
-    others = {prepared.hops[step.ordinal]["environment"] for step in prepared.steps} - {here}
-    if others:
+        now = environment(prepared.device)
+    environments = {prepared.hops[step.ordinal]["environment"] for step in prepared.steps}
+    if others := sorted(environments - {now}):
         warnings.warn(
-            f"Model {prepared.model} was trained with {'; '.join(sorted(others))}; here is {here}. "
+            f"Model {prepared.model} was trained with {'; '.join(others)}; here is {now}. "
             "Its hops are replayed all the same, and each is compared.",
             EnvironmentDiffers,
             stacklevel=2,

@@ -241,6 +241,7 @@ class HopStep:
     publishes: bool = True  # whether another session may need the new state
     state_out: str | None = None  # in hex; known when the step is a replay
     rows: int = 0  # of the partition; known when the step is a replay
+    ran_on: str = ""  # device and environment; known when the step is a replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
