@@ -84,3 +84,13 @@ return drop_state(plpy, GD, candidate_id, state_hash)
 $$;
 COMMENT ON FUNCTION mmdb.drop_state(bigint, bytea)
 IS 'Delete a state between two hops from this node; without it the hops that made it are repeated.';
+
+CREATE OR REPLACE FUNCTION mmdb.clear_cache() RETURNS boolean
+LANGUAGE plpython3u VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+from mmdb.server.hop_functions import clear_cache
+return clear_cache(plpy, GD)
+$$;
+COMMENT ON FUNCTION mmdb.clear_cache()
+IS 'Delete partitions, features and models from the cache of this node of a cluster, as forget has it; false on one server.';

@@ -27,6 +27,7 @@ from mmdb.data.registration import (
     PreparedQuery,
     add_dataset,
     add_partition,
+    draw_numbers,
     prepare,
     register,
 )
@@ -42,7 +43,6 @@ from mmdb.data.shared_blocks import (
     stored_blocks,
 )
 from mmdb.data.split import ROLES, Role, Split, parse_split
-from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Batch, Connection
 from mmdb.db.owners import check_bytes, require_owner
 from mmdb.db.queries import load
@@ -97,11 +97,6 @@ def refresh_dataset(
     """
     check_flag(fit, "fit")
     check_flag(dry_run, "dry_run")
-    if find_cluster(connection) is not None:
-        raise InvalidOption(
-            "A dataset on several nodes cannot be refreshed.",
-            hint="Create it anew by another name.",
-        )
     while True:
         dataset = find_dataset(connection, name)
         if dataset.dropped:
@@ -134,14 +129,15 @@ def _split_of(dataset: Dataset, partitions: int) -> Split:
 
 
 def _hold(connection: Connection, dataset: Dataset) -> None:
-    """Let nobody else add a version in this transaction.
+    """Let nobody else add a version, or forget rows, in this transaction.
 
     Raises:
         _Overtaken: somebody has.
     """
     connection.rows(_Q.hold_dataset, dataset_id=dataset.origin_id or dataset.dataset_id)
     origin = dataset.name.removesuffix(f"@{dataset.version}")
-    if find_dataset(connection, origin).dataset_id != dataset.dataset_id:
+    newest = find_dataset(connection, origin)
+    if (newest.dataset_id, newest.content_hash) != (dataset.dataset_id, dataset.content_hash):
         raise _Overtaken
 
 
@@ -401,11 +397,13 @@ class _Refresh:
         with connection.transaction():
             _hold(connection, dataset)
             dataset_id = add_dataset(connection, values, dataset.owner)
-            copy_form(connection, dataset.dataset_id, dataset_id)
+            copy_form(connection, dataset, dataset_id)
+            sources = [blocks[0].source_id for _, blocks, _ in shared]
+            numbers = iter(draw_numbers(connection, [row["role"] for row in rows], sources))
             for row, blocks, more in shared:
-                add_shared_partition(connection, dataset_id, row, blocks, more, path)
+                add_shared_partition(connection, dataset_id, row, blocks, more, path, next(numbers))
             for one in added:
-                add_partition(connection, dataset_id, one, path)
+                add_partition(connection, dataset_id, one, path, next(numbers))
             check_bytes(connection)
 
     def _gone_classes(self, gone: np.ndarray) -> dict[str, list[int]]:

@@ -24,7 +24,7 @@ from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.roles import plan_request
 from mmdb.data.split import Split, parse_split
 from mmdb.data.tokenize import Encoder
-from mmdb.db.citus import find_cluster
+from mmdb.db.citus import find_cluster, places
 from mmdb.db.connection import Connection, Kind
 from mmdb.db.owners import acting_as, check_bytes, require_owner
 from mmdb.db.queries import load
@@ -45,25 +45,43 @@ class Number:
     shard: int
 
 
-def draw_numbers(connection: Connection, partitions: int) -> list[int] | None:
+def draw_numbers(
+    connection: Connection, roles: Sequence[str], sources: Sequence[int] = ()
+) -> Sequence[int | None]:
     """Return a number for each partition of a new dataset; None where the tables lie on one server.
 
     They are those that `choose` takes, out of numbers that nobody else draws.
+
+    Args:
+        roles: of the partitions.
+        sources: of the first partitions, the one whose blocks each reads.
     """
+    none = [None] * len(roles)
     if find_cluster(connection) is None:
-        return None
+        return none
     nodes = {str(row["node"]) for row in connection.rows(load("nodes").find_block_nodes)}
     if not nodes:
-        return None
+        return none
 
     def draw() -> list[Number]:
-        rows = connection.rows(load("nodes").draw_part_ids, numbers=DRAWN * partitions)
+        rows = connection.rows(load("nodes").draw_part_ids, numbers=DRAWN * len(roles))
         return [Number(row["part_id"], row["node"], row["shard"]) for row in rows]
 
-    return choose(partitions, nodes, draw)
+    # The first numbers are spread evenly by themselves: they are for train.
+    order = sorted(range(len(roles)), key=lambda place: roles[place] != "train")
+    found = places(connection, sources) if sources else {}
+    near = [min(found.get(s, [""])) for s in sources] + [""] * (len(roles) - len(sources))
+    numbers = choose(len(roles), nodes, draw, [near[place] for place in order])
+    number_of = dict(zip(order, numbers, strict=True))
+    return [number_of[place] for place in range(len(roles))]
 
 
-def choose(partitions: int, nodes: set[str], draw: Callable[[], Sequence[Number]]) -> list[int]:
+def choose(
+    partitions: int,
+    nodes: set[str],
+    draw: Callable[[], Sequence[Number]],
+    near: Sequence[str] = (),
+) -> list[int]:
     """Return numbers that spread partitions evenly over nodes, and over the shards of each.
 
     So do the first of them, however many.
@@ -71,6 +89,7 @@ def choose(partitions: int, nodes: set[str], draw: Callable[[], Sequence[Number]
     Args:
         nodes: those that hold shards; every one of them comes up among numbers sooner or later.
         draw: returns numbers that were not drawn before, at least one.
+        near: the node that each partition had better lie on, among equals.
     """
     free: list[Number] = []
     on_node: Counter[str] = Counter()
@@ -78,7 +97,13 @@ def choose(partitions: int, nodes: set[str], draw: Callable[[], Sequence[Number]
     chosen: list[int] = []
     while len(chosen) < partitions:
         fewest = min(on_node[node] for node in nodes)
-        fitting = [number for number in free if on_node[number.node] == fewest]
+        wanted = near[len(chosen)] if near else ""
+        is_free = wanted in nodes and on_node[wanted] == fewest
+        fitting = [
+            number
+            for number in free
+            if (number.node == wanted if is_free else on_node[number.node] == fewest)
+        ]
         if not fitting:
             free += draw()
             continue
@@ -232,13 +257,9 @@ def register(
             values = {**_dataset_row(sealed, split), **row}
             dataset_id = add_dataset(connection, values, owner)
             add_columns(connection, dataset_id, sealed.decoding, prepared.sources)
-            count = len(sealed.partitions)
-            numbers: Sequence[int | None] = draw_numbers(connection, count) or [None] * count
-            # The first numbers are spread evenly by themselves: they are for train.
-            order = sorted(range(count), key=lambda place: sealed.partitions[place].role != "train")
-            number_of = dict(zip(order, numbers, strict=True))
-            for place, partition in enumerate(sealed.partitions):
-                add_partition(connection, dataset_id, partition, sealed.path, number_of[place])
+            numbers = draw_numbers(connection, [one.role for one in sealed.partitions])
+            for partition, drawn in zip(sealed.partitions, numbers, strict=True):
+                add_partition(connection, dataset_id, partition, sealed.path, drawn)
             check_bytes(connection)
     for column, rows in sealed.skipped.items():
         say(f"{rows} rows are left out: column {column!r} holds no picture that can be decoded.")
@@ -360,13 +381,17 @@ def add_partition(
         "byte_count": partition.byte_count,
         "content_hash": partition.content_hash,
     }
-    if drawn is None:
-        part_id = int(connection.rows(_Q.add_partition, **row)[0]["part_id"])
-    else:
-        connection.run(_Q.add_numbered_partition, part_id=drawn, **row)
-        part_id = drawn
+    part_id = describe_partition(connection, row, drawn)
     connection.run_many(_Q.add_block, block_rows(part_id, partition, path))
     return part_id
+
+
+def describe_partition(connection: Connection, row: Mapping[str, object], drawn: int | None) -> int:
+    """Add a partition's row, by the number drawn for it if there is one; return its number."""
+    if drawn is None:
+        return int(connection.rows(_Q.add_partition, **row)[0]["part_id"])
+    connection.run(_Q.add_numbered_partition, part_id=drawn, **row)
+    return drawn
 
 
 def block_rows(part_id: int, partition: SealedPartition, path: Path) -> Iterator[dict[str, object]]:

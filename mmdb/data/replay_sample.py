@@ -12,7 +12,7 @@ from blake3 import blake3
 from mmdb.data.column_layout import ClassCounts
 from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
-from mmdb.data.registration import add_dataset
+from mmdb.data.registration import add_dataset, draw_numbers
 from mmdb.data.shared_blocks import (
     StoredBlock,
     add_shared_partition,
@@ -147,9 +147,11 @@ def _write(
     }
     with connection.transaction():
         dataset_id = add_dataset(connection, values, newest.owner)
-        copy_form(connection, newest.dataset_id, dataset_id)
-        for row, some in zip(described, own, strict=True):
-            add_shared_partition(connection, dataset_id, row, some)
+        copy_form(connection, newest, dataset_id)
+        roles, sources = [role for role, _ in places], [some[0].source_id for some in own]
+        numbers = draw_numbers(connection, roles, sources)
+        for row, some, drawn in zip(described, own, numbers, strict=True):
+            add_shared_partition(connection, dataset_id, row, some, drawn=drawn)
 
 
 def _rows(blocks: Sequence[StoredBlock]) -> int:

@@ -12,10 +12,11 @@ import numpy as np
 from mmdb.data.column_layout import ClassCounts
 from mmdb.data.dataset import Dataset
 from mmdb.data.decoding import Decoding
+from mmdb.data.forms import add_columns
 from mmdb.data.ingest import SealedPartition
 from mmdb.data.pack import dataset_hash, partition_hash, unpack
 from mmdb.data.reader import block_digest
-from mmdb.data.registration import block_rows
+from mmdb.data.registration import block_rows, describe_partition
 from mmdb.data.rows import FIT_AGAIN
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -134,14 +135,16 @@ def add_shared_partition(
     blocks: Sequence[StoredBlock],
     more: SealedPartition | None = None,
     path: Path | None = None,
+    drawn: int | None = None,
 ) -> None:
     """Add a partition that reads stored blocks, then blocks of its own.
 
     Args:
         row: what mmdb.partition says of it.
         more, path: its own blocks, and the file that they are in.
+        drawn: the number drawn for it.
     """
-    part_id = int(connection.rows(_Q.add_partition, dataset_id=dataset_id, **row)[0]["part_id"])
+    part_id = describe_partition(connection, {"dataset_id": dataset_id, **row}, drawn)
     shared = [block.said() for block in blocks]
     if more is not None and path is not None:
         connection.run_many(_Q.add_block, block_rows(part_id, more, path))
@@ -153,10 +156,11 @@ def add_shared_partition(
     )
 
 
-def copy_form(connection: Connection, source_id: int, dataset_id: int) -> None:
+def copy_form(connection: Connection, source: Dataset, dataset_id: int) -> None:
     """Give a dataset the columns, transforms and sources of another."""
-    for query in (_Q.copy_columns, _Q.copy_transforms, _Q.copy_sources):
-        connection.run(query, dataset_id=dataset_id, source_id=source_id)
+    # Row by row: on Citus, INSERT INTO … SELECT of what lies everywhere takes the right to UPDATE.
+    add_columns(connection, dataset_id, source.decoding, [])
+    connection.run(_Q.copy_sources, dataset_id=dataset_id, source_id=source.dataset_id)
 
 
 def count_classes(

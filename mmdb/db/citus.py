@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import ExtensionMissing, InvalidOption, RanOnCoordinator
+from mmdb.errors import ExtensionMissing, InvalidOption, NodeLost, RanOnCoordinator
 
 _Q = load("citus")
 _SET_UP = (
@@ -126,6 +126,17 @@ def places(connection: Connection, part_ids: Iterable[int]) -> dict[int, frozens
     for row in connection.rows(_NODE_QUERIES.place_parts, part_ids=list(part_ids)):
         found.setdefault(int(row["part_id"]), set()).add(str(row["node"]))
     return {part_id: frozenset(nodes) for part_id, nodes in found.items()}
+
+
+def clear_caches(connection: Connection) -> None:
+    """Delete decoded rows from the caches of all nodes.
+
+    Raises:
+        NodeLost: of one it is not known whether it has.
+    """
+    for row in connection.rows(_NODE_QUERIES.clear_caches):
+        if not row["is_done"]:
+            raise NodeLost(f"Node {row['node']} did not clear its cache: {row['said']}.")
 
 
 def keys_of_nodes(connection: Connection) -> Mapping[str, int]:

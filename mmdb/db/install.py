@@ -321,8 +321,9 @@ def _choose_teams(connection: AnyConnection, engine: Engine, asked: bool | None)
     """Return whether the database is to have teams; see `install`."""
     has = has_teams(connection)
     if (asked or (has and asked is None)) and engine != "postgres":
-        hint = "Pass --no-teams." if has else "Leave --teams out."
-        raise InvalidOption(f"There are no teams on {engine}.", hint=hint)
+        hint = "Pass --no-teams" if has else "Leave --teams out"
+        why = ": docs/citus.md, Rights." if engine == "citus" else "."
+        raise InvalidOption(f"There are no teams on {engine}.", hint=hint + why)
     if has and asked is False:
         _run_files(connection, [sql_directory("sql/engines") / "postgres_no_teams.sql"])
         connection.run(_Q.forget_teams)

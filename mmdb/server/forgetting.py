@@ -11,7 +11,7 @@ from mmdb.arguments import check_flag
 from mmdb.data import node_cache
 from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.forgetting import Erasure
-from mmdb.db.citus import find_cluster
+from mmdb.db.citus import clear_caches, is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import acting_as, require_owner
 from mmdb.db.queries import load
@@ -84,8 +84,6 @@ def forget(
     if note is not None and not 0 < len(note.encode()) <= NOTE_BYTES:
         raise InvalidOption(f"The note is empty, or longer than {NOTE_BYTES} bytes.")
     check_flag(dry_run, "dry_run")
-    if find_cluster(connection) is not None:
-        raise InvalidOption("Rows of a dataset on several nodes cannot be forgotten.")
     with connection.transaction():
         newest = find_dataset(connection, dataset)
         if newest.dropped:
@@ -100,6 +98,8 @@ def forget(
             steps = reached.write(steps, note)
     if not dry_run:
         node_cache.clear()  # some are decoded as models of other datasets take them
+        if is_spread(connection):
+            clear_caches(connection)
     names = ("entity", "action", "row_count", "reason")
     return [{name: getattr(step, name) for name in names} for step in steps]
 

@@ -1,7 +1,7 @@
-"""SQL's functions for hops, which drivers call, and for states on a cluster's nodes.
+"""SQL's functions for hops, which drivers call, and for files on a cluster's nodes.
 
-States between two hops lie in the files of one node. On one server nobody needs `read_state` and
-`drop_state`, and with teams they would ask nobody's rights: there is nothing.
+States between two hops lie in the files of one node. On one server nobody needs `read_state`,
+`drop_state` and `clear_cache`, and with teams they would ask nobody's rights: they do nothing.
 """
 
 from __future__ import annotations
@@ -144,6 +144,15 @@ def drop_state(backend: Backend, candidate_id: int, state_hash: bytes) -> bool:
         return False
     owner = owner_of(backend.connection)
     return node_cache.drop(owner, int(candidate_id), bytes(state_hash).hex())
+
+
+@exposed
+def clear_cache(backend: Backend) -> bool:
+    """Delete decoded rows and models from this node's cache; return whether it is a node."""
+    if not _is_node(backend):
+        return False
+    node_cache.clear()
+    return True
 
 
 def _is_node(backend: Backend) -> bool:

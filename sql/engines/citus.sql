@@ -66,7 +66,7 @@ BEGIN
         ALTER TABLE mmdb.hop DROP CONSTRAINT IF EXISTS hop_candidate_fkey, DROP CONSTRAINT IF EXISTS hop_partition_fkey;
         ALTER TABLE mmdb.block DROP CONSTRAINT IF EXISTS block_partition_fkey;
 
-        -- A policy of a Citus table cannot read another table; postgres_rights.sql makes those that can be anew.
+        -- Citus refuses a policy that reads another table; postgres_rights.sql makes those that can be anew.
         FOR named, found IN
             SELECT
                 p.polname,

@@ -31,29 +31,34 @@ CREATE POLICY setting_show ON mmdb.setting FOR SELECT TO mmdb_reader USING (name
 -- Whoever makes a dataset draws the numbers of its partitions until they are spread over the nodes.
 GRANT USAGE ON SEQUENCE mmdb.partition_part_id_seq TO mmdb_trainer;
 
--- Citus adds the defaults to an INSERT before a node sees it, so a right on some columns is not enough. Who moved an alias
--- or wrote a note, and when, is held true by policies in its place.
+-- Citus adds the defaults to an INSERT before a node sees it, so a right on some columns is not enough. Who moved an alias,
+-- wrote a note or had rows forgotten, and when, is held true by policies in its place.
 DO $$
 DECLARE
     signed record;
 BEGIN
     FOR signed IN
-        SELECT * FROM (VALUES ('alias_event', 'happened_at'), ('model_note', 'created_at'), ('prediction', 'predicted_at'), ('evaluation', 'evaluated_at'))
-            AS s (name, moment)
+        SELECT * FROM (VALUES
+            ('alias_event', 'happened_at', 'mmdb_trainer'), ('model_note', 'created_at', 'mmdb_trainer'),
+            ('prediction', 'predicted_at', 'mmdb_trainer'), ('evaluation', 'evaluated_at', 'mmdb_trainer'),
+            ('forgetting', 'begun_at', 'mmdb_admin')
+        ) AS s (name, moment, writer)
     LOOP
-        EXECUTE format('GRANT INSERT ON mmdb.%I TO mmdb_trainer', signed.name);
+        EXECUTE format('GRANT INSERT ON mmdb.%I TO %I', signed.name, signed.writer);
         EXECUTE format('ALTER TABLE mmdb.%I ENABLE ROW LEVEL SECURITY', signed.name);
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', signed.name || '_read', signed.name);
         EXECUTE format('CREATE POLICY %I ON mmdb.%I FOR SELECT TO mmdb_reader USING (TRUE)', signed.name || '_read', signed.name);
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', signed.name || '_add', signed.name);
         EXECUTE format(
-            'CREATE POLICY %I ON mmdb.%I FOR INSERT TO mmdb_trainer WITH CHECK ('
+            'CREATE POLICY %I ON mmdb.%I FOR INSERT TO %I WITH CHECK ('
             'author = session_user AND %I BETWEEN now() - interval ''1 minute'' AND now() + interval ''1 minute'')',
-            signed.name || '_add', signed.name, signed.moment
+            signed.name || '_add', signed.name, signed.writer, signed.moment
         );
     END LOOP;
 END
 $$;
+DROP POLICY IF EXISTS evaluation_clear ON mmdb.evaluation;  -- as forget does
+CREATE POLICY evaluation_clear ON mmdb.evaluation FOR UPDATE TO mmdb_admin USING (TRUE) WITH CHECK (figures IS NULL);
 -- What drift found is forgotten after a while; by whom it was found.
 GRANT INSERT, DELETE ON mmdb.drift_check TO mmdb_trainer;
 ALTER TABLE mmdb.drift_check ENABLE ROW LEVEL SECURITY;

@@ -1,128 +1,5 @@
 -- Views that need another form where tables lie on several nodes, and what is there only then.
 
--- Citus has no subquery for each row over a distributed table: what parents left is gathered first, of all parents.
-CREATE OR REPLACE VIEW mmdb.lineage_state_edge AS
-WITH parent AS (
-    SELECT c.parent_id AS candidate_id
-    FROM mmdb.candidate AS c
-    WHERE c.parent_id IS NOT NULL
-    UNION
-    SELECT t.parent_candidate_id AS candidate_id
-    FROM mmdb.transfer AS t
-    WHERE t.parent_candidate_id IS NOT NULL
-),
-
-left_state AS (
-    SELECT
-        h.candidate_id,
-        h.state_out AS state_hash,
-        h.epoch,
-        1 AS place
-    FROM mmdb.hop AS h
-    WHERE h.candidate_id IN (SELECT p.candidate_id FROM parent AS p)
-    UNION ALL
-    SELECT
-        m.candidate_id,
-        m.state_out AS state_hash,
-        m.epoch,
-        2 AS place
-    FROM mmdb.merge AS m
-    UNION ALL
-    SELECT
-        k.candidate_id,
-        k.state_hash,
-        k.epoch,
-        3 AS place
-    FROM mmdb.checkpoint AS k
-    WHERE k.candidate_id IN (SELECT p.candidate_id FROM parent AS p)
-),
-
-known AS (
-    SELECT
-        s.candidate_id,
-        s.state_hash,
-        coalesce(
-            max(s.epoch) FILTER (WHERE s.place = 1),
-            max(s.epoch) FILTER (WHERE s.place = 2),
-            max(s.epoch)
-        ) AS epoch
-    FROM left_state AS s
-    GROUP BY s.candidate_id, s.state_hash
-)
-
-SELECT
-    'checkpoint' AS parent_kind,
-    'checkpoint:' || cast(m.candidate_id AS text) || '/' || cast(m.epoch AS text) AS parent,
-    'model' AS child_kind,
-    'model:' || m.name || '@' || cast(m.version AS text) AS child,
-    'save' AS via,
-    m.created_at AS happened_at,
-    m.candidate_id AS parent_id,
-    m.epoch AS parent_epoch,
-    cast(NULL AS bigint) AS parent_part,
-    m.model_id AS child_id,
-    cast(NULL AS integer) AS child_epoch,
-    cast(NULL AS bigint) AS child_part,
-    cast(NULL AS text) AS parent_table,
-    cast(NULL AS text) AS parent_column,
-    cast(NULL AS text) AS child_table,
-    cast(NULL AS text) AS child_column
-FROM mmdb.model AS m
-WHERE m.candidate_id IS NOT NULL
-UNION ALL
-SELECT
-    CASE WHEN o.epoch IS NULL THEN 'candidate' ELSE 'checkpoint' END AS parent_kind,
-    CASE
-        WHEN o.epoch IS NULL THEN 'candidate:' || cast(o.parent_id AS text)
-        ELSE 'checkpoint:' || cast(o.parent_id AS text) || '/' || cast(o.epoch AS text)
-    END AS parent,
-    'candidate' AS child_kind,
-    'candidate:' || cast(o.candidate_id AS text) AS child,
-    o.via,
-    o.happened_at,
-    o.parent_id,
-    o.epoch AS parent_epoch,
-    cast(NULL AS bigint) AS parent_part,
-    o.candidate_id AS child_id,
-    cast(NULL AS integer) AS child_epoch,
-    cast(NULL AS bigint) AS child_part,
-    cast(NULL AS text) AS parent_table,
-    cast(NULL AS text) AS parent_column,
-    cast(NULL AS text) AS child_table,
-    cast(NULL AS text) AS child_column
-FROM (
-    SELECT
-        p.candidate_id,
-        p.parent_id,
-        p.via,
-        p.happened_at,
-        (
-            SELECT k.epoch
-            FROM known AS k
-            WHERE p.parent_id = k.candidate_id AND p.parent_state = k.state_hash
-        ) AS epoch
-    FROM (
-        SELECT
-            c.candidate_id,
-            c.parent_id,
-            c.parent_state,
-            'clone' AS via,
-            cast(NULL AS timestamptz) AS happened_at
-        FROM mmdb.candidate AS c
-        WHERE c.parent_id IS NOT NULL
-        UNION ALL
-        SELECT
-            w.candidate_id,
-            t.parent_candidate_id AS parent_id,
-            t.parent_state,
-            'warm start' AS via,
-            w.decided_at AS happened_at
-        FROM mmdb.warm_start AS w
-        INNER JOIN mmdb.transfer AS t ON w.transfer_id = t.transfer_id
-        WHERE t.parent_candidate_id IS NOT NULL
-    ) AS p
-) AS o;
-
 -- The nodes, and how much of what is trained on lies on each. Whether a node answers, Citus tries at that moment.
 CREATE OR REPLACE VIEW mmdb.node_status AS
 WITH placed AS (
@@ -251,6 +128,21 @@ DECLARE
     ' UNION ALL SELECT o.candidate_id, o.epoch, o.objective, o.steps, o.group_size FROM mmdb.open_run AS n'
     ' CROSS JOIN LATERAL mmdb.hops_of_run(n.run_id) AS o'
     ' WHERE EXISTS (SELECT FROM mmdb.warm_start AS b WHERE b.state_hash IS NOT NULL)) h';
+    -- Citus has no subquery for each row over a distributed table: what parents left is gathered first, of all parents.
+    known CONSTANT text := 'WITH parent AS ('
+    'SELECT c.parent_id AS candidate_id FROM mmdb.candidate AS c WHERE c.parent_id IS NOT NULL'
+    ' UNION SELECT t.parent_candidate_id FROM mmdb.transfer AS t WHERE t.parent_candidate_id IS NOT NULL'
+    '), left_state AS ('
+    'SELECT h.candidate_id, h.state_out AS state_hash, h.epoch, 1 AS place FROM mmdb.hop AS h'
+    ' WHERE h.candidate_id IN (SELECT p.candidate_id FROM parent AS p)'
+    ' UNION ALL SELECT m.candidate_id, m.state_out, m.epoch, 2 FROM mmdb.merge AS m'
+    ' UNION ALL SELECT k.candidate_id, k.state_hash, k.epoch, 3 FROM mmdb.checkpoint AS k'
+    ' WHERE k.candidate_id IN (SELECT p.candidate_id FROM parent AS p)'
+    '), known AS ('
+    'SELECT s.candidate_id, s.state_hash, coalesce('
+    'max(s.epoch) FILTER (WHERE s.place = 1), max(s.epoch) FILTER (WHERE s.place = 2), max(s.epoch)) AS epoch'
+    ' FROM left_state AS s GROUP BY s.candidate_id, s.state_hash'
+    ') \1 (SELECT k.epoch FROM known AS k WHERE p.parent_id = k.candidate_id AND p.parent_state = k.state_hash) AS epoch';
     changed text[];
     written text;
     asking regprocedure;
@@ -263,6 +155,7 @@ BEGIN
     FOREACH changed SLICE 1 IN ARRAY ARRAY[
         ['open_candidate', open_hops, asked], ['candidate_progress', open_hops, asked], ['run_progress', open_hops, asked],
         ['run_time', open_hops, asked], ['hops_per_hour', open_hops, asked], ['warm_start_overview', 'mmdb\.hop h', epochs],
+        ['lineage_state_edge', '^(.*)COALESCE\(\(\s*SELECT max\(h\.epoch\).*\) AS epoch', known],
         [
             'metric',
             '\(COALESCE\(sum\(c\.byte_count\), \(0\)::numeric\)\)::double precision AS value\s+FROM mmdb\.checkpoint c',

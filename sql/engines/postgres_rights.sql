@@ -268,7 +268,7 @@ BEGIN
             allowing || '_read', allowing
         );
         EXECUTE format('DROP POLICY IF EXISTS %I ON mmdb.%I', allowing || '_add', allowing);
-        -- A policy of a Citus table cannot read another one: there, only the owner registers code.
+        -- Citus refuses a policy that reads another table: there, only the owner registers code.
         CONTINUE WHEN current_setting('mmdb.engine', TRUE) = 'citus';
         EXECUTE format(
             'CREATE POLICY %1$I ON mmdb.%2$I FOR INSERT TO public WITH CHECK (mmdb.caller_owns() OR mmdb.caller_is(''mmdb_admin'') AND EXISTS ('

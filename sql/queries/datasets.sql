@@ -380,32 +380,6 @@ VALUES (
     %(masked)s::integer[]
 );
 
--- name: copy_columns
--- Give a version the columns of another.
-INSERT INTO mmdb.dataset_column (dataset_id, ordinal, name, kind, width)
-SELECT
-    %(dataset_id)s::bigint AS dataset_id,
-    c.ordinal,
-    c.name,
-    c.kind,
-    c.width
-FROM mmdb.dataset_column AS c
-WHERE c.dataset_id = %(source_id)s::bigint;
-
--- name: copy_transforms
--- Give a version the transforms of another, as they were fitted.
-INSERT INTO mmdb.transform (dataset_id, ordinal, kind, source, parameters, statistics, categories)
-SELECT
-    %(dataset_id)s::bigint AS dataset_id,
-    t.ordinal,
-    t.kind,
-    t.source,
-    t.parameters,
-    t.statistics,
-    t.categories
-FROM mmdb.transform AS t
-WHERE t.dataset_id = %(source_id)s::bigint;
-
 -- name: copy_sources
 -- Give a version the sources of another.
 INSERT INTO mmdb.dataset_source (

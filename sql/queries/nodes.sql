@@ -158,6 +158,17 @@ WHERE
     AND h.candidate_id = %(candidate_id)s::bigint
     AND h.state_out = %(state_hash)s::bytea;
 
+-- name: clear_caches
+-- Delete decoded rows from the caches of all nodes, the coordinator's too, by sessions of their own; false: not done.
+SELECT
+    n.nodename || ':' || n.nodeport::text AS node,
+    coalesce(r.success, FALSE) AS is_done,
+    coalesce(r.result, 'it is switched off') AS said
+FROM pg_catalog.pg_dist_node AS n
+LEFT JOIN pg_catalog.run_command_on_all_nodes('SELECT mmdb.clear_cache()') AS r ON n.nodeid = r.nodeid
+WHERE n.noderole = 'primary'
+ORDER BY is_done, node;
+
 -- name: find_validations_at
 -- A candidate's validation metrics on the partitions of its dataset.
 SELECT

@@ -15,7 +15,7 @@ import mmdb
 from mmdb import errors
 from mmdb.data import ingest
 from mmdb.data.dataset import Dataset, find_dataset
-from mmdb.data.reader import read_columns, read_partition
+from mmdb.data.reader import read_columns, read_partition, verify_blocks
 from mmdb.data.shared_blocks import StoredBlock
 from mmdb.db.connection import Texts
 
@@ -372,3 +372,27 @@ def test_two_sessions_add_nothing_twice(postgres_url: str) -> None:
         assert held(db, find_dataset(db.connection, "sales")) == asked(db)
         made = db.sql("SELECT name, version FROM mmdb.refresh_dataset('sales')")
         assert made == [{"name": "sales@2", "version": 2}]
+
+
+def test_rows_that_are_forgotten_while_others_are_read_leave_the_new_version_whole(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mmdb.connect(postgres_url) as db, mmdb.connect(postgres_url) as other:
+        db.sql(TABLE)
+        rows = Rows(db, 9)
+        rows.add(200)
+        db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+        rows.add(50)
+        gathered, forgotten = ingest.gather, list[object]()
+
+        def later(*args: Any, **kwargs: Any) -> Any:
+            found = gathered(*args, **kwargs)
+            if not forgotten:
+                forgotten.append(other.forget("sales", "id < 20"))
+                other.sql("DELETE FROM sales WHERE id < 20")
+            return found
+
+        monkeypatch.setattr("mmdb.data.refresh.gather", later)
+        assert db.refresh_dataset("sales").added == 50
+        assert held(db, find_dataset(db.connection, "sales")) == asked(db)
+        assert not verify_blocks(db.connection, lambda _: None).wrong

@@ -60,3 +60,19 @@ def test_small_datasets_do_not_all_begin_on_one_node() -> None:
         (chosen,) = choose(1, {"node0", "node1"}, draw)
         firsts |= {number.node for number in drawn if number.part_id == chosen}
     assert firsts == {"node0", "node1"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_partitions_lie_where_they_had_better_as_far_as_that_is_even(seed: int) -> None:
+    draw, drawn = drawing(4, seed, 16)
+    nodes = {f"node{n}" for n in range(4)}
+    before = choose(11, nodes, draw)
+    near = [next(one.node for one in drawn if one.part_id == part_id) for part_id in before]
+    chosen = choose(13, nodes, draw, [*near, "", "gone"])
+    place = {number.part_id: number for number in drawn}
+    assert [place[part_id].node for part_id in chosen[:11]] == near
+    chosen = choose(10, nodes, draw, near[:3] + near[4:])  # one is gone: evenness comes first
+    place = {number.part_id: number for number in drawn}
+    on_node = Counter(place[part_id].node for part_id in chosen)
+    assert max(on_node.values()) - min(on_node[node] for node in nodes) <= 1
+    assert not {*before} & {*chosen}

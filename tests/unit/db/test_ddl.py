@@ -134,6 +134,7 @@ POSTGRES_ONLY = {
     "nodes.has_checkpoint": "a file is on one node",
     "nodes.read_in_flight": "a file is on one node",
     "nodes.drop_state": "a file is on one node",
+    "nodes.clear_caches": "a file is on one node",
     "nodes.find_validations_at": "a file is on one node",
     "nodes.find_checkpoints_at": "a file is on one node",
     "nodes.find_predicting": "a file is on one node",
