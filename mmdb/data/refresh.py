@@ -34,11 +34,13 @@ from mmdb.data.registration import (
 from mmdb.data.row_matching import RowChanges, RowMatcher
 from mmdb.data.rows import RowPacker
 from mmdb.data.shared_blocks import (
+    Overtaken,
     StoredBlock,
     add_shared_partition,
     copy_form,
     count_classes,
     hash_of,
+    hold,
     shared_row,
     stored_blocks,
 )
@@ -64,10 +66,6 @@ class RefreshedDataset:
     changed: int | None  # rows of a key that was there; None: the rows have no key
     deleted: int | None  # None: `grows` leaves out looking
     is_new: bool  # whether there is, or would be, a new version
-
-
-class _Overtaken(Exception):
-    """Somebody else has added a version meanwhile."""
 
 
 def refresh_dataset(
@@ -110,7 +108,7 @@ def refresh_dataset(
             if fit:
                 return _fit_anew(connection, dataset, say, dry_run=dry_run)
             return _Refresh(connection, dataset, grows).run(dry_run=dry_run)
-        except _Overtaken:
+        except Overtaken:
             continue
 
 
@@ -132,13 +130,12 @@ def _hold(connection: Connection, dataset: Dataset) -> None:
     """Let nobody else add a version, or forget rows, in this transaction.
 
     Raises:
-        _Overtaken: somebody has.
+        Overtaken: somebody has.
     """
-    connection.rows(_Q.hold_dataset, dataset_id=dataset.origin_id or dataset.dataset_id)
+    hold(connection, dataset)
     origin = dataset.name.removesuffix(f"@{dataset.version}")
-    newest = find_dataset(connection, origin)
-    if (newest.dataset_id, newest.content_hash) != (dataset.dataset_id, dataset.content_hash):
-        raise _Overtaken
+    if find_dataset(connection, origin).dataset_id != dataset.dataset_id:
+        raise Overtaken
 
 
 def _next_row(dataset: Dataset) -> dict[str, object]:

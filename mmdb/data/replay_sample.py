@@ -14,11 +14,13 @@ from mmdb.data.dataset import Dataset, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
 from mmdb.data.registration import add_dataset, draw_numbers
 from mmdb.data.shared_blocks import (
+    Overtaken,
     StoredBlock,
     add_shared_partition,
     copy_form,
     count_classes,
     hash_of,
+    hold,
     shared_row,
     stored_blocks,
 )
@@ -44,11 +46,16 @@ def sample_since(connection: Connection, newest: Dataset, seen: Dataset, replay:
     name = f"{origin}/{newest.version}-since-{seen.version}-{replay:g}"
     if (found := _made(connection, name)) is not None:
         return found
+    newest, seen = _again(connection, newest), _again(connection, seen)
     blocks = _chosen(connection, newest, seen, replay, name)
     most = max(part.row_count for part in newest.slices if part.role == "train")
     pieces = min(max(1, -(-_rows(blocks) // most)), len(blocks))
     trains = [blocks[ordinal::pieces] for ordinal in range(pieces)]
-    _write(connection, newest, name, trains, {"of": newest.dataset_id, "replay": replay})
+    changes = {"of": newest.dataset_id, "replay": replay}
+    try:
+        _write(connection, (newest, seen), name, trains, changes)
+    except Overtaken:
+        return sample_since(connection, newest, seen, replay)
     return find_dataset(connection, name)
 
 
@@ -61,11 +68,20 @@ def shard_of(connection: Connection, dataset: Dataset, shard: int, shards: int) 
     name = f"{origin}/{dataset.version}-shard-{shard + 1}-of-{shards}"
     if (found := _made(connection, name)) is not None:
         return found
+    dataset = _again(connection, dataset)
     parts = [part for part in dataset.slices if part.role == "train"][shard::shards]
     trains = [stored_blocks(connection, dataset, part.part_id) for part in parts]
     changes = {"of": dataset.dataset_id, "shard": shard + 1, "shards": shards}
-    _write(connection, dataset, name, trains, changes)
+    try:
+        _write(connection, (dataset,), name, trains, changes)
+    except Overtaken:
+        return shard_of(connection, dataset, shard, shards)
     return find_dataset(connection, name)
+
+
+def _again(connection: Connection, dataset: Dataset) -> Dataset:
+    """Return a dataset as it is now: rows may have been forgotten since."""
+    return dataset_of(connection, dataset.dataset_id)
 
 
 def _made(connection: Connection, name: str) -> Dataset | None:
@@ -108,12 +124,19 @@ def _chosen(
 
 def _write(
     connection: Connection,
-    newest: Dataset,
+    versions: Sequence[Dataset],
     name: str,
     trains: Sequence[Sequence[StoredBlock]],
     changes: Mapping[str, object],
 ) -> None:
-    """Write a dataset whose train partitions are some blocks each, and its other slices as is."""
+    """Write a dataset whose train partitions are some blocks each, and its other slices as is.
+
+    Args:
+        versions: that the blocks are of, the newest first.
+    Raises:
+        Overtaken
+    """
+    newest = versions[0]
     counts = ClassCounts(newest.decoding.labels)
     for block in chain.from_iterable(trains):
         count_classes(connection, newest.decoding, block, counts)
@@ -146,6 +169,7 @@ def _write(
         "changes": json.dumps(changes),
     }
     with connection.transaction():
+        hold(connection, *versions)
         dataset_id = add_dataset(connection, values, newest.owner)
         copy_form(connection, newest, dataset_id)
         roles, sources = [role for role, _ in places], [some[0].source_id for some in own]

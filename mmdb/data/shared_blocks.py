@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mmdb.data.column_layout import ClassCounts
-from mmdb.data.dataset import Dataset
+from mmdb.data.dataset import Dataset, dataset_of
 from mmdb.data.decoding import Decoding
 from mmdb.data.forms import add_columns
 from mmdb.data.ingest import SealedPartition
@@ -23,6 +23,23 @@ from mmdb.db.queries import load
 from mmdb.errors import DataError
 
 _Q = load("datasets")
+
+
+class Overtaken(Exception):
+    """Somebody else has added a version to a dataset, or forgotten rows of it, meanwhile."""
+
+
+def hold(connection: Connection, *versions: Dataset) -> None:
+    """Let nobody add a version to a dataset, or forget rows of it, in this transaction.
+
+    Raises:
+        Overtaken: rows of these versions have been forgotten since they were read.
+    """
+    first = versions[0]
+    connection.rows(_Q.hold_dataset, dataset_id=first.origin_id or first.dataset_id)
+    for one in versions:
+        if dataset_of(connection, one.dataset_id).content_hash != one.content_hash:
+            raise Overtaken
 
 
 @dataclass(frozen=True, slots=True)

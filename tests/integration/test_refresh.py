@@ -16,7 +16,8 @@ from mmdb import errors
 from mmdb.data import ingest
 from mmdb.data.dataset import Dataset, find_dataset
 from mmdb.data.reader import read_columns, read_partition, verify_blocks
-from mmdb.data.shared_blocks import StoredBlock
+from mmdb.data.replay_sample import sample_since, shard_of
+from mmdb.data.shared_blocks import StoredBlock, stored_blocks
 from mmdb.db.connection import Texts
 
 TABLE = """
@@ -395,4 +396,37 @@ def test_rows_that_are_forgotten_while_others_are_read_leave_the_new_version_who
         monkeypatch.setattr("mmdb.data.refresh.gather", later)
         assert db.refresh_dataset("sales").added == 50
         assert held(db, find_dataset(db.connection, "sales")) == asked(db)
+        assert not verify_blocks(db.connection, lambda _: None).wrong
+
+
+def test_rows_that_are_forgotten_while_others_are_chosen_are_in_no_sample(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mmdb.connect(postgres_url) as db, mmdb.connect(postgres_url) as other:
+        db.sql(TABLE)
+        rows = Rows(db, 9)
+        rows.add(200)
+        db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+        rows.add(50)
+        db.refresh_dataset("sales")
+        first, newest = (find_dataset(db.connection, f"sales@{k}") for k in (1, 2))
+        read, left = stored_blocks, [10, 20]
+
+        def later(connection: Any, dataset: Dataset, part_id: int, **kwargs: Any) -> Any:
+            found = read(connection, dataset, part_id, **kwargs)
+            if left and part_id == dataset.slices[-1].part_id:
+                other.forget("sales", f"id < {30 - left.pop()}")
+            return found
+
+        monkeypatch.setattr("mmdb.data.replay_sample.stored_blocks", later)
+        shard = shard_of(db.connection, newest, 0, 2)
+        sample = sample_since(db.connection, newest, first, 1.0)
+        assert not left
+        train = [
+            part for part in find_dataset(db.connection, "sales").slices if part.role == "train"
+        ]
+        assert shard.row_count == sum(
+            part.row_count for part in shard.slices if part.role != "train"
+        ) + sum(part.row_count for part in train[::2])
+        assert sample.row_count == find_dataset(db.connection, "sales").row_count
         assert not verify_blocks(db.connection, lambda _: None).wrong
