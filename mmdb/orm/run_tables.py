@@ -70,7 +70,7 @@ class Run(Base, written_by="Database.create_run"):
 
 
 class RunEvent(Base, written_by="Run.train"):
-    """When a run was started, finished or interrupted; its status is the last event."""
+    """What happened to runs, and when; a run's status is its last event but replanned."""
 
     __mapper_args__ = keyed("run_id", "happened_at", "event")
 
@@ -78,6 +78,7 @@ class RunEvent(Base, written_by="Run.train"):
     happened_at: Mapped[datetime]
     event: Mapped[str]
     workers: Mapped[int | None]
+    message: Mapped[str | None]
 
     run: Mapped[Run] = one()
 

@@ -58,7 +58,7 @@ def decider(*, say: Callable[[str], None], on_wait: Callable[[], None] = lambda:
 
     def decide(connection: Connection, name: str, workers: int | None) -> StrategyChoice | None:
         if name in lost:  # the server crashed over it
-            say(f"Run {name!r} is trained without a plan: the server crashed while it was made.")
+            say(f"Run {name!r} is not planned: the server crashed while it was.")
             return None
         try:
             return _decision(connection, name, workers, on_wait)
@@ -68,7 +68,7 @@ def decider(*, say: Callable[[str], None], on_wait: Callable[[], None] = lambda:
             if stops_the_caller(error):
                 raise
             why = error.message if isinstance(error, MmdbError) else repr(error)
-            say(f"Run {name!r} is trained without a plan: {why}")
+            say(f"Run {name!r} is not planned: {why}")
             return None
 
     return decide
@@ -249,12 +249,18 @@ def _too_long(limit_s: float) -> InvalidOption:
 def _reason(taken: Row, rows: list[Row]) -> str:
     """Say why a way is taken: it is the best, or too close to it to be told from it."""
     best = rows[0]
-    text = f"{_shown(taken)} is predicted to take {taken['t_p50']:.3g} s"
+    text = f"{_shown(taken)} is predicted to take {_seconds(taken)}"
     if taken["rank"] == best["rank"]:
         others = (r for r in rows if r["strategy"] != taken["strategy"] and r["feasible"])
         other = next(others, None)
-        return f"{text}; {_shown(other)}, {other['t_p50']:.3g} s." if other else f"{text}."
-    return f"{text}; {_shown(best)}, {best['t_p50']:.3g} s, is no better for sure."
+        return f"{text}; {_shown(other)}, {_seconds(other)}." if other else f"{text}."
+    return f"{text}; {_shown(best)}, {_seconds(best)}, is no better for sure."
+
+
+def _seconds(row: Row) -> str:
+    """Return a row's seconds; where costs are assumed no one number says them."""
+    low, high = f"{row['t_p10']:.3g}", f"{row['t_p90']:.3g}"
+    return f"{low} to {high} s" if row["assumed"] else f"{row['t_p50']:.3g} s"
 
 
 def _shown(row: Row) -> str:

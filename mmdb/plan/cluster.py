@@ -14,6 +14,7 @@ from mmdb.plan.cost import MOST_NODES, Cluster, ClusterNode, Link
 
 if TYPE_CHECKING:
     from mmdb.plan.profile.machine_profile import MachineProfile
+    from mmdb.plan.profile.measurements import Machine
 
 _NODE = ("slots", "memory_bytes", "slowdown")
 _LINKS = ("link", "local")
@@ -148,15 +149,19 @@ HOP_QUERIES = 8
 
 
 def measured_cluster(
-    profile: MachineProfile, names: Sequence[str] = ("",), slots: int | None = None
+    profile: MachineProfile,
+    names: Sequence[str] = ("",),
+    slots: int | None = None,
+    machine: Machine | None = None,
 ) -> Cluster:
     """Return machines that are all as the one that was measured.
 
     Args:
         names: of the nodes.
         slots: workers that each may have; its cores if left out.
+        machine: what they are; what was measured if left out.
     """
-    machine = profile.stamp.machine if profile.stamp else None
+    machine = machine or (profile.stamp.machine if profile.stamp else None)
     count = slots or (machine.cores if machine else _ASSUMED_CORES)
     memory = _MEMORY_SHARE * (machine.memory_bytes if machine else _ASSUMED_BYTES)
     slowdown = profile.slowdown(count)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from mmdb.db.connection import Connection, Row
@@ -19,7 +20,7 @@ from mmdb.plan.cluster import cluster_of as described
 from mmdb.plan.cluster import measured_cluster
 from mmdb.plan.cost import MOST_SLOTS, PHASES, Cluster, Estimate
 from mmdb.plan.estimates import chosen, estimates_of
-from mmdb.plan.hop_history import measured
+from mmdb.plan.hop_history import measured, own_first
 from mmdb.plan.machine_history import Observed, drifted, observed
 from mmdb.plan.notes import feature_notes, outcome_notes, progress_notes
 from mmdb.plan.plan_options import PlanOptions, plan_options
@@ -138,8 +139,6 @@ Compute = Callable[[Callable[[], RunCosts]], RunCosts]
 Probing = Callable[[], AbstractContextManager[StepProbe]]
 #: Called with a candidate: settles how features come to it and the others of its run.
 Settle = Callable[[int], object]
-#: Of a machine's memory, what its workers may take; the rest is the database's and the system's.
-MEMORY_SHARE = 0.75
 #: Searches that train all their candidates for all epochs.
 _WHOLE = ("grid", "random")
 
@@ -231,19 +230,23 @@ def plan(
     known = known_profile(connection, now)
     here = _machine(known.profile, now.machine, options)
     hops = hops_like(connection, run, now)
-    seen = observed(
-        hops,
-        turns_on(connection, now),
-        paces_on(connection, now),
-        here.nodes[0].slowdown,
+    own, turns = own_first(run, hops, turns_on(connection, now))
+    see = partial(
+        observed,
+        turns=turns,
+        paces=paces_on(connection, now),
+        slowdown=here.nodes[0].slowdown,
         partitions=len(run.rows),
         encode_byte_s=here.encode_byte_s,
         publish_byte_s=here.publish_byte_s,
         durable_byte_s=here.publish_byte_s + here.checkpoint_byte_s,
     )
+    seen = see(own)
+    if seen.hop_s is None:  # no candidate of the run has done an epoch yet
+        seen = see(hops)
     here = _as_seen(here, seen)
     slowdown = seen.slowdown
-    like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
+    like = measured([*own, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     missed: list[str] = []
     stamp = known.profile.stamp
     probe_s = options.probe_s
@@ -256,7 +259,7 @@ def plan(
         except NoWorkerLogin:
             if options.probe_s:
                 raise
-        like = measured([*hops, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
+        like = measured([*own, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     is_cold = any(one.cost_key not in like for one in run.candidates)
     residual = hop_history.residual_of(connection, stamp, slowdown) if is_cold else None
     costs = compute(lambda: costs_of(run, like, known.profile, seen, followed, residual))
@@ -291,7 +294,7 @@ def plan(
         options=asked,
         notes=notes,
         simulated=cluster.simulated,
-        assumed=stamp is None,
+        assumed=stamp is None and (seen.hop_s is None or costs.measured < len(run.candidates)),
     )
 
 
@@ -300,9 +303,7 @@ def _machine(profile: MachineProfile, machine: Machine, options: PlanOptions) ->
     slots = machine.cores
     if options.cluster is None and options.workers is not None:
         slots = max(slots, min(options.workers, MOST_SLOTS))
-    found = measured_cluster(profile, (machine.node,), slots)
-    memory = MEMORY_SHARE * machine.memory_bytes
-    return replace(found, nodes=tuple(replace(n, memory_bytes=memory) for n in found.nodes))
+    return measured_cluster(profile, (machine.node,), slots, machine)
 
 
 def _as_seen(cluster: Cluster, seen: Observed) -> Cluster:

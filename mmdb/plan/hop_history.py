@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.plan.equations import slowdown_at
-from mmdb.plan.planned_run import CostKeys
+from mmdb.plan.planned_run import CostKeys, PlannedRun
 from mmdb.plan.profile.fits import Point, fit_line
 from mmdb.plan.profile.measurements import Stamp
 from mmdb.plan.step import CandidateCost
@@ -95,6 +95,23 @@ def measured(
         groups[keys.of(row)].append(row)
     found = {like: _measured(hops, tuple(slowdown), load_byte_s) for like, hops in groups.items()}
     return {like: one for like, one in found.items() if one is not None}
+
+
+def own_first(run: PlannedRun, rows: list[Row], turns: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return hops and turns without those of other runs that say what a run's own say.
+
+    What a run that goes on takes now says more of what is left than what others took before.
+
+    Args:
+        rows, turns: as `find_measured` and `find_turns` return them.
+    """
+    if run.finished:
+        return rows, turns
+    keys = CostKeys()
+    own = Counter(keys.of(row) for row in rows if row["run_id"] == run.run_id)
+    known = [r for r in rows if r["run_id"] == run.run_id or own[keys.of(r)] < LEAST]
+    mine = [turn for turn in turns if turn["run_id"] == run.run_id and turn["hops"] > LEAST]
+    return known, mine or turns
 
 
 def typical(values: Sequence[float]) -> float:

@@ -15,6 +15,8 @@ from mmdb.plan.cost import FEATURES, PHASES
 SHOWN = 10
 #: Columns of the table, those of numbers right-aligned.
 HEADS = ("", "strategy", "workers", "time", "10 to 90 %", "at least", "memory", "moves")
+#: What assumed costs cannot tell: they give a range.
+SURE = ("time", "at least")
 RIGHT = ("workers", "time", "10 to 90 %", "at least", "memory", "moves")
 
 
@@ -55,13 +57,13 @@ class Explanation(list[dict[str, Any]]):
 
     def __str__(self) -> str:
         view = view_of(self)
-        texts = [HEADS, *(line.cells for line in view.lines)]
+        texts = [view.heads, *(line.cells for line in view.lines)]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         found = [view.title]
         for cells, line in zip(texts, [None, *view.lines], strict=True):
             padded = (
                 cell.rjust(width) if head in RIGHT else cell.ljust(width)
-                for head, cell, width in zip(HEADS, cells, widths, strict=True)
+                for head, cell, width in zip(view.heads, cells, widths, strict=True)
             )
             spent = "  spent on" if line is None else "  " + shares_text(line.shares)
             found.append(("  ".join(padded) + spent).rstrip())
@@ -76,7 +78,7 @@ def _read(knobs: Any) -> Any:
 class PlanLine:
     """One way of training, as it is shown."""
 
-    cells: tuple[str, ...]  # by HEADS
+    cells: tuple[str, ...]  # by the heads of its view
     shares: tuple[tuple[str, float], ...]  # of the workers' time, by phase
     chosen: bool
     executed: bool
@@ -87,6 +89,7 @@ class PlanView:
     """A plan as it is shown."""
 
     title: str
+    heads: tuple[str, ...]
     lines: tuple[PlanLine, ...]
     remarks: tuple[str, ...]
 
@@ -116,9 +119,12 @@ def view_of(plan: Explanation, most: int = SHOWN) -> PlanView:
     chosen = plan.chosen
     if chosen is not None and chosen["feasible"]:
         remarks.append(f"▸ is what train does{_came_to(chosen)}.")
+    assumed = any(row["assumed"] for row in shown)
+    heads = tuple(head for head in HEADS if not assumed or head not in SURE)
     return PlanView(
         title=_title(plan),
-        lines=tuple(_line(row) for row in shown),
+        heads=heads,
+        lines=tuple(_line(row, heads) for row in shown),
         remarks=(*remarks, *(n if n.startswith(FEATURES) else f"! {n}" for n in plan.notes)),
     )
 
@@ -144,32 +150,40 @@ def _came_to(row: Mapping[str, Any]) -> str:
     if row["actual_s"] is None:
         return ""
     ratio = row["actual_s"] / row["t_p50"]
-    if ratio >= 2:
+    if row["assumed"]:
+        than = f"and {range_text(row)} was said"
+    elif ratio >= 2:
         than = f"{ratio:.0f} times what was said"
     else:
         than = f"{abs(ratio - 1):.1%} {'more' if ratio > 1 else 'less'} than was said"
     return f"; it took {seconds_text(row['actual_s'])}, {than.replace('%', ' %')}"
 
 
-def _line(row: Mapping[str, Any]) -> PlanLine:
+def _line(row: Mapping[str, Any], heads: tuple[str, ...]) -> PlanLine:
     name = row["strategy"] + (f" of {row['group_size']}" if row["group_size"] > 1 else "")
     seconds = {phase: row[f"{phase}_s"] for phase in PHASES}
     total = sum(seconds.values())
+    cells = (
+        f"{row['rank']}{' ▸' if row['chosen'] else ''}",
+        name.replace("_", " ") + ("" if row["executed"] else " (?)"),
+        str(row["workers"]),
+        seconds_text(row["t_p50"]),
+        range_text(row),
+        seconds_text(row["lower_bound"]),
+        bytes_text(row["peak_memory"]),
+        bytes_text(row["bytes_moved"]),
+    )
     return PlanLine(
-        cells=(
-            f"{row['rank']}{' ▸' if row['chosen'] else ''}",
-            name.replace("_", " ") + ("" if row["executed"] else " (?)"),
-            str(row["workers"]),
-            seconds_text(row["t_p50"]),
-            f"{seconds_text(row['t_p10'])} to {seconds_text(row['t_p90'])}",
-            seconds_text(row["lower_bound"]),
-            bytes_text(row["peak_memory"]),
-            bytes_text(row["bytes_moved"]),
-        ),
+        cells=tuple(cell for head, cell in zip(HEADS, cells, strict=True) if head in heads),
         shares=tuple((phase, s / total if total else 0.0) for phase, s in seconds.items()),
         chosen=row["chosen"],
         executed=row["executed"],
     )
+
+
+def range_text(row: Mapping[str, Any]) -> str:
+    """Return what four of five runs take."""
+    return f"{seconds_text(row['t_p10'])} to {seconds_text(row['t_p90'])}"
 
 
 def shares_text(shares: Iterable[tuple[str, float]]) -> str:

@@ -186,7 +186,7 @@ def plan_section(facts: RunFacts) -> Section:
         text
         for key, text in (
             ("simulated", "It is for a cluster that was described, not for this machine."),
-            ("assumed", "The machine was never measured: what was not timed is assumed."),
+            ("assumed", "Costs are assumed: neither a calibration nor hops have shown them."),
         )
         if first[key]
     ]

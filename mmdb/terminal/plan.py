@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mmdb.report.explanation import (
-    HEADS,
     RIGHT,
     Explanation,
     PlanLine,
@@ -49,8 +48,8 @@ def show_plan(
     console = standard if console is None else console
     view = view_of(plan) if most is None else view_of(plan, most)
     console.print(Text(view.title, style="bold"))
-    heads = list(HEADS)
-    spare = iter(SPARE)
+    heads = list(view.heads)
+    spare = iter(SPARE if "time" in heads else ("moves", "memory"))
     while natural_width(console, table := _table(view, heads)) > console.width:
         name = next(spare, None)
         if name is None:
@@ -68,7 +67,7 @@ def _table(view: PlanView, heads: Sequence[str]) -> Table:
     for head in heads:
         table.add_column(head, justify="right" if head in RIGHT else "left", no_wrap=True)
     table.add_column("spent on", no_wrap=True)
-    places = [HEADS.index(head) for head in heads]
+    places = [view.heads.index(head) for head in heads]
     for line in view.lines:
         style = "bold" if line.chosen else "" if line.executed else "dim"
         cells = [Text(line.cells[place]) for place in places]

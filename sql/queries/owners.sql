@@ -228,7 +228,7 @@ CROSS JOIN
             v.event,
             v.workers
         FROM mmdb.run_event AS v
-        WHERE v.run_id = r.run_id
+        WHERE v.run_id = r.run_id AND v.event <> 'replanned'
         ORDER BY v.happened_at DESC
         LIMIT 1
     ) AS e

@@ -50,14 +50,3 @@ INNER JOIN mmdb.dataset AS d ON p.dataset_id = d.dataset_id
 WHERE d.dropped_at IS NULL
 ORDER BY p.byte_count DESC, p.part_id ASC
 LIMIT 1;
-
--- name: find_hop_costs
--- What hops cost beside computing and reading, over their states' bytes.
-SELECT
-    h.state_bytes::double precision AS size,
-    h.total_s - h.compute_s - h.read_s AS seconds
-FROM mmdb.hop AS h
-INNER JOIN mmdb.partition AS p ON h.part_id = p.part_id
-WHERE p.role = 'train' AND h.node = %(node)s::text AND h.state_bytes > 0
-ORDER BY h.finished_at DESC
-LIMIT 2000;

@@ -330,8 +330,23 @@ ORDER BY h.candidate_id, h.ordinal;
 
 -- name: add_run_event
 -- Note what happened to a run.
-INSERT INTO mmdb.run_event (run_id, event, workers)
-VALUES (%(run_id)s::bigint, %(event)s::text, %(workers)s::integer);
+INSERT INTO mmdb.run_event (run_id, event, workers, message)
+VALUES (%(run_id)s::bigint, %(event)s::text, %(workers)s::integer, %(message)s::text);
+
+-- name: find_forecast
+-- What the last plan of a run says of how it is trained; its hops without merges.
+SELECT
+    e.plan_id,
+    e.t_p10,
+    e.t_p50,
+    e.t_p90,
+    CASE WHEN e.strategy = 'model_average' THEN e.hops - p.candidates * r.epochs ELSE e.hops END AS hops
+FROM mmdb.plan AS p
+INNER JOIN mmdb.run AS r ON p.run_id = r.run_id
+INNER JOIN mmdb.estimate AS e ON p.plan_id = e.plan_id
+WHERE p.run_id = %(run_id)s::bigint AND NOT p.simulated AND e.chosen
+ORDER BY p.plan_id DESC
+LIMIT 1;
 
 -- name: add_candidate_event
 -- Note what ended a candidate early.

@@ -50,7 +50,7 @@ SELECT
     e.workers
 FROM mmdb.run_event AS e
 INNER JOIN mmdb.run AS r ON e.run_id = r.run_id
-WHERE %(run)s::text IS NULL OR r.name = %(run)s::text
+WHERE e.event <> 'replanned' AND (%(run)s::text IS NULL OR r.name = %(run)s::text)
 ORDER BY e.run_id, e.happened_at;
 
 -- name: find_warm_parents

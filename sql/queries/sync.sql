@@ -498,6 +498,7 @@ WHERE s.run_id = %(run_id)s::bigint;
 SELECT
     e.event,
     e.workers,
+    e.message,
     extract(EPOCH FROM e.happened_at)::double precision AS happened
 FROM mmdb.run_event AS e
 WHERE e.run_id = %(run_id)s::bigint
@@ -505,9 +506,10 @@ ORDER BY e.happened_at;
 
 -- name: add_copied_run_event
 -- What happened to a run, as another database has it.
-INSERT INTO mmdb.run_event (run_id, happened_at, event, workers)
+INSERT INTO mmdb.run_event (run_id, happened_at, event, workers, message)
 VALUES (
-    %(run_id)s::bigint, to_timestamp(%(happened)s::double precision), %(event)s::text, %(workers)s::integer
+    %(run_id)s::bigint, to_timestamp(%(happened)s::double precision), %(event)s::text, %(workers)s::integer,
+    %(message)s::text
 );
 
 -- name: find_same_candidate

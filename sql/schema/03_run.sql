@@ -34,10 +34,12 @@ CREATE TABLE mmdb.run_event (
     happened_at timestamptz NOT NULL DEFAULT now(),
     event text NOT NULL,
     workers integer,
+    message text,
     CONSTRAINT run_event_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id),
-    CONSTRAINT run_event_event_check CHECK (event IN ('started', 'finished', 'interrupted'))
+    CONSTRAINT run_event_event_check CHECK (event IN ('started', 'replanned', 'finished', 'interrupted'))
 );
-COMMENT ON TABLE mmdb.run_event IS 'When a run was started, finished or interrupted; its status is the last event.';
+COMMENT ON TABLE mmdb.run_event IS 'What happened to runs, and when; a run''s status is its last event but replanned.';
+COMMENT ON COLUMN mmdb.run_event.message IS 'Of a run that was planned anew: what was said, what it has taken, and what is said now.';
 
 CREATE TABLE mmdb.candidate (
     candidate_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -18,7 +18,7 @@ COMMENT ON COLUMN mmdb.plan.candidates IS 'How many of the run were planned for.
 COMMENT ON COLUMN mmdb.plan.measured IS 'How many of them have costs that rest on hops like theirs.';
 COMMENT ON COLUMN mmdb.plan.notes IS 'What whoever reads the plan should know, a list of texts.';
 COMMENT ON COLUMN mmdb.plan.simulated IS 'Whether it is for a cluster that was described, not for this machine.';
-COMMENT ON COLUMN mmdb.plan.assumed IS 'Whether the machine was never measured: what was not timed is assumed.';
+COMMENT ON COLUMN mmdb.plan.assumed IS 'Whether costs were assumed: neither a calibration nor hops had shown them.';
 
 CREATE TABLE mmdb.estimate (
     plan_id bigint NOT NULL,

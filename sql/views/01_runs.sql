@@ -158,6 +158,7 @@ latest AS (
         row_number() OVER (PARTITION BY r.name ORDER BY e.happened_at DESC) AS place
     FROM mmdb.run_event AS e
     INNER JOIN mmdb.run AS r ON e.run_id = r.run_id
+    WHERE e.event <> 'replanned'
 )
 
 SELECT

@@ -29,7 +29,7 @@ COMMENT ON COLUMN mmdb.mlflow_experiments.name IS 'The run''s name.';
 COMMENT ON COLUMN mmdb.mlflow_experiments.lifecycle_stage IS 'Always active: runs are not deleted.';
 COMMENT ON COLUMN mmdb.mlflow_experiments.creation_time IS 'When the run was created, in milliseconds since 1970 (UTC).';
 COMMENT ON COLUMN mmdb.mlflow_experiments.last_update_time
-IS 'When it was last started, finished or interrupted, in milliseconds since 1970 (UTC).';
+IS 'When it was last started, planned anew, finished or interrupted, in milliseconds since 1970 (UTC).';
 COMMENT ON COLUMN mmdb.mlflow_experiments.dataset IS 'The dataset that it trains on.';
 COMMENT ON COLUMN mmdb.mlflow_experiments.metric IS 'What its candidates are compared by; null where there is nothing to validate on.';
 COMMENT ON COLUMN mmdb.mlflow_experiments.strategy IS 'How it trains; auto before that is decided.';

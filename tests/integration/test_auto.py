@@ -162,7 +162,7 @@ def test_a_plan_that_cannot_be_made_stops_no_training(
         raise ZeroDivisionError("no plan today")
 
     monkeypatch.setattr(auto_strategy, "plan", fails)
-    with pytest.warns(MmdbWarning, match="without a plan.*no plan today"):
+    with pytest.warns(MmdbWarning, match="not planned.*no plan today"):
         create(db, "r").train(workers=1)
     assert decided(db, "r")["strategy"] == "mop"
     assert outcome(db, "r")["plan_id"] is None
@@ -173,7 +173,7 @@ def test_a_model_that_misbehaves_is_followed_apart(db: Database) -> None:
     for when in ("exit", "interrupt"):
         run = db.create_run(when, dataset="points", architecture=f"fails(when='{when}')")
         with (
-            pytest.warns(MmdbWarning, match="without a plan"),
+            pytest.warns(MmdbWarning, match="not planned"),
             pytest.raises(mmdb.errors.RunFailed),
         ):
             run.train(workers=1)

@@ -189,9 +189,7 @@ def test_a_profile_is_found_by_its_fingerprint_alone(db: Database) -> None:
     put_at(db, 1)
     known = machine_profile.known_profile(db.connection, HERE)
     assert known.profile.seconds("product", 1e9) == pytest.approx(0.1, rel=0.2)
-    assert [text.partition(":")[0] for text in known.warnings] == [
-        "Not measured, and assumed to be high"
-    ]
+    assert [text.partition(":")[0] for text in known.warnings] == ["Not measured, and assumed"]
     assert known.profile.stamp == replace(HERE, measured_at=NOW - timedelta(days=1))
 
 
@@ -246,7 +244,3 @@ def test_rows_are_kept_whole_or_not_at_all(db: Database) -> None:
     assert count(db, "profile") == 0
     machine_profile.keep_profile(db.connection, HERE, [replace(ROWS[0], assumed=True)])
     assert count(db, "profile") == 0
-
-
-def test_hops_tell_what_hops_cost_where_there_are_enough(db: Database) -> None:
-    assert machine_profile.hop_costs(db.connection, "a") is None

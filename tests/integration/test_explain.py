@@ -90,6 +90,27 @@ def test_hops_that_were_measured_are_what_a_plan_rests_on(db: Database) -> None:
         assert mop["t_p50"] == pytest.approx(4 * 2 * 4 * hop_s, rel=0.05)
 
 
+def test_a_run_under_way_rests_on_its_own_hops(db: Database) -> None:
+    given: dict[str, Any] = {"search": {"space": {"lr": [0.1, 0.01], "batch_size": 16}}}
+    create(db, "before", **given).train(workers=1)
+    db.sql("UPDATE mmdb.hop SET compute_s = 0.5, total_s = 0.5, read_s = 0")
+    run = create(db, seed=1, options={"order": "free"}, **given)
+    slow = "UPDATE mmdb.hop SET compute_s = 2, total_s = 2, read_s = 0 WHERE candidate_id > 2"
+
+    def hop_s() -> float:
+        (mop,) = run.explain({"workers": 1, "strategies": ["mop"]}).estimates
+        return float(mop["compute_s"]) / (2 * 2 * 3)
+
+    assert hop_s() == pytest.approx(0.5, rel=0.01)
+    for part in db.sql("SELECT part_id FROM mmdb.partition WHERE role = 'train'"):
+        db.sql(f"SELECT loss FROM mmdb.train_hop({part['part_id']}, 3)")
+    db.sql(slow)
+    assert hop_s() == pytest.approx(2.0, rel=0.01)
+    run.train(workers=1)
+    db.sql(slow)
+    assert 0.5 < hop_s() < 1.5  # of runs that have ended, the median counts
+
+
 def test_a_cluster_that_does_not_exist_is_simulated(db: Database) -> None:
     cluster = {"nodes": 1000, "slots": 8, "link": {"latency_s": 5e-5, "bytes_per_s": 1e10}}
     plan = create(db).explain({"cluster": cluster, "rows": 20})

@@ -38,7 +38,7 @@ def test_a_factory_that_never_returns_ends_its_candidate_alone(
     )
     flag.touch()
     try:
-        with pytest.warns(errors.MmdbWarning, match="without a plan: .* takes more than 3 seconds"):
+        with pytest.warns(errors.MmdbWarning, match="not planned: .* takes more than 3 seconds"):
             summary = run.train(workers=1)
     finally:
         flag.unlink()

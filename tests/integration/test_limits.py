@@ -128,6 +128,7 @@ def test_workers_of_runs_under_way_count(owner: mmdb.Database, db: mmdb.Database
         "INSERT INTO mmdb.run_event (run_id, event, workers) VALUES (%(run_id)s, 'started', 2)"
     )
     owner.sql(started, other)
+    owner.sql(started.replace("'started'", "'replanned'"), other)
     assert db.connection.try_lock("run", other["run_id"])  # as its driver does
     with pytest.raises(errors.LimitReached, match="2 are at work on other runs"):
         db.run("r").train(workers=1)

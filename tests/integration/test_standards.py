@@ -60,7 +60,14 @@ def _fill(db: Database) -> None:
     writer.epoch(0, 0, 0.5)
     writer.epoch(0, 1, float("nan"))
     writer.epoch(1, 0, None)
-    for event, second in (("started", 0), ("interrupted", 3), ("started", 4), ("finished", 60)):
+    happened = (
+        ("started", 0),
+        ("interrupted", 3),
+        ("started", 4),
+        ("replanned", 9),
+        ("finished", 60),
+    )
+    for event, second in (*happened, ("finished", 60)):
         time = START + dt.timedelta(seconds=second)
         insert(db, "run_event", run_id=writer.run_id, happened_at=time, event=event, workers=1)
     db.save("search", net(1, 2), metrics={"rmse": 0.5}, dataset="buyers")

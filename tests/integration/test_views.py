@@ -95,7 +95,8 @@ def more(db: Database) -> Writer:
         ("stop", 5, None),
         ("goal", 5, 2),
     )
-    insert(db, "run_event", run_id=writer.run_id, happened_at=START, event="started", workers=2)
+    for event, time in (("started", START), ("replanned", START + timedelta(seconds=9))):
+        insert(db, "run_event", run_id=writer.run_id, happened_at=time, event=event, workers=2)
     return writer
 
 

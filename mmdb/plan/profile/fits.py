@@ -1,7 +1,6 @@
-"""Curves through measured points: lines, links, rates, slowdowns, tables. Pure.
+"""Curves through measured points: lines, rates, slowdowns, tables. Pure.
 
-Every curve is defined on few and on noisy points, never falls as the size grows, and says how much
-its points vary and how far it misses them.
+Every curve is defined on few and on noisy points, and never falls as the size grows.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median, stdev
 from typing import NamedTuple
-
-import numpy as np
 
 #: What counts as no time: fits work on logarithms and on relative errors.
 _LEAST_S = 1e-12
@@ -30,14 +27,6 @@ class Point(NamedTuple):
     seconds: float
     deviation: float = 0.0  # coefficient of variation of a single measurement
     samples: int = 1
-
-
-class Noise(NamedTuple):
-    """How much the points of a curve vary."""
-
-    deviation: float  # coefficient of variation of a single measurement
-    misfit: float  # relative root mean square of what the curve misses its points by
-    samples: int  # measurements in all
 
 
 def coefficient_of_variation(samples: Sequence[float]) -> float:
@@ -78,16 +67,6 @@ def _merged(size: float, points: Sequence[Point]) -> Point:
     )
 
 
-def noise_of(points: Sequence[Point], fitted: Sequence[float]) -> Noise:
-    """Return the noise of points that a curve passes at `fitted` seconds."""
-    misses = [(f - p.seconds) / p.seconds for p, f in zip(points, fitted, strict=True)]
-    return Noise(
-        deviation=float(median(p.deviation for p in points)),
-        misfit=math.sqrt(fmean(miss * miss for miss in misses)),
-        samples=sum(p.samples for p in points),
-    )
-
-
 def huber_weights(misses: Sequence[float]) -> list[float]:
     """Return weights by which one outlier among relative errors does not bend a curve (Huber)."""
     scale = 1.4826 * median(map(abs, misses))
@@ -122,7 +101,6 @@ class LineFit:
 
     fixed_s: float
     unit_s: float  # seconds of one more unit of size
-    noise: Noise
 
     def seconds(self, size: float) -> float:
         """Return the cost at a size."""
@@ -136,9 +114,11 @@ def fit_line(points: Iterable[Point]) -> LineFit:
         ValueError: there is no point.
     """
     found = usable(points)
-    fixed_s, unit_s = _reweighted(found)
-    fitted = [fixed_s + unit_s * p.size for p in found]
-    return LineFit(fixed_s, unit_s, noise_of(found, fitted))
+    fixed_s, unit_s = _weighted(found, [1.0] * len(found))
+    for _ in range(_LINE_ROUNDS if len(found) > 3 else 0):
+        misses = [(fixed_s + unit_s * p.size) / p.seconds - 1 for p in found]
+        fixed_s, unit_s = _weighted(found, huber_weights(misses))
+    return LineFit(fixed_s, unit_s)
 
 
 def fit_constant(points: Iterable[Point]) -> LineFit:
@@ -147,18 +127,8 @@ def fit_constant(points: Iterable[Point]) -> LineFit:
     Raises:
         ValueError: there is no point.
     """
-    found = usable(p._replace(size=0.0) for p in points)
-    return LineFit(found[0].seconds, 0.0, noise_of(found, [found[0].seconds]))
-
-
-def _reweighted(points: Sequence[Point]) -> tuple[float, float]:
-    weights = [1.0] * len(points)
-    fixed_s, unit_s = _weighted(points, weights)
-    for _ in range(_LINE_ROUNDS if len(points) > 3 else 0):
-        misses = [(fixed_s + unit_s * p.size) / p.seconds - 1 for p in points]
-        weights = huber_weights(misses)
-        fixed_s, unit_s = _weighted(points, weights)
-    return fixed_s, unit_s
+    (found,) = usable(p._replace(size=0.0) for p in points)
+    return LineFit(found.seconds, 0.0)
 
 
 def _weighted(points: Sequence[Point], weights: Sequence[float]) -> tuple[float, float]:
@@ -187,33 +157,11 @@ def _weighted(points: Sequence[Point], weights: Sequence[float]) -> tuple[float,
     return (0.0, sv / vv / most_v) if through_zero else (su / uu / most_u, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class RateCurve:
-    """A rate that rises with the size and saturates.
+def fit_rate(points: Iterable[Point]) -> LineFit:
+    """Return the seconds of a rate that rises with the size and saturates: a line, too.
 
-    The same curve in seconds is a line, (size + half) / peak, which is how it is fitted: small
-    operations pay `half / peak` seconds whatever they do, large ones run at the peak.
-    """
-
-    peak: float  # units of size a second
-    half: float  # size at which half of the peak is reached
-    noise: Noise
-
-    def rate(self, size: float) -> float:
-        """Return the rate at a size; 0 at size 0 where small sizes pay a fixed cost."""
-        if size <= 0:
-            return 0.0 if self.half else self.peak
-        return self.peak * (size / (size + self.half))
-
-    def seconds(self, size: float) -> float:
-        """Return what an operation of a size takes."""
-        return (max(0.0, size) + self.half) / self.peak
-
-
-def fit_rate(points: Iterable[Point]) -> RateCurve:
-    """Return the curve with the least relative errors.
-
-    Points whose times do not grow with the size give the rate of the largest one for a peak.
+    Small operations pay its fixed part whatever they do, large ones run at the peak. Where times
+    do not grow with the size, the largest one is taken to reach half of the peak.
 
     Raises:
         ValueError: there is no point of a size above 0.
@@ -221,89 +169,9 @@ def fit_rate(points: Iterable[Point]) -> RateCurve:
     found = [p for p in points if 0 < p.size < inf]
     line = fit_line(found)
     if line.unit_s > 0:
-        return RateCurve(1 / line.unit_s, line.fixed_s / line.unit_s, line.noise)
-    largest = max(p.size for p in found)
-    # As seen, no size costs more than another: from the largest on, sizes are taken to count.
-    peak = 2 * largest / line.fixed_s
-    return RateCurve(peak, largest, line.noise)
-
-
-#: Knees that are tried, spread evenly on the logarithmic axis.
-_KNEES = 128
-#: The steepest slope that is believed.
-_STEEPEST = 1.5
-_LINK_ROUNDS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCurve:
-    """Seconds of a message over its bytes.
-
-    The form that dPRO fits to its communication measurements (Hu et al., MLSys 2022): up to a knee
-    a message takes the latency whatever its bytes, beyond it a power of its bytes, close to the
-    first.
-    """
-
-    latency_s: float
-    knee: float  # bytes up to which the latency is all
-    slope: float  # of the second segment
-    largest: float  # bytes of the largest message measured
-    noise: Noise
-
-    def seconds(self, size: float) -> float:
-        """Return what a message takes; beyond the largest one measured, in proportion to it."""
-        if size <= self.knee:
-            return self.latency_s
-        if size <= self.largest:
-            return self.latency_s * math.pow(size / self.knee, self.slope)
-        top_s = self.latency_s * math.pow(max(1.0, self.largest / self.knee), self.slope)
-        return top_s * (size / max(self.largest, self.knee))
-
-    @property
-    def bytes_per_s(self) -> float:
-        """The bandwidth at the largest message, its latency left out."""
-        top_s = self.seconds(self.largest)
-        return self.largest / max(top_s - self.latency_s, 0.05 * top_s)
-
-
-def fit_link(points: Iterable[Point]) -> LinkCurve:
-    """Return the two segments with the least squared errors of the logarithms.
-
-    Raises:
-        ValueError: there is no point of a size above 0.
-    """
-    found = usable(p for p in points if p.size > 0)
-    x = np.log([p.size for p in found])
-    y = np.log([p.seconds for p in found])
-    knees = np.unique(np.concatenate([np.linspace(x[0], x[-1], _KNEES), x]))
-    weights = np.ones(len(x))
-    for _ in range(_LINK_ROUNDS if len(found) > 4 else 1):
-        floor, slope, knee = _best(x, y, weights, knees)
-        fitted = floor + slope * np.maximum(0.0, x - knee)
-        weights = np.asarray(huber_weights((fitted - y).tolist()))
-    if slope == 0.0:
-        knee = float(x[-1])
-    noise = noise_of(found, np.exp(fitted).tolist())
-    return LinkCurve(math.exp(floor), math.exp(knee), slope, found[-1].size, noise)
-
-
-def _best(
-    x: np.ndarray, y: np.ndarray, weights: np.ndarray, knees: Sequence[float] | np.ndarray
-) -> tuple[float, float, float]:
-    """Return floor, slope and knee with the least weighted squared error."""
-    best = (math.inf, 0.0, 0.0, 0.0)
-    mean_y = float(np.average(y, weights=weights))
-    for knee in knees:
-        beyond = np.maximum(0.0, x - knee)
-        mean_b = float(np.average(beyond, weights=weights))
-        spread = float(np.sum(weights * (beyond - mean_b) ** 2))
-        cross = float(np.sum(weights * (beyond - mean_b) * (y - mean_y)))
-        slope = min(max(cross / spread, 0.0), _STEEPEST) if spread > 1e-12 else 0.0
-        floor = mean_y - slope * mean_b
-        error = float(np.sum(weights * (floor + slope * beyond - y) ** 2))
-        if error < best[0] - 1e-12:
-            best = (error, floor, slope, float(knee))
-    return best[1:]
+        return line
+    half_s = line.fixed_s / 2
+    return LineFit(half_s, half_s / max(p.size for p in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +180,6 @@ class Slowdown:
 
     counts: tuple[float, ...]
     factors: tuple[float, ...]
-    noise: Noise
 
     def at(self, workers: int, cores: int = 1) -> float:
         """Return the factor at a count of busy workers.
@@ -344,7 +211,7 @@ def fit_slowdown(points: Iterable[Point]) -> Slowdown:
     logs = rising([math.log(p.seconds) for p in found], [float(p.samples) for p in found])
     fitted = [math.exp(value) for value in logs]
     factors = tuple(max(1.0, seconds / fitted[0]) for seconds in fitted)
-    return Slowdown(tuple(p.size for p in found), factors, noise_of(found, fitted))
+    return Slowdown(tuple(p.size for p in found), factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +220,6 @@ class TableFit:
 
     sizes: tuple[float, ...]
     values: tuple[float, ...]  # seconds
-    noise: Noise
 
     def seconds(self, size: float) -> float:
         """Return the cost at a size."""
@@ -366,10 +232,6 @@ class TableFit:
         share = math.log(size / sizes[k - 1]) / math.log(sizes[k] / sizes[k - 1])
         return values[k - 1] * math.pow(values[k] / values[k - 1], share)
 
-    def rate(self, size: float) -> float:
-        """Return the units of size a second."""
-        return max(0.0, size) / self.seconds(size)
-
 
 def fit_table(points: Iterable[Point]) -> TableFit:
     """Return the rising curve that is closest to the points.
@@ -379,5 +241,4 @@ def fit_table(points: Iterable[Point]) -> TableFit:
     """
     found = usable(p for p in points if p.size > 0)
     logs = rising([math.log(p.seconds) for p in found], [1.0] * len(found))
-    values = tuple(math.exp(value) for value in logs)
-    return TableFit(tuple(p.size for p in found), values, noise_of(found, values))
+    return TableFit(tuple(p.size for p in found), tuple(map(math.exp, logs)))

@@ -6,21 +6,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.plan.profile.fits import (
     LineFit,
-    LinkCurve,
-    Noise,
     Point,
-    RateCurve,
     Slowdown,
     TableFit,
     fit_constant,
     fit_line,
-    fit_link,
     fit_rate,
     fit_slowdown,
     fit_table,
@@ -41,24 +36,15 @@ from mmdb.plan.profile.measurements import (
 
 #: Sizes of which the median is taken for what a byte costs.
 _LARGE = 1e7
-
-
-class FittedCurve(Protocol):
-    """Seconds over a size."""
-
-    @property
-    def noise(self) -> Noise:
-        """How much its points vary."""
-
-    def seconds(self, size: float) -> float:
-        """Return the cost at a size."""
+#: From run to run, until it is measured: a few percent on a quiet machine, 15 % on a busy one.
+ASSUMED_DEVIATION = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
     """The seconds that each kind of work takes on a machine; made by `profile_of`."""
 
-    curves: Mapping[str, FittedCurve]  # by kind, where one is fitted to its points
+    curves: Mapping[str, LineFit | TableFit]  # by kind, where one is fitted to its points
     slowdowns: Mapping[str, Slowdown]  # by kind
     points: Mapping[str, tuple[Point, ...]]  # by kind, those that the curves are fitted to
     assumed: frozenset[str]  # kinds that were not measured
@@ -67,10 +53,6 @@ class MachineProfile:
     def seconds(self, kind: str, size: float) -> float:
         """Return what something of a kind takes at a size."""
         return self.curves[kind].seconds(size)
-
-    def table(self, kind: str) -> TableFit:
-        """Return the interpolation between a kind's points, which follows what no formula does."""
-        return fit_table(self.points[kind])
 
     def unit_s(self, kind: str, size: float = _LARGE) -> float:
         """Return what one more unit of size takes, around a large size."""
@@ -84,7 +66,7 @@ class MachineProfile:
 
     def deviation(self, kind: str = "busy_step") -> float:
         """Return the relative standard deviation of one thing that was measured again and again."""
-        return 0.0 if kind in self.assumed else self.points[kind][0].deviation
+        return ASSUMED_DEVIATION if kind in self.assumed else self.points[kind][0].deviation
 
     @property
     def process_bytes(self) -> float:
@@ -108,7 +90,7 @@ def profile_of(rows: Iterable[Measurement], stamp: Stamp | None = None) -> Machi
     for row in rows:
         if not row.assumed:
             measured.setdefault(row.kind, []).append(row.point)
-    curves: dict[str, FittedCurve] = {}
+    curves: dict[str, LineFit | TableFit] = {}
     slowdowns: dict[str, Slowdown] = {}
     assumed = frozenset(KINDS.keys() - measured.keys())
     for name, kind in KINDS.items():
@@ -130,23 +112,17 @@ def profile_of(rows: Iterable[Measurement], stamp: Stamp | None = None) -> Machi
     )
 
 
-def _curve(
-    kind: MeasurementKind, points: list[Point]
-) -> RateCurve | TableFit | LineFit | LinkCurve:
+def _curve(kind: MeasurementKind, points: list[Point]) -> LineFit | TableFit:
     if kind.fit == "rate":
         return fit_rate(points)
     if kind.fit == "table":
         return fit_table(points)
-    if kind.fit == "link":
-        return fit_link(points)
     if kind.fit == "constant":
         return fit_constant(points)
     return fit_line(points)
 
 
 _Q = load("plan")
-#: Hops that tell more of what a hop costs than a calibration does.
-MIN_HOPS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,15 +206,3 @@ def profile_changes(connection: Connection, now: Stamp) -> list[str]:
     except TypeError:  # another version of mmdb knows other things of a machine
         return ["it was measured by another version of mmdb"]
     return stale(then, now)
-
-
-def hop_costs(connection: Connection, node: str) -> LineFit | None:
-    """Return what hops on a node have cost beside computing and reading, over a state's bytes.
-
-    None where too few were done. A hop that went on with a state it had is among them.
-    """
-    found = connection.rows(_Q.find_hop_costs, node=node)
-    points = [
-        Point(float(row["size"]), float(row["seconds"])) for row in found if row["seconds"] > 0
-    ]
-    return fit_line(points) if len(points) >= MIN_HOPS else None

@@ -43,7 +43,7 @@ def check_budget(budget_s: object) -> float:
 
 #: How a kind's points become a curve: see `mmdb.plan.profile.fits`.
 #: Points of "none" have no curve of their own.
-Fit = Literal["rate", "table", "line", "link", "slowdown", "constant", "none"]
+Fit = Literal["rate", "table", "line", "slowdown", "constant", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +155,8 @@ KINDS: dict[str, MeasurementKind] = {
     "load": _bytes("Finding a state that another worker left.", 2e8, 3e-3),
     "checkpoint": _bytes("Making a state durable.", 5e7, 1e-2),
     "merge": _bytes("Averaging a byte of one of several states.", 5e8, 1e-3),
-    "all_reduce_2": _bytes("The sum of gradients over two workers of a node.", 2e8, 1e-3, "link"),
-    "all_reduce_4": _bytes("The sum of gradients over four workers of a node.", 1e8, 3e-3, "link"),
+    "all_reduce_2": _bytes("The sum of gradients over two workers of a node.", 2e8, 1e-3),
+    "all_reduce_4": _bytes("The sum of gradients over four workers of a node.", 1e8, 3e-3),
     "meet": MeasurementKind(
         meaning="Until the workers of a new group are connected.",
         size_unit="worker",

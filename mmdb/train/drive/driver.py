@@ -25,6 +25,7 @@ from mmdb.train.drive.cluster_ledger import ClusterLedger
 from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
 from mmdb.train.drive.job import RunJob, forget_states, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
+from mmdb.train.drive.replanning import Replanner
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since
 from mmdb.train.drive.run_state import RunState
 from mmdb.train.drive.worker import Message, Worker
@@ -55,9 +56,11 @@ class _ActiveRun:
     """A run of this driver."""
 
     job: RunJob
+    planning_s: float  # in which it was taken up, and planned
     started: float = field(default_factory=perf_counter)
     troubles: int = 0  # of the engine, in a row
-    is_noted: bool = False  # that it was started
+    first_hop_at: float | None = None  # when it was noted that it was started
+    replanner: Replanner | None = None  # of a run that begins with a plan
 
 
 class Driver:
@@ -122,9 +125,9 @@ class Driver:
         Raises:
             RunNotFound, DatasetDropped, RunBusy: another driver trains it.
         """
-        planned = workers or len(self._pool) or None
+        planned, began = workers or len(self._pool) or None, perf_counter()
         job = take_up(self._control, name, self._watch, self._decide, planned)
-        self._runs[name] = _ActiveRun(job=job)
+        self._runs[name] = _ActiveRun(job=job, planning_s=perf_counter() - began)
         self._fair_queue.add(name, self._control.do(lambda c: priority_of(c, name)))
         self.outcomes.pop(name, None)
         self._introduce(job)
@@ -192,6 +195,7 @@ class Driver:
         self._watch.tick(time.time())
         if perf_counter() - self._attended_at > ATTEND_S:
             self._attend()
+            self._check_plan()
             self._attended_at = perf_counter()
         if self._ledger is not None:
             self._follow_partitions(self._ledger)
@@ -201,6 +205,16 @@ class Driver:
             if schedule.stale and not self._pool.idle and not schedule.unreachable():
                 schedule.replan()
         self._polled_at = perf_counter()
+
+    def _check_plan(self) -> None:
+        """Plan a run anew that is about to miss its plan, which knows of no run beside it."""
+        for active in list(self._runs.values()) if len(self._runs) == 1 else ():
+            if active.replanner is None or active.first_hop_at is None:
+                continue
+            elapsed_s, count = perf_counter() - active.first_hop_at, len(self._pool)
+            view = self._watch.view(active.job.name, time.time())
+            if said := active.replanner.check(view, elapsed_s, count):
+                self._note(active.job, "replanned", said)
 
     def _follow_partitions(self, ledger: ClusterLedger) -> None:
         """Heed that partitions were moved to other nodes, or a node has another address."""
@@ -375,9 +389,12 @@ class Driver:
     def _start(self, job: RunJob, assignment: Assignment) -> None:
         members = members_of(assignment)
         active = self._runs[job.name]
-        if not active.is_noted:  # before its first hop, which would delete the same totals
-            active.is_noted = True
+        if active.first_hop_at is None:  # before its first hop, which would delete the same totals
+            active.first_hop_at = perf_counter()
             self._note(job, "started")
+            if self._decide and not any(member.past.part_ids for member in job.run.members):
+                run, seconds = job.run, active.planning_s
+                active.replanner = Replanner(self._control, run, self._decide, seconds)
         started = OrderRound(job, assignment, set(members), self._pool.sessions(members))
         now, hop = time.time(), assignment.hop
         orders = orders_of(job, assignment, self._pool.meet)
@@ -483,12 +500,12 @@ class Driver:
                 self.outcomes[name] = self._control.do(
                     lambda c: summarise(c, name, job.hops, seconds)
                 )
-            if active.is_noted:
+            if active.first_hop_at is not None:
                 self._note(job, "finished" if error is None else "interrupted")
         except MmdbError as other:  # every candidate has failed; or the server is gone for good
             error = error or other
             with suppress(EngineError):
-                if active.is_noted:
+                if active.first_hop_at is not None:
                     self._note(job, "interrupted")
         if isinstance(error, MmdbError):
             self.outcomes[name] = error
@@ -502,10 +519,10 @@ class Driver:
                 self._control.check()
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
-    def _note(self, job: RunJob, event: str) -> None:
+    def _note(self, job: RunJob, event: str, message: str | None = None) -> None:
         """Note in `run_event` what happens to a run."""
-        query = load("runs").add_run_event
-        row = {"run_id": job.run.run_id, "event": event, "workers": len(self._pool)}
+        query, count = load("runs").add_run_event, len(self._pool)
+        row = {"run_id": job.run.run_id, "event": event, "workers": count, "message": message}
 
         def note(connection: AnyConnection) -> None:
             with connection.transaction():

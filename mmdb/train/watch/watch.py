@@ -230,6 +230,10 @@ class Watch:
             failures=tuple(self._failures),
         )
 
+    def view(self, run: str, now: float) -> RunView:
+        """Return how far a run is."""
+        return next(view for view in self._run_views(now) if view.run == run)
+
     def _run_views(self, now: float) -> tuple[RunView, ...]:
         """Return the runs; their times left take it that they share the workers evenly."""
         elapsed: dict[str, dict[int, float]] = {name: {} for name in self._runs}
