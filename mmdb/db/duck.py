@@ -170,8 +170,8 @@ class DuckConnection:
     def _commit(self) -> None:
         """Commit; what wrote many bytes goes to the file itself, and not to its log before.
 
-        DuckDB would write a log of all bytes, in memory first, and then the file from it. It decides
-        by the number of rows, of which bytes that belong to models and datasets have few.
+        DuckDB would write a log of all bytes, in memory first, and then the file from it. It
+        decides by the number of rows: those of models and datasets are few and long.
         """
         if self._bytes < _LOGGED_BYTES:
             self.select("COMMIT")

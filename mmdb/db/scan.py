@@ -35,7 +35,7 @@ STEP_ROWS = min(8192, SCAN_ROWS)
 #: Rows of the first step, which tells how long a row is.
 FIRST_ROWS = 1
 
-_Bytes = TypeVar("_Bytes", bytes, memoryview)
+_Bytes = TypeVar("_Bytes", bytes, bytes | memoryview)
 
 _COPY_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _COPY_END = b"\xff\xff"
