@@ -22,6 +22,7 @@ import numpy as np
 from mmdb.api import Database, connect
 from mmdb.bench.train import makespan
 from mmdb.bench.workload import clean, new_prefix
+from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.train.values.seeds import candidate_seed
@@ -193,12 +194,10 @@ def _make_dataset(db: Database, workload: Workload, x: np.ndarray, y: np.ndarray
 
 def _partitions(db: Database, dataset: str) -> list[np.ndarray]:
     """Return the rows to train on and those to validate on, as mmdb keeps them."""
-    (row,) = db.connection.rows(load("datasets").find_dataset, name=dataset)
-    parts = db.connection.rows(load("hops").find_partitions, dataset_id=row["dataset_id"])
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "validation": []}
-    for part in parts:
-        rows = read_partition(db.connection, part["part_id"], part["content_hash"])
-        found[part["role"]].append(rows.plain)
+    for part in find_dataset(db.connection, dataset).slices:
+        rows = read_partition(db.connection, part.part_id, part.content_hash)
+        found[part.role].append(rows.plain)
     return [np.concatenate([pair[k] for pair in found[role]]) for role in found for k in (0, 1)]
 
 

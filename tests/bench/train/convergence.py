@@ -215,7 +215,7 @@ class SequentialSgd:
 
 def _parts(db: Database, dataset: str) -> dict[int, Part]:
     """Return a dataset's partitions in memory by part_id; the one held out has ordinal -1."""
-    (row,) = db.connection.rows(load("datasets").find_dataset, name=dataset)
+    (row,) = db.connection.rows(load("datasets").find_dataset, name=dataset, is_first=False)
     found = {}
     for part in db.connection.rows(load("hops").find_partitions, dataset_id=row["dataset_id"]):
         x, y = read_partition(db.connection, part["part_id"], part["content_hash"]).plain
