@@ -230,7 +230,7 @@ class Graph:
         return self._read_made(_Q.feature_saved, ids)
 
     def _read_made(self, query: Query, ids: Sequence[int]) -> list[Edge]:
-        """Return the edges to candidates of which something was made; keep what it was."""
+        """Return the edges to candidates from which models were saved; keep the edges to those."""
         edges = []
         fresh: dict[int, list[Edge]] = {}
         for row in self._connection.rows(query, ids=ids):

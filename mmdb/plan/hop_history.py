@@ -32,7 +32,7 @@ DEVIATION = 0.05
 
 
 class GroupRound(NamedTuple):
-    """What a group's steps have taken, as if its node had no other workers."""
+    """The time of a group's step, less what other workers on its node added."""
 
     members: int
     rows: float  # of a step, of all members
@@ -41,7 +41,7 @@ class GroupRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What hops of like candidates have cost, as if each worker had been alone.
+    """The measured cost of hops of like candidates, less what other workers added.
 
     Attributes:
         steps: seconds of a step over its rows, one point for each batch size.

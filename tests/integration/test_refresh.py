@@ -375,15 +375,20 @@ def test_two_sessions_add_nothing_twice(postgres_url: str) -> None:
         assert made == [{"name": "sales@2", "version": 2}]
 
 
+def _begin(db: mmdb.Database) -> None:
+    """Make a dataset of 200 rows, and 50 more in its table."""
+    db.sql(TABLE)
+    rows = Rows(db, 9)
+    rows.add(200)
+    db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
+    rows.add(50)
+
+
 def test_rows_that_are_forgotten_while_others_are_read_leave_the_new_version_whole(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mmdb.connect(postgres_url) as db, mmdb.connect(postgres_url) as other:
-        db.sql(TABLE)
-        rows = Rows(db, 9)
-        rows.add(200)
-        db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
-        rows.add(50)
+        _begin(db)
         gathered, forgotten = ingest.gather, list[object]()
 
         def later(*args: Any, **kwargs: Any) -> Any:
@@ -403,11 +408,7 @@ def test_rows_that_are_forgotten_while_others_are_chosen_are_in_no_sample(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mmdb.connect(postgres_url) as db, mmdb.connect(postgres_url) as other:
-        db.sql(TABLE)
-        rows = Rows(db, 9)
-        rows.add(200)
-        db.create_dataset("sales", QUERY, options={"roles": {"id": "key"}})
-        rows.add(50)
+        _begin(db)
         db.refresh_dataset("sales")
         first, newest = (find_dataset(db.connection, f"sales@{k}") for k in (1, 2))
         read, left = stored_blocks, [10, 20]
